@@ -1,0 +1,23 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace pulse {
+
+/// Root of what pulse throws on purpose.
+struct error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// Input from outside is wrong; the text names the file, field or argument.
+struct input_error : error {
+    using error::error;
+};
+
+/// No plan exists under the given limits; the text says what binds.
+struct infeasible_error : error {
+    using error::error;
+};
+
+} // namespace pulse

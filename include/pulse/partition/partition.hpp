@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace pulse {
+
+/// How stages are laid on devices.
+enum class placement : std::uint8_t {
+    folded,      ///< zigzag: stages s and S-1-s share a device, S = 2PW
+    sequential,  ///< stage s on device s, S = P
+    interleaved, ///< stage s on device s mod P
+};
+
+[[nodiscard]] constexpr std::string_view name_of(placement kind) noexcept {
+    switch (kind) {
+    case placement::folded: return "folded";
+    case placement::sequential: return "sequential";
+    case placement::interleaved: return "interleaved";
+    }
+    return "?";
+}
+
+/// How a skip tensor reaches a decoder layer on another device; `relayed` passes through every boundary in between.
+enum class skip_routing : std::uint8_t { direct, relayed };
+
+/// Where skip activations wait between encoder forward and decoder forward.
+enum class skip_policy : std::uint8_t {
+    resident,   ///< kept as they are
+    recomputed, ///< dropped after the encoder's forward, made again from the stage input before the decoder needs them
+};
+
+/// Number of stages of a placement over P devices with W waves (W chunks per device when interleaved).
+[[nodiscard]] constexpr int stage_count(placement kind, int devices, int waves) noexcept {
+    switch (kind) {
+    case placement::folded: return 2 * devices * waves;
+    case placement::sequential: return devices;
+    case placement::interleaved: return devices * waves;
+    }
+    return 0;
+}
+
+/// The device of stage `stage`.
+[[nodiscard]] constexpr int device_of(placement kind, int stage, int devices) noexcept {
+    if (kind == placement::folded) {
+        const int step = stage % (2 * devices);
+        return step < devices ? step : 2 * devices - 1 - step;
+    }
+    return stage % devices;
+}
+
+/// A contiguous range of layers that runs as one unit: layers first_layer to last_layer, both included.
+struct stage {
+    int index{};
+    int device{};
+    int first_layer{};
+    int last_layer{};
+
+    [[nodiscard]] constexpr bool operator==(const stage&) const = default;
+};
+
+/// Where a model is cut and which device runs each piece.
+struct partition {
+    placement kind{placement::folded};
+    int devices{1};
+    int waves{1};
+    std::vector<stage> stages{};
+
+    [[nodiscard]] constexpr bool operator==(const partition&) const = default;
+};
+
+/// The stage that holds `layer`. Requires a valid partition that covers it.
+[[nodiscard]] constexpr int stage_of(const std::vector<stage>& stages, int layer) noexcept {
+    int s = 0;
+    while (stages[static_cast<std::size_t>(s)].last_layer < layer) { ++s; }
+    return s;
+}
+
+} // namespace pulse

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <variant>
+
+#include <pulse/core/ids.hpp>
+
+namespace pulse {
+
+/// What a buffer of a step holds. `index` below is the field of buffer_id.
+enum class buffer_kind : std::uint8_t {
+    activation,            ///< output of layer `index`, when another stage reads it
+    skip,                  ///< the tensor of skip edge `index` as received from another device
+    conditioning,          ///< conditioning for the run of neighbouring stages on this device that begins at stage `index`
+    saved,                 ///< stage `index`: its inner activations and what F leaves for B and W
+    deferred,              ///< stage `index`: gradients inside the stage, and what B leaves for W
+    activation_gradient,   ///< gradient of the output of layer `index`, the last one of its stage
+    conditioning_gradient, ///< gradient of `conditioning` with the same index
+    skip_gradient,         ///< gradient of the tensor of skip edge `index`
+};
+
+/// One buffer of one microbatch on one rank.
+struct buffer_id {
+    buffer_kind kind{};
+    std::int32_t index{};
+    microbatch_id microbatch{};
+
+    [[nodiscard]] constexpr auto operator<=>(const buffer_id&) const = default;
+};
+
+enum class message_kind : std::uint8_t {
+    boundary,          ///< from stage `index` to stage `index` + 1: activation, conditioning, relayed skips
+    boundary_gradient, ///< from stage `index` + 1 to stage `index`: their gradients
+    skip,              ///< skip edge `index`, direct
+    skip_gradient,     ///< gradient of skip edge `index`, direct
+};
+
+/// What travels between two ranks as one unit.
+struct message_id {
+    message_kind kind{};
+    std::int32_t index{};
+    microbatch_id microbatch{};
+
+    [[nodiscard]] constexpr auto operator<=>(const message_id&) const = default;
+};
+
+namespace op {
+
+struct forward {
+    stage_id stage{};
+    microbatch_id microbatch{};
+    [[nodiscard]] constexpr auto operator<=>(const forward&) const = default;
+};
+/// Forward once more, from the stage input that was kept, to restore what the `recomputed` skip policy dropped.
+struct recompute {
+    stage_id stage{};
+    microbatch_id microbatch{};
+    [[nodiscard]] constexpr auto operator<=>(const recompute&) const = default;
+};
+struct backward_input {
+    stage_id stage{};
+    microbatch_id microbatch{};
+    /// True when the weight gradient is computed in the same pass.
+    bool with_weight{};
+    [[nodiscard]] constexpr auto operator<=>(const backward_input&) const = default;
+};
+struct backward_weight {
+    stage_id stage{};
+    microbatch_id microbatch{};
+    [[nodiscard]] constexpr auto operator<=>(const backward_weight&) const = default;
+};
+struct send {
+    message_id message{};
+    device_id peer{};
+    [[nodiscard]] constexpr auto operator<=>(const send&) const = default;
+};
+struct recv {
+    message_id message{};
+    device_id peer{};
+    [[nodiscard]] constexpr auto operator<=>(const recv&) const = default;
+};
+/// The skip cache takes a reference to the tensor of a skip edge whose two ends are on this device.
+struct stash {
+    edge_id edge{};
+    microbatch_id microbatch{};
+    [[nodiscard]] constexpr auto operator<=>(const stash&) const = default;
+};
+struct release {
+    buffer_id buffer{};
+    [[nodiscard]] constexpr auto operator<=>(const release&) const = default;
+};
+/// Sum of a stage's weight gradients over the data-parallel replicas.
+struct all_reduce {
+    stage_id stage{};
+    [[nodiscard]] constexpr auto operator<=>(const all_reduce&) const = default;
+};
+struct optimizer_step {
+    [[nodiscard]] constexpr auto operator<=>(const optimizer_step&) const = default;
+};
+
+} // namespace op
+
+/// One step of a rank's program. Sends and receives are started in program order on both sides; a receive is waited for
+/// by the first instruction that reads it, a send by the release of what it sends.
+using instruction = std::variant<op::forward, op::recompute, op::backward_input, op::backward_weight, op::send, op::recv,
+                                 op::stash, op::release, op::all_reduce, op::optimizer_step>;
+
+} // namespace pulse

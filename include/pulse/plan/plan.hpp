@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <pulse/core/label.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+/// What the planner expects of one step of one pipeline replica.
+struct prediction {
+    double step_us{};
+    double lower_bound_us{};
+    double bubble_ratio{};
+    double samples_per_s{};
+    /// Peak bytes of every device.
+    std::vector<std::int64_t> peak_memory_bytes{};
+    /// What crosses devices, forward and backward: activations and conditioning, and skip tensors, with their gradients.
+    std::int64_t boundary_bytes{};
+    std::int64_t skip_bytes{};
+
+    [[nodiscard]] constexpr bool operator==(const prediction&) const = default;
+};
+
+/// Everything a run needs to know: plain data that can be saved and read (`pulse-plan/1`).
+struct plan {
+    label model{};
+    int pipeline_degree{1};
+    int data_degree{1};
+    int microbatches{1};
+    int microbatch_size{1};
+    bool split_backward{true};
+    skip_routing routing{skip_routing::direct};
+    skip_policy skips{skip_policy::resident};
+    partition cut{};
+    schedule order{};
+    prediction predicted{};
+
+    [[nodiscard]] constexpr bool operator==(const plan&) const = default;
+};
+
+} // namespace pulse

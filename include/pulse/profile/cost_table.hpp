@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <pulse/core/label.hpp>
+
+namespace pulse {
+
+/// What one layer costs on one device, for one microbatch.
+struct layer_cost {
+    label name{};
+    double forward_us{};
+    double backward_input_us{};
+    double backward_weight_us{};
+    std::int64_t parameter_bytes{};
+    /// Held from F to the last backward pass, besides the layer's input, skip input and output (each is the
+    /// `output_bytes` of the layer that made it).
+    std::int64_t saved_bytes{};
+    /// The main activation after this layer: what a cut there sends.
+    std::int64_t output_bytes{};
+    /// Held from B to W when the backward is split, besides the gradient of the output.
+    std::int64_t deferred_bytes{};
+    /// Scratch of one pass; layers on one device share it.
+    std::int64_t workspace_bytes{};
+
+    /// F + B + W, in microseconds.
+    [[nodiscard]] constexpr double load_us() const noexcept {
+        return forward_us + backward_input_us + backward_weight_us;
+    }
+    [[nodiscard]] constexpr bool operator==(const layer_cost&) const = default;
+};
+
+/// A skip edge with the bytes of its tensor for one microbatch; its gradient has the same size.
+struct skip_cost {
+    int from{};
+    int to{};
+    std::int64_t bytes{};
+
+    [[nodiscard]] constexpr bool operator==(const skip_cost&) const = default;
+};
+
+/// Seconds and bytes of every layer of a model on one device: what a profile measures and a partition reads.
+///
+/// The cost of the conditioning module (time embedding) is part of layer 0, because stage 0 runs it.
+struct cost_table {
+    label model{};
+    label device{};
+    int microbatch_size{1};
+    std::vector<layer_cost> layers{};
+    std::vector<skip_cost> skips{};
+    /// Conditioning that every boundary relays with the activation, for one microbatch.
+    std::int64_t conditioning_bytes{};
+    /// Input of layer 0 for one microbatch.
+    std::int64_t input_bytes{};
+
+    [[nodiscard]] constexpr bool operator==(const cost_table&) const = default;
+};
+
+} // namespace pulse

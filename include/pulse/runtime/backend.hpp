@@ -1,0 +1,140 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace pulse {
+
+/// A convolution on channels-last images, per sample. Weights are stored [out][in][ky][kx] (the checkpoint's order).
+struct conv2d_shape {
+    int in_channels{};
+    int out_channels{};
+    int in_height{};
+    int in_width{};
+    int kernel{3};
+    int stride{1};
+    int pad_before{1}; ///< rows above and columns left
+    int pad_after{1};  ///< rows below and columns right
+
+    [[nodiscard]] constexpr int out_height() const noexcept {
+        return (in_height + pad_before + pad_after - kernel) / stride + 1;
+    }
+    [[nodiscard]] constexpr int out_width() const noexcept {
+        return (in_width + pad_before + pad_after - kernel) / stride + 1;
+    }
+    [[nodiscard]] constexpr std::int64_t in_elements() const noexcept {
+        return std::int64_t{in_channels} * in_height * in_width;
+    }
+    [[nodiscard]] constexpr std::int64_t out_elements() const noexcept {
+        return std::int64_t{out_channels} * out_height() * out_width();
+    }
+    [[nodiscard]] constexpr std::int64_t weight_elements() const noexcept {
+        return std::int64_t{in_channels} * out_channels * kernel * kernel;
+    }
+    [[nodiscard]] constexpr bool operator==(const conv2d_shape&) const = default;
+};
+
+/// y[rows][out] = x[rows][in] * weight[out][in]^T + bias[out]; rows are given with each call.
+struct linear_shape {
+    int in_features{};
+    int out_features{};
+
+    [[nodiscard]] constexpr bool operator==(const linear_shape&) const = default;
+};
+
+/// GroupNorm over channels-last pixels, of one tensor or of the concatenation of two, then SiLU if asked.
+struct group_norm_shape {
+    int channels{};        ///< of the first source
+    int second_channels{}; ///< of the second source; 0 when there is one source
+    int groups{};          ///< a group may straddle the border of the sources
+    int pixels{};
+    double epsilon{1e-5};
+    bool silu{};
+
+    [[nodiscard]] constexpr int all_channels() const noexcept { return channels + second_channels; }
+    [[nodiscard]] constexpr bool operator==(const group_norm_shape&) const = default;
+};
+
+/// softmax(q k^T / sqrt(head_size)) v for every head; q, k, v, o are [batch][tokens][heads * head_size].
+struct attention_shape {
+    int tokens{};
+    int heads{};
+    int head_size{};
+
+    [[nodiscard]] constexpr int width() const noexcept { return heads * head_size; }
+    [[nodiscard]] constexpr bool operator==(const attention_shape&) const = default;
+};
+
+/// Whether an operation writes its result or adds to what is there.
+enum class into : std::uint8_t { write, add };
+
+/// The operations that layers are written with, on contiguous channels-last tensors of one scalar type.
+///
+/// B satisfies backend if, with `using scalar`, it has every member below. `batch` is the microbatch size. Weight
+/// gradients always add to what is there, so that microbatches accumulate in the order in which they run. A null bias or
+/// bias gradient means none. Buffers never alias unless said. Every operation is deterministic: same inputs and same
+/// number of threads, same bits.
+///
+/// - conv2d, conv2d_backward_input, conv2d_backward_weight
+/// - linear, linear_backward_input, linear_backward_weight
+/// - group_norm: writes y [batch][pixels][all channels] and statistics [batch][groups][2] (mean, 1/sqrt(var + eps));
+///   group_norm_backward: needs the sources and statistics; adds to dgamma and dbeta; the second source's gradient is
+///   always written. The input gradient and the affine gradients share their sums, so they are one operation.
+/// - attention: writes o and the logarithm of each row's sum of exponentials, lse [batch][heads][tokens];
+///   attention_backward: writes dq, dk, dv.
+/// - silu: y = x * sigmoid(x); silu_backward: dx from x and dy; y may be x, dx may be dy.
+/// - add: y += x; copy: y = x; fill: y = value. Over n elements.
+/// - add_per_sample: y[b][p][c] += t[b][c]; sum_pixels: t[b][c] = sum over p of y[b][p][c].
+/// - upsample_nearest: [h][w][c] -> [2h][2w][c]; upsample_nearest_backward is its transpose.
+/// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], diffusers' Timesteps; flip puts cosines first, and `shift` is
+///   its downscale_freq_shift.
+/// - weights_changed(): parameters were written since the last pass; cached reordered weights are stale.
+///
+/// Scratch is the backend's own: sized when it first meets a shape (warm-up), `scratch_bytes()` says how much it holds.
+template <class B>
+concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar* y, const conv2d_shape& conv,
+                           const linear_shape& lin, const group_norm_shape& norm, const attention_shape& att, int batch,
+                           std::int64_t rows, std::int64_t n, typename B::scalar value, into how, double shift, bool flip) {
+    requires std::floating_point<typename B::scalar>;
+    // x, weight, bias, y (y += with into::add)
+    b.conv2d(conv, batch, x, x, x, y, how);
+    // dy, weight, dx
+    b.conv2d_backward_input(conv, batch, x, x, y, how);
+    // x, dy, dweight, dbias
+    b.conv2d_backward_weight(conv, batch, x, x, y, y);
+    // The same over two inputs that stand for their concatenation along channels: conv.in_channels counts both, the
+    // integer after it is how many the second has; weight [out][in a + in b][ky][kx].
+    // xa, xb, weight, bias, y / dy, weight, dxa, dxb / xa, xb, dy, dweight, dbias
+    b.conv2d_pair(conv, batch, batch, x, x, x, x, y, how);
+    b.conv2d_pair_backward_input(conv, batch, batch, x, x, y, y, how);
+    b.conv2d_pair_backward_weight(conv, batch, batch, x, x, x, y, y);
+    // x, weight, bias, y / dy, weight, dx / x, dy, dweight, dbias
+    b.linear(lin, rows, x, x, x, y, how);
+    b.linear_backward_input(lin, rows, x, x, y, how);
+    b.linear_backward_weight(lin, rows, x, x, y, y);
+    // xa, xb, gamma, beta, y, statistics
+    b.group_norm(norm, batch, x, x, x, x, y, y);
+    // xa, xb, gamma, beta, statistics, dy, dxa (written or added to), dxb, dgamma, dbeta
+    b.group_norm_backward(norm, batch, x, x, x, x, x, x, y, y, y, y, how);
+    // q, k, v, o, lse / q, k, v, o, lse, do, dq, dk, dv
+    b.attention(att, batch, x, x, x, y, y);
+    b.attention_backward(att, batch, x, x, x, x, x, x, y, y, y);
+    b.silu(n, x, y);
+    b.silu_backward(n, x, x, y, how);
+    b.add(n, x, y);
+    b.copy(n, x, y);
+    b.fill(n, value, y);
+    // pixels, channels, t, y / y, t
+    b.add_per_sample(batch, batch, batch, x, y);
+    b.sum_pixels(batch, batch, batch, x, y);
+    // height, width, channels
+    b.upsample_nearest(batch, batch, batch, batch, x, y);
+    b.upsample_nearest_backward(batch, batch, batch, batch, x, y);
+    // features, timesteps, e
+    b.sinusoid(batch, batch, flip, shift, x, y);
+    b.weights_changed();
+    { b.scratch_bytes() } -> std::convertible_to<std::int64_t>;
+};
+
+} // namespace pulse

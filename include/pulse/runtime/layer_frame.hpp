@@ -1,0 +1,48 @@
+#pragma once
+
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse {
+
+/// Where one pass of one layer finds and leaves its tensors; all are contiguous, the batch first, channels last.
+///
+/// forward reads input, skip, conditioning, parameters and writes output and saved. backward_input reads these and
+/// output_gradient; it writes input_gradient, skip_gradient and deferred, adds to conditioning_gradient, and adds to the
+/// gradients of affine norm parameters, whose sums it needs anyway. backward_weight adds the rest to
+/// parameter_gradients, reading input, skip, conditioning, saved, output_gradient and deferred. A pass may use all of
+/// workspace and leaves nothing in it.
+template <class T>
+struct layer_frame {
+    int batch{};
+    const T* input{};
+    const T* skip{};
+    const T* conditioning{};
+    const T* parameters{};
+    T* output{};
+    T* saved{};
+    const T* output_gradient{};
+    T* input_gradient{}; ///< null when nobody needs it (the first layer of a model)
+    T* skip_gradient{};
+    T* conditioning_gradient{};
+    T* deferred{};
+    T* parameter_gradients{};
+    T* workspace{};
+};
+
+/// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame.
+template <class L, class B>
+concept runs_on = requires(B& b, const layer_frame<typename B::scalar>& frame) {
+    L::forward(b, frame);
+    L::backward_input(b, frame);
+    L::backward_weight(b, frame);
+};
+
+/// A conditioning module (time embedding) that can run on backend B: `input` is the timesteps [batch], `output` the
+/// conditioning; backward_input is not needed, backward_weight reads output_gradient.
+template <class C, class B>
+concept conditions_on = requires(B& b, const layer_frame<typename B::scalar>& frame) {
+    C::forward(b, frame);
+    C::backward_weight(b, frame);
+};
+
+} // namespace pulse

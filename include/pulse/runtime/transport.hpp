@@ -1,0 +1,63 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <pulse/plan/instruction.hpp>
+
+namespace pulse {
+
+/// What a transferred tensor is, for counting.
+enum class traffic_kind : std::uint8_t { boundary, skip };
+
+/// Bytes that left a rank for another, by kind, as the transport delivered them.
+struct traffic_count {
+    std::int64_t boundary{};
+    std::int64_t skip{};
+    std::int64_t messages{};
+    /// Of all bytes: those whose buffer changed hands instead of being copied.
+    std::int64_t handed_over{};
+
+    constexpr traffic_count& operator+=(const traffic_count& o) noexcept {
+        boundary += o.boundary;
+        skip += o.skip;
+        messages += o.messages;
+        handed_over += o.handed_over;
+        return *this;
+    }
+};
+
+/// One tensor of a message, on either side.
+struct message_part {
+    /// Before the transfer: what to send, or room to receive into. After it: the storage that this side owns now, which
+    /// differs when the transport exchanged the two buffers instead of copying.
+    std::byte* data{};
+    std::size_t bytes{};
+    traffic_kind kind{};
+    /// Sender: it will not read the tensor again, so the receiver may own the buffer in exchange for its own.
+    bool may_exchange{};
+};
+
+/// How ranks pass messages. T satisfies transport if, for messages posted in the same order on both sides of a pair:
+/// 1. post_send and post_recv start a transfer and return; the span stays valid until the matching wait has returned;
+/// 2. wait_send and wait_recv return when the transfer is over; they throw when a rank has failed;
+/// 3. sum(values) replaces every element by its sum over ranks, the same bits on every rank; barrier() is a sum of none;
+/// 4. fail(what) makes every present and future wait of every rank throw.
+template <class T>
+concept transport = requires(T& t, int peer, message_id message, std::span<message_part> parts, std::span<double> values,
+                             std::string_view what) {
+    { t.rank() } -> std::convertible_to<int>;
+    { t.size() } -> std::convertible_to<int>;
+    t.post_send(peer, message, parts);
+    t.post_recv(peer, message, parts);
+    t.wait_send(peer, message);
+    t.wait_recv(peer, message);
+    t.sum(values);
+    t.fail(what);
+    { t.sent() } -> std::convertible_to<traffic_count>;
+};
+
+} // namespace pulse

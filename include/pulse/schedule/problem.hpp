@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+/// A pass of a stage, of whichever microbatch is meant.
+struct stage_pass {
+    pass op{};
+    int stage{};
+
+    [[nodiscard]] constexpr bool operator==(const stage_pass&) const = default;
+};
+
+/// Durations of one stage and the device that runs it.
+struct stage_timing {
+    int device{};
+    double forward_us{};
+    /// Includes the weight gradient when the backward is not split.
+    double backward_input_us{};
+    /// 0 and unused when the backward is not split.
+    double backward_weight_us{};
+
+    [[nodiscard]] constexpr double duration_us(pass op) const noexcept {
+        return op == pass::forward ? forward_us : op == pass::backward_input ? backward_input_us : backward_weight_us;
+    }
+};
+
+/// `after` of a microbatch starts no earlier than `lag_us` past the end of `before` of the same microbatch.
+struct dependency {
+    stage_pass before{};
+    stage_pass after{};
+    double lag_us{};
+};
+
+/// Bytes held on a device from the start of `begin` until both `end` and `also_end` of the same microbatch have ended.
+struct memory_hold {
+    int device{};
+    stage_pass begin{};
+    stage_pass end{};
+    stage_pass also_end{};
+    std::int64_t bytes{};
+};
+
+/// M identical microbatches through S stages: what a scheduler orders.
+struct schedule_problem {
+    int devices{1};
+    int microbatches{1};
+    bool split_backward{true};
+    std::vector<stage_timing> stages{};
+    /// Every dependency, the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) included.
+    std::vector<dependency> dependencies{};
+    std::vector<memory_hold> holds{};
+    /// Per device: what `holds` may sum up to at any instant; empty means unlimited.
+    std::vector<std::int64_t> memory_limit_bytes{};
+
+    [[nodiscard]] constexpr int passes_per_stage() const noexcept { return split_backward ? 3 : 2; }
+};
+
+} // namespace pulse

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace pulse {
+
+/// F, B, W of a stage on a microbatch. In a schedule without split backward, backward_input includes the weight gradient.
+enum class pass : std::uint8_t { forward, backward_input, backward_weight };
+
+[[nodiscard]] constexpr char letter_of(pass kind) noexcept {
+    return kind == pass::forward ? 'F' : kind == pass::backward_input ? 'B' : 'W';
+}
+
+/// One pass with its place in time, microseconds from the start of the step.
+struct timed_pass {
+    pass op{};
+    int stage{};
+    int microbatch{};
+    double start_us{};
+    double end_us{};
+
+    [[nodiscard]] constexpr bool operator==(const timed_pass&) const = default;
+};
+
+/// Start time and order of every pass on every device; each device's list is ordered by start.
+struct schedule {
+    std::vector<std::vector<timed_pass>> devices{};
+
+    /// End of the last pass; 0 when empty.
+    [[nodiscard]] constexpr double makespan_us() const noexcept {
+        double last = 0;
+        for (const auto& passes : devices) {
+            for (const auto& p : passes) { last = p.end_us > last ? p.end_us : last; }
+        }
+        return last;
+    }
+    [[nodiscard]] constexpr bool operator==(const schedule&) const = default;
+};
+
+} // namespace pulse

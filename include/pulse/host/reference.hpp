@@ -1,0 +1,324 @@
+#pragma once
+
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/host/reference_convolution.hpp>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::host {
+
+/// The meaning of every operation of `backend`, as plain loops in scalar type T; parity tests compare with it.
+///
+/// Sums accumulate in T in the order of the loops, so results are deterministic. One object serves one thread.
+template <std::floating_point T>
+class reference_backend {
+public:
+    using scalar = T;
+
+    void conv2d(const conv2d_shape& shape, int batch, const T* x, const T* weight, const T* bias, T* y, into how) {
+        reference_convolution<T>{shape, 0}.forward(batch, x, nullptr, weight, bias, y, how);
+    }
+    void conv2d_backward_input(const conv2d_shape& shape, int batch, const T* dy, const T* weight, T* dx, into how) {
+        reference_convolution<T>{shape, 0}.backward_input(batch, dy, weight, dx, nullptr, how);
+    }
+    void conv2d_backward_weight(const conv2d_shape& shape, int batch, const T* x, const T* dy, T* dweight, T* dbias) {
+        reference_convolution<T>{shape, 0}.backward_weight(batch, x, nullptr, dy, dweight, dbias);
+    }
+
+    void conv2d_pair(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb, const T* weight,
+                     const T* bias, T* y, into how) {
+        reference_convolution<T>{shape, second}.forward(batch, xa, xb, weight, bias, y, how);
+    }
+    /// `how` holds for both gradients.
+    void conv2d_pair_backward_input(const conv2d_shape& shape, int second, int batch, const T* dy, const T* weight,
+                                    T* dxa, T* dxb, into how) {
+        reference_convolution<T>{shape, second}.backward_input(batch, dy, weight, dxa, dxb, how);
+    }
+    void conv2d_pair_backward_weight(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb,
+                                     const T* dy, T* dweight, T* dbias) {
+        reference_convolution<T>{shape, second}.backward_weight(batch, xa, xb, dy, dweight, dbias);
+    }
+
+    void linear(const linear_shape& shape, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y,
+                into how) {
+        for (std::int64_t r = 0; r != rows; ++r) {
+            for (int o = 0; o != shape.out_features; ++o) {
+                T sum = bias != nullptr ? bias[o] : T{0};
+                for (int i = 0; i != shape.in_features; ++i) {
+                    sum += x[r * shape.in_features + i] * weight[std::int64_t{o} * shape.in_features + i];
+                }
+                T& target = y[r * shape.out_features + o];
+                target = how == into::add ? target + sum : sum;
+            }
+        }
+    }
+    void linear_backward_input(const linear_shape& shape, std::int64_t rows, const T* dy, const T* weight, T* dx,
+                               into how) {
+        for (std::int64_t r = 0; r != rows; ++r) {
+            for (int i = 0; i != shape.in_features; ++i) {
+                T sum{0};
+                for (int o = 0; o != shape.out_features; ++o) {
+                    sum += dy[r * shape.out_features + o] * weight[std::int64_t{o} * shape.in_features + i];
+                }
+                T& target = dx[r * shape.in_features + i];
+                target = how == into::add ? target + sum : sum;
+            }
+        }
+    }
+    void linear_backward_weight(const linear_shape& shape, std::int64_t rows, const T* x, const T* dy, T* dweight,
+                                T* dbias) {
+        for (std::int64_t r = 0; r != rows; ++r) {
+            for (int o = 0; o != shape.out_features; ++o) {
+                const T g = dy[r * shape.out_features + o];
+                if (dbias != nullptr) { dbias[o] += g; }
+                for (int i = 0; i != shape.in_features; ++i) {
+                    dweight[std::int64_t{o} * shape.in_features + i] += g * x[r * shape.in_features + i];
+                }
+            }
+        }
+    }
+
+    void group_norm(const group_norm_shape& shape, int batch, const T* xa, const T* xb, const T* gamma, const T* beta,
+                    T* y, T* statistics) {
+        const int size = shape.all_channels() / shape.groups;
+        const T count = static_cast<T>(std::int64_t{size} * shape.pixels);
+        for (int b = 0; b != batch; ++b) {
+            for (int g = 0; g != shape.groups; ++g) {
+                T mean{0};
+                over_group(shape, b, g, [&](std::int64_t, const auto& at) { mean += at(xa, xb); });
+                mean /= count;
+                T variance{0};
+                over_group(shape, b, g, [&](std::int64_t, const auto& at) {
+                    const T d = at(xa, xb) - mean;
+                    variance += d * d;
+                });
+                const T inverse = T{1} / std::sqrt(variance / count + static_cast<T>(shape.epsilon));
+                statistics[(std::int64_t{b} * shape.groups + g) * 2] = mean;
+                statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1] = inverse;
+                over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
+                    const T u = (at(xa, xb) - mean) * inverse * gamma[at.channel] + beta[at.channel];
+                    y[n] = shape.silu ? u * sigmoid(u) : u;
+                });
+            }
+        }
+    }
+
+    /// With u = gamma * xhat + beta and g = dL/du: dx = (gamma g - mean(gamma g) - xhat mean(gamma g xhat)) / sigma,
+    /// where the means run over the group.
+    void group_norm_backward(const group_norm_shape& shape, int batch, const T* xa, const T* xb, const T* gamma,
+                             const T* beta, const T* statistics, const T* dy, T* dxa, T* dxb, T* dgamma, T* dbeta,
+                             into how) {
+        const int size = shape.all_channels() / shape.groups;
+        const T count = static_cast<T>(std::int64_t{size} * shape.pixels);
+        for (int b = 0; b != batch; ++b) {
+            for (int g = 0; g != shape.groups; ++g) {
+                const T mean = statistics[(std::int64_t{b} * shape.groups + g) * 2];
+                const T inverse = statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1];
+                const auto gradient = [&](std::int64_t n, T normal, int c) {
+                    return shape.silu ? dy[n] * silu_slope(normal * gamma[c] + beta[c]) : dy[n];
+                };
+                T sum{0};
+                T product{0};
+                over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
+                    const T normal = (at(xa, xb) - mean) * inverse;
+                    const T du = gradient(n, normal, at.channel);
+                    dgamma[at.channel] += du * normal;
+                    dbeta[at.channel] += du;
+                    sum += gamma[at.channel] * du;
+                    product += gamma[at.channel] * du * normal;
+                });
+                over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
+                    const T normal = (at(xa, xb) - mean) * inverse;
+                    const T du = gradient(n, normal, at.channel) * gamma[at.channel];
+                    const T dx = (du - sum / count - normal * (product / count)) * inverse;
+                    if (at.second) {
+                        dxb[at.offset] = dx;
+                    } else {
+                        dxa[at.offset] = how == into::add ? dxa[at.offset] + dx : dx;
+                    }
+                });
+            }
+        }
+    }
+
+    void attention(const attention_shape& shape, int batch, const T* q, const T* k, const T* v, T* o, T* lse) {
+        const int size = shape.head_size;
+        const T scale = T{1} / std::sqrt(static_cast<T>(size));
+        if (scores_.size() < static_cast<std::size_t>(shape.tokens)) {
+            scores_.resize(static_cast<std::size_t>(shape.tokens));
+        }
+        T* const score = scores_.data();
+        for (int b = 0; b != batch; ++b) {
+            for (int h = 0; h != shape.heads; ++h) {
+                for (int i = 0; i != shape.tokens; ++i) {
+                    const std::int64_t row = head_at(shape, b, i, h);
+                    T greatest{};
+                    for (int j = 0; j != shape.tokens; ++j) {
+                        score[j] = scale * dot(size, q + row, k + head_at(shape, b, j, h));
+                        greatest = j == 0 || score[j] > greatest ? score[j] : greatest;
+                    }
+                    T sum{0};
+                    for (int j = 0; j != shape.tokens; ++j) { sum += std::exp(score[j] - greatest); }
+                    const T log_sum = greatest + std::log(sum);
+                    lse[(std::int64_t{b} * shape.heads + h) * shape.tokens + i] = log_sum;
+                    for (int d = 0; d != size; ++d) { o[row + d] = T{0}; }
+                    for (int j = 0; j != shape.tokens; ++j) {
+                        const T p = std::exp(score[j] - log_sum);
+                        const T* value = v + head_at(shape, b, j, h);
+                        for (int d = 0; d != size; ++d) { o[row + d] += p * value[d]; }
+                    }
+                }
+            }
+        }
+    }
+    void attention_backward(const attention_shape& shape, int batch, const T* q, const T* k, const T* v, const T* o,
+                            const T* lse, const T* dout, T* dq, T* dk, T* dv) {
+        const int size = shape.head_size;
+        const T scale = T{1} / std::sqrt(static_cast<T>(size));
+        const std::int64_t all = std::int64_t{batch} * shape.tokens * shape.width();
+        fill(all, T{0}, dq);
+        fill(all, T{0}, dk);
+        fill(all, T{0}, dv);
+        for (int b = 0; b != batch; ++b) {
+            for (int h = 0; h != shape.heads; ++h) {
+                for (int i = 0; i != shape.tokens; ++i) {
+                    const std::int64_t row = head_at(shape, b, i, h);
+                    const T log_sum = lse[(std::int64_t{b} * shape.heads + h) * shape.tokens + i];
+                    const T mean = dot(size, dout + row, o + row);
+                    for (int j = 0; j != shape.tokens; ++j) {
+                        const std::int64_t other = head_at(shape, b, j, h);
+                        const T p = std::exp(scale * dot(size, q + row, k + other) - log_sum);
+                        const T ds = scale * p * (dot(size, dout + row, v + other) - mean);
+                        for (int d = 0; d != size; ++d) {
+                            dq[row + d] += ds * k[other + d];
+                            dk[other + d] += ds * q[row + d];
+                            dv[other + d] += p * dout[row + d];
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    void silu(std::int64_t n, const T* x, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) { y[i] = x[i] * sigmoid(x[i]); }
+    }
+    void silu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+        for (std::int64_t i = 0; i != n; ++i) {
+            const T g = dy[i] * silu_slope(x[i]);
+            dx[i] = how == into::add ? dx[i] + g : g;
+        }
+    }
+    void add(std::int64_t n, const T* x, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) { y[i] += x[i]; }
+    }
+    void copy(std::int64_t n, const T* x, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) { y[i] = x[i]; }
+    }
+    void fill(std::int64_t n, T value, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) { y[i] = value; }
+    }
+
+    void add_per_sample(int batch, int pixels, int channels, const T* t, T* y) {
+        for (int b = 0; b != batch; ++b) {
+            for (int p = 0; p != pixels; ++p) {
+                add(channels, t + std::int64_t{b} * channels, y + pixel_at(b, p, pixels, channels));
+            }
+        }
+    }
+    void sum_pixels(int batch, int pixels, int channels, const T* y, T* t) {
+        fill(std::int64_t{batch} * channels, T{0}, t);
+        for (int b = 0; b != batch; ++b) {
+            for (int p = 0; p != pixels; ++p) {
+                add(channels, y + pixel_at(b, p, pixels, channels), t + std::int64_t{b} * channels);
+            }
+        }
+    }
+
+    void upsample_nearest(int batch, int height, int width, int channels, const T* x, T* y) {
+        for (int row = 0; row != batch * 2 * height; ++row) {
+            for (int column = 0; column != 2 * width; ++column) {
+                copy(channels, x + (std::int64_t{row / 2} * width + column / 2) * channels,
+                     y + (std::int64_t{row} * 2 * width + column) * channels);
+            }
+        }
+    }
+    void upsample_nearest_backward(int batch, int height, int width, int channels, const T* dy, T* dx) {
+        fill(std::int64_t{batch} * height * width * channels, T{0}, dx);
+        for (int row = 0; row != batch * 2 * height; ++row) {
+            for (int column = 0; column != 2 * width; ++column) {
+                add(channels, dy + (std::int64_t{row} * 2 * width + column) * channels,
+                    dx + (std::int64_t{row / 2} * width + column / 2) * channels);
+            }
+        }
+    }
+
+    /// e[b] = (sin(t w_0), sin(t w_1), ..., cos(t w_0), cos(t w_1), ...), w_i = 10000^(-i / (features / 2 - shift)).
+    void sinusoid(int batch, int features, bool flip, double shift, const T* timesteps, T* e) {
+        const int half = features / 2;
+        for (int b = 0; b != batch; ++b) {
+            T* const row = e + std::int64_t{b} * features;
+            for (int i = 0; i != half; ++i) {
+                const double frequency = std::exp(-std::log(10000.0) * i / (half - shift));
+                const double angle = static_cast<double>(timesteps[b]) * frequency;
+                row[flip ? half + i : i] = static_cast<T>(std::sin(angle));
+                row[flip ? i : half + i] = static_cast<T>(std::cos(angle));
+            }
+        }
+    }
+
+    void weights_changed() noexcept {}
+    [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
+        return static_cast<std::int64_t>(scores_.capacity() * sizeof(T));
+    }
+
+private:
+    /// One element of a group, of one source or of the two.
+    struct element {
+        int channel; ///< among all channels
+        bool second;
+        std::int64_t offset; ///< in its own source
+
+        [[nodiscard]] T operator()(const T* xa, const T* xb) const { return second ? xb[offset] : xa[offset]; }
+    };
+
+    /// Calls f(offset in the concatenation, element) for every element of group g of sample b, pixel by pixel.
+    template <class F>
+    static void over_group(const group_norm_shape& shape, int b, int g, F f) {
+        const int size = shape.all_channels() / shape.groups;
+        for (int p = 0; p != shape.pixels; ++p) {
+            const std::int64_t pixel = std::int64_t{b} * shape.pixels + p;
+            for (int c = g * size; c != (g + 1) * size; ++c) {
+                const bool second = c >= shape.channels;
+                const std::int64_t offset = second ? pixel * shape.second_channels + (c - shape.channels)
+                                                   : pixel * shape.channels + c;
+                f(pixel * shape.all_channels() + c, element{c, second, offset});
+            }
+        }
+    }
+
+    [[nodiscard]] static std::int64_t pixel_at(int b, int p, int pixels, int channels) noexcept {
+        return (std::int64_t{b} * pixels + p) * channels;
+    }
+    [[nodiscard]] static std::int64_t head_at(const attention_shape& shape, int b, int token, int head) noexcept {
+        return (std::int64_t{b} * shape.tokens + token) * shape.width() + std::int64_t{head} * shape.head_size;
+    }
+    [[nodiscard]] static T dot(int n, const T* a, const T* b) noexcept {
+        T sum{0};
+        for (int i = 0; i != n; ++i) { sum += a[i] * b[i]; }
+        return sum;
+    }
+    [[nodiscard]] static T sigmoid(T x) noexcept { return T{1} / (T{1} + std::exp(-x)); }
+    [[nodiscard]] static T silu_slope(T x) noexcept {
+        const T s = sigmoid(x);
+        return s * (T{1} + x * (T{1} - s));
+    }
+
+    std::vector<T> scores_{};
+};
+
+} // namespace pulse::host

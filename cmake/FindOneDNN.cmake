@@ -1,0 +1,28 @@
+# Finds oneDNN (Debian: libdnnl-dev). Defines OneDNN::OneDNN and OneDNN_VERSION.
+# The config file that Debian ships asks for OpenCL, which the CPU engine does not need; so it is not used.
+find_path(OneDNN_INCLUDE_DIR NAMES oneapi/dnnl/dnnl.hpp)
+find_library(OneDNN_LIBRARY NAMES dnnl)
+mark_as_advanced(OneDNN_INCLUDE_DIR OneDNN_LIBRARY)
+
+if(OneDNN_INCLUDE_DIR AND EXISTS ${OneDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h)
+    set(OneDNN_VERSION)
+    foreach(field IN ITEMS MAJOR MINOR PATCH)
+        file(STRINGS ${OneDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h line
+            REGEX "^#define DNNL_VERSION_${field}[ \t]+[0-9]+")
+        string(REGEX REPLACE "[^0-9]*([0-9]+).*" "\\1" line "${line}")
+        list(APPEND OneDNN_VERSION ${line})
+    endforeach()
+    list(JOIN OneDNN_VERSION "." OneDNN_VERSION)
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(OneDNN
+    REQUIRED_VARS OneDNN_LIBRARY OneDNN_INCLUDE_DIR
+    VERSION_VAR OneDNN_VERSION)
+
+if(OneDNN_FOUND AND NOT TARGET OneDNN::OneDNN)
+    add_library(OneDNN::OneDNN UNKNOWN IMPORTED)
+    set_target_properties(OneDNN::OneDNN PROPERTIES
+        IMPORTED_LOCATION "${OneDNN_LIBRARY}"
+        INTERFACE_INCLUDE_DIRECTORIES "${OneDNN_INCLUDE_DIR}")
+endif()

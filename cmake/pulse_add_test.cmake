@@ -1,0 +1,52 @@
+# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL])
+#
+# Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
+# and the room's name; cases of TEST_SUITE("constexpr") get the label constexpr too. A case that calls
+# pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled. SERIAL cases run alone.
+# If a library does not exist as a target, the room's tests are left out, with a status line.
+include_guard()
+
+function(pulse_add_test room)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;DEFINITIONS")
+    if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT arg_LIBRARIES)
+        message(FATAL_ERROR "pulse_add_test(${room}): SOURCES and LIBRARIES are needed, '${arg_UNPARSED_ARGUMENTS}' is not known")
+    endif()
+    foreach(library IN LISTS arg_LIBRARIES)
+        if(NOT TARGET ${library})
+            message(STATUS "pulse: the tests of ${room} are left out: no target ${library}")
+            return()
+        endif()
+    endforeach()
+    if(NOT arg_LABELS)
+        set(arg_LABELS host)
+    endif()
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT 600)
+    endif()
+
+    set(target test_${room})
+    add_executable(${target} ${arg_SOURCES})
+    target_link_libraries(${target} PRIVATE pulse_test_main ${arg_LIBRARIES} doctest::doctest pulse::developer)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
+
+    # The cases are asked for when the program is built, and read by ctest from the file that this leaves.
+    set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}.cases.cmake)
+    list(JOIN arg_LABELS "," labels)
+    add_custom_command(TARGET ${target} POST_BUILD
+        BYPRODUCTS ${cases}
+        COMMAND ${CMAKE_COMMAND}
+            -D PROGRAM=$<TARGET_FILE:${target}>
+            -D ROOM=${room}
+            -D LABELS=${labels},${room}
+            -D TIMEOUT=${arg_TIMEOUT}
+            -D SERIAL=${arg_SERIAL}
+            -D WORKING_DIRECTORY=${CMAKE_CURRENT_BINARY_DIR}
+            -D OUT=${cases}
+            -P ${PROJECT_SOURCE_DIR}/cmake/register_cases.cmake
+        VERBATIM)
+    set(include_file ${CMAKE_CURRENT_BINARY_DIR}/${target}.ctest.cmake)
+    file(WRITE ${include_file}
+        "if(EXISTS \"${cases}\")\n  include(\"${cases}\")\nelse()\n  add_test(${room}.not_built ${target}.not_built)\nendif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include_file})
+endfunction()

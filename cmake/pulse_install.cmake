@@ -1,0 +1,28 @@
+# Installed tree: headers, one targets file per part, the find modules beside the config file.
+include(CMakePackageConfigHelpers)
+
+set(pulse_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pulse)
+
+foreach(part IN LISTS pulse_parts)
+    get_target_property(target pulse::${part} ALIASED_TARGET)
+    install(TARGETS ${target} EXPORT pulse-${part}-targets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(EXPORT pulse-${part}-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})
+endforeach()
+
+set(pulse_host_openmp OFF)
+if(PULSE_OPENMP AND OpenMP_CXX_FOUND)
+    set(pulse_host_openmp ON)
+endif()
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/pulse-config.cmake.in
+    ${PROJECT_BINARY_DIR}/pulse-config.cmake
+    INSTALL_DESTINATION ${pulse_cmake_dir}
+    NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/pulse-config-version.cmake
+    COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES
+    ${PROJECT_BINARY_DIR}/pulse-config.cmake
+    ${PROJECT_BINARY_DIR}/pulse-config-version.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindStb.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake
+    DESTINATION ${pulse_cmake_dir})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

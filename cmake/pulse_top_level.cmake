@@ -1,0 +1,15 @@
+# What only pulse's own checkout decides: build type, where programs go, compiler cache.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+    find_program(PULSE_CCACHE ccache)
+    mark_as_advanced(PULSE_CCACHE)
+    if(PULSE_CCACHE)
+        set(CMAKE_CXX_COMPILER_LAUNCHER ${PULSE_CCACHE})
+    endif()
+endif()

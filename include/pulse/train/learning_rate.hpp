@@ -1,0 +1,32 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+namespace pulse::train {
+
+/// How the learning rate goes on after its warm-up.
+enum class learning_rate_shape : std::uint8_t { constant, cosine };
+
+/// A learning rate as a function of the step: linear warm-up to `peak`, then constant, or along a half cosine to `last`.
+struct learning_rate_schedule {
+    double peak = 1e-3;
+    std::int64_t warmup_steps = 0;
+    learning_rate_shape shape = learning_rate_shape::constant;
+    std::int64_t total_steps = 0; ///< read by `cosine`; the rate is `last` at this step and after it
+    double last = 0.0;
+
+    /// The rate of `step`, counted from 1. Source of the cosine: Loshchilov and Hutter, "SGDR" (2017).
+    [[nodiscard]] double at(std::int64_t step) const noexcept {
+        if (step < warmup_steps) { return peak * static_cast<double>(step) / static_cast<double>(warmup_steps); }
+        if (shape == learning_rate_shape::constant) { return peak; }
+        if (step >= total_steps) { return last; }
+        const double span = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
+        const double done = static_cast<double>(step - warmup_steps) / span;
+        return last + (peak - last) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+    }
+};
+
+} // namespace pulse::train

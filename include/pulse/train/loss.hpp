@@ -1,0 +1,43 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pulse/train/noise_schedule.hpp>
+
+namespace pulse::train {
+
+/// Share of one or more samples in a step's mean squared error, with its gradient.
+///
+/// Returns sum(weight (prediction - target)^2) / step_elements and writes 2 weight (prediction - target) / step_elements.
+/// `step_elements` counts the elements of all samples of the step, so that microbatches add up to the step's mean and
+/// its gradient. The sum is in double and in order. `gradient` may be `prediction`'s memory.
+template <std::floating_point T>
+double mean_squared_error(std::span<const T> prediction, std::span<const T> target, std::int64_t step_elements,
+                          std::span<T> gradient, double weight = 1.0) noexcept {
+    const double scale = weight / static_cast<double>(step_elements);
+    const T gradient_scale = static_cast<T>(2.0 * scale);
+    double sum = 0.0;
+    for (std::size_t i = 0; i != gradient.size(); ++i) {
+        const T difference = prediction[i] - target[i];
+        sum += static_cast<double>(difference) * static_cast<double>(difference);
+        gradient[i] = gradient_scale * difference;
+    }
+    return sum * scale;
+}
+
+/// Weight of a sample at time t under min-SNR-gamma: min(snr, gamma) / snr for epsilon, / (snr + 1) for v.
+///
+/// Source: Hang et al., "Efficient diffusion training via min-SNR weighting strategy" (arXiv 2303.09556), section 3.4
+/// (gamma 5 there). An infinite gamma with epsilon gives 1, the plain loss.
+[[nodiscard]] inline double min_snr_weight(const noise_schedule& schedule, prediction_type type, int t,
+                                           double gamma = 5.0) noexcept {
+    const double snr = schedule.snr(t);
+    const double clipped = std::min(snr, gamma);
+    return type == prediction_type::epsilon ? clipped / snr : clipped / (snr + 1.0);
+}
+
+} // namespace pulse::train

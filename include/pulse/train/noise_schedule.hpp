@@ -1,0 +1,149 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+
+namespace pulse::train {
+
+/// What the network is trained to say about x_t: the noise in it, or v = a eps - s x0 (Salimans and Ho 2022).
+enum class prediction_type : std::uint8_t { epsilon, velocity };
+
+/// The variances of a discrete-time diffusion process: x_t = a_t x0 + s_t eps, a_t^2 + s_t^2 = 1, t in [0, steps).
+///
+/// Source: Ho, Jain, Abbeel, "Denoising diffusion probabilistic models" (2020). All tables are double.
+class noise_schedule {
+public:
+    /// From the betas themselves. Throws input_error unless there is one and each lies in (0, 1).
+    explicit noise_schedule(std::vector<double> betas) : betas_{std::move(betas)} {
+        if (betas_.empty()) { throw input_error("noise schedule: it has no steps"); }
+        alphas_cumprod_.reserve(betas_.size());
+        double product = 1.0;
+        for (std::size_t t = 0; t != betas_.size(); ++t) {
+            if (!(betas_[t] > 0.0 && betas_[t] < 1.0)) {
+                throw input_error("noise schedule: beta " + std::to_string(t) + " is not between 0 and 1");
+            }
+            product *= 1.0 - betas_[t];
+            alphas_cumprod_.push_back(product);
+        }
+    }
+
+    /// Betas evenly spaced from `first` to `last` (Ho et al. 2020, section 4: 1e-4 to 0.02 over 1000 steps).
+    [[nodiscard]] static noise_schedule linear(int steps = 1000, double first = 1e-4, double last = 0.02) {
+        std::vector<double> betas(checked(steps));
+        const double intervals = std::max(1.0, static_cast<double>(steps - 1));
+        for (std::size_t t = 0; t != betas.size(); ++t) {
+            betas[t] = first + (last - first) * (static_cast<double>(t) / intervals);
+        }
+        return noise_schedule{std::move(betas)};
+    }
+
+    /// alphas_cumprod along a squared cosine (Nichol and Dhariwal 2021, equation 17), betas at most 0.999.
+    [[nodiscard]] static noise_schedule cosine(int steps = 1000, double offset = 0.008) {
+        std::vector<double> betas(checked(steps));
+        const auto bar = [&](std::size_t t) {
+            const double time = static_cast<double>(t) / static_cast<double>(betas.size());
+            const double c = std::cos((time + offset) / (1.0 + offset) * std::numbers::pi / 2.0);
+            return c * c;
+        };
+        for (std::size_t t = 0; t != betas.size(); ++t) { betas[t] = std::min(1.0 - bar(t + 1) / bar(t), 0.999); }
+        return noise_schedule{std::move(betas)};
+    }
+
+    [[nodiscard]] int steps() const noexcept { return static_cast<int>(betas_.size()); }
+    [[nodiscard]] std::span<const double> betas() const noexcept { return betas_; }
+    [[nodiscard]] std::span<const double> alphas_cumprod() const noexcept { return alphas_cumprod_; }
+
+    /// Product of (1 - beta) over steps 0 to t; 1 for t = -1, the clean image.
+    [[nodiscard]] double alpha_cumprod(int t) const noexcept {
+        return t < 0 ? 1.0 : alphas_cumprod_[static_cast<std::size_t>(t)];
+    }
+    /// a_t, the factor of the image in x_t.
+    [[nodiscard]] double signal(int t) const noexcept { return std::sqrt(alpha_cumprod(t)); }
+    /// s_t, the factor of the noise in x_t.
+    [[nodiscard]] double sigma(int t) const noexcept { return std::sqrt(1.0 - alpha_cumprod(t)); }
+    /// Signal-to-noise ratio a_t^2 / s_t^2; t >= 0.
+    [[nodiscard]] double snr(int t) const noexcept { return alpha_cumprod(t) / (1.0 - alpha_cumprod(t)); }
+
+private:
+    [[nodiscard]] static std::size_t checked(int steps) {
+        if (steps < 1) { throw input_error("noise schedule: steps must be at least 1, not " + std::to_string(steps)); }
+        return static_cast<std::size_t>(steps);
+    }
+
+    std::vector<double> betas_;
+    std::vector<double> alphas_cumprod_;
+};
+
+namespace detail {
+
+/// out = p x + q y, element by element; `out` may be x or y.
+template <std::floating_point T>
+void combine(double p, const T* x, double q, const T* y, std::span<T> out) noexcept {
+    const T p_t = static_cast<T>(p);
+    const T q_t = static_cast<T>(q);
+    for (std::size_t i = 0; i != out.size(); ++i) { out[i] = p_t * x[i] + q_t * y[i]; }
+}
+
+} // namespace detail
+
+/// x_t = a_t x0 + s_t noise for one sample; the spans have equal sizes.
+template <std::floating_point T>
+void q_sample(const noise_schedule& schedule, int t, std::span<const T> x0, std::span<const T> noise,
+              std::span<T> x_t) noexcept {
+    detail::combine(schedule.signal(t), x0.data(), schedule.sigma(t), noise.data(), x_t);
+}
+
+/// What the network should answer for one sample: the noise, or v = a_t noise - s_t x0.
+template <std::floating_point T>
+void training_target(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x0,
+                     std::span<const T> noise, std::span<T> target) noexcept {
+    if (type == prediction_type::epsilon) {
+        std::copy(noise.begin(), noise.end(), target.begin());
+    } else {
+        detail::combine(schedule.signal(t), noise.data(), -schedule.sigma(t), x0.data(), target);
+    }
+}
+
+/// The clean image that an answer of the network implies: (x_t - s eps) / a, or a x_t - s v.
+template <std::floating_point T>
+void predicted_x0(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x_t,
+                  std::span<const T> prediction, std::span<T> x0) noexcept {
+    const double a = schedule.signal(t);
+    const double s = schedule.sigma(t);
+    if (type == prediction_type::epsilon) {
+        detail::combine(1.0 / a, x_t.data(), -s / a, prediction.data(), x0);
+    } else {
+        detail::combine(a, x_t.data(), -s, prediction.data(), x0);
+    }
+}
+
+/// The noise that an answer of the network implies: eps itself, or s x_t + a v.
+template <std::floating_point T>
+void predicted_noise(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x_t,
+                     std::span<const T> prediction, std::span<T> noise) noexcept {
+    if (type == prediction_type::epsilon) {
+        std::copy(prediction.begin(), prediction.end(), noise.begin());
+    } else {
+        detail::combine(schedule.sigma(t), x_t.data(), schedule.signal(t), prediction.data(), noise);
+    }
+}
+
+/// The noise in x_t when its clean image is x0: (x_t - a x0) / s.
+template <std::floating_point T>
+void noise_of(const noise_schedule& schedule, int t, std::span<const T> x_t, std::span<const T> x0,
+              std::span<T> noise) noexcept {
+    const double s = schedule.sigma(t);
+    detail::combine(1.0 / s, x_t.data(), -schedule.signal(t) / s, x0.data(), noise);
+}
+
+} // namespace pulse::train

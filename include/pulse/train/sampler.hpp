@@ -1,0 +1,104 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/random.hpp>
+
+namespace pulse::train {
+
+/// A network as the sampler sees it: predict(x_t of all samples, time of each sample, answer of all samples).
+template <class Predict>
+concept predictor = std::invocable<Predict&, std::span<const float>, std::span<const int>, std::span<float>>;
+
+/// How images are drawn.
+struct ddim_options {
+    int steps = 50;                                         ///< network evaluations, 1 to the schedule's steps
+    double eta = 0.0;                                       ///< 0: deterministic; 1: as noisy as DDPM
+    bool clip_x0 = true;                                    ///< keep each estimate of the image in [-1, 1]
+    prediction_type prediction = prediction_type::epsilon;
+    std::uint64_t seed = 0;
+    std::uint64_t first_sample = 0;                         ///< number of the first image: image k depends on k alone
+};
+
+/// Times visited, falling, evenly spaced and beginning at the last one.
+///
+/// The "trailing" spacing of Lin et al. (arXiv 2305.08891): it starts where the noise is strongest. Throws input_error
+/// when `count` is not in 1 to the schedule's steps.
+[[nodiscard]] inline std::vector<int> ddim_timesteps(const noise_schedule& schedule, int count) {
+    const int total = schedule.steps();
+    if (count < 1 || count > total) {
+        throw input_error("sampler: steps must be 1 to " + std::to_string(total) + ", not " + std::to_string(count));
+    }
+    std::vector<int> times(static_cast<std::size_t>(count));
+    const double stride = static_cast<double>(total) / static_cast<double>(count);
+    for (int i = 0; i != count; ++i) {
+        times[static_cast<std::size_t>(i)] = static_cast<int>(std::lround(static_cast<double>(total) - i * stride)) - 1;
+    }
+    return times;
+}
+
+/// Draws `samples` images of `images.size() / samples` elements each into `images`.
+///
+/// Starts from normal noise of (seed, sample number) and walks the times with DDIM (Song, Meng, Ermon 2021, equation
+/// 12). With `clip_x0` the noise estimate is made consistent with the clipped image. Throws input_error on options out
+/// of range.
+template <predictor Predict>
+void ddim_sample(const noise_schedule& schedule, const ddim_options& options, std::size_t samples,
+                 std::span<float> images, Predict&& predict) {
+    if (samples == 0 || images.size() % samples != 0) {
+        throw input_error("sampler: " + std::to_string(images.size()) + " elements are not " + std::to_string(samples) +
+                          " images");
+    }
+    if (!(options.eta >= 0.0 && options.eta <= 1.0)) { throw input_error("sampler: eta must be 0 to 1"); }
+    const auto times = ddim_timesteps(schedule, options.steps);
+    const std::size_t elements = images.size();
+    const std::uint64_t per_sample = elements / samples;
+    const std::uint64_t first_element = options.first_sample * per_sample;
+
+    random_source{options.seed, random_stream::sample_start}.fill_normal(first_element, images);
+    std::vector<float> answer(elements);
+    std::vector<float> x0(elements);
+    std::vector<float> noise(elements);
+    std::vector<int> batch_times(samples);
+    for (std::size_t i = 0; i != times.size(); ++i) {
+        const int t = times[i];
+        const int next = i + 1 < times.size() ? times[i + 1] : -1;
+        std::fill(batch_times.begin(), batch_times.end(), t);
+        predict(std::span<const float>{images}, std::span<const int>{batch_times}, std::span<float>{answer});
+
+        const std::span<const float> x_t{images};
+        predicted_x0<float>(schedule, options.prediction, t, x_t, answer, x0);
+        if (options.clip_x0) {
+            for (float& x : x0) { x = std::clamp(x, -1.0F, 1.0F); }
+            noise_of<float>(schedule, t, x_t, x0, noise);
+        } else {
+            predicted_noise<float>(schedule, options.prediction, t, x_t, answer, noise);
+        }
+
+        const double bar = schedule.alpha_cumprod(t);
+        const double bar_next = schedule.alpha_cumprod(next);
+        const double fresh = options.eta * std::sqrt((1.0 - bar_next) / (1.0 - bar) * (1.0 - bar / bar_next));
+        const auto kept = static_cast<float>(std::sqrt(std::max(0.0, 1.0 - bar_next - fresh * fresh)));
+        const auto signal = static_cast<float>(std::sqrt(bar_next));
+        for (std::size_t e = 0; e != elements; ++e) { images[e] = signal * x0[e] + kept * noise[e]; }
+        if (fresh > 0.0) {
+            // One stream per time: element e of sample k draws the same number whatever the number of steps or samples.
+            const auto stream = static_cast<std::uint64_t>(random_stream::sample_noise) +
+                                (static_cast<std::uint64_t>(t + 1) << 32U);
+            random_source{options.seed, stream}.fill_normal(first_element, answer);
+            const auto factor = static_cast<float>(fresh);
+            for (std::size_t e = 0; e != elements; ++e) { images[e] += factor * answer[e]; }
+        }
+    }
+}
+
+} // namespace pulse::train

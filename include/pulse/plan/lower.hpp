@@ -1,0 +1,162 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include <pulse/core/ids.hpp>
+#include <pulse/plan/access.hpp>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/plan/step_order.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// One touch of a buffer by instruction `at` of a program.
+struct buffer_touch {
+    buffer_id buffer{};
+    std::size_t at{};
+    access mode{};
+};
+
+/// Every touch of a program, by buffer, then in program order.
+[[nodiscard]] constexpr std::vector<buffer_touch> touches_of(const step_model& model, int device,
+                                                             const std::vector<instruction>& instructions) {
+    std::vector<buffer_touch> all{};
+    for (std::size_t i = 0; i != instructions.size(); ++i) {
+        for (const buffer_access& a : model.accesses(device, instructions[i])) { all.push_back({a.buffer, i, a.mode}); }
+    }
+    std::sort(all.begin(), all.end(), [](const buffer_touch& a, const buffer_touch& b) {
+        return a.buffer != b.buffer ? a.buffer < b.buffer : a.at < b.at;
+    });
+    return all;
+}
+
+/// Inserts a release for every value of every buffer: after the last touch before the value is written anew.
+///
+/// A release waits for the send of what it ends. So where the last touch is a send, the release stands behind the next
+/// pass (or before the next write, or at the end), and the transfer overlaps with that pass.
+[[nodiscard]] constexpr std::vector<instruction> with_releases(const step_model& model, int device,
+                                                               const std::vector<instruction>& bare) {
+    const std::vector<buffer_touch> touches = touches_of(model, device, bare);
+    std::vector<std::vector<buffer_id>> after(bare.size());
+    for (std::size_t i = 0; i != touches.size(); ++i) {
+        const bool same_buffer = i + 1 != touches.size() && touches[i + 1].buffer == touches[i].buffer;
+        if (same_buffer && touches[i + 1].mode != access::write) { continue; }
+        std::size_t last = touches[i].at;
+        if (std::holds_alternative<op::send>(bare[last])) {
+            const std::size_t end = same_buffer ? touches[i + 1].at : bare.size();
+            while (last + 1 != end && !is_compute(bare[last])) { ++last; }
+        }
+        after[last].push_back(touches[i].buffer);
+    }
+    std::vector<instruction> full{};
+    full.reserve(bare.size() + touches.size());
+    for (std::size_t i = 0; i != bare.size(); ++i) {
+        full.push_back(bare[i]);
+        for (const buffer_id& buffer : after[i]) { full.push_back(op::release{buffer}); }
+    }
+    return full;
+}
+
+/// Writes the ranks' instructions, but for releases, while it walks the global order.
+class program_writer {
+public:
+    constexpr program_writer(const plan& planned, const step_model& model)
+        : model_(&model), microbatches_(planned.microbatches), split_(planned.split_backward),
+          reduces_(planned.data_degree > 1), recomputes_(planned.skips == skip_policy::recomputed),
+          code_(static_cast<std::size_t>(model.device_count())),
+          recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches)),
+          gradients_done_(static_cast<std::size_t>(model.stage_count())) {}
+
+    constexpr void add(const step_event& event) {
+        if (event.is_message) {
+            const int from = model_->sender(event.message);
+            const int to = model_->receiver(event.message);
+            emit(from, op::send{event.message, device_id{to}});
+            emit(to, op::recv{event.message, device_id{from}});
+            return;
+        }
+        const int s = event.work.stage;
+        const int device = model_->device_of_stage(s);
+        const stage_id stage{s};
+        const microbatch_id m{event.work.microbatch};
+        switch (event.work.op) {
+        case pass::forward:
+            if (recomputes_) { restore_for(s, m); }
+            emit(device, op::forward{stage, m});
+            if (!recomputes_) { stash_of(s, m); }
+            break;
+        case pass::backward_input: emit(device, op::backward_input{stage, m, !split_}); break;
+        case pass::backward_weight: emit(device, op::backward_weight{stage, m}); break;
+        }
+        if (event.work.op == (split_ ? pass::backward_weight : pass::backward_input) &&
+            ++gradients_done_[static_cast<std::size_t>(s)] == microbatches_ && reduces_) {
+            emit(device, op::all_reduce{stage});
+        }
+    }
+    [[nodiscard]] constexpr std::vector<program> finish() {
+        std::vector<program> programs{};
+        for (int d = 0; d != model_->device_count(); ++d) {
+            programs.push_back({d, with_releases(*model_, d, code_[static_cast<std::size_t>(d)])});
+            programs.back().instructions.push_back(op::optimizer_step{});
+        }
+        return programs;
+    }
+
+private:
+    const step_model* model_;
+    int microbatches_;
+    bool split_;
+    bool reduces_;
+    bool recomputes_;
+    std::vector<std::vector<instruction>> code_;
+    std::vector<bool> recomputed_;
+    std::vector<int> gradients_done_;
+
+    constexpr void emit(int device, const instruction& what) { code_[static_cast<std::size_t>(device)].push_back(what); }
+    constexpr void stash_of(int s, microbatch_id m) {
+        for (const int e : model_->edges_from(s)) {
+            if (model_->is_local(e)) { emit(model_->device_of_stage(s), op::stash{edge_id{e}, m}); }
+        }
+    }
+    /// Recomputes the stages on s's device whose skips F(s, m) reads, each once; the cache takes what they restore.
+    constexpr void restore_for(int s, microbatch_id m) {
+        for (const int e : model_->edges_into(s)) {
+            if (!model_->is_local(e)) { continue; }
+            const int source = model_->source_stage(e);
+            const auto at = static_cast<std::size_t>(source * microbatches_ + index_of(m));
+            if (recomputed_[at]) { continue; }
+            recomputed_[at] = true;
+            emit(model_->device_of_stage(source), op::recompute{stage_id{source}, m});
+            stash_of(source, m);
+        }
+    }
+};
+
+} // namespace detail
+
+/// The programs of all ranks of a pipeline replica. Throws input_error where the plan's order is impossible.
+///
+/// Each program is one global order of passes and messages (order_step), restricted to the rank. That is why no program
+/// can deadlock, even if a send blocks until its receive is reached (rendezvous): of all events not yet done, take the
+/// first in the global order. Every rank that takes part in it has done all its earlier events and stands at it. If it is
+/// a pass, its inputs come from earlier events and it runs; if it is a message, both of its ranks stand at it and it is
+/// transferred. Either way one more event is done. With sends and receives that do not block, a wait only ever concerns
+/// an event that is earlier in the global order than what follows the wait, so the same induction holds.
+///
+/// Under skip_policy::recomputed a stage is recomputed right before the first F on its device that reads one of its
+/// skips; stash follows what makes the value that is read: the recompute, or under skip_policy::resident the forward.
+[[nodiscard]] constexpr std::vector<program> lower(const plan& planned, const step_model& model) {
+    detail::program_writer writer{planned, model};
+    for (const step_event& event : order_step(planned, model)) { writer.add(event); }
+    return writer.finish();
+}
+
+} // namespace pulse

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/ids.hpp>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/print.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+/// A pass or a message of a step.
+struct step_event {
+    bool is_message{};
+    timed_pass work{};
+    message_id message{};
+};
+
+namespace detail {
+
+[[noreturn]] inline void refuse_order(const timed_pass& p, const std::string& why) {
+    throw input_error("pulse: plan: schedule: " + to_text(p.op, p.stage, p.microbatch) + " " + why);
+}
+
+/// The graph whose nodes are a step's passes and messages, and its order by time.
+class step_graph {
+public:
+    constexpr step_graph(const plan& planned, const step_model& model)
+        : stages_(model.stage_count()), microbatches_(planned.microbatches), split_(planned.split_backward) {
+        if (microbatches_ < 1) { throw input_error("pulse: plan: microbatches must be positive"); }
+        if (planned.order.devices.size() != static_cast<std::size_t>(model.device_count())) {
+            throw input_error("pulse: plan: schedule must have one list for each device");
+        }
+        nodes_.resize(static_cast<std::size_t>((split_ ? 3 : 2) * stages_ * microbatches_));
+        after_.resize(nodes_.size());
+        waits_.resize(nodes_.size());
+        add_passes(planned, model);
+        for (int m = 0; m != microbatches_; ++m) {
+            chain(m);
+            for (const message_id& message : model.messages(microbatch_id{m})) { add_message(model, message); }
+        }
+    }
+
+    /// Kahn's algorithm, smallest time first. Throws input_error when the order has a cycle.
+    [[nodiscard]] constexpr std::vector<step_event> order() const {
+        std::vector<step_event> done{};
+        done.reserve(nodes_.size());
+        std::vector<int> waits = waits_;
+        std::vector<key> ready{};
+        const auto push = [&](std::size_t n) {
+            ready.push_back({nodes_[n].work.start_us, nodes_[n].is_message ? 0 : 1, n});
+            std::push_heap(ready.begin(), ready.end(), later);
+        };
+        for (std::size_t n = 0; n != nodes_.size(); ++n) {
+            if (waits[n] == 0) { push(n); }
+        }
+        while (!ready.empty()) {
+            std::pop_heap(ready.begin(), ready.end(), later);
+            const std::size_t n = ready.back().node;
+            ready.pop_back();
+            done.push_back(nodes_[n]);
+            for (const std::size_t next : after_[n]) {
+                if (--waits[next] == 0) { push(next); }
+            }
+        }
+        if (done.size() != nodes_.size()) { name_stuck(waits); }
+        return done;
+    }
+
+private:
+    struct key {
+        double time_us;
+        int rank;
+        std::size_t node;
+    };
+    static constexpr bool later(const key& a, const key& b) noexcept {
+        if (a.time_us != b.time_us) { return a.time_us > b.time_us; }
+        if (a.rank != b.rank) { return a.rank > b.rank; }
+        return a.node > b.node;
+    }
+
+    int stages_;
+    int microbatches_;
+    bool split_;
+    std::vector<step_event> nodes_{};
+    std::vector<std::vector<std::size_t>> after_{};
+    std::vector<int> waits_{};
+
+    [[nodiscard]] constexpr std::size_t node(pass op, int stage, int m) const noexcept {
+        return static_cast<std::size_t>((static_cast<int>(op) * stages_ + stage) * microbatches_ + m);
+    }
+    constexpr void arc(std::size_t before, std::size_t after) {
+        after_[before].push_back(after);
+        ++waits_[after];
+    }
+    constexpr void add_passes(const plan& planned, const step_model& model) {
+        std::vector<bool> seen(nodes_.size());
+        for (std::size_t d = 0; d != planned.order.devices.size(); ++d) {
+            const std::vector<timed_pass>& passes = planned.order.devices[d];
+            for (std::size_t i = 0; i != passes.size(); ++i) {
+                const timed_pass& p = passes[i];
+                if (p.stage < 0 || p.stage >= stages_) { refuse_order(p, "has no such stage"); }
+                if (p.microbatch < 0 || p.microbatch >= microbatches_) { refuse_order(p, "has no such microbatch"); }
+                if (!split_ && p.op == pass::backward_weight) { refuse_order(p, "is not there without a split backward"); }
+                if (model.device_of_stage(p.stage) != static_cast<int>(d)) { refuse_order(p, "is on another device"); }
+                const std::size_t n = node(p.op, p.stage, p.microbatch);
+                if (seen[n]) { refuse_order(p, "is there twice"); }
+                seen[n] = true;
+                nodes_[n].work = p;
+                if (i > 0) { arc(node(passes[i - 1].op, passes[i - 1].stage, passes[i - 1].microbatch), n); }
+            }
+        }
+        for (int op = 0; op != (split_ ? 3 : 2); ++op) {
+            for (int s = 0; s != stages_; ++s) {
+                for (int m = 0; m != microbatches_; ++m) {
+                    const auto kind = static_cast<pass>(op);
+                    if (!seen[node(kind, s, m)]) { refuse_order({kind, s, m, 0, 0}, "is missing"); }
+                }
+            }
+        }
+    }
+    constexpr void chain(int m) {
+        for (int s = 0; s != stages_; ++s) {
+            if (s + 1 != stages_) {
+                arc(node(pass::forward, s, m), node(pass::forward, s + 1, m));
+                arc(node(pass::backward_input, s + 1, m), node(pass::backward_input, s, m));
+            } else {
+                arc(node(pass::forward, s, m), node(pass::backward_input, s, m));
+            }
+            if (split_) { arc(node(pass::backward_input, s, m), node(pass::backward_weight, s, m)); }
+        }
+    }
+    constexpr void add_message(const step_model& model, const message_id& message) {
+        const pass op = step_model::is_backward(message) ? pass::backward_input : pass::forward;
+        const int m = index_of(message.microbatch);
+        const std::size_t before = node(op, model.producer_stage(message), m);
+        const std::size_t after = node(op, model.consumer_stage(message), m);
+        const double time_us = nodes_[before].work.end_us;
+        nodes_.push_back({true, {op, model.producer_stage(message), m, time_us, time_us}, message});
+        after_.emplace_back();
+        waits_.push_back(0);
+        arc(before, nodes_.size() - 1);
+        arc(nodes_.size() - 1, after);
+    }
+    /// Follows waits backwards from any node that never became ready until one repeats: that one is on a cycle.
+    [[noreturn]] void name_stuck(const std::vector<int>& waits) const {
+        std::size_t n = 0;
+        while (waits[n] == 0) { ++n; }
+        std::vector<bool> met(nodes_.size());
+        while (!met[n] || nodes_[n].is_message) {
+            met[n] = true;
+            std::size_t before = 0;
+            while (waits[before] == 0 || std::find(after_[before].begin(), after_[before].end(), n) == after_[before].end()) {
+                ++before;
+            }
+            n = before;
+        }
+        refuse_order(nodes_[n].work, "can never start: its device's order and the dependencies wait for each other");
+    }
+};
+
+} // namespace detail
+
+/// One order of all passes and messages of a step that agrees with every device's order and every dependency.
+///
+/// Among what could come next, the smallest time comes first (a message's time is the end of the pass that makes it) and
+/// messages come before passes, so a message stands as early as possible. Throws input_error naming a pass when the
+/// schedule is incomplete, has a pass on the wrong device, or cannot be executed because waits form a cycle.
+[[nodiscard]] constexpr std::vector<step_event> order_step(const plan& planned, const step_model& model) {
+    return detail::step_graph{planned, model}.order();
+}
+
+} // namespace pulse

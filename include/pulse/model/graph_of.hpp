@@ -1,0 +1,57 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <pulse/model/graph.hpp>
+#include <pulse/model/layer.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/model/rules.hpp>
+
+namespace pulse {
+
+/// A layer's costs as a value.
+template <layer L>
+[[nodiscard]] constexpr layer_node node_of() {
+    return {.name = L::name,
+            .input_elements = L::input::elements,
+            .output_elements = L::output::elements,
+            .parameter_elements = parameter_elements<L>(),
+            .saved_elements = L::saved_elements,
+            .deferred_elements = L::deferred_elements,
+            .workspace_elements = L::workspace_elements,
+            .forward_flops = L::forward_flops()};
+}
+
+/// A model as the value that planners read. Stage 0 runs the conditioning module before layer 0, so its parameters, FLOPs
+/// and saved elements are counted there; the two share their workspace.
+template <any_model M>
+[[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of() {
+    static_graph<M::layer_count, M::skip_count> graph{.model = M::name};
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        graph.layers = {node_of<typename M::template layer_at<I>>()...};
+    }(std::make_index_sequence<M::layer_count>{});
+
+    const auto facts = M::layer_list::facts();
+    for (std::size_t e = 0; e != M::skip_count; ++e) {
+        const std::size_t from = find_layer(facts, M::skip_list::ends[e].from);
+        const std::size_t to = find_layer(facts, M::skip_list::ends[e].to);
+        graph.skips[e] = {static_cast<int>(from), static_cast<int>(to), graph.layers[from].output_elements};
+    }
+
+    if constexpr (M::is_conditioned) {
+        using module = typename M::conditioning;
+        layer_node& first = graph.layers[0];
+        first.parameter_elements += parameter_elements<module>();
+        first.forward_flops += module::forward_flops();
+        first.saved_elements += module::saved_elements;
+        first.workspace_elements = std::max<std::int64_t>(first.workspace_elements, module::workspace_elements);
+        graph.conditioning_elements = module::output::elements;
+    }
+    return graph;
+}
+
+} // namespace pulse

@@ -1,0 +1,169 @@
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <pulse/core/label.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/tensor/shape.hpp>
+
+namespace pulse {
+
+template <class T>
+inline constexpr bool is_parameter_array = false;
+template <std::size_t Count>
+inline constexpr bool is_parameter_array<std::array<parameter, Count>> = true;
+
+/// T::name is a pulse::label known when the program is compiled, and not empty.
+template <class T>
+concept named = requires {
+    requires std::same_as<std::remove_cvref_t<decltype(T::name)>, label>;
+    requires std::bool_constant<!T::name.empty()>::value;
+};
+
+/// T::input is the shape of one sample of what T reads.
+template <class T>
+concept has_input = requires { requires static_shape<typename T::input>; };
+
+/// T::output is the shape of one sample of what T writes.
+template <class T>
+concept has_output = requires { requires static_shape<typename T::output>; };
+
+/// T::parameters() is a constexpr std::array of pulse::parameter.
+template <class T>
+concept has_parameters = requires {
+    requires is_parameter_array<std::remove_cvref_t<decltype(T::parameters())>>;
+    typename std::bool_constant<(static_cast<void>(T::parameters()), true)>;
+};
+
+/// T::forward_flops() is a constexpr number, not negative: FLOPs of one sample's forward pass.
+template <class T>
+concept costed = requires {
+    requires std::convertible_to<decltype(T::forward_flops()), double>;
+    requires std::bool_constant<(static_cast<double>(T::forward_flops()) >= 0.0)>::value;
+};
+
+/// T::saved_elements is how many scalars per sample T's forward pass leaves for its backward passes.
+template <class T>
+concept saving = requires {
+    requires std::integral<std::remove_cvref_t<decltype(T::saved_elements)>>;
+    requires std::bool_constant<(T::saved_elements >= 0)>::value;
+};
+
+/// T::deferred_elements is how many scalars per sample T's backward_input leaves for backward_weight.
+template <class T>
+concept deferring = requires {
+    requires std::integral<std::remove_cvref_t<decltype(T::deferred_elements)>>;
+    requires std::bool_constant<(T::deferred_elements >= 0)>::value;
+};
+
+/// T::workspace_elements is how many scalars per sample a pass of T may use and need not keep.
+template <class T>
+concept has_workspace = requires {
+    requires std::integral<std::remove_cvref_t<decltype(T::workspace_elements)>>;
+    requires std::bool_constant<(T::workspace_elements >= 0)>::value;
+};
+
+/// T concatenates the tensor of a skip edge: it has a `skip_input`.
+template <class T>
+concept concatenates = requires { typename T::skip_input; };
+
+/// T reads the model's conditioning: it has a `conditioning`.
+template <class T>
+concept reads_conditioning = requires { typename T::conditioning; };
+
+template <class T>
+concept skip_input_is_shape = !concatenates<T> || requires { requires static_shape<typename T::skip_input>; };
+
+template <class T>
+concept conditioning_is_shape = !reads_conditioning<T> || requires { requires static_shape<typename T::conditioning>; };
+
+/// A node of the model. L satisfies layer if
+/// 1. L::name is a label that is not empty;
+/// 2. L::input and L::output are shapes, per sample;
+/// 3. L::parameters() is a constexpr std::array<parameter, K>, with the full names of a checkpoint;
+/// 4. L::forward_flops() is a constexpr number, per sample;
+/// 5. L::saved_elements, L::deferred_elements and L::workspace_elements are integers, per sample;
+/// 6. L::skip_input, if it is there, is the shape that L concatenates to its input;
+/// 7. L::conditioning, if it is there, is the shape of the model's conditioning, which L reads.
+template <class L>
+concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> &&
+                deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L>;
+
+/// What makes the model's conditioning (a time embedding): a layer whose input is the timestep, and which runs before
+/// the first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and
+/// workspace_elements with the meaning they have in a layer.
+template <class C>
+concept conditioner =
+    named<C> && has_output<C> && has_parameters<C> && costed<C> && saving<C> && has_workspace<C>;
+
+/// Stands where a conditioner would: the model has no conditioning.
+struct unconditioned {};
+
+/// Whether T is a layer; if it is not, compilation stops with the first rule that T breaks, in words.
+template <class T>
+[[nodiscard]] consteval bool explain_layer() {
+    if constexpr (!named<T>) {
+        static_assert(named<T>, "pulse: a layer needs 'static constexpr pulse::label name', not empty");
+    } else if constexpr (!has_input<T>) {
+        static_assert(has_input<T>, "pulse: a layer needs 'using input = pulse::shape<...>'");
+    } else if constexpr (!has_output<T>) {
+        static_assert(has_output<T>, "pulse: a layer needs 'using output = pulse::shape<...>'");
+    } else if constexpr (!has_parameters<T>) {
+        static_assert(has_parameters<T>,
+                      "pulse: a layer needs 'static constexpr auto parameters()' giving std::array<pulse::parameter, K>");
+    } else if constexpr (!costed<T>) {
+        static_assert(costed<T>, "pulse: a layer needs 'static constexpr double forward_flops()', not negative");
+    } else if constexpr (!saving<T>) {
+        static_assert(saving<T>, "pulse: a layer needs 'static constexpr std::int64_t saved_elements', not negative");
+    } else if constexpr (!deferring<T>) {
+        static_assert(deferring<T>,
+                      "pulse: a layer needs 'static constexpr std::int64_t deferred_elements', not negative");
+    } else if constexpr (!has_workspace<T>) {
+        static_assert(has_workspace<T>,
+                      "pulse: a layer needs 'static constexpr std::int64_t workspace_elements', not negative");
+    } else if constexpr (!skip_input_is_shape<T>) {
+        static_assert(skip_input_is_shape<T>, "pulse: the skip_input of a layer is a pulse::shape<...>");
+    } else if constexpr (!conditioning_is_shape<T>) {
+        static_assert(conditioning_is_shape<T>, "pulse: the conditioning of a layer is a pulse::shape<...>");
+    }
+    return layer<T>;
+}
+
+/// Whether T can make a model's conditioning; if it cannot, compilation stops with the first rule that T breaks.
+template <class T>
+[[nodiscard]] consteval bool explain_conditioner() {
+    if constexpr (!std::same_as<T, unconditioned>) {
+        if constexpr (!named<T>) {
+            static_assert(named<T>, "pulse: a conditioning module needs 'static constexpr pulse::label name', not empty");
+        } else if constexpr (!has_output<T>) {
+            static_assert(has_output<T>, "pulse: a conditioning module needs 'using output = pulse::shape<...>'");
+        } else if constexpr (!has_parameters<T>) {
+            static_assert(has_parameters<T>, "pulse: a conditioning module needs 'static constexpr auto parameters()' "
+                                             "giving std::array<pulse::parameter, K>");
+        } else if constexpr (!costed<T>) {
+            static_assert(costed<T>,
+                          "pulse: a conditioning module needs 'static constexpr double forward_flops()', not negative");
+        } else if constexpr (!saving<T>) {
+            static_assert(saving<T>, "pulse: a conditioning module needs 'static constexpr std::int64_t "
+                                     "saved_elements', not negative");
+        } else if constexpr (!has_workspace<T>) {
+            static_assert(has_workspace<T>, "pulse: a conditioning module needs 'static constexpr std::int64_t "
+                                            "workspace_elements', not negative");
+        }
+    }
+    return conditioner<T> || std::same_as<T, unconditioned>;
+}
+
+/// Scalars in all parameters of a layer or conditioning module.
+template <has_parameters T>
+[[nodiscard]] constexpr std::int64_t parameter_elements() {
+    std::int64_t total = 0;
+    for (const parameter& p : T::parameters()) { total += p.elements(); }
+    return total;
+}
+
+} // namespace pulse

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pulse/core/label.hpp>
+#include <pulse/model/layer.hpp>
+#include <pulse/model/skip.hpp>
+
+namespace pulse {
+
+/// What the rules of a model look at in one layer. Shapes are told apart by the address of a tag: equal shapes have equal
+/// addresses, and a null pointer means that the layer has no such shape.
+struct layer_facts {
+    label name{};
+    const void* input{};
+    const void* output{};
+    const void* skip_input{};
+    const void* conditioning{};
+};
+
+template <class Shape>
+inline constexpr char shape_tag{};
+
+template <layer L>
+[[nodiscard]] constexpr layer_facts facts_of() noexcept {
+    layer_facts facts{.name = L::name,
+                      .input = &shape_tag<typename L::input>,
+                      .output = &shape_tag<typename L::output>};
+    if constexpr (concatenates<L>) { facts.skip_input = &shape_tag<typename L::skip_input>; }
+    if constexpr (reads_conditioning<L>) { facts.conditioning = &shape_tag<typename L::conditioning>; }
+    return facts;
+}
+
+/// What can be wrong in how layers, skip edges and conditioning fit together.
+enum class model_rule : std::uint8_t {
+    kept,
+    has_layers,
+    names_differ,
+    neighbours_agree,
+    skip_source_exists,
+    skip_target_exists,
+    skip_goes_forward,
+    skip_target_concatenates,
+    skip_shape_agrees,
+    one_skip_per_layer,
+    concatenation_is_fed,
+    conditioning_is_given,
+    conditioning_agrees,
+};
+
+/// The first rule that a model breaks, and the layers concerned.
+struct model_finding {
+    model_rule broken{model_rule::kept};
+    label subject{};
+    label object{};
+};
+
+/// Position of the layer of that name; `layers.size()` when there is none.
+[[nodiscard]] constexpr std::size_t find_layer(std::span<const layer_facts> layers, const label& name) noexcept {
+    std::size_t at = 0;
+    while (at != layers.size() && !(layers[at].name == name)) { ++at; }
+    return at;
+}
+
+/// Looks for the first broken rule. `conditioning` is the tag of the shape that the model gives, or null.
+[[nodiscard]] constexpr model_finding inspect_model(std::span<const layer_facts> layers, std::span<const skip_ends> skips,
+                                                    const void* conditioning) noexcept {
+    using enum model_rule;
+    if (layers.empty()) { return {has_layers, {}, {}}; }
+    for (std::size_t i = 0; i != layers.size(); ++i) {
+        if (find_layer(layers, layers[i].name) != i) { return {names_differ, layers[i].name, {}}; }
+    }
+    for (std::size_t i = 1; i != layers.size(); ++i) {
+        if (layers[i - 1].output != layers[i].input) {
+            return {neighbours_agree, layers[i - 1].name, layers[i].name};
+        }
+    }
+    for (std::size_t e = 0; e != skips.size(); ++e) {
+        const auto& [from, to] = skips[e];
+        const std::size_t source = find_layer(layers, from);
+        const std::size_t target = find_layer(layers, to);
+        if (source == layers.size()) { return {skip_source_exists, from, to}; }
+        if (target == layers.size()) { return {skip_target_exists, from, to}; }
+        if (source >= target) { return {skip_goes_forward, from, to}; }
+        if (layers[target].skip_input == nullptr) { return {skip_target_concatenates, from, to}; }
+        if (layers[target].skip_input != layers[source].output) { return {skip_shape_agrees, from, to}; }
+        for (std::size_t other = 0; other != e; ++other) {
+            if (skips[other].to == to) { return {one_skip_per_layer, from, to}; }
+        }
+    }
+    for (const layer_facts& node : layers) {
+        if (node.skip_input != nullptr) {
+            bool fed = false;
+            for (const skip_ends& edge : skips) { fed = fed || edge.to == node.name; }
+            if (!fed) { return {concatenation_is_fed, node.name, {}}; }
+        }
+        if (node.conditioning != nullptr) {
+            if (conditioning == nullptr) { return {conditioning_is_given, node.name, {}}; }
+            if (conditioning != node.conditioning) { return {conditioning_agrees, node.name, {}}; }
+        }
+    }
+    return {};
+}
+
+/// Stops compilation with one sentence for the rule that is broken; the compiler prints Subject and Object beside it.
+template <model_rule Broken, label Subject, label Object>
+[[nodiscard]] consteval bool explain_model() {
+    using enum model_rule;
+    static_assert(Broken != has_layers, "pulse: a model has at least one layer");
+    static_assert(Broken != names_differ, "pulse: two layers of a model have the same name (Subject)");
+    static_assert(Broken != neighbours_agree,
+                  "pulse: the output shape of a layer (Subject) is not the input shape of the next one (Object)");
+    static_assert(Broken != skip_source_exists, "pulse: a skip edge begins at an unknown layer (Subject)");
+    static_assert(Broken != skip_target_exists, "pulse: a skip edge ends at an unknown layer (Object)");
+    static_assert(Broken != skip_goes_forward,
+                  "pulse: a skip edge goes backwards: its target (Object) is not after its source (Subject)");
+    static_assert(Broken != skip_target_concatenates,
+                  "pulse: a skip edge ends at a layer that concatenates nothing (Object has no skip_input)");
+    static_assert(Broken != skip_shape_agrees,
+                  "pulse: the shape on a skip edge (output of Subject) is not what its target (Object) concatenates");
+    static_assert(Broken != one_skip_per_layer, "pulse: two skip edges end at the same layer (Object)");
+    static_assert(Broken != concatenation_is_fed,
+                  "pulse: a layer concatenates a skip (Subject has a skip_input) but no skip edge ends at it");
+    static_assert(Broken != conditioning_is_given,
+                  "pulse: a layer reads conditioning (Subject) but the model has no conditioning module");
+    static_assert(Broken != conditioning_agrees,
+                  "pulse: a layer reads conditioning of another shape (Subject) than the model gives");
+    return Broken == kept;
+}
+
+} // namespace pulse

@@ -165,8 +165,10 @@ public:
         const bool sends = sender(message) == device;
         const int index = message.index;
         if (message.kind == message_kind::skip) {
-            return {sends ? buffer_id{buffer_kind::activation, edge(index).from, m}
-                          : buffer_id{buffer_kind::skip, index, m}};
+            // Named, because nvcc 13 crashes on the conditional inside the braces.
+            const buffer_id part = sends ? buffer_id{buffer_kind::activation, edge(index).from, m}
+                                         : buffer_id{buffer_kind::skip, index, m};
+            return {part};
         }
         if (message.kind == message_kind::skip_gradient) { return {{buffer_kind::skip_gradient, index, m}}; }
         const bool backward = message.kind == message_kind::boundary_gradient;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include <pulse/core/error.hpp>
 #include <pulse/plan/instruction.hpp>
 
 namespace pulse {
@@ -41,14 +42,20 @@ struct message_part {
     bool may_exchange{};
 };
 
+/// Another rank has failed; the text is its error.
+struct peer_failed : error {
+    using error::error;
+};
+
 /// How ranks pass messages. T satisfies transport if, for messages posted in the same order on both sides of a pair:
 /// 1. post_send and post_recv start a transfer and return; the span stays valid until the matching wait has returned;
 /// 2. wait_send and wait_recv return when the transfer is over; they throw when a rank has failed;
-/// 3. sum(values) replaces every element by its sum over ranks, the same bits on every rank; barrier() is a sum of none;
-/// 4. fail(what) makes every present and future wait of every rank throw.
+/// 3. sum(values) replaces every element by its sum over ranks, the same bits on every rank; a sum of none is a barrier;
+/// 4. fail(what) makes every present and future wait of every rank throw, and the first `what` is what they report;
+/// 5. allocate(bytes) gives 64-byte aligned memory for message tensors, which outlives every rank that may own it.
 template <class T>
 concept transport = requires(T& t, int peer, message_id message, std::span<message_part> parts, std::span<double> values,
-                             std::string_view what) {
+                             std::string_view what, std::size_t bytes) {
     { t.rank() } -> std::convertible_to<int>;
     { t.size() } -> std::convertible_to<int>;
     t.post_send(peer, message, parts);
@@ -57,6 +64,7 @@ concept transport = requires(T& t, int peer, message_id message, std::span<messa
     t.wait_recv(peer, message);
     t.sum(values);
     t.fail(what);
+    { t.allocate(bytes) } -> std::same_as<std::byte*>;
     { t.sent() } -> std::convertible_to<traffic_count>;
 };
 

@@ -1,0 +1,198 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/plan/layout.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/print.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/skip_cache.hpp>
+#include <pulse/runtime/stage_runner.hpp>
+#include <pulse/runtime/step_memory.hpp>
+#include <pulse/runtime/trace.hpp>
+#include <pulse/runtime/transport.hpp>
+
+namespace pulse {
+
+/// Walks one rank's program: the same executor for any model, backend, transport and way of keeping skips.
+///
+/// Everything that a step needs is taken and looked up when it is made; a step allocates nothing. All ranks must be made
+/// from the same plan and costs. The costs give sizes (their times are not read) and must be those of the plan's microbatch
+/// size and the backend's scalar.
+template <class Model, backend B, transport T, waits_for_decoder Policy = resident>
+class executor {
+public:
+    using scalar = typename B::scalar;
+
+    /// Throws input_error when plan, costs, model and backend do not fit together.
+    executor(B& math, T& transport, const plan& planned, const cost_table& costs)
+        : transport_{transport}, model_{planned, costs}, program_{program_of(planned, model_, transport.rank())},
+          layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
+          parameters_{owned_parameters<Model, scalar>(model_, transport.rank())},
+          runner_{math, model_, planned.microbatch_size, parameters_, memory_},
+          skips_{static_cast<std::size_t>(model_.edge_count()), planned.microbatches} {
+        if (planned.skips != Policy::policy) { throw input_error{"pulse: the plan keeps skips in another way than the executor"}; }
+        if (planned.pipeline_degree != transport.size()) {
+            throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) + " ranks, there are " +
+                              std::to_string(transport.size())};
+        }
+        if (planned.data_degree != 1) { throw input_error{"pulse: this executor runs one pipeline replica, data_degree must be 1"}; }
+    }
+    executor(const executor&) = delete;
+    executor& operator=(const executor&) = delete;
+
+    /// Runs one step. The task gives the data and takes the results:
+    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m, kept until the step ends (stage 0, if conditioned);
+    /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
+    /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
+    /// - `task.optimize()`: all gradients of this rank are there.
+    ///
+    /// An exception of any rank stops every rank: it is thrown here with the rank and instruction, and peers get peer_failed.
+    template <class Task>
+    void step(Task& task) {
+        std::size_t i = 0;
+        try {
+            for (; i != prepared_.size(); ++i) { run(i, task); }
+        } catch (const peer_failed&) {
+            throw;
+        } catch (const std::exception& e) {
+            const std::string text = "rank " + std::to_string(transport_.rank()) + ", instruction " + std::to_string(i) + " (" +
+                                     to_text(prepared_.at(i)) + "): " + e.what();
+            transport_.fail(text);
+            std::throw_with_nested(error{text});
+        }
+    }
+
+    [[nodiscard]] rank_parameters<scalar>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] const step_model& model() const noexcept { return model_; }
+    [[nodiscard]] const program& instructions() const noexcept { return program_; }
+    [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }
+    [[nodiscard]] const step_memory& memory() const noexcept { return memory_; }
+    [[nodiscard]] const skip_cache<scalar, Policy>& skips() const noexcept { return skips_; }
+
+    /// Records the next `instructions` instructions, from the next step on.
+    void record(std::size_t instructions) { trace_ = trace{instructions}; }
+    [[nodiscard]] const trace& recorded() const noexcept { return trace_; }
+
+private:
+    [[nodiscard]] static program program_of(const plan& planned, const step_model& model, int rank) {
+        for (program& p : lower(planned, model)) {
+            if (p.device == rank) { return std::move(p); }
+        }
+        throw input_error{"pulse: the plan has no program for rank " + std::to_string(rank)};
+    }
+
+    template <class Task>
+    void run(std::size_t i, Task& task) {
+        prepared_instruction& mine = prepared_.prepared(i);
+        if (!trace_.on()) {
+            wait(mine);
+            perform(i, mine, task);
+            return;
+        }
+        trace_event seen{static_cast<std::int32_t>(i), trace::now_ns(), 0, 0};
+        wait(mine);
+        seen.waited_ns = trace::now_ns() - seen.start_ns;
+        perform(i, mine, task);
+        seen.end_ns = trace::now_ns();
+        trace_.record(seen);
+    }
+
+    void wait(const prepared_instruction& mine) {
+        for (const int other : mine.waits) {
+            const auto at = static_cast<std::size_t>(other);
+            const prepared_instruction& posted = prepared_.prepared(at);
+            if (const auto* in = std::get_if<op::recv>(&prepared_.at(at))) {
+                transport_.wait_recv(index_of(in->peer), in->message);
+            } else if (const auto* out = std::get_if<op::send>(&prepared_.at(at))) {
+                transport_.wait_send(index_of(out->peer), out->message);
+            }
+            for (std::size_t part = 0; part != posted.parts.size(); ++part) {
+                memory_.exchanged(posted.part_places[part], posted.parts[part].data);
+            }
+        }
+    }
+
+    template <class Task>
+    void perform(std::size_t i, prepared_instruction& mine, Task& task) {
+        for (const int place : mine.acquired) { memory_.acquire(place); }
+        std::visit([&](const auto& what) { perform(what, mine, task); }, prepared_.at(i));
+    }
+
+    template <class Task>
+    void perform(const op::forward& f, const prepared_instruction& mine, Task& task) {
+        runner_.forward(f.stage, f.microbatch, mine, skips_, task, false);
+    }
+    template <class Task>
+    void perform(const op::recompute& f, const prepared_instruction& mine, Task& task) {
+        runner_.forward(f.stage, f.microbatch, mine, skips_, task, true);
+    }
+    template <class Task>
+    void perform(const op::backward_input& b, const prepared_instruction& mine, Task& task) {
+        runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, task);
+    }
+    template <class Task>
+    void perform(const op::backward_weight& w, const prepared_instruction& mine, Task& task) {
+        runner_.backward_weight(w.stage, w.microbatch, mine, skips_, task);
+    }
+    template <class Task>
+    void perform(const op::send& out, prepared_instruction& mine, Task&) {
+        aim(mine);
+        transport_.post_send(index_of(out.peer), out.message, mine.parts);
+    }
+    template <class Task>
+    void perform(const op::recv& in, prepared_instruction& mine, Task&) {
+        aim(mine);
+        transport_.post_recv(index_of(in.peer), in.message, mine.parts);
+    }
+    template <class Task>
+    void perform(const op::stash& s, const prepared_instruction& mine, Task&) {
+        const buffer_id tensor{buffer_kind::activation, model_.edge(index_of(s.edge)).from, s.microbatch};
+        skips_.stash(s.edge, s.microbatch, runner_.tensor(mine, tensor));
+    }
+    template <class Task>
+    void perform(const op::release& r, const prepared_instruction& mine, Task&) {
+        if (r.buffer.kind == buffer_kind::activation) {
+            for (const int e : model_.edges_from(model_.stage_of_layer(r.buffer.index))) {
+                if (model_.edge(e).from == r.buffer.index) { skips_.drop(edge_id{e}, r.buffer.microbatch); }
+            }
+        }
+        memory_.release(mine.place_of(r.buffer));
+    }
+    template <class Task>
+    void perform(const op::all_reduce&, const prepared_instruction&, Task&) {
+        throw error{"pulse: a program with all_reduce needs a data-parallel executor"};
+    }
+    template <class Task>
+    void perform(const op::optimizer_step&, const prepared_instruction&, Task& task) {
+        task.optimize();
+    }
+
+    void aim(prepared_instruction& mine) const {
+        for (std::size_t part = 0; part != mine.parts.size(); ++part) { mine.parts[part].data = memory_.address(mine.part_places[part]); }
+    }
+
+    T& transport_;
+    step_model model_;
+    program program_;
+    memory_layout layout_;
+    prepared_program prepared_;
+    step_memory memory_;
+    rank_parameters<scalar> parameters_;
+    stage_runner<Model, B> runner_;
+    skip_cache<scalar, Policy> skips_;
+    trace trace_;
+};
+
+} // namespace pulse

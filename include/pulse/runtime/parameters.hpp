@@ -1,0 +1,94 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/plan/step_model.hpp>
+
+namespace pulse {
+
+/// Position of the conditioning module where layers are counted: before layer 0.
+inline constexpr int conditioning_block = -1;
+
+/// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer.
+///
+/// Layer numbers are the model's; conditioning_block is the conditioning module, which is owned with layer 0.
+template <class T>
+class rank_parameters {
+public:
+    struct block {
+        int layer{};
+        std::size_t first{};
+        std::size_t size{};
+    };
+
+    /// `elements[l]` for each of the rank's `layers`, in ascending order of layer.
+    rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements) {
+        std::size_t total = 0;
+        for (std::size_t i = 0; i != layers.size(); ++i) {
+            blocks_.push_back({layers[i], total, static_cast<std::size_t>(elements[i])});
+            total += static_cast<std::size_t>(elements[i]);
+        }
+        values_.resize(total);
+        gradients_.resize(total);
+    }
+
+    [[nodiscard]] std::span<const block> blocks() const noexcept { return blocks_; }
+    [[nodiscard]] std::span<T> values() noexcept { return values_; }
+    [[nodiscard]] std::span<const T> values() const noexcept { return values_; }
+    [[nodiscard]] std::span<T> gradients() noexcept { return gradients_; }
+    [[nodiscard]] std::span<const T> gradients() const noexcept { return gradients_; }
+    [[nodiscard]] std::int64_t bytes() const noexcept {
+        return static_cast<std::int64_t>((values_.size() + gradients_.size()) * sizeof(T));
+    }
+
+    /// Throws error when this rank does not own `layer`.
+    [[nodiscard]] const block& of(int layer) const {
+        for (const block& b : blocks_) {
+            if (b.layer == layer) { return b; }
+        }
+        throw error{"pulse: this rank does not own layer " + std::to_string(layer)};
+    }
+    [[nodiscard]] std::span<T> values_of(int layer) { return slice(values_, of(layer)); }
+    [[nodiscard]] std::span<T> gradients_of(int layer) { return slice(gradients_, of(layer)); }
+
+private:
+    [[nodiscard]] static std::span<T> slice(std::vector<T>& all, const block& b) {
+        return std::span<T>{all}.subspan(b.first, b.size);
+    }
+
+    std::vector<block> blocks_;
+    std::vector<T> values_;
+    std::vector<T> gradients_;
+};
+
+/// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
+template <class Model, class T>
+[[nodiscard]] rank_parameters<T> owned_parameters(const step_model& model, int rank) {
+    constexpr auto counts = []<std::size_t... I>(std::index_sequence<I...>) {
+        return std::array<std::int64_t, sizeof...(I)>{parameter_elements<typename Model::template layer_at<I>>()...};
+    }(std::make_index_sequence<Model::layer_count>{});
+    std::vector<int> layers;
+    std::vector<std::int64_t> elements;
+    for (int l = 0; l != static_cast<int>(counts.size()); ++l) {
+        if (model.device_of_stage(model.stage_of_layer(l)) != rank) { continue; }
+        if constexpr (Model::is_conditioned) {
+            if (l == 0) {
+                layers.push_back(conditioning_block);
+                elements.push_back(parameter_elements<typename Model::conditioning>());
+            }
+        }
+        layers.push_back(l);
+        elements.push_back(counts[static_cast<std::size_t>(l)]);
+    }
+    return {layers, elements};
+}
+
+} // namespace pulse

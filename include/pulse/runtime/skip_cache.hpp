@@ -1,0 +1,93 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/ids.hpp>
+#include <pulse/partition/partition.hpp>
+
+namespace pulse {
+
+/// Skip tensors stay where the encoder wrote them.
+struct resident {
+    static constexpr skip_policy policy = skip_policy::resident;
+};
+
+/// Skip tensors are dropped with the rest of the encoder stage and made again, by the same code from the same input, before
+/// the decoder reads them: one more forward of the stage for the memory of every microbatch in between.
+struct recomputed {
+    static constexpr skip_policy policy = skip_policy::recomputed;
+};
+
+/// A way of keeping skip tensors between encoder and decoder.
+template <class P>
+concept waits_for_decoder = requires {
+    { P::policy } -> std::convertible_to<skip_policy>;
+};
+
+/// Where skip activations wait between encoder forward and decoder: by reference, no copy in and none out.
+///
+/// `in_flight` is how many microbatches an edge can hold at once; the plan knows it. Throws error on a fetch of what is not
+/// there and on a stash beyond that, which no checked plan asks for.
+template <class T, waits_for_decoder Policy>
+class skip_cache {
+public:
+    skip_cache(std::size_t edges, int in_flight) : in_flight_{in_flight}, entries_(edges * static_cast<std::size_t>(in_flight)) {}
+
+    void stash(edge_id edge, microbatch_id microbatch, T* tensor) {
+        for (entry& e : of(edge)) {
+            if (e.tensor == nullptr) {
+                e = {microbatch, tensor};
+                ++held_;
+                most_held_ = held_ > most_held_ ? held_ : most_held_;
+                return;
+            }
+        }
+        throw error{"pulse: the skip cache is full for edge " + std::to_string(index_of(edge))};
+    }
+
+    [[nodiscard]] T* fetch(edge_id edge, microbatch_id microbatch) const {
+        for (const entry& e : std::span{entries_}.subspan(first_of(edge), room())) {
+            if (e.tensor != nullptr && e.microbatch == microbatch) { return e.tensor; }
+        }
+        throw error{"pulse: the skip cache does not hold edge " + std::to_string(index_of(edge)) + " of microbatch " +
+                    std::to_string(index_of(microbatch))};
+    }
+
+    /// Forgets the tensor, if it is there.
+    void drop(edge_id edge, microbatch_id microbatch) {
+        for (entry& e : of(edge)) {
+            if (e.tensor != nullptr && e.microbatch == microbatch) {
+                e = {};
+                --held_;
+            }
+        }
+    }
+
+    [[nodiscard]] std::size_t held() const noexcept { return held_; }
+    [[nodiscard]] std::size_t most_held() const noexcept { return most_held_; }
+
+private:
+    struct entry {
+        microbatch_id microbatch{};
+        T* tensor{};
+    };
+
+    [[nodiscard]] std::size_t room() const noexcept { return static_cast<std::size_t>(in_flight_); }
+    [[nodiscard]] std::size_t first_of(edge_id edge) const noexcept {
+        return static_cast<std::size_t>(index_of(edge)) * room();
+    }
+    [[nodiscard]] std::span<entry> of(edge_id edge) { return std::span{entries_}.subspan(first_of(edge), room()); }
+
+    int in_flight_;
+    std::vector<entry> entries_;
+    std::size_t held_{};
+    std::size_t most_held_{};
+};
+
+} // namespace pulse

@@ -1,0 +1,207 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/plan/footprint.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/layer_table.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/step_memory.hpp>
+
+namespace pulse {
+
+/// Runs the passes of whole stages: binds every layer's frame to the step's memory and calls the layer.
+template <class Model, backend B>
+class stage_runner {
+public:
+    using scalar = typename B::scalar;
+    static constexpr auto table = layer_table<Model, B>();
+    using conditioning_module = typename Model::conditioning;
+
+    stage_runner(B& math, const step_model& model, int batch, rank_parameters<scalar>& parameters, const step_memory& memory)
+        : math_{math}, model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory} {
+        if (static_cast<std::size_t>(model.layer_count()) != table.size()) {
+            throw input_error{"pulse: the costs have " + std::to_string(model.layer_count()) + " layers, the model has " +
+                              std::to_string(table.size())};
+        }
+        for (std::size_t l = 0; l != table.size(); ++l) {
+            const std::int64_t bytes = table[l].output * batch * static_cast<std::int64_t>(sizeof(scalar));
+            if (model.layer(static_cast<int>(l)).output_bytes != bytes) {
+                throw input_error{"pulse: costs: layers[" + std::to_string(l) + "].output_bytes is not that of the model at this "
+                                  "microbatch size"};
+            }
+        }
+    }
+
+    [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
+        return reinterpret_cast<scalar*>(memory_.address(at.place_of(buffer)));
+    }
+
+    template <class Cache, class Task>
+    void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips, Task& task, bool again) {
+        const int s = index_of(stage);
+        if (s == 0) { begin(m, at, task, again); }
+        for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
+            auto frame = frame_of(s, l, m, at, skips);
+            frame.output = output_of(s, l, m, at);
+            entry(l).forward(math_, frame);
+        }
+    }
+
+    template <class Cache, class Task>
+    void backward_input(stage_id stage, microbatch_id m, bool with_weight, const prepared_instruction& at, const Cache& skips,
+                        Task& task) {
+        const int s = index_of(stage);
+        const int last = model_.last_layer(s);
+        if (s + 1 == model_.stage_count()) {
+            task.loss(index_of(m), output_of(s, last, m, at), output_gradient_of(s, last, m, at));
+            if (model_.has_conditioning()) {
+                math_.fill(conditioning_elements(), scalar{0}, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
+            }
+        }
+        for (int l = last; l >= model_.first_layer(s); --l) {
+            add_skip_gradients(s, l, m, at);
+            auto frame = frame_of(s, l, m, at, skips);
+            bind_gradients(frame, s, l, m, at);
+            entry(l).backward_input(math_, frame);
+            if (with_weight) { entry(l).backward_weight(math_, frame); }
+        }
+        if (with_weight && s == 0) { end(m, at, task); }
+    }
+
+    template <class Cache, class Task>
+    void backward_weight(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips, Task& task) {
+        const int s = index_of(stage);
+        for (int l = model_.last_layer(s); l >= model_.first_layer(s); --l) {
+            auto frame = frame_of(s, l, m, at, skips);
+            frame.output_gradient = output_gradient_of(s, l, m, at);
+            frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
+            frame.parameter_gradients = parameters_.gradients_of(l).data();
+            entry(l).backward_weight(math_, frame);
+        }
+        if (s == 0) { end(m, at, task); }
+    }
+
+private:
+    [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept { return table[static_cast<std::size_t>(l)]; }
+    [[nodiscard]] int run(int s) const noexcept { return model_.conditioning_run(s); }
+    [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
+        return model_.costs().conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
+    }
+    [[nodiscard]] scalar* block(int s, microbatch_id m, const prepared_instruction& at, buffer_kind kind, std::int64_t offset) const {
+        return reinterpret_cast<scalar*>(memory_.address(at.place_of({kind, s, m})) + offset);
+    }
+    [[nodiscard]] scalar* output_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
+        if (model_.held_apart(l)) { return tensor(at, {buffer_kind::activation, l, m}); }
+        return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).output);
+    }
+    [[nodiscard]] scalar* output_gradient_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
+        if (l == model_.last_layer(s)) { return tensor(at, {buffer_kind::activation_gradient, l, m}); }
+        return block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).output_gradient);
+    }
+
+    /// What F, B and W of a layer share.
+    template <class Cache>
+    [[nodiscard]] layer_frame<scalar> frame_of(int s, int l, microbatch_id m, const prepared_instruction& at, const Cache& skips) {
+        layer_frame<scalar> frame;
+        frame.batch = batch_;
+        if (l == 0) {
+            frame.input = block(s, m, at, buffer_kind::saved, model_.footprint(s).input);
+        } else if (l == model_.first_layer(s)) {
+            frame.input = tensor(at, {buffer_kind::activation, l - 1, m});
+        } else {
+            frame.input = output_of(s, l - 1, m, at);
+        }
+        if (model_.has_conditioning()) { frame.conditioning = tensor(at, {buffer_kind::conditioning, run(s), m}); }
+        if (const int e = edge_into(s, l); e >= 0) { frame.skip = skip_of(s, e, m, at, skips); }
+        frame.parameters = parameters_.values_of(l).data();
+        frame.saved = block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved);
+        frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
+        return frame;
+    }
+
+    [[nodiscard]] int edge_into(int s, int l) const noexcept {
+        for (const int e : model_.edges_into(s)) {
+            if (model_.edge(e).to == l) { return e; }
+        }
+        return -1;
+    }
+    template <class Cache>
+    [[nodiscard]] const scalar* skip_of(int s, int e, microbatch_id m, const prepared_instruction& at, const Cache& skips) const {
+        if (model_.is_inside(e)) { return output_of(s, model_.edge(e).from, m, at); }
+        if (model_.is_crossing(e)) { return tensor(at, {buffer_kind::skip, e, m}); }
+        return skips.fetch(edge_id{e}, m);
+    }
+
+    /// In ascending order of edges after the main path's share, so that every cut sums in the same order.
+    void add_skip_gradients(int s, int l, microbatch_id m, const prepared_instruction& at) {
+        for (const int e : model_.edges_from(s)) {
+            if (model_.edge(e).from != l) { continue; }
+            math_.add(table[static_cast<std::size_t>(l)].output * batch_, tensor(at, {buffer_kind::skip_gradient, e, m}),
+                      output_gradient_of(s, l, m, at));
+        }
+    }
+
+    void bind_gradients(layer_frame<scalar>& frame, int s, int l, microbatch_id m, const prepared_instruction& at) {
+        frame.output_gradient = output_gradient_of(s, l, m, at);
+        if (l != model_.first_layer(s)) {
+            frame.input_gradient = output_gradient_of(s, l - 1, m, at);
+        } else if (l != 0) {
+            frame.input_gradient = tensor(at, {buffer_kind::activation_gradient, l - 1, m});
+        }
+        if (const int e = edge_into(s, l); e >= 0) { frame.skip_gradient = tensor(at, {buffer_kind::skip_gradient, e, m}); }
+        if (model_.has_conditioning()) {
+            frame.conditioning_gradient = tensor(at, {buffer_kind::conditioning_gradient, run(s), m});
+        }
+        frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
+        frame.parameter_gradients = parameters_.gradients_of(l).data();
+    }
+
+    /// The data and the conditioning of a microbatch enter stage 0.
+    template <class Task>
+    void begin(microbatch_id m, const prepared_instruction& at, Task& task, bool again) {
+        task.input(index_of(m), block(0, m, at, buffer_kind::saved, model_.footprint(0).input));
+        if constexpr (Model::is_conditioned) {
+            auto frame = conditioner_frame(m, at, task);
+            // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it alone.
+            frame.output = again ? reinterpret_cast<scalar*>(memory_.workspace() + aligned(model_.layer(0).workspace_bytes))
+                                 : tensor(at, {buffer_kind::conditioning, 0, m});
+            conditioning_module::forward(math_, frame);
+        }
+    }
+    /// The conditioning's gradient is complete once stage 0 has had its share.
+    template <class Task>
+    void end(microbatch_id m, const prepared_instruction& at, Task& task) {
+        if constexpr (Model::is_conditioned) {
+            auto frame = conditioner_frame(m, at, task);
+            frame.output_gradient = tensor(at, {buffer_kind::conditioning_gradient, 0, m});
+            frame.parameter_gradients = parameters_.gradients_of(conditioning_block).data();
+            conditioning_module::backward_weight(math_, frame);
+        }
+    }
+    /// The conditioner's saved tensors follow those of layer 0.
+    template <class Task>
+    [[nodiscard]] layer_frame<scalar> conditioner_frame(microbatch_id m, const prepared_instruction& at, Task& task) {
+        layer_frame<scalar> frame;
+        frame.batch = batch_;
+        frame.input = task.timesteps(index_of(m));
+        frame.parameters = parameters_.values_of(conditioning_block).data();
+        frame.saved = block(0, m, at, buffer_kind::saved, model_.footprint(0).of_layer(0).saved) + table[0].saved * batch_;
+        frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
+        return frame;
+    }
+
+    B& math_;
+    const step_model& model_;
+    int batch_;
+    rank_parameters<scalar>& parameters_;
+    const step_memory& memory_;
+};
+
+} // namespace pulse

@@ -2,7 +2,7 @@
 #
 # Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
 # and the room's name; cases of TEST_SUITE("constexpr") get the label constexpr too. A case that calls
-# pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled. SERIAL cases run alone.
+# pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. SERIAL cases run alone.
 # If a library does not exist as a target, the room's tests are left out, with a status line.
 include_guard()
 

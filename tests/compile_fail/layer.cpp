@@ -1,0 +1,66 @@
+// What a type needs to be a layer.
+//
+// error-1: pulse: a layer needs 'static constexpr pulse::label name', not empty
+// error-2: pulse: a layer needs 'static constexpr pulse::label name', not empty
+// error-3: pulse: a layer needs 'using input = pulse::shape<...>'
+// error-4: pulse: a layer needs 'using output = pulse::shape<...>'
+// error-5: pulse: a layer needs 'static constexpr auto parameters()' giving std::array<pulse::parameter, K>
+// error-6: pulse: a layer needs 'static constexpr double forward_flops()', not negative
+// error-7: pulse: a layer needs 'static constexpr std::int64_t saved_elements', not negative
+// error-8: pulse: a layer needs 'static constexpr std::int64_t deferred_elements', not negative
+// error-9: pulse: a layer needs 'static constexpr std::int64_t workspace_elements', not negative
+// error-10: pulse: the skip_input of a layer is a pulse::shape<...>
+// error-11: pulse: the conditioning of a layer is a pulse::shape<...>
+
+#include <array>
+#include <cstdint>
+
+#include <pulse/model/model.hpp>
+
+struct some {
+#if CASE == 2
+    static constexpr pulse::label name{""};
+#elif CASE != 1
+    static constexpr pulse::label name{"some"};
+#endif
+#if CASE != 3
+    using input = pulse::shape<4>;
+#endif
+#if CASE == 4
+    using output = int;
+#else
+    using output = pulse::shape<4>;
+#endif
+#if CASE == 5
+    static constexpr int parameters() { return 0; }
+#else
+    static constexpr std::array<pulse::parameter, 0> parameters() { return {}; }
+#endif
+#if CASE == 6
+    static double forward_flops() { return 1.0; }
+#else
+    static constexpr double forward_flops() { return 1.0; }
+#endif
+#if CASE != 7
+    static constexpr std::int64_t saved_elements = 0;
+#endif
+#if CASE == 8
+    static constexpr double deferred_elements = 0.5;
+#else
+    static constexpr std::int64_t deferred_elements = 0;
+#endif
+#if CASE == 9
+    static constexpr std::int64_t workspace_elements = -1;
+#else
+    static constexpr std::int64_t workspace_elements = 0;
+#endif
+#if CASE == 10
+    using skip_input = int;
+#endif
+#if CASE == 11
+    using conditioning = float;
+#endif
+};
+
+struct one_layer : pulse::model<"one_layer", pulse::layers<some>> {};
+static_assert(one_layer::layer_count == 1);

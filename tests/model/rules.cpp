@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/model/rules.hpp>
+
+// The rules as a function of values, against a second statement of them that shares no code: every rule that is broken is
+// listed by brute force, and what inspect_model names must be one of them.
+
+namespace {
+
+using pulse::model_rule;
+
+constexpr std::array<char, 4> tags{};
+
+struct instance {
+    std::vector<pulse::layer_facts> layers{};
+    std::vector<pulse::skip_ends> skips{};
+    const void* conditioning{};
+};
+
+pulse::label letter(int index) {
+    return pulse::label{std::string_view{std::string(1, static_cast<char>('a' + index))}};
+}
+
+/// A model that keeps every rule: a chain of one shape with forward skips, no target twice.
+instance correct(std::mt19937& random) {
+    const int count = std::uniform_int_distribution<int>{1, 8}(random);
+    instance made;
+    for (int i = 0; i != count; ++i) {
+        made.layers.push_back({.name = letter(i), .input = &tags[0], .output = &tags[0]});
+    }
+    for (int to = 1; to != count; ++to) {
+        if (random() % 2 == 0) { continue; }
+        const int from = std::uniform_int_distribution<int>{0, to - 1}(random);
+        made.skips.push_back({letter(from), letter(to)});
+        made.layers[static_cast<std::size_t>(to)].skip_input = &tags[0];
+    }
+    std::shuffle(made.skips.begin(), made.skips.end(), random);
+    if (random() % 2 == 0) { made.conditioning = &tags[3]; }
+    for (auto& node : made.layers) {
+        if (made.conditioning != nullptr && random() % 2 == 0) { node.conditioning = &tags[3]; }
+    }
+    return made;
+}
+
+/// Changes one or two random things, which may or may not break a rule.
+void disturb(instance& model, std::mt19937& random) {
+    const auto some_layer = [&]() -> pulse::layer_facts& { return model.layers[random() % model.layers.size()]; };
+    const auto some_name = [&] { return letter(static_cast<int>(random() % 10)); };
+    const auto some_tag = [&]() -> const void* { return random() % 3 == 0 ? nullptr : &tags[random() % tags.size()]; };
+    switch (random() % 8) {
+    case 0: some_layer().name = some_name(); break;
+    case 1: some_layer().input = &tags[random() % tags.size()]; break;
+    case 2: some_layer().output = &tags[random() % tags.size()]; break;
+    case 3: some_layer().skip_input = some_tag(); break;
+    case 4: some_layer().conditioning = some_tag(); break;
+    case 5: model.conditioning = some_tag(); break;
+    case 6: model.skips.push_back({some_name(), some_name()}); break;
+    default:
+        if (!model.skips.empty()) { model.skips[random() % model.skips.size()].from = some_name(); }
+    }
+}
+
+std::set<model_rule> broken_rules(const instance& model) {
+    std::set<model_rule> broken;
+    std::map<std::string, std::vector<std::size_t>> places;
+    for (std::size_t i = 0; i != model.layers.size(); ++i) { places[model.layers[i].name.str()].push_back(i); }
+    for (const auto& [name, at] : places) {
+        if (at.size() > 1) { broken.insert(model_rule::names_differ); }
+    }
+    for (std::size_t i = 0; i + 1 < model.layers.size(); ++i) {
+        if (model.layers[i].output != model.layers[i + 1].input) { broken.insert(model_rule::neighbours_agree); }
+    }
+    std::map<std::string, int> arrivals;
+    for (const auto& edge : model.skips) {
+        ++arrivals[edge.to.str()];
+        const bool known_from = places.contains(edge.from.str());
+        const bool known_to = places.contains(edge.to.str());
+        if (!known_from) { broken.insert(model_rule::skip_source_exists); }
+        if (!known_to) { broken.insert(model_rule::skip_target_exists); }
+        if (!known_from || !known_to) { continue; }
+        const std::size_t from = places[edge.from.str()].front();
+        const std::size_t to = places[edge.to.str()].front();
+        if (to <= from) { broken.insert(model_rule::skip_goes_forward); }
+        if (model.layers[to].skip_input == nullptr) {
+            broken.insert(model_rule::skip_target_concatenates);
+        } else if (model.layers[to].skip_input != model.layers[from].output) {
+            broken.insert(model_rule::skip_shape_agrees);
+        }
+    }
+    for (const auto& [name, count] : arrivals) {
+        if (count > 1) { broken.insert(model_rule::one_skip_per_layer); }
+    }
+    for (const auto& node : model.layers) {
+        if (node.skip_input != nullptr && !arrivals.contains(node.name.str())) {
+            broken.insert(model_rule::concatenation_is_fed);
+        }
+        if (node.conditioning != nullptr && model.conditioning == nullptr) {
+            broken.insert(model_rule::conditioning_is_given);
+        }
+        if (node.conditioning != nullptr && model.conditioning != nullptr && node.conditioning != model.conditioning) {
+            broken.insert(model_rule::conditioning_agrees);
+        }
+    }
+    return broken;
+}
+
+} // namespace
+
+TEST_CASE("a model that keeps every rule is accepted") {
+    std::mt19937 random{11};
+    for (int round = 0; round != 2000; ++round) {
+        const instance model = correct(random);
+        REQUIRE(broken_rules(model).empty());
+        CHECK(pulse::inspect_model(model.layers, model.skips, model.conditioning).broken == model_rule::kept);
+    }
+}
+
+TEST_CASE("what is found is broken, and what is broken is found") {
+    std::mt19937 random{12};
+    std::map<model_rule, int> seen;
+    for (int round = 0; round != 20000; ++round) {
+        instance model = correct(random);
+        disturb(model, random);
+        if (random() % 2 == 0) { disturb(model, random); }
+        const auto broken = broken_rules(model);
+        const auto found = pulse::inspect_model(model.layers, model.skips, model.conditioning);
+        CHECK(broken.empty() == (found.broken == model_rule::kept));
+        if (found.broken != model_rule::kept) { CHECK(broken.contains(found.broken)); }
+        ++seen[found.broken];
+    }
+    // every rule but the one about models without layers
+    CHECK(seen.size() == 12);
+    CHECK(pulse::inspect_model({}, {}, nullptr).broken == model_rule::has_layers);
+}

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <pulse/host/threads.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/profile/analytic.hpp>
+#include <pulse/runtime/executor.hpp>
+
+namespace pulse::test {
+
+/// Input, timesteps, target and initial parameters that depend on nothing but the seed: every rank draws the same.
+template <class T>
+std::vector<T> draw_values(std::uint64_t seed, std::uint64_t stream, std::size_t n) {
+    std::mt19937_64 random{seed * 1000003U + stream};
+    std::uniform_real_distribution<double> uniform{-1.0, 1.0};
+    std::vector<T> values(n);
+    for (T& v : values) { v = static_cast<T>(uniform(random)); }
+    return values;
+}
+
+template <class Model, class T>
+struct drawn_data {
+    static constexpr std::int64_t in = Model::template layer_at<0>::input::elements;
+    static constexpr std::int64_t out = Model::template layer_at<Model::layer_count - 1>::output::elements;
+    std::uint64_t seed{};
+    int batch{1};
+    int microbatches{1};
+
+    [[nodiscard]] std::vector<T> input(int m) const { return draw(1000 + m, in); }
+    [[nodiscard]] std::vector<T> timesteps(int m) const { return draw(2000 + m, 1); }
+    [[nodiscard]] std::vector<T> target(int m) const { return draw(3000 + m, out); }
+    [[nodiscard]] std::vector<T> parameters(int layer, std::size_t n) const {
+        return draw_values<T>(seed, static_cast<std::uint64_t>(layer + 10), n);
+    }
+
+private:
+    [[nodiscard]] std::vector<T> draw(int stream, std::int64_t per_sample) const {
+        return draw_values<T>(seed, static_cast<std::uint64_t>(stream), static_cast<std::size_t>(per_sample * batch));
+    }
+};
+
+/// A squared-error step over drawn data: the task of an executor.
+template <class Model, class T>
+struct drawn_task {
+    drawn_data<Model, T> data;
+    std::vector<std::vector<T>> inputs{}, times{}, targets{};
+    std::vector<double> losses{};
+    int optimized{};
+
+    explicit drawn_task(const drawn_data<Model, T>& from) : data{from}, losses(static_cast<std::size_t>(from.microbatches)) {
+        for (int m = 0; m != from.microbatches; ++m) {
+            inputs.push_back(data.input(m));
+            times.push_back(data.timesteps(m));
+            targets.push_back(data.target(m));
+        }
+    }
+    [[nodiscard]] const T* timesteps(int m) const { return times[static_cast<std::size_t>(m)].data(); }
+    void input(int m, T* x) const {
+        const auto& from = inputs[static_cast<std::size_t>(m)];
+        std::copy(from.begin(), from.end(), x);
+    }
+    void loss(int m, const T* y, T* dy) {
+        const auto& want = targets[static_cast<std::size_t>(m)];
+        double sum = 0;
+        for (std::size_t i = 0; i != want.size(); ++i) {
+            dy[i] = y[i] - want[i];
+            sum += 0.5 * static_cast<double>(dy[i]) * static_cast<double>(dy[i]);
+        }
+        losses[static_cast<std::size_t>(m)] = sum;
+    }
+    void optimize() { ++optimized; }
+};
+
+/// What a run leaves: every layer's gradients (conditioning_block: the conditioning module's), losses, traffic, memory.
+template <class T>
+struct run_result {
+    std::map<int, std::vector<T>> gradients{};
+    std::vector<double> losses{};
+    traffic_count sent{};
+    std::vector<std::int64_t> planned_bytes{}, measured_bytes{}, planned_live{}, measured_live{};
+    std::size_t most_skips_held{};
+};
+
+/// `steps` steps of a plan on thread ranks; gradients are those of the last step, with memory filled with NaN before it.
+template <class Model, class Backend, class Policy>
+run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uint64_t seed, const host::link_options& link = {},
+                                                   int steps = 1) {
+    using T = typename Backend::scalar;
+    const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(T));
+    run_result<T> result;
+    const auto ranks = static_cast<std::size_t>(planned.pipeline_degree);
+    result.planned_bytes.resize(ranks);
+    result.measured_bytes.resize(ranks);
+    result.planned_live.resize(ranks);
+    result.measured_live.resize(ranks);
+    std::mutex mutex;
+    host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
+        Backend math;
+        executor<Model, Backend, host::thread_transport, Policy> rank{math, transport, planned, costs};
+        drawn_task<Model, T> task{{seed, planned.microbatch_size, planned.microbatches}};
+        for (const auto& block : rank.parameters().blocks()) {
+            const auto drawn = task.data.parameters(block.layer, block.size);
+            std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
+        }
+        for (int s = 0; s != steps; ++s) {
+            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), T{0});
+            rank.step(task);
+        }
+        const std::lock_guard lock{mutex};
+        for (const auto& block : rank.parameters().blocks()) {
+            const auto g = rank.parameters().gradients_of(block.layer);
+            result.gradients[block.layer] = {g.begin(), g.end()};
+        }
+        if (result.losses.empty() || task.losses[0] != 0) { result.losses = task.losses; }
+        result.sent += transport.sent();
+        const auto r = static_cast<std::size_t>(transport.rank());
+        result.planned_bytes[r] = rank.layout().total_bytes();
+        result.measured_bytes[r] = rank.memory().used_bytes();
+        result.planned_live[r] = rank.layout().live_peak_bytes;
+        result.measured_live[r] = rank.memory().most_live_bytes();
+        result.most_skips_held = std::max(result.most_skips_held, rank.skips().most_held());
+        if (rank.memory().live_bytes() != 0) { throw error{"a step left buffers alive"}; }
+        if (task.optimized != steps) { throw error{"optimize was not called once a step"}; }
+    });
+    return result;
+}
+
+} // namespace pulse::test

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/partition/find_skip_aware.hpp>
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+[[nodiscard]] inline bool folds(const cost_table& costs, int devices, int waves, std::size_t region_limit) {
+    return find_skip_aware_partition(costs, devices, waves, {.slack = 0.0, .memory = {}, .region_limit = region_limit})
+        .has_value();
+}
+
+[[nodiscard]] inline std::string describe(const cost_table& costs, const skip_cost& edge) {
+    return costs.layers[static_cast<std::size_t>(edge.from)].name.str() + " -> " +
+           costs.layers[static_cast<std::size_t>(edge.to)].name.str() + " (layers " + std::to_string(edge.from) + " and " +
+           std::to_string(edge.to) + ")";
+}
+
+/// A skip without which the table folds; or, when no single one is to blame, the one at which it stops folding as the
+/// skips are added in their order.
+[[nodiscard]] inline std::size_t blocking_skip(const cost_table& costs, int devices, int waves, std::size_t limit,
+                                               bool& alone) {
+    cost_table fewer = costs;
+    for (std::size_t e = 0; e != costs.skips.size(); ++e) {
+        fewer.skips = costs.skips;
+        fewer.skips.erase(fewer.skips.begin() + static_cast<std::ptrdiff_t>(e));
+        if (folds(fewer, devices, waves, limit)) {
+            alone = true;
+            return e;
+        }
+    }
+    alone = false;
+    fewer.skips.clear();
+    for (std::size_t e = 0; e != costs.skips.size(); ++e) {
+        fewer.skips.push_back(costs.skips[e]);
+        if (!folds(fewer, devices, waves, limit)) { return e; }
+    }
+    return costs.skips.size() - 1;
+}
+
+} // namespace detail
+
+/// One sentence on why find_skip_aware_partition has no answer: too few layers, the memory limit with the least one that
+/// would do, or the skip that binds with the device count that it allows. Requires that there is none.
+[[nodiscard]] inline std::string explain_infeasible(const cost_table& costs, int devices, int waves,
+                                                    const skip_aware_options& options = {}) {
+    const auto layers = static_cast<std::int64_t>(costs.layers.size());
+    const std::int64_t stages = std::int64_t{2} * devices * waves;
+    const std::string shape = std::to_string(devices) + (devices == 1 ? " device" : " devices") + " with " +
+                              std::to_string(waves) + (waves == 1 ? " wave" : " waves");
+    if (stages > layers) {
+        return "no folded partition over " + shape + ": it needs " + std::to_string(stages) + " stages, the model has " +
+               std::to_string(layers) + (layers == 1 ? " layer" : " layers");
+    }
+    const layer_sums sums{costs, options.memory};
+    std::optional<std::int64_t> least{sums.memory.back()};
+    if (devices > 1) { least = folded_search{sums, devices, waves, 0, options.region_limit}.least_memory(); }
+    if (least) {
+        return "no folded partition over " + shape + " fits the memory limit of " +
+               std::to_string(options.memory.limit_bytes) + " bytes per device: the least that would do is " +
+               std::to_string(*least) + " bytes";
+    }
+    bool alone = false;
+    const std::size_t edge = detail::blocking_skip(costs, devices, waves, options.region_limit, alone);
+    int most = devices - 1;
+    while (most > 1 && !detail::folds(costs, most, waves, options.region_limit)) { --most; }
+    return "no folded partition over " + shape + " keeps both ends of every skip on one device: skip " +
+           detail::describe(costs, costs.skips[edge]) +
+           (alone ? " prevents it" : " prevents it together with the skips listed before it") + "; at most " +
+           std::to_string(most) + (most == 1 ? " device is" : " devices are") + " possible";
+}
+
+} // namespace pulse

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/partition/folded_search.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/profile/check_costs.hpp>
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+/// What a skip-aware partition may trade, and what it may use.
+struct skip_aware_options {
+    /// A cut whose greatest device load is at most (1 + slack) times the least one may be taken if it sends fewer bytes.
+    double slack{0.0};
+    memory_model memory{};
+    /// Closed regions that the search may hold; a guard for graphs with few skips and many waves.
+    std::size_t region_limit{2'000'000};
+};
+
+/// Loads that differ by less than this share are equal: sums of measured times are not exact.
+inline constexpr double load_tolerance = 1e-9;
+
+namespace detail {
+
+/// First layers of the 2W stages of one device: nested pairs with the least imbalance in sum. Nothing crosses devices,
+/// so it is the search over W devices with one wave, with neither skips nor bytes nor a limit.
+[[nodiscard]] constexpr std::vector<int> balanced_fold(layer_sums sums, int waves, std::size_t region_limit) {
+    if (waves > 1) {
+        std::fill(sums.sent.begin(), sums.sent.end(), std::int64_t{0});
+        std::fill(sums.starts.begin(), sums.starts.end(), 0);
+        std::fill(sums.first_source.begin(), sums.first_source.end(), 0);
+        return folded_search{sums, waves, 1, 0, region_limit}.best_cut(2.0 * sums.load.back());
+    }
+    int best = 1;
+    double least = std::numeric_limits<double>::infinity();
+    for (int m = 1; m < sums.layers; ++m) {
+        const double head = sums.load[static_cast<std::size_t>(m)];
+        const double tail = sums.load.back() - head;
+        const double off = head < tail ? tail - head : head - tail;
+        if (off < least) {
+            least = off;
+            best = m;
+        }
+    }
+    return {0, best};
+}
+
+/// The least greatest device load, found by trying limits from a lower bound upwards: a tight limit leaves few regions,
+/// and a limit that admits any cut admits the best one.
+[[nodiscard]] constexpr std::optional<double> least_folded_load(const folded_search& search, const layer_sums& sums,
+                                                                const cost_table& costs, int devices) {
+    const double total = sums.load.back();
+    const double all = total * (1.0 + load_tolerance);
+    double bound = total / devices;
+    for (const layer_cost& layer : costs.layers) { bound = std::max(bound, layer.load_us()); }
+    for (double excess = 1.0 / 64.0;; excess *= 2.0) {
+        const double limit = std::min(all, bound * (1.0 + excess));
+        if (const std::optional<double> least = search.least_load(limit)) { return least; }
+        if (limit >= all) { return std::nullopt; }
+    }
+}
+
+} // namespace detail
+
+/// The best folded partition over P devices with W waves, or nothing when there is none.
+///
+/// Among the cuts that leave no stage empty, keep both ends of every skip on one device and respect the memory limit, it
+/// has (1) the least greatest device load F+B+W, (2) within the slack of that the fewest bytes across boundaries,
+/// (3) the least imbalance: the sum over the PW pairs of |load(stage s) - load(stage 2PW-1-s)|, (4) the least greatest load.
+/// Exact; about P r^2 steps for r closed regions, of which a graph with a skip at nearly every layer has O(n^W).
+/// Throws input_error for a bad table or option, error when there are more than region_limit regions.
+[[nodiscard]] constexpr std::optional<partition> find_skip_aware_partition(const cost_table& costs, int devices,
+                                                                           int waves = 1,
+                                                                           const skip_aware_options& options = {}) {
+    check_costs(costs);
+    if (devices < 1) { throw input_error("devices: it must be at least 1"); }
+    if (waves < 1) { throw input_error("waves: it must be at least 1"); }
+    if (!(options.slack >= 0.0) || options.slack > std::numeric_limits<double>::max()) {
+        throw input_error("slack: it must be a number of at least 0");
+    }
+    if (options.memory.limit_bytes < 0 || options.memory.state_factor < 0 || options.memory.in_flight < 0) {
+        throw input_error("memory: limit_bytes, state_factor and in_flight must be at least 0");
+    }
+    const auto layers = static_cast<std::int64_t>(costs.layers.size());
+    if (std::int64_t{2} * devices * waves > layers) { return std::nullopt; }
+
+    const layer_sums sums{costs, options.memory};
+    std::vector<int> first{};
+    if (devices == 1) {
+        if (options.memory.limit_bytes != 0 && sums.memory.back() > options.memory.limit_bytes) { return std::nullopt; }
+        first = detail::balanced_fold(sums, waves, options.region_limit);
+    } else {
+        const folded_search search{sums, devices, waves, options.memory.limit_bytes, options.region_limit};
+        const std::optional<double> least = detail::least_folded_load(search, sums, costs, devices);
+        if (!least) { return std::nullopt; }
+        first = search.best_cut(*least * (1.0 + options.slack) * (1.0 + load_tolerance));
+    }
+
+    partition cut{placement::folded, devices, waves, {}};
+    for (std::size_t s = 0; s != first.size(); ++s) {
+        const int next = s + 1 == first.size() ? static_cast<int>(layers) : first[s + 1];
+        const auto index = static_cast<int>(s);
+        cut.stages.push_back({index, device_of(placement::folded, index, devices), first[s], next - 1});
+    }
+    return cut;
+}
+
+} // namespace pulse

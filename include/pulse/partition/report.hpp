@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/partition/partition.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+/// What a partition amounts to, for one microbatch.
+struct partition_report {
+    std::vector<double> stage_load_us{};  ///< F + B + W of each stage
+    std::vector<double> device_load_us{};
+    double max_load_us{};
+    /// Mean device load over greatest device load: 1 is perfect balance.
+    double balance{};
+    int binding_device{}; ///< the device with the greatest load
+    int binding_stage{};  ///< its heaviest stage
+    /// Folded only: sum over pairs of |load(stage s) - load(stage S-1-s)|.
+    double imbalance_us{};
+    traffic bytes{};
+};
+
+/// Sums up `cut`. Requires a partition that passes check_partition with `costs`.
+[[nodiscard]] constexpr partition_report report_of(const partition& cut, const cost_table& costs,
+                                                   skip_routing routing = skip_routing::direct) {
+    partition_report report{};
+    report.device_load_us.assign(static_cast<std::size_t>(cut.devices), 0.0);
+    double total = 0.0;
+    for (const stage& part : cut.stages) {
+        double load = 0.0;
+        for (int l = part.first_layer; l <= part.last_layer; ++l) {
+            load += costs.layers[static_cast<std::size_t>(l)].load_us();
+        }
+        report.stage_load_us.push_back(load);
+        report.device_load_us[static_cast<std::size_t>(part.device)] += load;
+        total += load;
+    }
+    for (std::size_t d = 0; d != report.device_load_us.size(); ++d) {
+        if (report.device_load_us[d] > report.max_load_us) {
+            report.max_load_us = report.device_load_us[d];
+            report.binding_device = static_cast<int>(d);
+        }
+    }
+    report.balance = report.max_load_us > 0.0 ? total / (cut.devices * report.max_load_us) : 1.0;
+    double heaviest = -1.0;
+    for (std::size_t s = 0; s != cut.stages.size(); ++s) {
+        if (cut.stages[s].device == report.binding_device && report.stage_load_us[s] > heaviest) {
+            heaviest = report.stage_load_us[s];
+            report.binding_stage = static_cast<int>(s);
+        }
+    }
+    if (cut.kind == placement::folded) {
+        for (std::size_t s = 0; 2 * s < cut.stages.size(); ++s) {
+            const double off = report.stage_load_us[s] - report.stage_load_us[cut.stages.size() - 1 - s];
+            report.imbalance_us += off < 0.0 ? -off : off;
+        }
+    }
+    report.bytes = traffic_of(cut, costs, routing);
+    return report;
+}
+
+} // namespace pulse

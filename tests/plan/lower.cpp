@@ -1,0 +1,180 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <plan/random_plan.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/plan/check.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/print.hpp>
+
+using pulse_test::planned_model;
+using pulse_test::random_plans;
+
+namespace {
+
+/// Boundary and skip bytes that the programs send.
+std::pair<std::int64_t, std::int64_t> sent_bytes(const pulse::step_model& model, const std::vector<pulse::program>& programs) {
+    std::pair<std::int64_t, std::int64_t> sum{};
+    for (const auto& p : programs) {
+        for (const auto& i : p.instructions) {
+            const auto* s = std::get_if<pulse::op::send>(&i);
+            if (s == nullptr) { continue; }
+            const auto parts = model.parts(s->message, p.device);
+            for (std::size_t k = 0; k != parts.size(); ++k) {
+                (model.is_skip_part(s->message, k) ? sum.second : sum.first) += model.bytes(parts[k]);
+            }
+        }
+    }
+    return sum;
+}
+
+} // namespace
+
+TEST_CASE("every program of every plan passes check") {
+    random_plans make{1};
+    for (int i = 0; i != 1500; ++i) {
+        const planned_model c = make();
+        const pulse::step_model model{c.planned, c.costs};
+        const auto programs = pulse::lower(c.planned, model);
+        const pulse::check_report report = pulse::check(c.planned, model, programs);
+        CAPTURE(i);
+        REQUIRE_MESSAGE(report.ok(), report.violation);
+    }
+}
+
+TEST_CASE("programs send what the partition predicts, and no skip under folded placement") {
+    random_plans make{2};
+    for (int i = 0; i != 500; ++i) {
+        const planned_model c = make();
+        const pulse::step_model model{c.planned, c.costs};
+        const auto [boundary, skip] = sent_bytes(model, pulse::lower(c.planned, model));
+        const pulse::traffic expected = pulse::traffic_of(c.planned.cut, c.costs, c.planned.routing);
+        CAPTURE(i);
+        CHECK(boundary == expected.boundary() * c.planned.microbatches);
+        CHECK(skip == expected.skip() * c.planned.microbatches);
+        if (c.planned.cut.kind == pulse::placement::folded) { CHECK(skip == 0); }
+    }
+}
+
+TEST_CASE("the order of passes is the schedule's, whatever its times say") {
+    random_plans make{3};
+    for (int i = 0; i != 300; ++i) {
+        planned_model c = make();
+        for (auto& passes : c.planned.order.devices) {
+            for (auto& p : passes) { p.start_us = p.end_us = make.coin() ? 0.0 : make.between(0, 100); }
+        }
+        const pulse::step_model model{c.planned, c.costs};
+        const auto report = pulse::check(c.planned, model, pulse::lower(c.planned, model));
+        CAPTURE(i);
+        CHECK_MESSAGE(report.ok(), report.violation);
+    }
+}
+
+TEST_CASE("what the recomputed policy restores is what local skips read, and it lowers what waits") {
+    random_plans make{4};
+    int with_recompute = 0;
+    for (int i = 0; i != 300; ++i) {
+        planned_model c = make();
+        c.planned.skips = pulse::skip_policy::recomputed;
+        const pulse::step_model model{c.planned, c.costs};
+        std::vector<bool> made(static_cast<std::size_t>(model.stage_count()));
+        for (int e = 0; e != model.edge_count(); ++e) {
+            if (model.is_local(e)) { made[static_cast<std::size_t>(model.source_stage(e))] = true; }
+        }
+        const auto programs = pulse::lower(c.planned, model);
+        int recomputes = 0;
+        for (const auto& p : programs) {
+            for (const auto& one : p.instructions) {
+                if (const auto* r = std::get_if<pulse::op::recompute>(&one)) {
+                    ++recomputes;
+                    CHECK(made[static_cast<std::size_t>(pulse::index_of(r->stage))]);
+                }
+            }
+        }
+        CHECK(recomputes == c.planned.microbatches * std::count(made.begin(), made.end(), true));
+        with_recompute += recomputes > 0 ? 1 : 0;
+
+        c.planned.skips = pulse::skip_policy::resident;
+        const auto resident = pulse::check(c.planned, model, pulse::lower(c.planned, model));
+        c.planned.skips = pulse::skip_policy::recomputed;
+        const auto recomputed = pulse::check(c.planned, model, programs);
+        for (std::size_t d = 0; d != programs.size(); ++d) {
+            CHECK(recomputed.live_peak_bytes[d] <= resident.live_peak_bytes[d]);
+        }
+    }
+    CHECK(with_recompute > 50);
+}
+
+TEST_CASE("an impossible order is refused by the name of a pass") {
+    random_plans make{5};
+    int refused = 0;
+    for (int i = 0; i != 300; ++i) {
+        planned_model c = make();
+        auto& passes = c.planned.order.devices[static_cast<std::size_t>(make.between(0, c.planned.pipeline_degree - 1))];
+        const auto a = static_cast<std::size_t>(make.between(0, static_cast<int>(passes.size()) - 1));
+        const pulse::timed_pass moved = passes[a];
+        passes.erase(passes.begin() + static_cast<std::ptrdiff_t>(a));
+        // A backward before everything else on its device cannot be: its own forward is behind it.
+        if (moved.op == pulse::pass::forward) {
+            passes.push_back(moved);
+        } else {
+            passes.insert(passes.begin(), moved);
+        }
+        const pulse::step_model model{c.planned, c.costs};
+        try {
+            (void)pulse::lower(c.planned, model);
+            FAIL("accepted");
+        } catch (const pulse::input_error& e) {
+            ++refused;
+            CHECK(std::string(e.what()).find("can never start") != std::string::npos);
+            CHECK(std::string(e.what()).find(" of stage ") != std::string::npos);
+        }
+    }
+    CHECK(refused == 300);
+}
+
+TEST_CASE("an incomplete schedule is refused by the name of the pass") {
+    random_plans make{6};
+    planned_model c = make();
+    const pulse::step_model model{c.planned, c.costs};
+    pulse::plan damaged = c.planned;
+    damaged.order.devices[0].pop_back();
+    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("is missing"), pulse::input_error);
+    damaged = c.planned;
+    damaged.order.devices[0].push_back(damaged.order.devices[0][0]);
+    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("is there twice"), pulse::input_error);
+    damaged = c.planned;
+    damaged.order.devices[0][0].stage = 99;
+    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("no such stage"), pulse::input_error);
+    damaged = c.planned;
+    damaged.order.devices[0][0].microbatch = -1;
+    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("no such microbatch"), pulse::input_error);
+    damaged = c.planned;
+    damaged.order.devices.emplace_back();
+    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("one list for each device"), pulse::input_error);
+}
+
+TEST_CASE("a cut that does not fit the costs is refused") {
+    random_plans make{7};
+    const planned_model c = make();
+    planned_model damaged = c;
+    damaged.costs.layers.push_back(damaged.costs.layers.back());
+    CHECK_THROWS_AS((pulse::step_model{damaged.planned, damaged.costs}), pulse::input_error);
+    damaged = c;
+    damaged.planned.cut.stages[0].first_layer = 1;
+    CHECK_THROWS_AS((pulse::step_model{damaged.planned, damaged.costs}), pulse::input_error);
+    damaged = c;
+    damaged.planned.cut.stages[0].device = 9;
+    CHECK_THROWS_AS((pulse::step_model{damaged.planned, damaged.costs}), pulse::input_error);
+    damaged = c;
+    damaged.costs.skips.push_back({1, 1, 4});
+    CHECK_THROWS_AS((pulse::step_model{damaged.planned, damaged.costs}), pulse::input_error);
+}

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pulse::io {
+
+/// Something that took time on one rank, in microseconds from a common start.
+///
+/// Kinds known to the pictures: F, B, W (passes), R (recomputed forward), S and V (send, receive), A (all-reduce),
+/// O (optimizer step); any other letter is drawn as "other".
+struct timeline_event {
+    int rank{};
+    int lane{};           ///< row inside the rank: 0 computes, others carry transfers
+    std::string name{};   ///< what a trace viewer shows; may be empty
+    char kind{};
+    int stage = -1;       ///< -1: none
+    int microbatch = -1;  ///< -1: none
+    double start_us{};
+    double end_us{};
+    std::int64_t flow = 0;  ///< a send and the receive that meets it carry the same positive number
+    std::int64_t bytes = 0; ///< what a transfer carries
+
+    [[nodiscard]] bool operator==(const timeline_event&) const = default;
+};
+
+} // namespace pulse::io

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/problem.hpp>
+
+namespace pulse {
+
+/// "B of stage 3 of microbatch 7": how messages name a pass.
+[[nodiscard]] inline std::string describe(stage_pass p, int microbatch) {
+    return std::string{letter_of(p.op)} + " of stage " + std::to_string(p.stage) + " of microbatch " +
+           std::to_string(microbatch);
+}
+
+/// Place of a pass when one microbatch runs alone: F0 .. F(S-1), then B and W of S-1 down to 0, each W right after its B.
+[[nodiscard]] constexpr int alone_rank(stage_pass p, int stages) noexcept {
+    if (p.op == pass::forward) { return p.stage; }
+    return stages + 2 * (stages - 1 - p.stage) + (p.op == pass::backward_weight ? 1 : 0);
+}
+
+/// Throws input_error, naming the field, unless every scheduler and bound here can take `problem`.
+///
+/// Besides ranges: the chain dependencies are all there; every dependency agrees with the order of a microbatch that runs
+/// alone (`alone_rank`), so none is circular; the passes of a hold run on its device, its ends come after its beginning,
+/// and it does not begin with a W: then running every W right after its B takes the least memory.
+constexpr void require_valid(const schedule_problem& problem) {
+    const auto fail = [](const char* what) { throw input_error(std::string{"schedule_problem."} + what); };
+    const int stages = static_cast<int>(problem.stages.size());
+    if (problem.devices < 1) { fail("devices is less than 1"); }
+    if (problem.microbatches < 1) { fail("microbatches is less than 1"); }
+    if (stages < 1) { fail("stages is empty"); }
+    const auto is_time = [](double t) { return t >= 0 && t < 1e300; };
+    for (const auto& s : problem.stages) {
+        if (s.device < 0 || s.device >= problem.devices) { fail("stages: no such device"); }
+        if (!is_time(s.forward_us) || !is_time(s.backward_input_us) || !is_time(s.backward_weight_us)) {
+            fail("stages: a duration is negative or not finite");
+        }
+    }
+    const auto known = [&](stage_pass p) {
+        return p.stage >= 0 && p.stage < stages && (problem.split_backward || p.op != pass::backward_weight);
+    };
+    std::vector<char> forward(problem.stages.size(), 0);
+    std::vector<char> backward = forward;
+    std::vector<char> weight = forward;
+    for (const auto& d : problem.dependencies) {
+        if (!known(d.before) || !known(d.after)) { fail("dependencies: no such pass"); }
+        if (!is_time(d.lag_us)) { fail("dependencies: a lag is negative or not finite"); }
+        if (alone_rank(d.before, stages) >= alone_rank(d.after, stages)) {
+            fail("dependencies: a pass depends on a later one");
+        }
+        const bool from_forward = d.before.op == pass::forward;
+        const auto at = static_cast<std::size_t>(d.after.stage);
+        if (d.after.op == pass::forward && d.before == stage_pass{pass::forward, d.after.stage - 1}) { forward[at] = 1; }
+        if (d.after.op == pass::backward_input) {
+            const bool last = d.after.stage == stages - 1;
+            const int neighbour = last ? stages - 1 : d.after.stage + 1;
+            const bool right_pass = last ? from_forward : d.before.op == pass::backward_input;
+            if (right_pass && d.before.stage == neighbour) { backward[at] = 1; }
+        }
+        if (d.after.op == pass::backward_weight && d.before == stage_pass{pass::backward_input, d.after.stage}) {
+            weight[at] = 1;
+        }
+    }
+    for (std::size_t s = 0; s != problem.stages.size(); ++s) {
+        if ((s != 0 && forward[s] == 0) || backward[s] == 0 || (problem.split_backward && weight[s] == 0)) {
+            fail("dependencies: the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) is not complete");
+        }
+    }
+    for (const auto& h : problem.holds) {
+        if (!known(h.begin) || !known(h.end) || !known(h.also_end)) { fail("holds: no such pass"); }
+        if (h.bytes < 0) { fail("holds: bytes are negative"); }
+        for (const auto p : {h.begin, h.end, h.also_end}) {
+            if (problem.stages[static_cast<std::size_t>(p.stage)].device != h.device) {
+                fail("holds: a pass runs on another device");
+            }
+        }
+        if (h.begin.op == pass::backward_weight) { fail("holds: a hold begins with a weight pass"); }
+        const int begin = alone_rank(h.begin, stages);
+        if (begin > alone_rank(h.end, stages) || begin > alone_rank(h.also_end, stages)) {
+            fail("holds: a hold ends before it begins");
+        }
+    }
+    const std::size_t limits = problem.memory_limit_bytes.size();
+    if (limits != 0 && limits != static_cast<std::size_t>(problem.devices)) {
+        fail("memory_limit_bytes has not one value per device");
+    }
+}
+
+/// A problem with its passes numbered (stage * passes_per_stage + pass) and its dependencies in both directions.
+struct indexed_problem {
+    struct link {
+        int op{};
+        double lag_us{};
+    };
+
+    int devices{};
+    int microbatches{};
+    int passes{};
+    std::vector<int> device{};
+    std::vector<double> duration{};
+    std::vector<std::vector<link>> before{};
+    std::vector<std::vector<link>> after{};
+    /// Every operation in the order of a microbatch that runs alone, and the same per device.
+    std::vector<int> alone{};
+    std::vector<std::vector<int>> on_device{};
+
+    [[nodiscard]] constexpr int ops() const noexcept { return static_cast<int>(device.size()); }
+    [[nodiscard]] constexpr int op_of(stage_pass p) const noexcept { return p.stage * passes + static_cast<int>(p.op); }
+    [[nodiscard]] constexpr stage_pass pass_of(int op) const noexcept {
+        return {static_cast<pass>(op % passes), op / passes};
+    }
+    /// Microseconds of work of one microbatch on device `d`.
+    [[nodiscard]] constexpr double load_us(int d) const {
+        double sum = 0;
+        for (const int op : on_device[static_cast<std::size_t>(d)]) { sum += duration[static_cast<std::size_t>(op)]; }
+        return sum;
+    }
+};
+
+/// Checks `problem` (`require_valid`) and numbers its passes.
+[[nodiscard]] constexpr indexed_problem index_problem(const schedule_problem& problem) {
+    require_valid(problem);
+    indexed_problem out{};
+    const int stages = static_cast<int>(problem.stages.size());
+    out.devices = problem.devices;
+    out.microbatches = problem.microbatches;
+    out.passes = problem.passes_per_stage();
+    const int ops = stages * out.passes;
+    const auto n = static_cast<std::size_t>(ops);
+    out.before.resize(n);
+    out.after.resize(n);
+    out.alone.resize(n, 0);
+    out.on_device.resize(static_cast<std::size_t>(problem.devices));
+    for (int op = 0; op != ops; ++op) {
+        const stage_pass p = out.pass_of(op);
+        const stage_timing& s = problem.stages[static_cast<std::size_t>(p.stage)];
+        out.device.push_back(s.device);
+        out.duration.push_back(s.duration_us(p.op));
+        out.alone[static_cast<std::size_t>(op)] = op;
+    }
+    std::sort(out.alone.begin(), out.alone.end(), [&](int a, int b) {
+        return alone_rank(out.pass_of(a), stages) < alone_rank(out.pass_of(b), stages);
+    });
+    for (const int op : out.alone) {
+        out.on_device[static_cast<std::size_t>(out.device[static_cast<std::size_t>(op)])].push_back(op);
+    }
+    for (const auto& d : problem.dependencies) {
+        const int a = out.op_of(d.before);
+        const int b = out.op_of(d.after);
+        out.after[static_cast<std::size_t>(a)].push_back({b, d.lag_us});
+        out.before[static_cast<std::size_t>(b)].push_back({a, d.lag_us});
+    }
+    return out;
+}
+
+/// The same problem seen from its end: every dependency turned round, microbatches counted from the last.
+[[nodiscard]] constexpr indexed_problem mirrored(const indexed_problem& problem) {
+    indexed_problem out = problem;
+    out.before = problem.after;
+    out.after = problem.before;
+    std::reverse(out.alone.begin(), out.alone.end());
+    for (auto& ops : out.on_device) { std::reverse(ops.begin(), ops.end()); }
+    return out;
+}
+
+} // namespace pulse

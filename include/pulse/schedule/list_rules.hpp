@@ -1,0 +1,87 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/schedule/indexed_problem.hpp>
+
+namespace pulse {
+
+/// Weights of a priority rule. Key of an operation of microbatch k = base + k x T, T = the largest device load, smaller
+/// first, with h the earliest start in a microbatch that runs alone:
+/// base(F) = forward h(F); base(B) = forward h(last F) + backward (h(B) - h(last F)) - early T;
+/// base(W) = base(B) + duration(B) + late T.
+struct list_rule {
+    /// 2 makes deeper stages less urgent, -1 goes depth first.
+    double forward{1};
+    double backward{1};
+    double early{};
+    double late{};
+    /// See list_limits.
+    double delay{};
+};
+
+/// How many rules are tried: one that is good in most cases, the ones that win nearly always, or every combination.
+enum class list_effort : std::uint8_t { one, rules, grid };
+
+/// The rules of an effort, the likeliest winners first.
+[[nodiscard]] constexpr std::vector<list_rule> list_rules(list_effort effort) {
+    constexpr double always = 1e6;
+    if (effort == list_effort::one) { return {{1, 1, 1, always, 0}}; }
+    std::vector<list_rule> rules{};
+    const bool all = effort == list_effort::grid;
+    for (const double delay : {0.0, 0.5, 1.0}) {
+        for (const double late : {always, 1.0, 2.0, 4.0}) {
+            for (const double early : {1.0, 0.0, 2.0, always}) {
+                for (const double forward : {1.0, 2.0, 0.0, -1.0}) {
+                    if (!all && late != always && forward == 0.0) { continue; }
+                    rules.push_back({forward, 1, early, late, delay});
+                }
+            }
+        }
+    }
+    return rules;
+}
+
+/// Keys of rules on one problem.
+class rule_keys {
+public:
+    /// `head[op * microbatches]` is the earliest start of an operation in microbatch 0.
+    constexpr rule_keys(const indexed_problem& index, const std::vector<double>& head) : index_{&index}, head_{&head} {
+        for (int d = 0; d != index.devices; ++d) { period_ = std::max(period_, index.load_us(d)); }
+    }
+
+    /// The key of every instance, [op * microbatches + microbatch].
+    [[nodiscard]] constexpr std::vector<double> of(const list_rule& rule) const {
+        const auto m = static_cast<std::size_t>(index_->microbatches);
+        const auto stages = static_cast<std::size_t>(index_->ops() / index_->passes);
+        const auto head = [&](pass op, std::size_t s) {
+            return (*head_)[(s * static_cast<std::size_t>(index_->passes) + static_cast<std::size_t>(op)) * m];
+        };
+        const double turn = head(pass::forward, stages - 1);
+        std::vector<double> base{};
+        for (std::size_t s = 0; s != stages; ++s) {
+            const double backward = rule.forward * turn + rule.backward * (head(pass::backward_input, s) - turn) -
+                                    rule.early * period_;
+            base.push_back(rule.forward * head(pass::forward, s));
+            base.push_back(backward);
+            if (index_->passes == 3) {
+                base.push_back(backward + index_->duration[s * 3 + 1] + rule.late * period_);
+            }
+        }
+        std::vector<double> keys{};
+        for (const double b : base) {
+            for (std::size_t k = 0; k != m; ++k) { keys.push_back(b + static_cast<double>(k) * period_); }
+        }
+        return keys;
+    }
+
+private:
+    const indexed_problem* index_;
+    const std::vector<double>* head_;
+    double period_{};
+};
+
+} // namespace pulse

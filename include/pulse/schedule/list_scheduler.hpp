@@ -1,0 +1,166 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/list_engine.hpp>
+#include <pulse/schedule/list_rules.hpp>
+#include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+/// How long the list scheduler looks. It always stops at the lower bound.
+struct list_options {
+    /// Which rules are tried.
+    list_effort effort{list_effort::rules};
+    /// Forward-backward improvement of the best runs: how many of them, and rounds without gain before one is given up.
+    int improved_runs{3};
+    int patience{2};
+};
+
+/// A schedule and what is known about it.
+struct list_result {
+    schedule order{};
+    double makespan_us{};
+    double lower_bound_us{};
+    /// Runs of the engine that it took.
+    int runs{};
+
+    [[nodiscard]] constexpr double gap() const noexcept { return gap_of(makespan_us, lower_bound_us); }
+};
+
+namespace detail {
+
+/// Tries rules on one problem and keeps the best run.
+class list_search {
+public:
+    constexpr list_search(const schedule_problem& problem, const list_options& options)
+        : options_{options}, index_{index_problem(problem)}, back_{mirrored(index_)},
+          memory_{profile_memory(problem, index_)}, bound_{bound_schedule(problem)} {
+        require_room(memory_);
+        free_.begins.resize(memory_.begins.size(), 0);
+        free_.ends.resize(memory_.ends.size());
+        free_.peak_from = memory_.peak_from;
+        const auto m = static_cast<std::size_t>(index_.microbatches);
+        back_tail_.resize(bound_.head.size(), 0.0);
+        for (std::size_t op = 0; op != index_.device.size(); ++op) {
+            for (std::size_t k = 0; k != m; ++k) { back_tail_[op * m + k] = bound_.head[op * m + m - 1 - k]; }
+        }
+    }
+
+    [[nodiscard]] constexpr list_result search() {
+        const rule_keys keys{index_, bound_.head};
+        std::vector<int> caps{0};
+        if (memory_.limited()) {
+            const int p = index_.devices;
+            for (const int cap : {p, p - 1, p + 1, p / 2, 3 * p / 4, 3 * p / 2, 2 * p}) {
+                if (cap > 0 && std::find(caps.begin(), caps.end(), cap) == caps.end()) { caps.push_back(cap); }
+            }
+        }
+        const auto rules = list_rules(options_.effort);
+        for (const int cap : caps) {
+            for (const auto& rule : rules) {
+                if (proved()) { break; }
+                try_run(keys.of(rule), {rule.delay, cap, std::numeric_limits<double>::infinity()});
+            }
+        }
+        for (std::size_t i = 0; i < pool_.size() && !proved(); ++i) { improve(pool_[i]); }
+        return {to_schedule(index_, best_), best_.makespan_us, bound_.makespan_us, runs_};
+    }
+
+private:
+    [[nodiscard]] constexpr bool proved() const noexcept {
+        return best_.makespan_us <= bound_.makespan_us * (1 + 1e-12);
+    }
+
+    constexpr list_run forward(const std::vector<double>& key, const list_limits& limits) {
+        ++runs_;
+        return run_list(index_, memory_, key, bound_.tail, limits);
+    }
+
+    constexpr void keep(const list_run& run) {
+        if (run.makespan_us < best_.makespan_us) { best_ = run; }
+    }
+
+    /// Runs that end well within the reach of improvement go into the pool, best first.
+    constexpr void try_run(const std::vector<double>& key, list_limits limits) {
+        const bool full = pool_.size() == static_cast<std::size_t>(std::max(options_.improved_runs, 1));
+        if (full) { limits.give_up_us = pool_.back().makespan_us; }
+        list_run run = forward(key, limits);
+        if (run.start.empty()) { return; }
+        keep(run);
+        if (full) { pool_.pop_back(); }
+        const auto at = std::upper_bound(pool_.begin(), pool_.end(), run.makespan_us,
+                                         [](double a, const list_run& b) { return a < b.makespan_us; });
+        pool_.insert(at, std::move(run));
+    }
+
+    /// Forward-backward improvement: schedule the mirrored problem by the ends of the last run, then the problem by the
+    /// starts that this gives, until there is no gain. Memory is watched in the forward direction only.
+    constexpr void improve(list_run run) {
+        const auto m = static_cast<std::size_t>(index_.microbatches);
+        double reached = run.makespan_us;
+        for (int idle = 0; idle < options_.patience && !proved();) {
+            std::vector<double> priority(run.start.size(), 0.0);
+            for (std::size_t op = 0; op != index_.device.size(); ++op) {
+                for (std::size_t k = 0; k != m; ++k) {
+                    priority[op * m + m - 1 - k] = -(run.start[op * m + k] + index_.duration[op]);
+                }
+            }
+            ++runs_;
+            const list_run turned = run_list(back_, free_, priority, back_tail_, {});
+            for (std::size_t op = 0; op != index_.device.size(); ++op) {
+                for (std::size_t k = 0; k != m; ++k) {
+                    priority[op * m + k] = -(turned.start[op * m + m - 1 - k] + index_.duration[op]);
+                }
+            }
+            run = forward(priority, {});
+            keep(run);
+            if (run.makespan_us < reached) {
+                reached = run.makespan_us;
+                idle = 0;
+            } else {
+                ++idle;
+            }
+        }
+    }
+
+    list_options options_;
+    indexed_problem index_;
+    indexed_problem back_;
+    memory_profile memory_;
+    memory_profile free_{};
+    schedule_bound bound_;
+    std::vector<double> back_tail_{};
+    list_run best_{};
+    std::vector<list_run> pool_{};
+    int runs_{};
+};
+
+} // namespace detail
+
+/// The best schedule that list scheduling finds, with its bound: the rules of SCHEDULING.md section 2, then forward-backward
+/// improvement of the best of them. Deterministic; never stalls.
+///
+/// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch that
+/// runs alone (each W right after its B); input_error for an ill-formed problem.
+[[nodiscard]] constexpr list_result list_search(const schedule_problem& problem,
+                                                const list_options& options = list_options{}) {
+    return detail::list_search{problem, options}.search();
+}
+
+/// The schedule of `list_search`.
+[[nodiscard]] constexpr schedule list_schedule(const schedule_problem& problem,
+                                               const list_options& options = list_options{}) {
+    return list_search(problem, options).order;
+}
+
+} // namespace pulse

@@ -1,0 +1,165 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/problem.hpp>
+
+namespace pulse {
+
+/// What the holds of a problem mean for one microbatch on each device.
+///
+/// The F and B passes of a microbatch on a device come in one order, its *chain*; W passes only free memory. So a
+/// microbatch that has done c passes of the chain can first do the W passes that are open and then needs
+/// `peak_from[d][c]` bytes to end, whatever it did before.
+struct memory_profile {
+    struct release {
+        std::int64_t bytes{};
+        /// The pass that must have ended too; -1 when there is none.
+        int with{};
+    };
+
+    /// Bytes that come into being when an operation starts.
+    std::vector<std::int64_t> begins{};
+    /// What its end may free.
+    std::vector<std::vector<release>> ends{};
+    /// Per device and chain position: the most bytes that a microbatch alone holds from there to its end.
+    std::vector<std::vector<std::int64_t>> peak_from{};
+    std::vector<std::int64_t> limit{};
+
+    [[nodiscard]] constexpr bool limited() const noexcept { return !limit.empty(); }
+};
+
+/// Holds per operation. Requires the index of the same problem.
+[[nodiscard]] constexpr memory_profile profile_memory(const schedule_problem& problem, const indexed_problem& index) {
+    memory_profile out{};
+    const auto n = static_cast<std::size_t>(index.ops());
+    out.begins.resize(n, 0);
+    out.ends.resize(n);
+    out.limit = problem.memory_limit_bytes;
+    for (const auto& h : problem.holds) {
+        const int begin = index.op_of(h.begin);
+        const int end = index.op_of(h.end);
+        const int also = index.op_of(h.also_end);
+        out.begins[static_cast<std::size_t>(begin)] += h.bytes;
+        out.ends[static_cast<std::size_t>(end)].push_back({h.bytes, end == also ? -1 : also});
+        if (end != also) { out.ends[static_cast<std::size_t>(also)].push_back({h.bytes, end}); }
+    }
+    std::vector<char> done(n, 0);
+    for (const auto& ops : index.on_device) {
+        std::vector<std::int64_t> peaks{};
+        std::int64_t held = 0;
+        for (const int op : ops) {
+            const auto at = static_cast<std::size_t>(op);
+            held += out.begins[at];
+            if (index.pass_of(op).op != pass::backward_weight) { peaks.push_back(held); }
+            done[at] = 1;
+            for (const auto& r : out.ends[at]) {
+                if (r.with < 0 || done[static_cast<std::size_t>(r.with)] != 0) { held -= r.bytes; }
+            }
+        }
+        peaks.push_back(0);
+        for (std::size_t i = peaks.size() - 1; i-- > 0;) {
+            if (peaks[i] < peaks[i + 1]) { peaks[i] = peaks[i + 1]; }
+        }
+        out.peak_from.push_back(peaks);
+    }
+    return out;
+}
+
+/// Throws infeasible_error, naming device and bytes, when a device cannot hold even one microbatch that runs alone. When
+/// it returns, running the microbatches one after the other is a schedule.
+constexpr void require_room(const memory_profile& memory) {
+    for (std::size_t d = 0; d != memory.limit.size(); ++d) {
+        if (memory.peak_from[d].front() <= memory.limit[d]) { continue; }
+        throw infeasible_error("device " + std::to_string(d) + " needs " + std::to_string(memory.peak_from[d].front()) +
+                               " bytes for one microbatch alone and has " + std::to_string(memory.limit[d]));
+    }
+}
+
+/// Held bytes while a schedule is built, and the banker's check (Dijkstra, EWD 623): an operation may start only if
+/// afterwards the oldest microbatch on the device could still be run to its end, then the next, with what is free. The
+/// next chain operation of the oldest microbatch always passes, so a scheduler that asks never stalls.
+class memory_guard {
+public:
+    constexpr memory_guard(const memory_profile& memory, const indexed_problem& index)
+        : memory_{&memory}, index_{&index}, held_(index.on_device.size(), 0), oldest_(index.on_device.size(), 0),
+          chain_(static_cast<std::size_t>(index.ops()), -1), done_(static_cast<std::size_t>(index.ops()), 0) {
+        const auto m = static_cast<std::size_t>(index.microbatches);
+        for (const auto& ops : index.on_device) {
+            int position = 0;
+            for (const int op : ops) {
+                if (index.pass_of(op).op != pass::backward_weight) { chain_[static_cast<std::size_t>(op)] = position++; }
+            }
+            jobs_.push_back(std::vector<job>(m, job{0, 0, static_cast<int>(ops.size())}));
+        }
+    }
+
+    /// Whether the next microbatch of `op` may start; the operations before it on its device have ended.
+    [[nodiscard]] constexpr bool may_start(int op) const {
+        const auto at = static_cast<std::size_t>(op);
+        const std::int64_t more = memory_->begins[at];
+        if (!memory_->limited() || more == 0) { return true; }
+        const auto d = static_cast<std::size_t>(index_->device[at]);
+        const std::int64_t limit = memory_->limit[d];
+        const auto k = static_cast<std::size_t>(done_[at]);
+        std::int64_t held = held_[d] + more;
+        if (held > limit) { return false; }
+        const std::int64_t freed = freed_by(op, done_[at]);
+        held -= freed;
+        for (std::size_t j = oldest_[d]; j < jobs_[d].size(); ++j) {
+            const job& other = jobs_[d][j];
+            const bool same = j == k;
+            if (other.position == 0 && !same) { break; }
+            const int position = same ? chain_[at] + 1 : other.position;
+            const std::int64_t own = same ? other.held + more - freed : other.held;
+            if (held - own + memory_->peak_from[d][static_cast<std::size_t>(position)] > limit) { return false; }
+            held -= own;
+        }
+        return true;
+    }
+
+    /// Records that the next microbatch of `op` ran.
+    constexpr void run(int op) {
+        const auto at = static_cast<std::size_t>(op);
+        const auto d = static_cast<std::size_t>(index_->device[at]);
+        const int k = done_[at];
+        const std::int64_t change = memory_->begins[at] - freed_by(op, k);
+        ++done_[at];
+        job& own = jobs_[d][static_cast<std::size_t>(k)];
+        held_[d] += change;
+        own.held += change;
+        if (chain_[at] >= 0) { own.position = chain_[at] + 1; }
+        --own.left;
+        while (oldest_[d] < jobs_[d].size() && jobs_[d][oldest_[d]].left == 0) { ++oldest_[d]; }
+    }
+
+private:
+    struct job {
+        std::int64_t held{};
+        int position{};
+        int left{};
+    };
+
+    [[nodiscard]] constexpr std::int64_t freed_by(int op, int microbatch) const {
+        std::int64_t bytes = 0;
+        for (const auto& r : memory_->ends[static_cast<std::size_t>(op)]) {
+            if (r.with < 0 || done_[static_cast<std::size_t>(r.with)] > microbatch) { bytes += r.bytes; }
+        }
+        return bytes;
+    }
+
+    const memory_profile* memory_;
+    const indexed_problem* index_;
+    std::vector<std::int64_t> held_;
+    std::vector<std::size_t> oldest_;
+    std::vector<int> chain_;
+    std::vector<int> done_;
+    std::vector<std::vector<job>> jobs_{};
+};
+
+} // namespace pulse

@@ -1,0 +1,195 @@
+#pragma once
+
+#include <cstdint>
+
+#include <pulse/core/label.hpp>
+#include <pulse/nn/block.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+
+namespace pulse::nn {
+
+/// Square convolution with bias, of the input or of the input and a skip (their concatenation, which is never copied).
+///
+/// Parameters: weight [out][in + skip][kernel][kernel], bias [out]. Saves nothing.
+struct conv {
+    int in_channels{};
+    int skip_channels{};
+    int out_channels{};
+    int height{};
+    int width{};
+    int kernel{3};
+    int stride{1};
+    int pad_before{1};
+    int pad_after{1};
+
+    [[nodiscard]] constexpr conv2d_shape window() const noexcept {
+        return {in_channels + skip_channels, out_channels, height, width, kernel, stride, pad_before, pad_after};
+    }
+    [[nodiscard]] constexpr flaw defect() const noexcept {
+        if (in_channels <= 0 || skip_channels < 0 || out_channels <= 0 || height <= 0 || width <= 0 || kernel <= 0 ||
+            stride <= 0) {
+            return flaw::size;
+        }
+        const int pad = pad_before + pad_after;
+        const bool fits = pad_before >= 0 && pad_after >= 0 && height + pad >= kernel && width + pad >= kernel;
+        return fits ? flaw::none : flaw::window;
+    }
+    [[nodiscard]] constexpr extent input() const noexcept { return {in_channels, height, width}; }
+    [[nodiscard]] constexpr extent skip_input() const noexcept {
+        return skip_channels == 0 ? extent{} : extent{skip_channels, height, width};
+    }
+    [[nodiscard]] constexpr extent output() const noexcept {
+        return {out_channels, window().out_height(), window().out_width()};
+    }
+    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
+    [[nodiscard]] constexpr parameter_list parameters(const label& name) const {
+        parameter_list list;
+        list.add_pair(name, {out_channels, in_channels + skip_channels, kernel, kernel});
+        return list;
+    }
+    [[nodiscard]] constexpr double forward_flops() const noexcept {
+        return 2.0 * static_cast<double>(window().weight_elements()) * window().out_height() * window().out_width();
+    }
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
+    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
+    /// A skip gradient is always wanted, so with a skip the input's gradient needs a place even where nobody reads it.
+    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept {
+        return skip_channels == 0 ? 0 : elements(input());
+    }
+
+    template <backend B>
+    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+        apply(on, f.batch, f.input, f.skip, f.parameters, f.output, into::write);
+    }
+    template <backend B>
+    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+        if (skip_channels != 0) {
+            auto* const target = f.input_gradient != nullptr ? f.input_gradient : f.workspace;
+            on.conv2d_pair_backward_input(window(), skip_channels, f.batch, f.output_gradient, f.parameters, target,
+                                          f.skip_gradient, into::write);
+        } else if (f.input_gradient != nullptr) {
+            on.conv2d_backward_input(window(), f.batch, f.output_gradient, f.parameters, f.input_gradient, into::write);
+        }
+    }
+    template <backend B>
+    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+        apply_backward_weight(on, f.batch, f.input, f.skip, f.output_gradient, f.parameter_gradients);
+    }
+
+    /// The passes over explicit pointers, for blocks that contain a convolution; `weight` is followed by the bias.
+    template <backend B, class T>
+    void apply(B& on, int batch, const T* x, const T* weight, T* y, into how) const {
+        on.conv2d(window(), batch, x, weight, weight + window().weight_elements(), y, how);
+    }
+    template <backend B, class T>
+    void apply_backward_weight(B& on, int batch, const T* x, const T* dy, T* dweight) const {
+        on.conv2d_backward_weight(window(), batch, x, dy, dweight, dweight + window().weight_elements());
+    }
+
+    /// The same of the input and, where there is one, the skip.
+    template <backend B, class T>
+    void apply(B& on, int batch, const T* x, const T* skip, const T* weight, T* y, into how) const {
+        if (skip_channels == 0) {
+            apply(on, batch, x, weight, y, how);
+        } else {
+            const T* const bias = weight + window().weight_elements();
+            on.conv2d_pair(window(), skip_channels, batch, x, skip, weight, bias, y, how);
+        }
+    }
+    template <backend B, class T>
+    void apply_backward_weight(B& on, int batch, const T* x, const T* skip, const T* dy, T* dweight) const {
+        if (skip_channels == 0) {
+            apply_backward_weight(on, batch, x, dy, dweight);
+        } else {
+            T* const dbias = dweight + window().weight_elements();
+            on.conv2d_pair_backward_weight(window(), skip_channels, batch, x, skip, dy, dweight, dbias);
+        }
+    }
+};
+
+/// Halves an image by a 3x3 convolution of stride 2 (diffusers' Downsample2D).
+///
+/// `padding` 1 pads all sides; 0 pads one row below and one column right. Parameters conv.weight, conv.bias.
+struct downsample {
+    int channels{};
+    int height{};
+    int width{};
+    int padding{1};
+
+    [[nodiscard]] constexpr conv core() const noexcept {
+        return {.in_channels = channels, .out_channels = channels, .height = height, .width = width, .stride = 2,
+                .pad_before = padding, .pad_after = 1};
+    }
+    [[nodiscard]] constexpr flaw defect() const noexcept {
+        return padding != 0 && padding != 1 ? flaw::window : core().defect();
+    }
+    [[nodiscard]] constexpr extent input() const noexcept { return core().input(); }
+    [[nodiscard]] constexpr extent skip_input() const noexcept { return {}; }
+    [[nodiscard]] constexpr extent output() const noexcept { return core().output(); }
+    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
+    [[nodiscard]] constexpr parameter_list parameters(const label& name) const {
+        return core().parameters(name + ".conv");
+    }
+    [[nodiscard]] constexpr double forward_flops() const noexcept { return core().forward_flops(); }
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
+    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
+    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 0; }
+
+    template <backend B>
+    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+        core().forward(on, f);
+    }
+    template <backend B>
+    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+        core().backward_input(on, f);
+    }
+    template <backend B>
+    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+        core().backward_weight(on, f);
+    }
+};
+
+/// Doubles an image by repeating pixels, then a 3x3 convolution (diffusers' Upsample2D).
+///
+/// Parameters conv.weight, conv.bias. The doubled image is made again for the weight gradient: copying it costs little, keeping it four times the input.
+struct upsample {
+    int channels{};
+    int height{};
+    int width{};
+
+    [[nodiscard]] constexpr conv core() const noexcept {
+        return {.in_channels = channels, .out_channels = channels, .height = 2 * height, .width = 2 * width};
+    }
+    [[nodiscard]] constexpr flaw defect() const noexcept { return core().defect(); }
+    [[nodiscard]] constexpr extent input() const noexcept { return {channels, height, width}; }
+    [[nodiscard]] constexpr extent skip_input() const noexcept { return {}; }
+    [[nodiscard]] constexpr extent output() const noexcept { return core().output(); }
+    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
+    [[nodiscard]] constexpr parameter_list parameters(const label& name) const {
+        return core().parameters(name + ".conv");
+    }
+    [[nodiscard]] constexpr double forward_flops() const noexcept { return core().forward_flops(); }
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
+    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
+    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return elements(core().input()); }
+
+    template <backend B>
+    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+        on.upsample_nearest(f.batch, height, width, channels, f.input, f.workspace);
+        core().apply(on, f.batch, f.workspace, f.parameters, f.output, into::write);
+    }
+    template <backend B>
+    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+        if (f.input_gradient == nullptr) { return; }
+        on.conv2d_backward_input(core().window(), f.batch, f.output_gradient, f.parameters, f.workspace, into::write);
+        on.upsample_nearest_backward(f.batch, height, width, channels, f.workspace, f.input_gradient);
+    }
+    template <backend B>
+    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+        on.upsample_nearest(f.batch, height, width, channels, f.input, f.workspace);
+        core().apply_backward_weight(on, f.batch, f.workspace, f.output_gradient, f.parameter_gradients);
+    }
+};
+
+} // namespace pulse::nn

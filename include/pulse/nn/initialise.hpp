@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <pulse/core/error.hpp>
+#include <pulse/model/parameter.hpp>
+
+namespace pulse::nn {
+
+/// The mixing function of SplitMix64 (Steele, Lea and Flood 2014).
+[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t z) noexcept {
+    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+    return z ^ (z >> 31U);
+}
+
+/// Start of the random sequence of one parameter: depends on the seed and the parameter's full name only.
+[[nodiscard]] constexpr std::uint64_t sequence_of(std::uint64_t seed, std::string_view name) noexcept {
+    std::uint64_t state = mixed(seed + 0x9e3779b97f4a7c15U);
+    for (const char c : name) { state = mixed(state ^ static_cast<unsigned char>(c)) + 0x9e3779b97f4a7c15U; }
+    return state;
+}
+
+/// Element `at` of a sequence, uniform in [-1, 1).
+[[nodiscard]] constexpr double uniform(std::uint64_t sequence, std::uint64_t at) noexcept {
+    const std::uint64_t bits = mixed(sequence + (at + 1) * 0x9e3779b97f4a7c15U);
+    return static_cast<double>(bits >> 11U) * 0x1.0p-52 - 1.0;
+}
+
+/// Fills the parameters of one layer as PyTorch's default does: weights and biases of convolutions and linear layers
+/// uniform in +-1/sqrt(fan in) (kaiming_uniform with a = sqrt(5)), weights of norms 1, their biases 0.
+///
+/// `values` is the layer's block, the parameters in order without gaps. The result depends on the seed and the names
+/// only, so that every partition of a model starts from the same weights. Throws input_error when the sizes disagree or a
+/// bias does not follow its weight.
+template <std::floating_point T>
+void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::span<T> values) {
+    std::int64_t total = 0;
+    for (const parameter& p : parameters) { total += p.elements(); }
+    if (static_cast<std::int64_t>(values.size()) != total) {
+        throw input_error("pulse: initialise: " + std::to_string(values.size()) + " values for " +
+                          std::to_string(total) + " parameter elements");
+    }
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i != parameters.size(); ++i) {
+        const parameter& p = parameters[i];
+        const std::span<T> block = values.subspan(begin, static_cast<std::size_t>(p.elements()));
+        begin += block.size();
+        const std::string_view name = p.name.view();
+        const bool weight = name.ends_with(".weight");
+        if (!weight && (!name.ends_with(".bias") || i == 0 || !parameters[i - 1].name.view().ends_with(".weight"))) {
+            throw input_error("pulse: initialise: '" + p.name.str() + "' is no weight, nor the bias after one");
+        }
+        const parameter& owner = weight ? p : parameters[i - 1];
+        if (owner.rank < 2) {
+            for (T& value : block) { value = weight ? T{1} : T{0}; }
+            continue;
+        }
+        const double fan_in = static_cast<double>(owner.elements() / owner.dims[0]);
+        const double bound = 1.0 / std::sqrt(fan_in);
+        const std::uint64_t sequence = sequence_of(seed, name);
+        for (std::size_t n = 0; n != block.size(); ++n) { block[n] = static_cast<T>(bound * uniform(sequence, n)); }
+    }
+}
+
+} // namespace pulse::nn

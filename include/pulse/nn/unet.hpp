@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <pulse/core/label.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/model/skip.hpp>
+#include <pulse/nn/attention.hpp>
+#include <pulse/nn/block.hpp>
+#include <pulse/nn/convolution.hpp>
+#include <pulse/nn/norm.hpp>
+#include <pulse/nn/resnet.hpp>
+#include <pulse/nn/time_embedding.hpp>
+#include <pulse/nn/unet_layout.hpp>
+
+namespace pulse {
+
+// Plain functions give the numbers of each layer: in a template, nvcc 13 misreads a designated initialiser that leaves
+// members out.
+[[nodiscard]] constexpr nn::conv conv_in_of(const unet_layer& l) noexcept {
+    return {.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size};
+}
+[[nodiscard]] constexpr nn::resnet resnet_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {.in_channels = l.in_channels, .skip_channels = l.skip_channels, .out_channels = l.out_channels,
+            .height = l.size, .width = l.size, .groups = c.norm_num_groups, .conditioning = c.conditioning(),
+            .epsilon = c.norm_eps};
+}
+[[nodiscard]] constexpr nn::attention attention_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {.channels = l.in_channels, .height = l.size, .width = l.size, .groups = c.norm_num_groups,
+            .heads = c.heads(l.in_channels), .epsilon = c.norm_eps};
+}
+[[nodiscard]] constexpr nn::downsample downsample_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {.channels = l.in_channels, .height = l.size, .width = l.size, .padding = c.downsample_padding};
+}
+[[nodiscard]] constexpr nn::upsample upsample_of(const unet_layer& l) noexcept {
+    return {.channels = l.in_channels, .height = l.size, .width = l.size};
+}
+[[nodiscard]] constexpr nn::norm_conv conv_out_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {.norm_name = "conv_norm_out", .in_channels = l.in_channels, .out_channels = l.out_channels,
+            .height = l.size, .width = l.size, .groups = c.norm_num_groups, .epsilon = c.norm_eps};
+}
+[[nodiscard]] constexpr nn::time_embedding time_embedding_of(const unet_config& c) noexcept {
+    return {.features = c.channels(0), .width = c.conditioning(), .flip_sin_to_cos = c.flip_sin_to_cos,
+            .freq_shift = c.freq_shift};
+}
+
+template <unet_config C>
+struct unet_parts {
+    static constexpr auto layout = layout_of<C>();
+
+    [[nodiscard]] static constexpr unet_layer layer(std::size_t i) noexcept { return layout.layers[i]; }
+    [[nodiscard]] static constexpr label skip_end(std::size_t edge, std::size_t end) noexcept {
+        return layer(static_cast<std::size_t>(layout.skips[edge][end])).name;
+    }
+
+    /// The type of layer I; never called, only its result is named.
+    template <std::size_t I>
+    [[nodiscard]] static constexpr auto layer_type() {
+        constexpr unet_part part = layer(I).part;
+        constexpr label name = layer(I).name;
+        if constexpr (part == unet_part::conv_in) {
+            return std::type_identity<nn::block<name, conv_in_of(layer(I))>>{};
+        } else if constexpr (part == unet_part::resnet) {
+            return std::type_identity<nn::block<name, resnet_of(C, layer(I))>>{};
+        } else if constexpr (part == unet_part::attention) {
+            return std::type_identity<nn::block<name, attention_of(C, layer(I))>>{};
+        } else if constexpr (part == unet_part::downsample) {
+            return std::type_identity<nn::block<name, downsample_of(C, layer(I))>>{};
+        } else if constexpr (part == unet_part::upsample) {
+            return std::type_identity<nn::block<name, upsample_of(layer(I))>>{};
+        } else {
+            return std::type_identity<nn::block<name, conv_out_of(C, layer(I))>>{};
+        }
+    }
+
+    template <std::size_t I>
+    using layer_at = typename decltype(layer_type<I>())::type;
+    template <std::size_t E>
+    using skip_at = skip<skip_end(E, 0), skip_end(E, 1)>;
+    using conditioning = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
+
+    template <std::size_t... L, std::size_t... E>
+    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning>
+    assemble(std::index_sequence<L...>, std::index_sequence<E...>);
+
+    using model_type = decltype(assemble(std::make_index_sequence<layout.layers.size()>{},
+                                         std::make_index_sequence<layout.skips.size()>{}));
+};
+
+/// Whether C describes a UNet; if not, compilation stops with one sentence.
+template <unet_config C>
+[[nodiscard]] consteval bool explain_unet() {
+    constexpr unet_flaw found = flaw_of(C);
+    static_assert(found != unet_flaw::name, "pulse: a unet_config needs a name");
+    static_assert(found != unet_flaw::levels,
+                  "pulse: block_out_channels of a unet has 1 to 8 positive numbers, then only zeros");
+    static_assert(found != unet_flaw::attention, "pulse: attention of a unet is set for levels that exist");
+    static_assert(found != unet_flaw::sizes, "pulse: the sizes and channels of a unet are positive");
+    static_assert(found != unet_flaw::halving,
+                  "pulse: sample_size of a unet is divisible by 2 for every level below the first");
+    static_assert(found != unet_flaw::groups, "pulse: norm_num_groups divides every number of block_out_channels");
+    static_assert(found != unet_flaw::heads,
+                  "pulse: attention_head_dim divides the channels of every level that attends");
+    static_assert(found != unet_flaw::padding, "pulse: downsample_padding of a unet is 0 or 1");
+    static_assert(found != unet_flaw::sinusoid,
+                  "pulse: the first number of block_out_channels is even and more than twice freq_shift");
+    return found == unet_flaw::none;
+}
+
+/// The backbone that a unet_config describes, in diffusers' UNet2DModel layout: layers, parameter names and skip edges.
+///
+/// A user derives a named struct: `struct mine : pulse::unet<pulse::unet_config{.name = "mine", ...}> {};`. A bad
+/// config stops compilation with one sentence.
+template <unet_config C>
+    requires(explain_unet<C>())
+struct unet : unet_parts<C>::model_type {
+    static constexpr unet_config config = C;
+};
+
+} // namespace pulse

@@ -1,0 +1,182 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <pulse/core/error.hpp>
+
+namespace pulse::host {
+
+/// Throws pulse::error naming the call when oneDNN refuses.
+inline void check(dnnl_status_t status, const char* call) {
+    if (status == dnnl_success) { return; }
+    const char* reason = status == dnnl_out_of_memory       ? "out of memory"
+                         : status == dnnl_invalid_arguments ? "invalid arguments"
+                         : status == dnnl_unimplemented     ? "unimplemented"
+                                                            : "failed";
+    throw error{std::string{"pulse: oneDNN: "} + call + ": " + reason};
+}
+
+/// Owner of one oneDNN object; Destroy gives it back.
+template <class Handle, dnnl_status_t (*Destroy)(Handle)>
+class onednn_handle {
+public:
+    onednn_handle() = default;
+    explicit onednn_handle(Handle handle) noexcept : handle_{handle} {}
+    onednn_handle(onednn_handle&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
+    onednn_handle& operator=(onednn_handle&& other) noexcept {
+        onednn_handle taken{std::move(other)};
+        std::swap(handle_, taken.handle_);
+        return *this;
+    }
+    onednn_handle(const onednn_handle&) = delete;
+    onednn_handle& operator=(const onednn_handle&) = delete;
+    ~onednn_handle() {
+        if (handle_ != nullptr) { Destroy(handle_); }
+    }
+
+    [[nodiscard]] Handle get() const noexcept { return handle_; }
+
+private:
+    Handle handle_{};
+};
+
+using onednn_description = onednn_handle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
+using onednn_attributes = onednn_handle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
+
+/// Attributes with a scratchpad that the caller brings; `adds` makes the result add to its target.
+[[nodiscard]] inline onednn_attributes make_attributes(bool adds) {
+    dnnl_primitive_attr_t made{};
+    check(dnnl_primitive_attr_create(&made), "attributes");
+    onednn_attributes attributes{made};
+    check(dnnl_primitive_attr_set_scratchpad_mode(made, dnnl_scratchpad_mode_user), "scratchpad mode");
+    if (adds) {
+        dnnl_post_ops_t posts{};
+        check(dnnl_post_ops_create(&posts), "post operations");
+        const onednn_handle<dnnl_post_ops_t, dnnl_post_ops_destroy> owner{posts};
+        check(dnnl_post_ops_append_sum(posts, 1.0F), "post operations");
+        check(dnnl_primitive_attr_set_post_ops(made, posts), "post operations");
+    }
+    return attributes;
+}
+
+/// A tensor of floats in the layout of `tag`; dnnl_format_tag_any leaves the layout to the primitive.
+template <std::size_t Rank>
+[[nodiscard]] dnnl_memory_desc_t describe(const std::array<dnnl_dim_t, Rank>& dims, dnnl_format_tag_t tag) {
+    dnnl_memory_desc_t made{};
+    check(dnnl_memory_desc_init_by_tag(&made, static_cast<int>(Rank), dims.data(), dnnl_f32, tag), "memory description");
+    return made;
+}
+
+/// A tensor of floats with the given strides in elements.
+template <std::size_t Rank>
+[[nodiscard]] dnnl_memory_desc_t describe(const std::array<dnnl_dim_t, Rank>& dims,
+                                          const std::array<dnnl_dim_t, Rank>& strides) {
+    dnnl_memory_desc_t made{};
+    check(dnnl_memory_desc_init_by_strides(&made, static_cast<int>(Rank), dims.data(), dnnl_f32, strides.data()),
+          "memory description");
+    return made;
+}
+
+/// Floats that a tensor of this description occupies, padding of its layout included.
+[[nodiscard]] inline std::int64_t floats_of(const dnnl_memory_desc_t& tensor) noexcept {
+    return static_cast<std::int64_t>((dnnl_memory_desc_get_size(&tensor) + sizeof(float) - 1) / sizeof(float));
+}
+
+/// Engine and stream of one backend; both live as long as it does.
+class onednn_engine {
+public:
+    onednn_engine() {
+        dnnl_engine_t engine{};
+        check(dnnl_engine_create(&engine, dnnl_cpu, 0), "engine");
+        engine_ = onednn_handle<dnnl_engine_t, dnnl_engine_destroy>{engine};
+        dnnl_stream_t stream{};
+        check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "stream");
+        stream_ = onednn_handle<dnnl_stream_t, dnnl_stream_destroy>{stream};
+    }
+    [[nodiscard]] dnnl_engine_t get() const noexcept { return engine_.get(); }
+    [[nodiscard]] dnnl_stream_t stream() const noexcept { return stream_.get(); }
+
+    /// `operation` is a filled descriptor of oneDNN, `hint` the forward primitive that a backward one belongs to.
+    template <class Operation>
+    [[nodiscard]] onednn_description primitive(const Operation& operation, const onednn_attributes& attributes,
+                                               const onednn_description& hint, const char* call) const {
+        dnnl_primitive_desc_t made{};
+        check(dnnl_primitive_desc_create(&made, &operation, attributes.get(), engine_.get(), hint.get()), call);
+        return onednn_description{made};
+    }
+
+private:
+    onednn_handle<dnnl_engine_t, dnnl_engine_destroy> engine_{};
+    onednn_handle<dnnl_stream_t, dnnl_stream_destroy> stream_{};
+};
+
+/// A primitive with its argument list; data pointers are given with each run, nothing else changes.
+class onednn_program {
+public:
+    static constexpr std::size_t most_arguments = 6;
+    struct argument {
+        int kind;
+        dnnl_memory_desc_t tensor;
+    };
+
+    onednn_program() = default;
+    onednn_program(const onednn_engine& engine, const onednn_description& description,
+                   std::initializer_list<argument> arguments, const char* call)
+        : call_{call} {
+        dnnl_primitive_t made{};
+        check(dnnl_primitive_create(&made, description.get()), call);
+        primitive_ = onednn_handle<dnnl_primitive_t, dnnl_primitive_destroy>{made};
+        for (const argument& a : arguments) { append(engine, a); }
+        const dnnl_memory_desc_t& pad = queried(description, dnnl_query_scratchpad_md);
+        scratch_ = pad.ndims == 0 ? 0 : floats_of(pad);
+        if (scratch_ != 0) { append(engine, {DNNL_ARG_SCRATCHPAD, pad}); }
+    }
+
+    /// Floats of scratch that `run` needs.
+    [[nodiscard]] std::int64_t scratch() const noexcept { return scratch_; }
+
+    /// Pointers in the order of the constructor's arguments.
+    void run(const onednn_engine& engine, std::initializer_list<const float*> data, float* scratch) {
+        std::size_t at = 0;
+        for (const float* d : data) { set(at++, const_cast<float*>(d)); }
+        if (scratch_ != 0) { set(at++, scratch); }
+        check(dnnl_primitive_execute(primitive_.get(), engine.stream(), static_cast<int>(count_), arguments_.data()),
+              call_);
+    }
+
+    [[nodiscard]] static const dnnl_memory_desc_t& queried(const onednn_description& description, dnnl_query_t what) {
+        static const dnnl_memory_desc_t none{};
+        const dnnl_memory_desc_t* found = dnnl_primitive_desc_query_md(description.get(), what, 0);
+        return found != nullptr ? *found : none;
+    }
+
+private:
+    void append(const onednn_engine& engine, const argument& a) {
+        dnnl_memory_t made{};
+        check(dnnl_memory_create(&made, &a.tensor, engine.get(), DNNL_MEMORY_NONE), call_);
+        memories_[count_] = onednn_handle<dnnl_memory_t, dnnl_memory_destroy>{made};
+        arguments_[count_++] = dnnl_exec_arg_t{a.kind, made};
+    }
+    void set(std::size_t at, float* data) {
+        if (data == data_[at]) { return; }
+        check(dnnl_memory_set_data_handle(memories_[at].get(), data), call_);
+        data_[at] = data;
+    }
+
+    const char* call_{};
+    onednn_handle<dnnl_primitive_t, dnnl_primitive_destroy> primitive_{};
+    std::array<onednn_handle<dnnl_memory_t, dnnl_memory_destroy>, most_arguments> memories_{};
+    std::array<dnnl_exec_arg_t, most_arguments> arguments_{};
+    std::array<float*, most_arguments> data_{};
+    std::size_t count_{};
+    std::int64_t scratch_{};
+};
+
+} // namespace pulse::host

@@ -1,0 +1,58 @@
+# Shows that check_includes.cmake refuses what it is there to refuse: each small tree has one fault.
+cmake_minimum_required(VERSION 3.25)
+
+# expect(<name> <text of the failure, or empty> <header> <content> [<header> <content>...]); all headers are pulse::pulse's.
+function(expect name text)
+    set(root ${SCRATCH}/${name})
+    file(REMOVE_RECURSE ${root})
+    set(headers)
+    set(rest ${ARGN})
+    while(rest)
+        list(POP_FRONT rest header content)
+        file(WRITE ${root}/pulse/${header} "#pragma once\n${content}\n")
+        list(APPEND headers ${header})
+    endwhile()
+    file(WRITE ${root}/parts.cmake "set(HEADERS ${headers})\n")
+    execute_process(
+        COMMAND ${CMAKE_COMMAND} -D ROOT=${root} -D PARTS=${root}/parts.cmake -P ${CMAKE_CURRENT_LIST_DIR}/check_includes.cmake
+        RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+    string(REGEX REPLACE "[ \n]+" " " output "${output}")
+    string(FIND "${output}" "${text}" at)
+    if(text STREQUAL "" AND NOT result EQUAL 0)
+        message(SEND_ERROR "${name}: refused, though nothing is wrong:\n${output}")
+    elseif(NOT text STREQUAL "" AND result EQUAL 0)
+        message(SEND_ERROR "${name}: accepted")
+    elseif(NOT text STREQUAL "" AND at LESS 0)
+        message(SEND_ERROR "${name}: refused for another reason than '${text}':\n${output}")
+    endif()
+endfunction()
+
+set(core "core/label.hpp" "#include <string>")
+expect(good ""
+    ${core} "model/graph.hpp" "#include <pulse/core/label.hpp>" "profile/analytic.hpp" "#include <pulse/model/graph.hpp>"
+    "pulse.hpp" "#include <pulse/profile/analytic.hpp>")
+expect(against_the_flow "core/label.hpp -> model/graph.hpp: against the flow"
+    "model/graph.hpp" "#include <cstdint>" "core/label.hpp" "#include <pulse/model/graph.hpp>"
+    "pulse.hpp" "#include <pulse/core/label.hpp>")
+expect(beside_the_result_header "schedule/validate.hpp -> partition/skip_aware.hpp: against the flow"
+    "partition/skip_aware.hpp" "#include <vector>" "schedule/validate.hpp" "#include <pulse/partition/skip_aware.hpp>"
+    "pulse.hpp" "#include <pulse/schedule/validate.hpp>")
+expect(in_a_subfolder "schedule/baselines/gpipe.hpp -> plan/plan.hpp: against the flow"
+    "plan/plan.hpp" "#include <vector>" "schedule/baselines/gpipe.hpp" "#include <pulse/plan/plan.hpp>"
+    "pulse.hpp" "#include <pulse/schedule/baselines/gpipe.hpp>")
+expect(spaced_include "core/label.hpp -> model/graph.hpp: against the flow"
+    "model/graph.hpp" "#include <cstdint>" "core/label.hpp" "  #  include <pulse/model/graph.hpp>"
+    "pulse.hpp" "#include <pulse/core/label.hpp>")
+expect(unknown_room "flow.cmake has no line for the room utils"
+    "utils/all.hpp" "#include <vector>" "pulse.hpp" "#include <pulse/utils/all.hpp>")
+expect(missing_header "core/label.hpp -> core/gone.hpp: there is no such header"
+    "core/label.hpp" "#include <pulse/core/gone.hpp>" "pulse.hpp" "#include <pulse/core/label.hpp>")
+expect(quotes "includes are written <pulse/room/file.hpp>"
+    "core/label.hpp" "#include \"error.hpp\"" "pulse.hpp" "#include <pulse/core/label.hpp>")
+expect(third_party "model/graph.hpp is in pulse::pulse but reaches <nlohmann/json.hpp> in core/label.hpp"
+    "core/label.hpp" "#include <nlohmann/json.hpp>" "model/graph.hpp" "#include <pulse/core/label.hpp>"
+    "pulse.hpp" "#include <pulse/model/graph.hpp>")
+expect(zlib "reaches <zlib.h> in core/label.hpp"
+    "core/label.hpp" "#include <zlib.h>" "pulse.hpp" "#include <pulse/core/label.hpp>")
+expect(left_out_of_the_umbrella "pulse.hpp does not reach core/label.hpp"
+    ${core} "pulse.hpp" "#include <string>")

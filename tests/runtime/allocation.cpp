@@ -1,0 +1,62 @@
+#include <doctest/doctest.h>
+
+#include <random>
+#include <vector>
+
+#include <pulse/host/reference.hpp>
+#include <support/count_allocations.hpp>
+#include <support/pipelined.hpp>
+#include <support/random_plan.hpp>
+#include <support/toy_model.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+template <class Policy>
+int allocations_of_a_step(placement kind, skip_routing routing) {
+    using model_type = toy_model<1, 18, wiring::nested, true>;
+    using math = host::reference_backend<float>;
+    std::mt19937 random{3};
+    plan p;
+    p.pipeline_degree = 3;
+    p.microbatches = 5;
+    p.routing = routing;
+    p.skips = Policy::policy;
+    const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
+    p.cut = draw_cut(costs, kind, 3, 2, random);
+    p.order = draw_order(p.cut, p.microbatches, true, random);
+    int seen = 0;
+    host::run_ranks(3, {}, [&](host::thread_transport& transport) {
+        math backend;
+        executor<model_type, math, host::thread_transport, Policy> rank{backend, transport, p, costs};
+        drawn_task<model_type, float> task{{1, 1, p.microbatches}};
+        rank.record(4 * rank.instructions().instructions.size());
+        rank.step(task);
+        transport.sum({});
+        if (transport.rank() == 0) { count_allocations(true); }
+        transport.sum({});
+        for (int s = 0; s != 3; ++s) { rank.step(task); }
+        transport.sum({});
+        if (transport.rank() == 0) { seen = count_allocations(false); }
+        transport.sum({});
+    });
+    return seen;
+}
+
+} // namespace
+
+TEST_CASE("a step allocates nothing, traced or not") {
+    CHECK(allocations_of_a_step<resident>(placement::folded, skip_routing::direct) == 0);
+    CHECK(allocations_of_a_step<recomputed>(placement::folded, skip_routing::direct) == 0);
+    CHECK(allocations_of_a_step<resident>(placement::sequential, skip_routing::relayed) == 0);
+    CHECK(allocations_of_a_step<resident>(placement::interleaved, skip_routing::direct) == 0);
+}
+
+TEST_CASE("the counter of allocations counts") {
+    count_allocations(true);
+    const std::vector<int> some(100);
+    CHECK(some.size() == 100);
+    CHECK(count_allocations(false) >= 1);
+}

@@ -1,0 +1,92 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include <pulse/host/reference.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <support/pipelined.hpp>
+#include <support/random_plan.hpp>
+#include <support/toy_model.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+using math = host::reference_backend<float>;
+
+struct tally {
+    int plans{};
+    int recomputed{};
+    int split{};
+    int crossing_skips{};
+    std::int64_t handed_over{};
+};
+
+/// Law 5, 2 and 7 on random plans of one model, against the same model on one rank in one stage.
+template <class Model>
+void check_random_plans(unsigned seed, int plans, tally& seen) {
+    std::mt19937 random{seed};
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (int done = 0; done != plans;) {
+        plan p;
+        p.pipeline_degree = draw(1, 4);
+        p.microbatches = draw(1, 6);
+        p.microbatch_size = draw(1, 3);
+        p.split_backward = draw(0, 1) == 1;
+        const auto kind = static_cast<placement>(draw(0, 5) < 4 ? 0 : draw(1, 2));
+        p.routing = kind == placement::interleaved || draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
+        p.skips = draw(0, 1) == 0 ? skip_policy::resident : skip_policy::recomputed;
+        const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
+        p.cut = draw_cut(costs, kind, p.pipeline_degree, draw(1, 2), random);
+        if (p.cut.stages.empty()) { continue; }
+        p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+
+        const std::uint64_t data = random();
+        const auto run = p.skips == skip_policy::resident ? run_pipelined<Model, math, resident>(p, data)
+                                                          : run_pipelined<Model, math, recomputed>(p, data);
+        plan whole = p;
+        whole.pipeline_degree = 1;
+        whole.split_backward = false;
+        whole.skips = skip_policy::resident;
+        whole.cut = draw_cut(costs, placement::sequential, 1, 1, random);
+        whole.order = draw_order(whole.cut, p.microbatches, false, random);
+        const auto want = run_pipelined<Model, math, resident>(whole, data);
+
+        INFO("seed " << seed << ", plan " << done << ", P " << p.pipeline_degree << ", " << name_of(kind) << ", stages "
+                     << p.cut.stages.size() << ", M " << p.microbatches);
+        REQUIRE(run.gradients == want.gradients);
+        REQUIRE(run.losses == want.losses);
+        REQUIRE(run.planned_bytes == run.measured_bytes);
+        REQUIRE(run.planned_live == run.measured_live);
+        if (kind == placement::folded) { REQUIRE(run.sent.skip == 0); }
+        const traffic expected = traffic_of(p.cut, costs, p.routing);
+        REQUIRE(run.sent.boundary == expected.boundary() * p.microbatches);
+        REQUIRE(run.sent.skip == expected.skip() * p.microbatches);
+        ++done;
+        ++seen.plans;
+        seen.recomputed += p.skips == skip_policy::recomputed ? 1 : 0;
+        seen.split += p.split_backward ? 1 : 0;
+        seen.crossing_skips += run.sent.skip > 0 ? 1 : 0;
+        seen.handed_over += run.sent.handed_over;
+    }
+}
+
+} // namespace
+
+TEST_CASE("a pipelined step has the gradients of an unpipelined one, bit for bit") {
+    tally seen;
+    check_random_plans<toy_model<1, 18, wiring::nested, true>>(1, 40, seen);
+    check_random_plans<toy_model<2, 18, wiring::crossing, false>>(2, 40, seen);
+    check_random_plans<toy_model<3, 18, wiring::fan_out, true>>(3, 40, seen);
+    check_random_plans<toy_model<4, 16, wiring::neighbours, true>>(4, 40, seen);
+    check_random_plans<toy_model<5, 12, wiring::none, true>>(5, 20, seen);
+    check_random_plans<toy_model<6, 17, wiring::nested, false>>(6, 40, seen);
+    CHECK(seen.plans == 220);
+    CHECK(seen.recomputed > 60);
+    CHECK(seen.split > 60);
+    CHECK(seen.crossing_skips > 10);
+    CHECK(seen.handed_over > 0);
+}

@@ -1,0 +1,57 @@
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <thread>
+
+#include <pulse/host/reference.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <support/pipelined.hpp>
+#include <support/random_plan.hpp>
+#include <support/toy_model.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+/// The reference backend, but every linear takes a random while: ranks drift apart in every possible way.
+struct drifting : host::reference_backend<float> {
+    std::mt19937 random{std::random_device{}()};
+
+    void linear(const linear_shape& shape, auto... args) {
+        std::this_thread::sleep_for(std::chrono::microseconds{std::uniform_int_distribution<int>{0, 200}(random)});
+        host::reference_backend<float>::linear(shape, args...);
+    }
+};
+
+template <class Model>
+void check_strict_rendezvous(unsigned seed, int plans) {
+    std::mt19937 random{seed};
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (int done = 0; done != plans;) {
+        plan p;
+        p.pipeline_degree = draw(2, 4);
+        p.microbatches = draw(1, 4);
+        p.split_backward = draw(0, 1) == 1;
+        const auto kind = static_cast<placement>(draw(0, 2));
+        p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
+        const cost_table costs = blank_costs(graph_of<Model>().view(), 1, sizeof(float));
+        p.cut = draw_cut(costs, kind, p.pipeline_degree, draw(1, 2), random);
+        if (p.cut.stages.empty()) { continue; }
+        p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+        INFO("seed " << seed << ", plan " << done);
+        const auto strict = run_pipelined<Model, drifting, resident>(p, 7, {.latency_us = 5, .blocking = true}, 2);
+        const auto loose = run_pipelined<Model, host::reference_backend<float>, resident>(p, 7);
+        REQUIRE(strict.gradients == loose.gradients);
+        ++done;
+    }
+}
+
+} // namespace
+
+TEST_CASE("no program deadlocks when sends block until they are received and ranks drift") {
+    check_strict_rendezvous<toy_model<1, 18, wiring::nested, true>>(11, 12);
+    check_strict_rendezvous<toy_model<2, 18, wiring::crossing, false>>(12, 12);
+}

@@ -1,0 +1,8 @@
+#pragma once
+
+namespace pulse::test {
+
+/// Switches counting of operator new, of all threads, on (from zero) or off; returns how many there were so far.
+int count_allocations(bool on);
+
+} // namespace pulse::test

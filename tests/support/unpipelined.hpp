@@ -1,0 +1,197 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/nn/initialise.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+
+namespace pulse::test {
+
+/// `count` scalars that nobody has written: not a number, so that a read before a write shows.
+template <class T>
+[[nodiscard]] std::vector<T> poisoned(std::int64_t count) {
+    return std::vector<T>(static_cast<std::size_t>(count), std::numeric_limits<T>::quiet_NaN());
+}
+
+/// A model run layer by layer on one backend, one microbatch after the other: what a pipeline must equal bit for bit.
+///
+/// Sums have one order. The gradient of a layer's output is the input gradient of the next layer, plus the skip gradients
+/// of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at zero and the
+/// layers add to it from the last to the first. Parameter gradients add over microbatches in the order of the calls.
+/// Every buffer that a pass must write is poisoned before it.
+template <any_model M, backend B>
+class unpipelined {
+public:
+    using T = typename B::scalar;
+    static constexpr std::size_t count = M::layer_count;
+    static constexpr auto graph = graph_of<M>();
+
+    /// What one microbatch leaves between its passes.
+    struct tape {
+        int batch{};
+        std::vector<T> input, timesteps, conditioning, conditioning_saved, conditioning_gradient, input_gradient;
+        std::array<std::vector<T>, count> output, saved, output_gradient, deferred;
+        std::array<std::vector<T>, M::skip_count> skip_gradient;
+    };
+
+    std::array<std::vector<T>, count> parameters, gradients;
+    std::vector<T> conditioning_parameters, conditioning_gradients;
+
+    /// Draws the parameters from `seed` as pulse::nn::initialise does; gradients are zero.
+    explicit unpipelined(B& backend, std::uint64_t seed = 0) : on_{&backend} {
+        for_each_layer([&]<std::size_t I>(index<I>) {
+            parameters[I].resize(static_cast<std::size_t>(parameter_elements<layer_at<I>>()));
+            nn::initialise(std::span<const parameter>{layer_at<I>::parameters()}, seed, std::span<T>{parameters[I]});
+        });
+        if constexpr (M::is_conditioned) {
+            using module = typename M::conditioning;
+            conditioning_parameters.resize(static_cast<std::size_t>(parameter_elements<module>()));
+            nn::initialise(std::span<const parameter>{module::parameters()}, seed, std::span<T>{conditioning_parameters});
+        }
+        clear_gradients();
+    }
+
+    void clear_gradients() {
+        for (std::size_t l = 0; l != count; ++l) { gradients[l].assign(parameters[l].size(), T{0}); }
+        conditioning_gradients.assign(conditioning_parameters.size(), T{0});
+    }
+
+    /// `input` is [batch][first layer's input], `timesteps` [batch] (empty without conditioning).
+    [[nodiscard]] tape forward(int batch, std::vector<T> input, std::vector<T> timesteps = {}) {
+        tape t;
+        t.batch = batch;
+        t.input = std::move(input);
+        t.timesteps = std::move(timesteps);
+        if constexpr (M::is_conditioned) {
+            using module = typename M::conditioning;
+            t.conditioning = poisoned<T>(batch * module::output::elements);
+            t.conditioning_saved = poisoned<T>(batch * module::saved_elements);
+            auto workspace = poisoned<T>(batch * module::workspace_elements);
+            layer_frame<T> frame;
+            frame.batch = batch;
+            frame.input = t.timesteps.data();
+            frame.parameters = conditioning_parameters.data();
+            frame.output = t.conditioning.data();
+            frame.saved = t.conditioning_saved.data();
+            frame.workspace = workspace.data();
+            module::forward(*on_, frame);
+        }
+        for_each_layer([&]<std::size_t I>(index<I>) {
+            t.output[I] = poisoned<T>(batch * graph.layers[I].output_elements);
+            t.saved[I] = poisoned<T>(batch * graph.layers[I].saved_elements);
+            auto workspace = poisoned<T>(batch * graph.layers[I].workspace_elements);
+            layer_at<I>::forward(*on_, frame_of(I, t, workspace));
+        });
+        return t;
+    }
+
+    /// Every layer's backward_input, last to first; `gradient` is that of the model's output. With `to_input`, also the
+    /// gradient of the model's input is made.
+    void backward_input(tape& t, std::vector<T> gradient, bool to_input = false) {
+        t.conditioning_gradient.assign(t.conditioning.size(), T{0});
+        t.input_gradient = to_input ? poisoned<T>(static_cast<std::int64_t>(t.input.size())) : std::vector<T>{};
+        std::vector<T> from_next = std::move(gradient);
+        for_each_layer_backwards([&]<std::size_t I>(index<I>) {
+            t.output_gradient[I] = std::move(from_next);
+            for (std::size_t e = 0; e != M::skip_count; ++e) {
+                if (graph.skips[e].from == static_cast<int>(I)) {
+                    on_->add(t.batch * graph.skips[e].elements, t.skip_gradient[e].data(), t.output_gradient[I].data());
+                }
+            }
+            if (I != 0) { from_next = poisoned<T>(t.batch * graph.layers[I].input_elements); }
+            t.deferred[I] = poisoned<T>(t.batch * graph.layers[I].deferred_elements);
+            auto workspace = poisoned<T>(t.batch * graph.layers[I].workspace_elements);
+            layer_frame<T> frame = frame_of(I, t, workspace);
+            frame.input_gradient = I != 0 ? from_next.data() : to_input ? t.input_gradient.data() : nullptr;
+            if (const int edge = edge_into(I); edge >= 0) {
+                auto& skip_gradient = t.skip_gradient[static_cast<std::size_t>(edge)];
+                skip_gradient = poisoned<T>(t.batch * graph.skips[static_cast<std::size_t>(edge)].elements);
+                frame.skip_gradient = skip_gradient.data();
+            }
+            layer_at<I>::backward_input(*on_, frame);
+        });
+    }
+
+    /// Every layer's backward_weight, last to first, then the conditioning module's.
+    void backward_weight(tape& t) {
+        for_each_layer_backwards([&]<std::size_t I>(index<I>) {
+            auto workspace = poisoned<T>(t.batch * graph.layers[I].workspace_elements);
+            layer_at<I>::backward_weight(*on_, frame_of(I, t, workspace));
+        });
+        if constexpr (M::is_conditioned) {
+            using module = typename M::conditioning;
+            auto workspace = poisoned<T>(t.batch * module::workspace_elements);
+            layer_frame<T> frame;
+            frame.batch = t.batch;
+            frame.input = t.timesteps.data();
+            frame.parameters = conditioning_parameters.data();
+            frame.saved = t.conditioning_saved.data();
+            frame.output_gradient = t.conditioning_gradient.data();
+            frame.parameter_gradients = conditioning_gradients.data();
+            frame.workspace = workspace.data();
+            module::backward_weight(*on_, frame);
+        }
+    }
+
+    void backward(tape& t, std::vector<T> gradient) {
+        backward_input(t, std::move(gradient));
+        backward_weight(t);
+    }
+
+    [[nodiscard]] static const std::vector<T>& output(const tape& t) { return t.output[count - 1]; }
+
+private:
+    template <std::size_t I>
+    using layer_at = typename M::template layer_at<I>;
+    template <std::size_t I>
+    using index = std::integral_constant<std::size_t, I>;
+
+    template <class F>
+    static void for_each_layer(F f) {
+        [&]<std::size_t... I>(std::index_sequence<I...>) { (f(index<I>{}), ...); }(std::make_index_sequence<count>{});
+    }
+    template <class F>
+    static void for_each_layer_backwards(F f) {
+        for_each_layer([&]<std::size_t I>(index<I>) { f(index<count - 1 - I>{}); });
+    }
+
+    /// The edge whose target is the layer, or -1.
+    [[nodiscard]] static int edge_into(std::size_t layer) {
+        for (std::size_t e = 0; e != M::skip_count; ++e) {
+            if (graph.skips[e].to == static_cast<int>(layer)) { return static_cast<int>(e); }
+        }
+        return -1;
+    }
+
+    /// Everything but the gradients that backward_input writes.
+    [[nodiscard]] layer_frame<T> frame_of(std::size_t l, tape& t, std::vector<T>& workspace) {
+        layer_frame<T> frame;
+        frame.batch = t.batch;
+        frame.input = l == 0 ? t.input.data() : t.output[l - 1].data();
+        if (const int edge = edge_into(l); edge >= 0) {
+            frame.skip = t.output[static_cast<std::size_t>(graph.skips[static_cast<std::size_t>(edge)].from)].data();
+        }
+        frame.conditioning = t.conditioning.data();
+        frame.parameters = parameters[l].data();
+        frame.output = t.output[l].data();
+        frame.saved = t.saved[l].data();
+        frame.output_gradient = t.output_gradient[l].data();
+        frame.conditioning_gradient = t.conditioning_gradient.data();
+        frame.deferred = t.deferred[l].data();
+        frame.parameter_gradients = gradients[l].data();
+        frame.workspace = workspace.data();
+        return frame;
+    }
+
+    B* on_;
+};
+
+} // namespace pulse::test

@@ -224,8 +224,9 @@ struct schedule_bound {
             double rest = std::numeric_limits<double>::infinity();
             for (const auto p : {h.end, h.also_end}) {
                 const auto end = static_cast<std::size_t>(index.op_of(p));
-                const double way = begin == end ? 0.0 : index.duration[begin] + path[begin * n + end];
-                life = std::max(life, way + index.duration[end]);
+                const bool follows = path[begin * n + end] >= 0;
+                const double way = follows ? index.duration[begin] + path[begin * n + end] : 0.0;
+                if (follows || begin == end) { life = std::max(life, way + index.duration[end]); }
                 rest = std::min(rest, out.tail[end * m + m - 1]);
             }
             area += static_cast<double>(h.bytes) * life;

@@ -25,7 +25,7 @@ namespace pulse {
 /// Throws input_error, naming the field, unless every scheduler and bound here can take `problem`.
 ///
 /// Besides ranges: the chain dependencies are all there; every dependency agrees with the order of a microbatch that runs
-/// alone (`alone_rank`), so none is circular; the passes of a hold run on its device, its ends come after its beginning,
+/// alone (`alone_rank`), so none is circular; the passes of a hold run on its device, one of its ends comes after its beginning,
 /// and it does not begin with a W: then running every W right after its B takes the least memory.
 constexpr void require_valid(const schedule_problem& problem) {
     const auto fail = [](const char* what) { throw input_error(std::string{"schedule_problem."} + what); };
@@ -80,7 +80,7 @@ constexpr void require_valid(const schedule_problem& problem) {
         }
         if (h.begin.op == pass::backward_weight) { fail("holds: a hold begins with a weight pass"); }
         const int begin = alone_rank(h.begin, stages);
-        if (begin > alone_rank(h.end, stages) || begin > alone_rank(h.also_end, stages)) {
+        if (begin > std::max(alone_rank(h.end, stages), alone_rank(h.also_end, stages))) {
             fail("holds: a hold ends before it begins");
         }
     }

@@ -1,0 +1,241 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/validate.hpp>
+
+#include "instances.hpp"
+
+namespace {
+
+using namespace pulse;
+
+/// Least makespan by trying every order: passes are started one after the other at the earliest time that leaves starts
+/// in order, so every schedule in which nothing can move ahead by itself is met. Knows nothing of pulse's index or bound.
+class exact_solver {
+public:
+    exact_solver(const schedule_problem& problem, double known, long most_nodes)
+        : problem_{problem}, best_{known}, nodes_left_{most_nodes} {
+        kinds_ = problem.passes_per_stage();
+        const auto n = problem.stages.size() * static_cast<std::size_t>(kinds_);
+        done_.assign(n, 0);
+        end_.assign(n, std::vector<double>(static_cast<std::size_t>(problem.microbatches), 0));
+        free_at_.assign(static_cast<std::size_t>(problem.devices), 0);
+        held_.assign(free_at_.size(), 0);
+        left_.assign(free_at_.size(), 0);
+        for (std::size_t o = 0; o != n; ++o) { left_[device(o)] += duration(o) * problem.microbatches; }
+    }
+
+    /// True when the search ended by itself; then `best()` is the optimum, or what was known before if nothing beats it.
+    bool solve() {
+        extend(0, 0, 0);
+        return nodes_left_ > 0;
+    }
+    double best() const { return best_; }
+
+private:
+    std::size_t at(stage_pass p) const {
+        return static_cast<std::size_t>(p.stage) * static_cast<std::size_t>(kinds_) + static_cast<std::size_t>(p.op);
+    }
+    std::size_t device(std::size_t o) const {
+        return static_cast<std::size_t>(problem_.stages[o / static_cast<std::size_t>(kinds_)].device);
+    }
+    double duration(std::size_t o) const {
+        return problem_.stages[o / static_cast<std::size_t>(kinds_)].duration_us(
+            static_cast<pass>(o % static_cast<std::size_t>(kinds_)));
+    }
+
+    void extend(double now, double makespan, std::size_t placed) {
+        if (nodes_left_ <= 0) { return; }
+        --nodes_left_;
+        const std::size_t total = done_.size() * static_cast<std::size_t>(problem_.microbatches);
+        if (placed == total) {
+            best_ = std::min(best_, makespan);
+            return;
+        }
+        for (std::size_t d = 0; d != left_.size(); ++d) {
+            if (left_[d] > 0 && std::max(now, free_at_[d]) + left_[d] >= best_ - 1e-9) { return; }
+        }
+        for (std::size_t o = 0; o != done_.size(); ++o) {
+            const int k = done_[o];
+            if (k == problem_.microbatches) { continue; }
+            const std::size_t d = device(o);
+            double start = free_at_[d];
+            bool ready = true;
+            for (const auto& need : problem_.dependencies) {
+                if (at(need.after) != o) { continue; }
+                ready = ready && done_[at(need.before)] > k;
+                start = std::max(start, end_[at(need.before)][static_cast<std::size_t>(k)] + need.lag_us);
+            }
+            if (!ready || start < now) { continue; }
+            const double end = start + duration(o);
+            if (end >= best_ - 1e-9) { continue; }
+            std::int64_t more = 0;
+            std::int64_t less = 0;
+            for (const auto& h : problem_.holds) {
+                if (at(h.begin) == o) { more += h.bytes; }
+                const bool one = at(h.end) == o || done_[at(h.end)] > k;
+                const bool two = at(h.also_end) == o || done_[at(h.also_end)] > k;
+                if ((at(h.end) == o || at(h.also_end) == o) && one && two) { less += h.bytes; }
+            }
+            if (!problem_.memory_limit_bytes.empty() && held_[d] + more > problem_.memory_limit_bytes[d]) { continue; }
+            const double free_before = free_at_[d];
+            held_[d] += more - less;
+            left_[d] -= duration(o);
+            free_at_[d] = end;
+            end_[o][static_cast<std::size_t>(k)] = end;
+            ++done_[o];
+            extend(start, std::max(makespan, end), placed + 1);
+            --done_[o];
+            free_at_[d] = free_before;
+            left_[d] += duration(o);
+            held_[d] -= more - less;
+        }
+    }
+
+    const schedule_problem& problem_;
+    double best_;
+    long nodes_left_;
+    int kinds_{};
+    std::vector<int> done_{};
+    std::vector<std::vector<double>> end_{};
+    std::vector<double> free_at_{};
+    std::vector<double> left_{};
+    std::vector<std::int64_t> held_{};
+};
+
+/// The least maximum of end + tail over preemptive schedules, as the maximum over all sets (Carlier, 1982).
+double preemptive_by_sets(const std::vector<machine_job>& jobs) {
+    double most = 0;
+    for (std::size_t set = 1; set != std::size_t{1} << jobs.size(); ++set) {
+        double head = std::numeric_limits<double>::infinity();
+        double tail = head;
+        double work = 0;
+        for (std::size_t j = 0; j != jobs.size(); ++j) {
+            if ((set >> j & 1U) == 0) { continue; }
+            head = std::min(head, jobs[j].head);
+            tail = std::min(tail, jobs[j].tail);
+            work += jobs[j].duration;
+        }
+        most = std::max(most, head + work + tail);
+    }
+    return most;
+}
+
+} // namespace
+
+TEST_CASE("Jackson's preemptive schedule equals the maximum over all sets of jobs") {
+    std::mt19937 random{3};
+    std::uniform_int_distribution<int> number{0, 12};
+    for (int round = 0; round != 500; ++round) {
+        std::vector<machine_job> jobs(static_cast<std::size_t>(1 + round % 8));
+        for (auto& j : jobs) { j = {1.0 * number(random), 0.5 * number(random), 1.0 * number(random)}; }
+        CHECK(jackson_preemptive(jobs) == doctest::Approx(preemptive_by_sets(jobs)));
+    }
+}
+
+TEST_CASE("the bound is never above the optimum, the list scheduler never below") {
+    std::mt19937 random{2026};
+    int solved = 0;
+    int limited = 0;
+    int tight = 0;
+    int best_found = 0;
+    for (int round = 0; round != 700; ++round) {
+        const auto instance = test::random_instance(random, 3, 1, 3);
+        if (instance.cut.stages.size() > 4) { continue; }
+        auto problem = make_problem(instance.costs, instance.cut, instance.options);
+        if (round % 2 == 0) {
+            const auto index = index_problem(problem);
+            const auto memory = profile_memory(problem, index);
+            for (const auto& peaks : memory.peak_from) {
+                const auto alone = peaks.front();
+                problem.memory_limit_bytes.push_back(alone + alone * std::uniform_int_distribution<int>{0, 6}(random) / 4);
+            }
+        }
+        const auto found = list_search(problem);
+        REQUIRE(describe(find_violation(problem, found.order)) == "");
+        CHECK(found.makespan_us >= found.lower_bound_us - 1e-9);
+        exact_solver solver{problem, found.makespan_us + 1e-6, 60000};
+        if (!solver.solve()) { continue; }
+        ++solved;
+        limited += problem.memory_limit_bytes.empty() ? 0 : 1;
+        CHECK(found.lower_bound_us <= solver.best() + 1e-9);
+        CHECK(found.makespan_us >= solver.best() - 1e-5);
+        tight += found.lower_bound_us >= solver.best() - 1e-5 ? 1 : 0;
+        best_found += found.makespan_us <= solver.best() + 1e-5 ? 1 : 0;
+    }
+    MESSAGE(solved << " solved, " << limited << " of them with a limit; bound tight in " << tight << ", list optimal in "
+                   << best_found);
+    CHECK(solved > 250);
+    CHECK(limited > 100);
+    CHECK(tight > solved / 2);
+    CHECK(best_found > solved * 9 / 10);
+}
+
+TEST_CASE("heads and tails hold in every schedule that is found") {
+    std::mt19937 random{5};
+    for (int round = 0; round != 150; ++round) {
+        const auto instance = test::random_instance(random, 4, 2, 8);
+        auto problem = make_problem(instance.costs, instance.cut, instance.options);
+        if (round % 2 == 0) {
+            const auto index = index_problem(problem);
+            for (const auto& peaks : profile_memory(problem, index).peak_from) {
+                problem.memory_limit_bytes.push_back(peaks.front() * 3 / 2);
+            }
+        }
+        const auto bound = bound_schedule(problem);
+        const auto order = list_schedule(problem, {list_effort::one, 0, 0});
+        const double makespan = order.makespan_us();
+        const auto m = static_cast<std::size_t>(problem.microbatches);
+        for (const auto& passes : order.devices) {
+            for (const auto& p : passes) {
+                const auto op = static_cast<std::size_t>(p.stage * problem.passes_per_stage() + static_cast<int>(p.op));
+                const auto at = op * m + static_cast<std::size_t>(p.microbatch);
+                CHECK(p.start_us >= bound.head[at] - 1e-9);
+                CHECK(makespan - p.end_us >= bound.tail[at] - 1e-9);
+            }
+        }
+    }
+}
+
+TEST_CASE("ill-formed problems are refused by name") {
+    const auto good = test::chain_problem({0, 1}, 2, 3, true, 1, 1, 1);
+    const auto refuses = [](schedule_problem problem, const char* words) {
+        CHECK_THROWS_WITH_AS((void)lower_bound_us(problem), doctest::Contains(words), input_error);
+    };
+    auto bad = good;
+    bad.microbatches = 0;
+    refuses(bad, "microbatches");
+    bad = good;
+    bad.stages[1].device = 2;
+    refuses(bad, "no such device");
+    bad = good;
+    bad.stages[1].forward_us = -1;
+    refuses(bad, "duration");
+    bad = good;
+    bad.stages[1].forward_us = std::numeric_limits<double>::quiet_NaN();
+    refuses(bad, "duration");
+    bad = good;
+    bad.dependencies.pop_back();
+    refuses(bad, "chain");
+    bad = good;
+    bad.dependencies.push_back({{pass::backward_input, 0}, {pass::forward, 1}, 0});
+    refuses(bad, "depends on a later one");
+    bad = good;
+    bad.holds[0].device = 1;
+    refuses(bad, "another device");
+    bad = good;
+    bad.holds[0].begin.op = pass::backward_weight;
+    refuses(bad, "weight pass");
+    bad = good;
+    bad.memory_limit_bytes = {1};
+    refuses(bad, "memory_limit_bytes");
+}

@@ -10,7 +10,7 @@ list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/(io/[^/]+|[^/]+/json|train/ch
 # The host room needs oneDNN, but for the reference backend and the transport between threads.
 set(pulse_host_headers ${pulse_headers})
 list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/host/[^/]+\\.hpp$")
-list(FILTER pulse_host_headers EXCLUDE REGEX "/pulse/host/(reference|threads)\\.hpp$")
+list(FILTER pulse_host_headers EXCLUDE REGEX "/pulse/host/(reference[a-z_]*|threads|channel)\\.hpp$")
 set(pulse_core_headers ${pulse_headers})
 list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers})
 

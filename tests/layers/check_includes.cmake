@@ -1,6 +1,6 @@
 # Reads every header below ROOT/pulse and fails on
 # - an include against the flow (flow.cmake), or of a header that does not exist, or written with quotes;
-# - a header of pulse::pulse (HEADERS in the file PARTS) that reaches a third party's header;
+# - a header of pulse::pulse (HEADERS in the file PARTS) that reaches a third party's header, or one of another part;
 # - a header of pulse::pulse that the umbrella pulse.hpp does not reach.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/flow.cmake)
@@ -70,6 +70,9 @@ foreach(header IN LISTS HEADERS)
     endif()
     reach(${header} seen)
     foreach(to IN LISTS seen)
+        if(NOT to IN_LIST HEADERS)
+            list(APPEND bad "${header} is in pulse::pulse but reaches ${to}, which is not")
+        endif()
         foreach(foreign IN LISTS foreign_${to})
             list(APPEND bad "${header} is in pulse::pulse but reaches <${foreign}> in ${to}")
         endforeach()

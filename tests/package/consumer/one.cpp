@@ -1,0 +1,24 @@
+#include <iostream>
+
+#include "tiny.hpp"
+
+#ifdef USES_io
+#include <nlohmann/json.hpp>
+#include <stb/stb_image_write.h>
+#include <zlib.h>
+#include <pulse/io/safetensors.hpp>
+#endif
+#ifdef USES_host
+#include <pulse/host/backend.hpp>
+#endif
+
+pulse::graph_view other_unit();
+
+int main() {
+    constexpr auto graph = pulse::graph_of<consumer::tiny>();
+    static_assert(graph.skips[0] == pulse::skip_link{0, 2, 4});
+    const auto seen = other_unit();
+    std::cout << seen.model.view() << ": " << seen.layers.size() << " layers, " << consumer::tiny::parameter_count()
+              << " parameters\n";
+    return seen.layers.size() == 3 && seen.skips[0] == graph.skips[0] ? 0 : 1;
+}

@@ -1,0 +1,15 @@
+#include "tiny.hpp"
+
+#ifdef USES_io
+#include <pulse/io/safetensors.hpp>
+#endif
+#ifdef USES_host
+#include <pulse/host/backend.hpp>
+#endif
+
+pulse::graph_view other_unit();
+
+pulse::graph_view other_unit() {
+    static constexpr auto graph = pulse::graph_of<consumer::tiny>();
+    return graph.view();
+}

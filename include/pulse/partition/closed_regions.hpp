@@ -6,26 +6,10 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
-
-/// What a device holds under a memory limit, per layer: bytes = state_factor x parameter bytes
-/// + in_flight x (saved bytes + output bytes).
-///
-/// A model for choosing cuts, additive in the layers; the exact peak of a plan is what `check` computes.
-struct memory_model {
-    /// 0 means no limit.
-    std::int64_t limit_bytes{0};
-    /// Copies of a parameter on its device: weights, gradients and the two moments of AdamW make 4.
-    std::int64_t state_factor{4};
-    /// Microbatches whose activations a device holds at once.
-    std::int64_t in_flight{1};
-
-    [[nodiscard]] constexpr std::int64_t bytes_of(const layer_cost& layer) const noexcept {
-        return state_factor * layer.parameter_bytes + in_flight * (layer.saved_bytes + layer.output_bytes);
-    }
-};
 
 /// Sums of a table over ranges of layers, and its skips listed by target: what the search reads again and again.
 struct layer_sums {

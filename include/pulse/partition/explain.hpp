@@ -24,20 +24,36 @@ namespace detail {
            std::to_string(edge.to) + ")";
 }
 
-/// A skip without which the table folds; or, when no single one is to blame, the one at which it stops folding as the
-/// skips are added in their order.
+/// How many other skips overlap `edge` without nesting: what keeps folds from closing.
+[[nodiscard]] inline int crossings(const cost_table& costs, const skip_cost& edge) {
+    int count = 0;
+    for (const skip_cost& other : costs.skips) {
+        const bool after = edge.from < other.from && other.from < edge.to && edge.to < other.to;
+        const bool before = other.from < edge.from && edge.from < other.to && other.to < edge.to;
+        if (after || before) { ++count; }
+    }
+    return count;
+}
+
+/// A skip without which the table folds, of several the one that crosses most others; or, when no single one is to blame,
+/// the one at which it stops folding as the skips are added in their order.
 [[nodiscard]] inline std::size_t blocking_skip(const cost_table& costs, int devices, int waves, std::size_t limit,
                                                bool& alone) {
     cost_table fewer = costs;
+    std::size_t culprit = 0;
+    int most = -1;
     for (std::size_t e = 0; e != costs.skips.size(); ++e) {
+        const int count = crossings(costs, costs.skips[e]);
+        if (count <= most) { continue; }
         fewer.skips = costs.skips;
         fewer.skips.erase(fewer.skips.begin() + static_cast<std::ptrdiff_t>(e));
         if (folds(fewer, devices, waves, limit)) {
-            alone = true;
-            return e;
+            culprit = e;
+            most = count;
         }
     }
-    alone = false;
+    alone = most >= 0;
+    if (alone) { return culprit; }
     fewer.skips.clear();
     for (std::size_t e = 0; e != costs.skips.size(); ++e) {
         fewer.skips.push_back(costs.skips[e]);

@@ -10,22 +10,11 @@
 #include <pulse/core/error.hpp>
 #include <pulse/partition/folded_search.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
-
-/// What a skip-aware partition may trade, and what it may use.
-struct skip_aware_options {
-    /// A cut whose greatest device load is at most (1 + slack) times the least one may be taken if it sends fewer bytes.
-    double slack{0.0};
-    memory_model memory{};
-    /// Closed regions that the search may hold; a guard for graphs with few skips and many waves.
-    std::size_t region_limit{2'000'000};
-};
-
-/// Loads that differ by less than this share are equal: sums of measured times are not exact.
-inline constexpr double load_tolerance = 1e-9;
 
 namespace detail {
 

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+/// What a device holds under a memory limit, per layer: bytes = state_factor x parameter bytes
+/// + in_flight x (saved bytes + output bytes).
+///
+/// A model for choosing cuts, additive in the layers; the exact peak of a plan is what `check` computes.
+struct memory_model {
+    /// 0 means no limit.
+    std::int64_t limit_bytes{0};
+    /// Copies of a parameter on its device: weights, gradients and the two moments of AdamW make 4.
+    std::int64_t state_factor{4};
+    /// Microbatches whose activations a device holds at once.
+    std::int64_t in_flight{1};
+
+    [[nodiscard]] constexpr std::int64_t bytes_of(const layer_cost& layer) const noexcept {
+        return state_factor * layer.parameter_bytes + in_flight * (layer.saved_bytes + layer.output_bytes);
+    }
+};
+
+/// What a skip-aware partition may trade, and what it may use.
+struct skip_aware_options {
+    /// A cut whose greatest device load is at most (1 + slack) times the least one may be taken if it sends fewer bytes.
+    double slack{0.0};
+    memory_model memory{};
+    /// Closed regions that the search may hold; a guard for graphs with few skips and many waves.
+    std::size_t region_limit{2'000'000};
+};
+
+/// Loads that differ by less than this share are equal: sums of measured times are not exact.
+inline constexpr double load_tolerance = 1e-9;
+
+} // namespace pulse

@@ -1,0 +1,104 @@
+#include <pulse/partition/validate.hpp>
+
+#include <random>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include <pulse/partition/report.hpp>
+#include <pulse/partition/sequential.hpp>
+#include <pulse/partition/skip_aware.hpp>
+
+#include "random_table.hpp"
+
+namespace {
+
+using namespace pulse;
+
+cost_table u_shape(int layers) {
+    cost_table costs{};
+    for (int l = 0; l != layers; ++l) {
+        layer_cost layer{};
+        layer.forward_us = 1 + l;
+        layer.output_bytes = 10;
+        costs.layers.push_back(layer);
+    }
+    for (int l = 0; 2 * l + 2 < layers; ++l) { costs.skips.push_back({l, layers - 1 - l, 1}); }
+    return costs;
+}
+
+std::string broken(const partition& cut, const cost_table& costs) {
+    try {
+        check_partition(cut, costs);
+    } catch (const input_error& e) {
+        return e.what();
+    }
+    return "valid";
+}
+
+} // namespace
+
+TEST_CASE("each broken invariant of a partition is named") {
+    const cost_table costs = u_shape(12);
+    const partition good = skip_aware_partition(costs, 2);
+    CHECK(broken(good, costs) == "valid");
+    CHECK(broken(sequential_partition(costs, 3), costs) == "valid");
+    CHECK(broken(interleaved_partition(costs, 3, 2), costs) == "valid");
+
+    partition bad = good;
+    bad.devices = 0;
+    CHECK(broken(bad, costs) == "partition: devices must be at least 1");
+    bad = good;
+    bad.waves = 0;
+    CHECK(broken(bad, costs) == "partition: waves must be at least 1");
+    bad = good;
+    bad.waves = 2;
+    CHECK(broken(bad, costs) == "partition: 4 stages, the placement needs 8");
+    bad = good;
+    bad.stages.pop_back();
+    CHECK(broken(bad, costs) == "partition: 3 stages, the placement needs 4");
+    bad = good;
+    bad.stages[2].index = 1;
+    CHECK(broken(bad, costs) == "partition: stages[2].index is not its place");
+    bad = good;
+    bad.stages[3].device = 1;
+    CHECK(broken(bad, costs) == "partition: stages[3].device is not the placement's");
+    bad = good;
+    ++bad.stages[1].first_layer;
+    CHECK(broken(bad, costs) == "partition: stages[1].first_layer must be " + std::to_string(good.stages[1].first_layer));
+    bad = good;
+    --bad.stages[2].first_layer;
+    CHECK(broken(bad, costs) == "partition: stages[2].first_layer must be " + std::to_string(good.stages[2].first_layer));
+    bad = good;
+    bad.stages[1].last_layer = bad.stages[1].first_layer - 1;
+    CHECK(broken(bad, costs) == "partition: stages[1] is empty");
+    bad = good;
+    bad.stages[3].last_layer = 12;
+    CHECK(broken(bad, costs) == "partition: stages[3].last_layer is past the last layer");
+    bad = good;
+    --bad.stages[3].last_layer;
+    CHECK(broken(bad, costs) == "partition: layers from 11 on are in no stage");
+    bad = good;
+    ++bad.stages[0].last_layer;
+    ++bad.stages[1].first_layer;
+    CHECK(broken(bad, costs).rfind("partition: skips[", 0) == 0);
+    CHECK(broken(bad, costs).find("has its ends on two devices") != std::string::npos);
+}
+
+TEST_CASE("a report sums up loads, balance and what binds") {
+    cost_table costs = u_shape(6); // loads 1 2 3 4 5 6, skips 0-5 and 1-4
+    costs.layers[2].backward_input_us = 1.5;
+    costs.layers[2].backward_weight_us = 0.5;
+    const partition cut{placement::folded, 2, 1, {{0, 0, 0, 0}, {1, 1, 1, 2}, {2, 1, 3, 4}, {3, 0, 5, 5}}};
+    check_partition(cut, costs);
+    const partition_report report = report_of(cut, costs);
+    CHECK(report.stage_load_us == std::vector<double>{1.0, 7.0, 9.0, 6.0});
+    CHECK(report.device_load_us == std::vector<double>{7.0, 16.0});
+    CHECK(report.max_load_us == 16.0);
+    CHECK(report.binding_device == 1);
+    CHECK(report.binding_stage == 2);
+    CHECK(report.balance == doctest::Approx(23.0 / 32.0));
+    CHECK(report.imbalance_us == 7.0);
+    CHECK(report.bytes.boundary_forward == 20);
+    CHECK(report.bytes.skip() == 0);
+}

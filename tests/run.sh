@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds pulse and runs every test: the release build with all tests, then the sanitizers and clang.
+#   bash tests/run.sh [preset...]      (without a preset: release asan tsan clang)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bash cmake/install_dependencies.sh build test
+
+jobs=$(nproc)
+presets=("$@")
+[ $# -gt 0 ] || presets=(release asan tsan clang)
+
+failed=()
+summary=$(mktemp)
+trap 'rm -f "$summary"' EXIT
+for preset in "${presets[@]}"; do
+    started=$SECONDS
+    echo "== $preset: configure and build"
+    if ! cmake --preset "$preset" </dev/null || ! cmake --build --preset "$preset" -j "$jobs" </dev/null; then
+        failed+=("$preset (build)")
+        echo "$preset: the build failed" >>"$summary"
+        continue
+    fi
+    echo "== $preset: tests"
+    log=build/$preset/ctest.log
+    ctest --preset "$preset" -j "$jobs" </dev/null 2>&1 | tee "$log" || failed+=("$preset (tests)")
+    {
+        echo "$preset: $((SECONDS - started)) s"
+        sed -n '/tests passed,/,$p' "$log"
+    } >>"$summary"
+done
+
+echo
+echo "== summary"
+cat "$summary"
+if [ ${#failed[@]} -gt 0 ]; then
+    (IFS=,; echo "failed: ${failed[*]}" >&2)
+    exit 1
+fi

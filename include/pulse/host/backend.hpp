@@ -175,7 +175,7 @@ public:
         host::sinusoid(batch, features, flip, shift, timesteps, e);
     }
 
-    /// Makes every reordered weight stale; must be called after parameters were written.
+    /// Makes every reordered weight stale; must be called after parameters were written, or moved to other memory.
     void weights_changed() noexcept { ++epoch_; }
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept {

@@ -111,6 +111,14 @@ template <int W>
     return s * (1.0F + x * (1.0F - s));
 }
 
+/// Lane by lane; compilers make one instruction of it.
+template <int W>
+[[gnu::always_inline]] inline floats<W> square_root(const floats<W>& x) noexcept {
+    floats<W> root;
+    for (int l = 0; l != W; ++l) { root[l] = __builtin_sqrtf(x[l]); }
+    return root;
+}
+
 /// Calls f.operator()<W>(first) for ranges of W elements that cover [begin, end): the widest, then narrower, then single.
 template <class F>
 [[gnu::always_inline]] inline void for_lanes(std::int64_t begin, std::int64_t end, F&& f) {

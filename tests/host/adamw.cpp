@@ -1,0 +1,93 @@
+#include <cmath>
+#include <random>
+#include <span>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <host/parity.hpp>
+#include <pulse/host/adamw.hpp>
+
+using namespace host_tests;
+using pulse::host::adamw_step_constants;
+
+namespace {
+
+/// Algorithm 2 of arXiv:1711.05101 with PyTorch's decay, one number at a time in double.
+void plain_step(tensor& w, const tensor& g, tensor& m, tensor& v, tensor& ema, const adamw_step_constants& c) {
+    for (std::size_t i = 0; i != w.size(); ++i) {
+        const double gradient = g.twice[i] * c.gradient_scale;
+        m.twice[i] = c.beta1 * m.twice[i] + (1.0 - c.beta1) * gradient;
+        v.twice[i] = c.beta2 * v.twice[i] + (1.0 - c.beta2) * gradient * gradient;
+        const double mean = m.twice[i] / (1.0 - std::pow(c.beta1, static_cast<double>(c.step)));
+        const double square = v.twice[i] / (1.0 - std::pow(c.beta2, static_cast<double>(c.step)));
+        w.twice[i] -= c.learning_rate * c.weight_decay * w.twice[i];
+        w.twice[i] -= c.learning_rate * mean / (std::sqrt(square) + c.epsilon);
+        ema.twice[i] = c.ema_decay * ema.twice[i] + (1.0 - c.ema_decay) * w.twice[i];
+    }
+}
+
+} // namespace
+
+TEST_CASE("steps of AdamW equal the algorithm in double") {
+    source draw{51};
+    for (const std::int64_t n : {1, 7, 16, 100, 40000}) {
+        CAPTURE(n);
+        tensor w = draw.normal(n);
+        tensor m{n, 0.0F};
+        tensor v{n, 0.0F};
+        tensor ema = w;
+        adamw_step_constants c;
+        c.learning_rate = 0.01;
+        c.weight_decay = 0.1;
+        c.gradient_scale = 0.37;
+        c.ema_decay = 0.9;
+        for (c.step = 1; c.step != 12; ++c.step) {
+            const tensor g = draw.normal(n, 3.0);
+            pulse::host::adamw_step(w.single, g.single, m.single, v.single, ema.single, c);
+            plain_step(w, g, m, v, ema, c);
+        }
+        CHECK(worst(w, 2e-6) < 1.0);
+        CHECK(worst(m, 2e-6) < 1.0);
+        CHECK(worst(v, 2e-6) < 1.0);
+        CHECK(worst(ema, 2e-6) < 1.0);
+    }
+}
+
+TEST_CASE("AdamW without an average does the same to the rest, and refuses sizes that differ") {
+    source draw{52};
+    tensor w = draw.normal(100);
+    tensor m = draw.normal(100);
+    tensor v = magnitudes(draw.normal(100));
+    const tensor g = draw.normal(100);
+    tensor ema = w;
+    tensor w2 = w;
+    tensor m2 = m;
+    tensor v2 = v;
+    adamw_step_constants c;
+    c.step = 3;
+    pulse::host::adamw_step(w.single, g.single, m.single, v.single, ema.single, c);
+    pulse::host::adamw_step(w2.single, g.single, m2.single, v2.single, {}, c);
+    CHECK(w.single == w2.single);
+    CHECK(m.single == m2.single);
+    CHECK(v.single == v2.single);
+    const std::span<float> less = std::span<float>{m.single}.first(99);
+    CHECK_THROWS_WITH_AS(pulse::host::adamw_step(w.single, g.single, less, v.single, {}, c),
+                         "pulse: adamw_step: 100 weights, 100 gradients, 99 and 100 moments, 0 averages",
+                         pulse::input_error);
+    c.step = 0;
+    CHECK_THROWS_AS(pulse::host::adamw_step(w.single, g.single, m.single, v.single, {}, c), pulse::input_error);
+}
+
+TEST_CASE("the sum of squares is exact to float rounding and the same for any number of threads") {
+    source draw{53};
+    for (const std::int64_t n : {0, 1, 63, 64, 65, 4097, 16385, 1200000}) {
+        CAPTURE(n);
+        const tensor x = draw.normal(n, 2.0);
+        double right = 0.0;
+        for (const double value : x.twice) { right += value * value; }
+        const double found = pulse::host::sum_of_squares(x.single);
+        CHECK(std::abs(found - right) <= 2e-7 * right);
+        CHECK(found == pulse::host::sum_of_squares(x.single, 2));
+    }
+}

@@ -18,7 +18,7 @@ namespace detail {
         .has_value();
 }
 
-[[nodiscard]] inline std::string describe(const cost_table& costs, const skip_cost& edge) {
+[[nodiscard]] inline std::string text_of_skip(const cost_table& costs, const skip_cost& edge) {
     return costs.layers[static_cast<std::size_t>(edge.from)].name.str() + " -> " +
            costs.layers[static_cast<std::size_t>(edge.to)].name.str() + " (layers " + std::to_string(edge.from) + " and " +
            std::to_string(edge.to) + ")";
@@ -89,7 +89,7 @@ namespace detail {
     int most = devices - 1;
     while (most > 1 && !detail::folds(costs, most, waves, options.region_limit)) { --most; }
     return "no folded partition over " + shape + " keeps both ends of every skip on one device: skip " +
-           detail::describe(costs, costs.skips[edge]) +
+           detail::text_of_skip(costs, costs.skips[edge]) +
            (alone ? " prevents it" : " prevents it together with the skips listed before it") + "; at most " +
            std::to_string(most) + (most == 1 ? " device is" : " devices are") + " possible";
 }

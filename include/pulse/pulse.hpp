@@ -9,6 +9,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/core/ids.hpp>
 #include <pulse/core/label.hpp>
 
+#include <pulse/tensor/aligned_bytes.hpp>
 #include <pulse/tensor/shape.hpp>
 
 #include <pulse/model/graph.hpp>
@@ -19,17 +20,93 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/model/rules.hpp>
 #include <pulse/model/skip.hpp>
 
+#include <pulse/hardware/device.hpp>
+#include <pulse/hardware/link.hpp>
+
+#include <pulse/profile/analytic.hpp>
+#include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
 
+#include <pulse/partition/closed_regions.hpp>
+#include <pulse/partition/exhaustive.hpp>
+#include <pulse/partition/explain.hpp>
+#include <pulse/partition/find_skip_aware.hpp>
+#include <pulse/partition/folded_search.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/partition/report.hpp>
+#include <pulse/partition/sequential.hpp>
+#include <pulse/partition/skip_aware.hpp>
+#include <pulse/partition/skip_aware_options.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/partition/validate.hpp>
 
+#include <pulse/schedule/baselines/gpipe.hpp>
+#include <pulse/schedule/baselines/one_f_one_b.hpp>
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/list_engine.hpp>
+#include <pulse/schedule/list_rules.hpp>
+#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/stage_memory.hpp>
+#include <pulse/schedule/timed_orders.hpp>
+#include <pulse/schedule/validate.hpp>
 
+#include <pulse/plan/access.hpp>
+#include <pulse/plan/check.hpp>
+#include <pulse/plan/footprint.hpp>
 #include <pulse/plan/instruction.hpp>
+#include <pulse/plan/layout.hpp>
+#include <pulse/plan/lower.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/print.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/rendezvous.hpp>
+#include <pulse/plan/stage_footprint.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/plan/step_order.hpp>
+#include <pulse/plan/well_formed.hpp>
 
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/layer_table.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/skip_cache.hpp>
+#include <pulse/runtime/stage_runner.hpp>
+#include <pulse/runtime/step_memory.hpp>
+#include <pulse/runtime/trace.hpp>
 #include <pulse/runtime/transport.hpp>
+
+#include <pulse/nn/attention.hpp>
+#include <pulse/nn/block.hpp>
+#include <pulse/nn/convolution.hpp>
+#include <pulse/nn/initialise.hpp>
+#include <pulse/nn/norm.hpp>
+#include <pulse/nn/pointwise.hpp>
+#include <pulse/nn/resnet.hpp>
+#include <pulse/nn/time_embedding.hpp>
+#include <pulse/nn/unet.hpp>
+#include <pulse/nn/unet_layout.hpp>
+
+#include <pulse/zoo/ddpm.hpp>
+
+#include <pulse/host/channel.hpp>
+#include <pulse/host/reference.hpp>
+#include <pulse/host/reference_convolution.hpp>
+#include <pulse/host/threads.hpp>
+
+#include <pulse/train/adamw.hpp>
+#include <pulse/train/clip.hpp>
+#include <pulse/train/dataset.hpp>
+#include <pulse/train/ema.hpp>
+#include <pulse/train/learning_rate.hpp>
+#include <pulse/train/loss.hpp>
+#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/random.hpp>
+#include <pulse/train/sampler.hpp>
 // IWYU pragma: end_exports

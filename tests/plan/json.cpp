@@ -1,0 +1,256 @@
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <plan/random_plan.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/plan/json.hpp>
+
+using nlohmann::json;
+using pulse::parse_plan;
+using pulse_test::random_plans;
+
+namespace {
+
+/// A random plan whose numbers use all their bits.
+pulse::plan random_plan(random_plans& make) {
+    pulse::plan p = make().planned;
+    const double scale = std::uniform_real_distribution<double>{0.1, 10.0}(make.engine());
+    for (auto& passes : p.order.devices) {
+        for (auto& one : passes) {
+            one.start_us *= scale;
+            one.end_us *= scale;
+        }
+    }
+    const auto real = [&] { return std::uniform_real_distribution<double>{0.0, 1.0}(make.engine()); };
+    p.predicted = {p.order.makespan_us(), real() * 1e6, real(), real() / 3, {}, make.between(0, 1 << 30), std::int64_t{1} << 60};
+    for (int d = 0; d != p.pipeline_degree && make.between(0, 3) != 0; ++d) {
+        p.predicted.peak_memory_bytes.resize(static_cast<std::size_t>(p.pipeline_degree), std::int64_t{1} << 40);
+    }
+    if (make.coin()) { p.model = pulse::label{"\"quoted\" \\ \xc3\xa9"}; }
+    return p;
+}
+
+/// Whether the text is read as some plan (which then can be written and read again) or refused; never anything else.
+bool is_accepted(const std::string& text) {
+    try {
+        const pulse::plan read = parse_plan(text);
+        CHECK(parse_plan(pulse::print_plan(read)) == read);
+        return true;
+    } catch (const pulse::input_error& e) {
+        CHECK(std::string(e.what()).find("plan: ") == 0);
+        return false;
+    }
+}
+
+/// Every place in a document: a pointer to each value.
+void all_places(const json& value, const json::json_pointer& here, std::vector<json::json_pointer>& found) {
+    found.push_back(here);
+    if (value.is_object()) {
+        for (const auto& entry : value.items()) { all_places(entry.value(), here / entry.key(), found); }
+    } else if (value.is_array()) {
+        for (std::size_t i = 0; i != value.size(); ++i) { all_places(value[i], here / i, found); }
+    }
+}
+
+} // namespace
+
+TEST_CASE("a plan that is written and read is the same plan") {
+    random_plans make{41};
+    for (int i = 0; i != 500; ++i) {
+        const pulse::plan p = random_plan(make);
+        const std::string text = pulse::print_plan(p);
+        CHECK(parse_plan(text) == p);
+        CHECK(pulse::print_plan(parse_plan(text)) == text);
+    }
+}
+
+TEST_CASE("optional fields have the defaults of the format") {
+    random_plans make{42};
+    pulse::plan p = random_plan(make);
+    p.routing = pulse::skip_routing::direct;
+    p.skips = pulse::skip_policy::resident;
+    json value = json::parse(pulse::print_plan(p));
+    value.erase("skip_routing");
+    value.erase("skip_policy");
+    CHECK(parse_plan(value.dump()) == p);
+}
+
+TEST_CASE("a plan without one of its fields is refused by the field's name") {
+    random_plans make{43};
+    for (int i = 0; i != 12; ++i) {
+        const json value = json::parse(pulse::print_plan(random_plan(make)));
+        std::vector<json::json_pointer> places{};
+        all_places(value, json::json_pointer{}, places);
+        for (const auto& place : places) {
+            if (place.empty()) { continue; }
+            json damaged = value;
+            json& parent = damaged[place.parent_pointer()];
+            const std::string name = place.back();
+            if (name == "skip_routing" || name == "skip_policy" ||
+                place.to_string().find("peak_memory_bytes/") != std::string::npos) {
+                continue;
+            }
+            if (parent.is_object()) {
+                parent.erase(name);
+            } else {
+                parent.erase(static_cast<std::size_t>(std::stoul(name)));
+            }
+            try {
+                (void)parse_plan(damaged.dump());
+                FAIL_CHECK("accepted without " << place.to_string());
+            } catch (const pulse::input_error& e) {
+                if (parent.is_object()) { CHECK(std::string(e.what()).find(name + " is missing") != std::string::npos); }
+            }
+        }
+    }
+}
+
+TEST_CASE("a value of a wrong type, sign or size is refused or is a plan") {
+    random_plans make{44};
+    const std::vector<json> others{nullptr, true, "F", "", -1, 0, 1, 2, 1.5, -0.5, 1e300, json::array(), json::object(),
+                                   std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::uint64_t>::max(),
+                                   std::numeric_limits<std::int32_t>::max(), std::numeric_limits<std::int32_t>::min()};
+    int accepted = 0;
+    int refused = 0;
+    for (int i = 0; i != 6; ++i) {
+        const json value = json::parse(pulse::print_plan(random_plan(make)));
+        std::vector<json::json_pointer> places{};
+        all_places(value, json::json_pointer{}, places);
+        for (const auto& place : places) {
+            for (const json& other : others) {
+                // Long schedules have many places of one kind.
+                if (places.size() > 200 && make.between(0, 9) != 0) { continue; }
+                json damaged = value;
+                damaged[place] = other;
+                ++(is_accepted(damaged.dump()) ? accepted : refused);
+            }
+        }
+    }
+    CHECK(accepted > 0);
+    CHECK(refused > 10 * accepted);
+}
+
+TEST_CASE("a truncated file is refused, and one with changed bytes is refused or is a plan") {
+    random_plans make{45};
+    int accepted = 0;
+    int refused = 0;
+    for (int i = 0; i != 40; ++i) {
+        const std::string text = pulse::print_plan(random_plan(make));
+        for (int k = 0; k != 20; ++k) {
+            CHECK(!is_accepted(text.substr(0, static_cast<std::size_t>(make.between(0, static_cast<int>(text.size()) - 3)))));
+            std::string flipped = text;
+            for (int flips = make.between(1, 3); flips != 0; --flips) {
+                char& c = flipped[static_cast<std::size_t>(make.between(0, static_cast<int>(text.size()) - 1))];
+                c = make.coin() ? static_cast<char>(c ^ (1 << make.between(0, 7))) : static_cast<char>(make.between(0, 255));
+            }
+            ++(is_accepted(flipped) ? accepted : refused);
+        }
+    }
+    CHECK(accepted > 0);
+    CHECK(refused > accepted);
+}
+
+TEST_CASE("what is wrong is named by its field") {
+    // Two devices, two stages, one microbatch, unsplit.
+    const auto text = [](const char* from, const char* to) {
+        std::string all = R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,
+"waves":1,"microbatches":1,"microbatch_size":4,"split_backward":false,
+"stages":[{"index":0,"device":0,"first_layer":0,"last_layer":2},{"index":1,"device":1,"first_layer":3,"last_layer":3}],
+"schedule":[[{"op":"F","stage":0,"microbatch":0,"start_us":0,"end_us":1.5},
+{"op":"B","stage":0,"microbatch":0,"start_us":8,"end_us":9}],[{"op":"F","stage":1,"microbatch":0,"start_us":2,"end_us":3},
+{"op":"B","stage":1,"microbatch":0,"start_us":3,"end_us":7}]],
+"predicted":{"step_us":9,"lower_bound_us":9,"bubble_ratio":0.5,"samples_per_s":1,"peak_memory_bytes":[1,2],
+"boundary_bytes":0,"skip_bytes":0}})";
+        const std::size_t at = all.find(from);
+        REQUIRE(at != std::string::npos);
+        return all.replace(at, std::string(from).size(), to);
+    };
+    const auto refusal = [&](const char* from, const char* to) {
+        try {
+            (void)parse_plan(text(from, to), "plan.json");
+        } catch (const pulse::input_error& e) { return std::string(e.what()); }
+        return std::string("accepted");
+    };
+    CHECK(refusal("0", "0") == "accepted");
+    CHECK(refusal("pulse-plan/1", "pulse-plan/2") == "plan.json: format must be pulse-plan/1");
+    CHECK(refusal("\"op\":\"B\"", "\"op\":\"X\"") == "plan.json: schedule[0][1].op is 'X'; it must be one of F, B, W");
+    CHECK(refusal("\"op\":\"B\"", "\"op\":\"W\"") == "plan.json: schedule[0][1].op must not be W when split_backward is false");
+    CHECK(refusal("\"start_us\":8", "\"start_us\":-8") == "plan.json: schedule[0][1].start_us must not be negative");
+    CHECK(refusal("\"start_us\":8", "\"start_us\":\"8\"") == "plan.json: schedule[0][1].start_us must be a number");
+    CHECK(refusal("\"start_us\":8", "\"start_us\":10") == "plan.json: schedule[0][1].end_us is before start_us");
+    CHECK(refusal("\"start_us\":8", "\"start_us\":1") ==
+          "plan.json: schedule[0][1].start_us is before the end of the pass that is listed before it");
+    CHECK(refusal("\"start_us\":8", "\"start_us\":6") ==
+          "plan.json: schedule[0][1].start_us is before the end of B of stage 1, microbatch 0");
+    CHECK(refusal("\"start_us\":8", "\"start_us\":1e999").find("plan.json: not valid JSON: ") == 0);
+    CHECK(refusal("\"stage\":1", "\"stage\":0") == "plan.json: schedule[1][0].stage is not on device 1");
+    CHECK(refusal("\"stage\":1", "\"stage\":7") == "plan.json: schedule[1][0].stage names no stage");
+    CHECK(refusal("\"microbatch\":0", "\"microbatch\":1") == "plan.json: schedule[0][0].microbatch names no microbatch");
+    CHECK(refusal("\"op\":\"B\"", "\"op\":\"F\"") == "plan.json: schedule[0][1] repeats F of stage 0, microbatch 0");
+    CHECK(refusal("\"microbatches\":1", "\"microbatches\":2") ==
+          "plan.json: schedule has 4 passes; its stages and microbatches need 8");
+    CHECK(refusal("\"microbatches\":1", "\"microbatches\":2147483647").find("plan.json: schedule has 4 passes") == 0);
+    CHECK(refusal("\"first_layer\":3", "\"first_layer\":4") ==
+          "plan.json: stages[1].first_layer must be 3: stages have no holes");
+    CHECK(refusal("\"device\":1,", "\"device\":2,") == "plan.json: stages[1].device must be 1 under sequential placement");
+    CHECK(refusal("\"index\":1", "\"index\":2") == "plan.json: stages[1].index must be 1");
+    CHECK(refusal("sequential", "folded") ==
+          "plan.json: stages has 2 entries; folded placement over these devices and waves has 4");
+    CHECK(refusal("sequential", "circular").find("plan.json: placement is 'circular'; it must be one of folded") == 0);
+    CHECK(refusal("\"pipeline_degree\":2", "\"pipeline_degree\":0") ==
+          "plan.json: pipeline_degree must be at least 1, not 0");
+    CHECK(refusal("\"pipeline_degree\":2", "\"pipeline_degree\":3000000000") == "plan.json: pipeline_degree is out of range");
+    CHECK(refusal("\"waves\":1", "\"waves\":2000000000") == "plan.json: waves is too large");
+    CHECK(refusal("\"waves\":1", "\"waves\":1.0") == "plan.json: waves must be an integer");
+    CHECK(refusal("[1,2]", "[1]") == "plan.json: predicted.peak_memory_bytes must have one entry for each device");
+    CHECK(refusal("[1,2]", "[1,-2]") == "plan.json: predicted.peak_memory_bytes[1] must not be negative");
+    CHECK(refusal("0.5", "1.5") == "plan.json: predicted.bubble_ratio must not be above 1");
+    CHECK(refusal("\"waves\"", "\"wafes\":1,\"waves\"") ==
+          "plan.json: the plan has the field 'wafes', which pulse-plan/1 does not know");
+    CHECK(refusal("\"waves\"", "\"waves\":1,\"waves\"") == "plan.json: a field is there twice: \"waves\"");
+    CHECK(refusal("\"waves\"", "\"skip_policy\":\"gone\",\"waves\"").find("plan.json: skip_policy is 'gone'") == 0);
+}
+
+TEST_CASE("a plan that could not be read back is not written") {
+    random_plans make{46};
+    pulse::plan p = random_plan(make);
+    p.predicted.step_us = std::numeric_limits<double>::quiet_NaN();
+    CHECK_THROWS_WITH_AS((void)pulse::print_plan(p), "plan: predicted.step_us must be finite", pulse::input_error);
+    p = random_plan(make);
+    p.model = pulse::label{"\xff\xfe"};
+    CHECK_THROWS_WITH_AS((void)pulse::print_plan(p), "plan: model is not UTF-8", pulse::input_error);
+}
+
+TEST_CASE("a saved plan is there whole, and a failure leaves what was there") {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::temp_directory_path() / ("pulse_test_plan_" + std::to_string(::getpid()));
+    fs::create_directories(folder);
+    random_plans make{47};
+    const pulse::plan p = random_plan(make);
+    const pulse::plan q = random_plan(make);
+    pulse::save_plan(p, folder / "plan.json");
+    CHECK(pulse::load_plan(folder / "plan.json") == p);
+    pulse::save_plan(q, folder / "plan.json");
+    CHECK(pulse::load_plan(folder / "plan.json") == q);
+    pulse::plan broken = p;
+    broken.microbatches = 0;
+    CHECK_THROWS_AS(pulse::save_plan(broken, folder / "plan.json"), pulse::input_error);
+    CHECK(pulse::load_plan(folder / "plan.json") == q);
+    fs::create_directory(folder / "taken");
+    CHECK_THROWS_WITH_AS(pulse::save_plan(p, folder / "taken"), doctest::Contains("taken: cannot be written"), pulse::input_error);
+    CHECK_THROWS_AS(pulse::save_plan(p, folder / "absent" / "plan.json"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::load_plan(folder / "absent"), doctest::Contains("cannot be read"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::load_plan(folder), doctest::Contains("is a folder"), pulse::input_error);
+    int left = 0;
+    for (const auto& entry : fs::directory_iterator(folder)) { left += entry.path().filename() == "taken" ? 0 : 1; }
+    CHECK(left == 1);
+    fs::remove_all(folder);
+}

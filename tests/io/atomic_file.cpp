@@ -1,0 +1,109 @@
+#include <csignal>
+#include <filesystem>
+#include <string>
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/io/atomic_file.hpp>
+
+#include <io/scratch.hpp>
+
+using namespace pulse::io;
+using pulse::test::bytes_of;
+using pulse::test::scratch;
+namespace fs = std::filesystem;
+
+TEST_CASE("a file appears at commit, whole, and replaces the old one") {
+    const scratch folder;
+    const fs::path path = folder.path / "out.txt";
+    write_file(path, "old");
+    {
+        atomic_file file{path};
+        file.write("new ");
+        file.write("content");
+        CHECK(bytes_of(path) == "old");
+        CHECK(folder.entries() == 2);
+        file.commit();
+        CHECK(bytes_of(path) == "new content");
+    }
+    CHECK(folder.entries() == 1);
+    write_file(path, "");
+    CHECK(fs::file_size(path) == 0);
+    const std::string large(3'000'001, 'x');
+    write_file(path, large);
+    CHECK(bytes_of(path) == large);
+}
+
+TEST_CASE("without commit nothing changes and nothing is left") {
+    const scratch folder;
+    const fs::path path = folder.path / "out.txt";
+    write_file(path, "old");
+    { atomic_file{path}.write("half"); }
+    CHECK(bytes_of(path) == "old");
+    CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("two writers of one name do not disturb each other") {
+    const scratch folder;
+    const fs::path path = folder.path / "out.txt";
+    atomic_file a{path};
+    atomic_file b{path};
+    a.write("a");
+    b.write("b");
+    a.commit();
+    CHECK(bytes_of(path) == "a");
+    b.commit();
+    CHECK(bytes_of(path) == "b");
+    CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a file has the permissions of any other new file") {
+    const scratch folder;
+    write_file(folder.path / "a", "x");
+    pulse::test::put(folder.path / "b", "x");
+    CHECK(fs::status(folder.path / "a").permissions() == fs::status(folder.path / "b").permissions());
+}
+
+TEST_CASE("what cannot be written is named, with the reason") {
+    const scratch folder;
+    CHECK_THROWS_WITH_AS(write_file(folder.path / "no" / "out.txt", "x"), doctest::Contains("no/out.txt': No such file"),
+                         pulse::input_error);
+    pulse::test::put(folder.path / "file", "x");
+    CHECK_THROWS_WITH_AS(write_file(folder.path / "file" / "out.txt", "x"), doctest::Contains("Not a directory"),
+                         pulse::input_error);
+    fs::create_directory(folder.path / "folder");
+    CHECK_THROWS_WITH_AS(write_file(folder.path / "folder", "x"), doctest::Contains("/folder'"), pulse::input_error);
+    CHECK_THROWS_AS(write_file(folder.path / "", "x"), pulse::input_error);
+    CHECK_THROWS_AS(write_file("", "x"), pulse::input_error);
+    CHECK(folder.entries() == 2);
+}
+
+TEST_CASE("a disk that fills up leaves the old file and no trace") {
+    const scratch folder;
+    const fs::path path = folder.path / "out.txt";
+    write_file(path, "old");
+    // A limit on the size of files fails a write as a full disk does, half-way.
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit small = before;
+    small.rlim_cur = 100'000;
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    std::string said;
+    try {
+        write_file(path, std::string(1'000'000, 'x'));
+    } catch (const pulse::input_error& fault) {
+        said = fault.what();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    CHECK(said.find("cannot write") == 0);
+    CHECK(said.find("out.txt") != std::string::npos);
+    CHECK(bytes_of(path) == "old");
+    CHECK(folder.entries() == 1);
+}

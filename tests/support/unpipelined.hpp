@@ -23,10 +23,10 @@ template <class T>
 
 /// A model run layer by layer on one backend, one microbatch after the other: what a pipeline must equal bit for bit.
 ///
-/// Sums have one order. The gradient of a layer's output is the input gradient of the next layer, plus the skip gradients
-/// of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at zero and the
-/// layers add to it from the last to the first. Parameter gradients add over microbatches in the order of the calls.
-/// Every buffer that a pass must write is poisoned before it.
+/// Sums have one order. The gradient of a layer's output is the input gradient of the next layer, plus the skip
+/// gradients of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at zero
+/// and the layers add to it from the last to the first. Parameter gradients add over microbatches in the order of the
+/// calls. Every buffer that a pass must write is poisoned before it.
 template <any_model M, backend B>
 class unpipelined {
 public:
@@ -54,7 +54,8 @@ public:
         if constexpr (M::is_conditioned) {
             using module = typename M::conditioning;
             conditioning_parameters.resize(static_cast<std::size_t>(parameter_elements<module>()));
-            nn::initialise(std::span<const parameter>{module::parameters()}, seed, std::span<T>{conditioning_parameters});
+            const std::span<T> values{conditioning_parameters};
+            nn::initialise(std::span<const parameter>{module::parameters()}, seed, values);
         }
         clear_gradients();
     }

@@ -152,7 +152,8 @@ struct downsample {
 
 /// Doubles an image by repeating pixels, then a 3x3 convolution (diffusers' Upsample2D).
 ///
-/// Parameters conv.weight, conv.bias. The doubled image is made again for the weight gradient: copying it costs little, keeping it four times the input.
+/// Parameters conv.weight, conv.bias. The doubled image is made again for the weight gradient: copying it costs little,
+/// keeping it four times the input.
 struct upsample {
     int channels{};
     int height{};

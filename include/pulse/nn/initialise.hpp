@@ -37,8 +37,8 @@ namespace pulse::nn {
 /// uniform in +-1/sqrt(fan in) (kaiming_uniform with a = sqrt(5)), weights of norms 1, their biases 0.
 ///
 /// `values` is the layer's block, the parameters in order without gaps. The result depends on the seed and the names
-/// only, so that every partition of a model starts from the same weights. Throws input_error when the sizes disagree or a
-/// bias does not follow its weight.
+/// only, so that every partition of a model starts from the same weights. Throws input_error when the sizes disagree or
+/// a bias does not follow its weight.
 template <std::floating_point T>
 void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::span<T> values) {
     std::int64_t total = 0;

@@ -10,6 +10,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/model/parameter.hpp>
 #include <pulse/plan/step_model.hpp>
 
 namespace pulse {
@@ -69,16 +70,17 @@ private:
     std::vector<T> gradients_;
 };
 
-/// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
-template <class Model, class T>
-[[nodiscard]] rank_parameters<T> owned_parameters(const step_model& model, int rank) {
+namespace detail {
+
+template <class Model, class T, class Owned>
+[[nodiscard]] rank_parameters<T> parameters_where(Owned owned) {
     constexpr auto counts = []<std::size_t... I>(std::index_sequence<I...>) {
         return std::array<std::int64_t, sizeof...(I)>{parameter_elements<typename Model::template layer_at<I>>()...};
     }(std::make_index_sequence<Model::layer_count>{});
     std::vector<int> layers;
     std::vector<std::int64_t> elements;
     for (int l = 0; l != static_cast<int>(counts.size()); ++l) {
-        if (model.device_of_stage(model.stage_of_layer(l)) != rank) { continue; }
+        if (!owned(l)) { continue; }
         if constexpr (Model::is_conditioned) {
             if (l == 0) {
                 layers.push_back(conditioning_block);
@@ -89,6 +91,34 @@ template <class Model, class T>
         elements.push_back(counts[static_cast<std::size_t>(l)]);
     }
     return {layers, elements};
+}
+
+} // namespace detail
+
+/// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
+template <class Model, class T>
+[[nodiscard]] rank_parameters<T> owned_parameters(const step_model& model, int rank) {
+    return detail::parameters_where<Model, T>([&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
+}
+
+/// Room for the parameters of all layers.
+template <class Model, class T>
+[[nodiscard]] rank_parameters<T> whole_model() {
+    return detail::parameters_where<Model, T>([](int) { return true; });
+}
+
+/// The parameters of a layer by name and shape, in the order in which a block holds them.
+template <class Model>
+[[nodiscard]] std::vector<parameter> parameters_of(int layer) {
+    const auto as_vector = [](const auto& all) { return std::vector<parameter>(all.begin(), all.end()); };
+    if constexpr (Model::is_conditioned) {
+        if (layer == conditioning_block) { return as_vector(Model::conditioning::parameters()); }
+    }
+    std::vector<parameter> found;
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        static_cast<void>(((static_cast<int>(I) == layer && (found = as_vector(Model::template layer_at<I>::parameters()), true)) || ...));
+    }(std::make_index_sequence<Model::layer_count>{});
+    return found;
 }
 
 } // namespace pulse

@@ -41,7 +41,7 @@ public:
         most_live_bytes_ = std::max(most_live_bytes_, live_bytes_);
         if (p.slot >= 0) {
             slot_used_[static_cast<std::size_t>(p.slot)] =
-                std::max(slot_used_[static_cast<std::size_t>(p.slot)], aligned(p.bytes));
+                std::max(slot_used_[static_cast<std::size_t>(p.slot)], p.bytes);
         } else {
             block_used_ = std::max(block_used_, p.offset + aligned(p.bytes));
         }

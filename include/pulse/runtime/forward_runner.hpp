@@ -1,0 +1,83 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <pulse/model/graph_of.hpp>
+#include <pulse/runtime/layer_table.hpp>
+#include <pulse/runtime/parameters.hpp>
+
+namespace pulse {
+
+/// Runs a whole model forward on one backend, without a pipeline: for sampling and validation.
+///
+/// Its memory is taken when it is made, for batches of up to `batch` samples.
+template <class Model, backend B>
+class forward_runner {
+public:
+    using scalar = typename B::scalar;
+
+    forward_runner(B& math, int batch) : math_{math}, batch_{batch}, parameters_{whole_model<Model, scalar>()} {
+        const auto n = static_cast<std::size_t>(batch);
+        std::int64_t saved = 0;
+        std::int64_t workspace = 0;
+        for (const layer_node& node : graph.layers) {
+            outputs_.emplace_back(static_cast<std::size_t>(node.output_elements) * n);
+            saved = std::max(saved, node.saved_elements);
+            workspace = std::max(workspace, node.workspace_elements);
+        }
+        saved_.resize(static_cast<std::size_t>(saved) * n);
+        workspace_.resize(static_cast<std::size_t>(workspace) * n);
+        conditioning_.resize(static_cast<std::size_t>(graph.conditioning_elements) * n);
+    }
+    forward_runner(const forward_runner&) = delete;
+    forward_runner& operator=(const forward_runner&) = delete;
+
+    /// Every layer's parameters, to be filled; call B::weights_changed() afterwards. Gradients are not used.
+    [[nodiscard]] rank_parameters<scalar>& parameters() noexcept { return parameters_; }
+
+    /// y = model(x, timesteps) for `samples` samples, at most the runner's batch.
+    void run(int samples, const scalar* x, const scalar* timesteps, scalar* y) {
+        layer_frame<scalar> frame;
+        frame.batch = samples;
+        frame.saved = saved_.data();
+        frame.workspace = workspace_.data();
+        if constexpr (Model::is_conditioned) {
+            frame.input = timesteps;
+            frame.output = conditioning_.data();
+            frame.parameters = parameters_.values_of(conditioning_block).data();
+            Model::conditioning::forward(math_, frame);
+            frame.conditioning = conditioning_.data();
+        }
+        frame.input = x;
+        for (std::size_t l = 0; l != table.size(); ++l) {
+            frame.skip = nullptr;
+            for (const skip_link& edge : graph.skips) {
+                if (edge.to == static_cast<int>(l)) { frame.skip = outputs_[static_cast<std::size_t>(edge.from)].data(); }
+            }
+            frame.parameters = parameters_.values_of(static_cast<int>(l)).data();
+            frame.output = l + 1 == table.size() ? y : outputs_[l].data();
+            table[l].forward(math_, frame);
+            frame.input = frame.output;
+        }
+    }
+
+private:
+    static constexpr auto table = layer_table<Model, B>();
+    static constexpr auto graph = graph_of<Model>();
+
+    B& math_;
+    int batch_;
+    rank_parameters<scalar> parameters_;
+    std::vector<std::vector<scalar>> outputs_;
+    std::vector<scalar> saved_;
+    std::vector<scalar> workspace_;
+    std::vector<scalar> conditioning_;
+};
+
+} // namespace pulse

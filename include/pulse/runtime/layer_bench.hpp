@@ -1,0 +1,96 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/model/graph_of.hpp>
+#include <pulse/runtime/layer_table.hpp>
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+/// Runs one pass of one layer on tensors of its own, as a profile needs it: the runner of measure_costs.
+///
+/// The tensors hold small numbers that differ, since some processors are slower on zeros' neighbours (denormals) and
+/// softmax on equal inputs is not typical. Layer 0 includes the conditioning module.
+template <class Model, backend B>
+class layer_bench {
+public:
+    using scalar = typename B::scalar;
+
+    layer_bench(B& math, int batch) : math_{math}, batch_{batch} {
+        std::int64_t widest = 0;
+        std::int64_t saved = 0;
+        std::int64_t deferred = 0;
+        std::int64_t workspace = 0;
+        std::int64_t parameters = 0;
+        for (const layer_node& node : graph.layers) {
+            widest = std::max({widest, node.input_elements, node.output_elements});
+            saved = std::max(saved, node.saved_elements);
+            deferred = std::max(deferred, node.deferred_elements);
+            workspace = std::max(workspace, node.workspace_elements);
+            parameters = std::max(parameters, node.parameter_elements);
+        }
+        for (const skip_link& edge : graph.skips) { widest = std::max(widest, edge.elements); }
+        for (auto* tensor : {&input_, &skip_, &output_, &output_gradient_, &input_gradient_, &skip_gradient_}) { fill(*tensor, widest * batch); }
+        fill(saved_, saved * batch);
+        fill(deferred_, deferred * batch);
+        fill(workspace_, workspace * batch);
+        fill(parameters_, parameters);
+        fill(parameter_gradients_, parameters);
+        fill(conditioning_, graph.conditioning_elements * batch);
+        fill(conditioning_gradient_, graph.conditioning_elements * batch);
+        fill(timesteps_, batch);
+    }
+
+    void operator()(int layer, pass what) {
+        const auto at = static_cast<std::size_t>(layer);
+        layer_frame<scalar> frame{batch_, input_.data(), skip_.data(), conditioning_.data(), parameters_.data(), output_.data(),
+                                  saved_.data(), output_gradient_.data(), layer == 0 ? nullptr : input_gradient_.data(),
+                                  skip_gradient_.data(), conditioning_gradient_.data(), deferred_.data(),
+                                  parameter_gradients_.data(), workspace_.data()};
+        switch (what) {
+        case pass::forward: table[at].forward(math_, frame); break;
+        case pass::backward_input: table[at].backward_input(math_, frame); break;
+        case pass::backward_weight: table[at].backward_weight(math_, frame); break;
+        }
+        if constexpr (Model::is_conditioned) {
+            if (layer == 0) { condition(what); }
+        }
+    }
+
+private:
+    static constexpr auto table = layer_table<Model, B>();
+    static constexpr auto graph = graph_of<Model>();
+
+    void condition(pass what) {
+        layer_frame<scalar> frame;
+        frame.batch = batch_;
+        frame.input = timesteps_.data();
+        frame.parameters = parameters_.data();
+        frame.output = conditioning_.data();
+        frame.output_gradient = conditioning_gradient_.data();
+        frame.saved = saved_.data();
+        frame.parameter_gradients = parameter_gradients_.data();
+        frame.workspace = workspace_.data();
+        if (what == pass::forward) { Model::conditioning::forward(math_, frame); }
+        if (what == pass::backward_weight) { Model::conditioning::backward_weight(math_, frame); }
+    }
+
+    static void fill(std::vector<scalar>& tensor, std::int64_t elements) {
+        tensor.resize(static_cast<std::size_t>(elements));
+        for (std::size_t i = 0; i != tensor.size(); ++i) {
+            tensor[i] = static_cast<scalar>(0.01) * static_cast<scalar>(1 + static_cast<int>(i * 7919 % 61) - 30);
+        }
+    }
+
+    B& math_;
+    int batch_;
+    std::vector<scalar> input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
+    std::vector<scalar> saved_, deferred_, workspace_, parameters_, parameter_gradients_, conditioning_, conditioning_gradient_;
+    std::vector<scalar> timesteps_;
+};
+
+} // namespace pulse

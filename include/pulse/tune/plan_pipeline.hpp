@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <pulse/core/error.hpp>
+#include <pulse/partition/sequential.hpp>
+#include <pulse/partition/skip_aware.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/plan/layout.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/baselines/gpipe.hpp>
+#include <pulse/schedule/baselines/one_f_one_b.hpp>
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/validate.hpp>
+
+namespace pulse {
+
+/// Who orders the passes.
+enum class schedule_method : std::uint8_t { list, gpipe, one_f_one_b };
+
+/// A pipeline whose degrees are decided: what is left is where to cut and in which order to run.
+struct pipeline_options {
+    placement kind{placement::folded};
+    int devices{1};
+    /// Folded: waves; interleaved: chunks on a device; sequential: 1.
+    int waves{1};
+    int microbatches{1};
+    bool split_backward{true};
+    skip_routing routing{skip_routing::direct};
+    skip_policy skips{skip_policy::resident};
+    schedule_method method{schedule_method::list};
+    link_speed link{};
+    /// How much longer than the least load a device may work for fewer bytes; folded only.
+    double slack{};
+    /// Copies of the parameters that a device keeps: values, gradients, AdamW's two moments, an average.
+    int parameter_copies{5};
+    /// Per device; 0 is unlimited. Parameters and their copies count.
+    std::int64_t memory_limit_bytes{};
+};
+
+/// Bytes of parameters, all copies, on `device`.
+[[nodiscard]] constexpr std::int64_t parameter_bytes_on(const partition& cut, const cost_table& costs, int device, int copies) {
+    std::int64_t sum = 0;
+    for (const stage& s : cut.stages) {
+        if (s.device != device) { continue; }
+        for (int l = s.first_layer; l <= s.last_layer; ++l) { sum += costs.layers[static_cast<std::size_t>(l)].parameter_bytes; }
+    }
+    return sum * copies;
+}
+
+namespace detail {
+
+[[nodiscard]] constexpr partition cut_for(const cost_table& costs, const pipeline_options& options) {
+    switch (options.kind) {
+    case placement::folded:
+        return skip_aware_partition(costs, options.devices, options.waves, {.slack = options.slack});
+    case placement::interleaved: return interleaved_partition(costs, options.devices, options.waves);
+    case placement::sequential: break;
+    }
+    if (options.waves != 1) { throw input_error("waves: a sequential placement has one stage on each device"); }
+    return sequential_partition(costs, options.devices);
+}
+
+[[nodiscard]] constexpr schedule order_for(const schedule_problem& problem, schedule_method method) {
+    switch (method) {
+    case schedule_method::gpipe: return gpipe(problem);
+    case schedule_method::one_f_one_b: return one_f_one_b(problem);
+    case schedule_method::list: break;
+    }
+    return list_schedule(problem);
+}
+
+} // namespace detail
+
+/// Cuts, schedules and predicts: the whole way from costs to a plan for given degrees.
+///
+/// Throws infeasible_error when no cut keeps every skip on one device or the memory limit cannot be met, and input_error for
+/// options that contradict each other.
+[[nodiscard]] constexpr plan plan_pipeline(const cost_table& costs, const pipeline_options& options) {
+    plan made{};
+    made.model = costs.model;
+    made.pipeline_degree = options.devices;
+    made.microbatches = options.microbatches;
+    made.microbatch_size = costs.microbatch_size;
+    made.split_backward = options.split_backward;
+    made.routing = options.routing;
+    made.skips = options.skips;
+    made.cut = detail::cut_for(costs, options);
+
+    problem_options ask{};
+    ask.microbatches = options.microbatches;
+    ask.split_backward = options.split_backward;
+    ask.routing = options.routing;
+    ask.skips = options.skips;
+    ask.link = options.link;
+    for (int d = 0; d != options.devices && options.memory_limit_bytes > 0; ++d) {
+        const std::int64_t fixed = parameter_bytes_on(made.cut, costs, d, options.parameter_copies);
+        if (fixed >= options.memory_limit_bytes) {
+            throw infeasible_error("memory limit: the parameters of device " + std::to_string(d) + " alone need " +
+                                   std::to_string(fixed) + " bytes");
+        }
+        ask.memory_limit_bytes.push_back(options.memory_limit_bytes - fixed);
+    }
+    const schedule_problem problem = make_problem(costs, made.cut, ask);
+    made.order = detail::order_for(problem, options.method);
+
+    prediction& expected = made.predicted;
+    expected.step_us = made.order.makespan_us();
+    expected.lower_bound_us = lower_bound_us(problem);
+    expected.bubble_ratio = bubble_ratio(problem, made.order);
+    expected.samples_per_s = expected.step_us > 0 ? 1e6 * options.microbatches * costs.microbatch_size / expected.step_us : 0.0;
+    const traffic moved = traffic_of(made.cut, costs, options.routing);
+    expected.boundary_bytes = moved.boundary() * options.microbatches;
+    expected.skip_bytes = moved.skip() * options.microbatches;
+    const step_model model{made, costs};
+    for (const program& of_rank : lower(made, model)) {
+        expected.peak_memory_bytes.push_back(lay_out(model, of_rank).total_bytes() +
+                                             parameter_bytes_on(made.cut, costs, of_rank.device, options.parameter_copies));
+    }
+    return made;
+}
+
+} // namespace pulse

@@ -71,8 +71,8 @@ TEST_CASE("a file has the permissions of any other new file") {
 
 TEST_CASE("what cannot be written is named, with the reason") {
     const scratch folder;
-    CHECK_THROWS_WITH_AS(write_file(folder.path / "no" / "out.txt", "x"), doctest::Contains("no/out.txt': No such file"),
-                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(write_file(folder.path / "no" / "out.txt", "x"),
+                         doctest::Contains("no/out.txt': No such file"), pulse::input_error);
     pulse::test::put(folder.path / "file", "x");
     CHECK_THROWS_WITH_AS(write_file(folder.path / "file" / "out.txt", "x"), doctest::Contains("Not a directory"),
                          pulse::input_error);
@@ -97,9 +97,7 @@ TEST_CASE("a disk that fills up leaves the old file and no trace") {
     std::string said;
     try {
         write_file(path, std::string(1'000'000, 'x'));
-    } catch (const pulse::input_error& fault) {
-        said = fault.what();
-    }
+    } catch (const pulse::input_error& fault) { said = fault.what(); }
     ::setrlimit(RLIMIT_FSIZE, &before);
     std::signal(SIGXFSZ, handler);
     CHECK(said.find("cannot write") == 0);

@@ -61,10 +61,11 @@ TEST_CASE("a trace is JSON whose slices are the events, whatever their names") {
 }
 
 TEST_CASE("valid text comes back as it was, damaged text stays valid") {
-    const std::string text = "tab\t quote\" back\\ nul" + std::string(1, '\0') + " \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x99\x82 \x7F";
+    const std::string text =
+        "tab\t quote\" back\\ nul" + std::string(1, '\0') + " \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x99\x82 \x7F";
     CHECK(json::parse("\"" + json_escaped(text) + "\"").get<std::string>() == text);
-    for (const char* bad : {"\x80", "\xC3", "\xC0\x80", "\xED\xA0\x80", "\xE0\x80\x80", "\xF4\x90\x80\x80", "\xF0\x80\x80\x80",
-                            "\xFF", "\xE2\x82", "\xF8\x88\x80\x80\x80"}) {
+    for (const char* bad : {"\x80", "\xC3", "\xC0\x80", "\xED\xA0\x80", "\xE0\x80\x80", "\xF4\x90\x80\x80",
+                            "\xF0\x80\x80\x80", "\xFF", "\xE2\x82", "\xF8\x88\x80\x80\x80"}) {
         const auto read = json::parse("\"" + json_escaped(bad) + "\"").get<std::string>();
         CHECK(read.find("\xEF\xBF\xBD") == 0);
     }
@@ -100,7 +101,8 @@ TEST_CASE("an arrow leads from each send to its receive, and none without both")
     for (int i = 1; i <= 20; ++i) {
         events.push_back({.rank = 0, .lane = 1, .kind = 'S', .start_us = i * 10.0, .end_us = i * 10.0 + 5, .flow = i});
         if (i % 4 != 0) {
-            events.push_back({.rank = 1, .lane = 1, .kind = 'V', .start_us = i * 10.0 + 2, .end_us = i * 10.0 + 7, .flow = i});
+            events.push_back(
+                {.rank = 1, .lane = 1, .kind = 'V', .start_us = i * 10.0 + 2, .end_us = i * 10.0 + 7, .flow = i});
         }
     }
     events.push_back({.rank = 1, .lane = 1, .kind = 'V', .start_us = 1, .end_us = 2, .flow = 99});
@@ -129,7 +131,8 @@ TEST_CASE("an arrow leads from each send to its receive, and none without both")
 }
 
 TEST_CASE("counters become counter tracks") {
-    const json trace = json::parse(chrome_trace({}, std::vector<trace_counter>{{2, "bytes \"held\"", 1.5, 4096}, {2, "bytes", -1, -2.25}}));
+    const json trace = json::parse(
+        chrome_trace({}, std::vector<trace_counter>{{2, "bytes \"held\"", 1.5, 4096}, {2, "bytes", -1, -2.25}}));
     std::vector<double> values;
     for (const auto& entry : trace.at("traceEvents")) {
         if (entry.at("ph") != "C") { continue; }

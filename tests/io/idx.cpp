@@ -25,14 +25,17 @@ namespace fs = std::filesystem;
 
 std::string word(std::uint32_t value) {
     std::string text;
-    for (int shift = 24; shift >= 0; shift -= 8) { text += static_cast<char>(value >> static_cast<unsigned>(shift) & 0xFFU); }
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        text += static_cast<char>(value >> static_cast<unsigned>(shift) & 0xFFU);
+    }
     return text;
 }
 
 /// An IDX file written by hand, from the format's description.
 std::string idx_text(const idx_images& images) {
-    return word(0x803) + word(static_cast<std::uint32_t>(images.count)) + word(static_cast<std::uint32_t>(images.rows)) +
-           word(static_cast<std::uint32_t>(images.columns)) + std::string{images.pixels.begin(), images.pixels.end()};
+    return word(0x803) + word(static_cast<std::uint32_t>(images.count)) +
+           word(static_cast<std::uint32_t>(images.rows)) + word(static_cast<std::uint32_t>(images.columns)) +
+           std::string{images.pixels.begin(), images.pixels.end()};
 }
 
 std::string gzipped(const std::string& text, const fs::path& folder) {
@@ -68,7 +71,8 @@ TEST_CASE("images and labels come back from plain and compressed files") {
         put(folder.path / "two", gzipped(text.substr(0, 11), folder.path) + gzipped(text.substr(11), folder.path));
         CHECK(read_idx_images(folder.path / "two") == images);
 
-        const std::string labels = word(0x801) + word(static_cast<std::uint32_t>(images.pixels.size())) + text.substr(16);
+        const std::string labels =
+            word(0x801) + word(static_cast<std::uint32_t>(images.pixels.size())) + text.substr(16);
         put(folder.path / "labels", labels);
         CHECK(read_idx_labels(folder.path / "labels") == images.pixels);
     }
@@ -80,7 +84,8 @@ TEST_CASE("every wrong thing is named with its file") {
     const auto refused = [&](const std::string& bytes, const char* text) {
         put(path, bytes);
         CHECK_THROWS_WITH_AS(static_cast<void>(read_idx_images(path)), doctest::Contains(text), pulse::input_error);
-        CHECK_THROWS_WITH_AS(static_cast<void>(read_idx_images(path)), doctest::Contains("some-idx"), pulse::input_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(read_idx_images(path)), doctest::Contains("some-idx"),
+                             pulse::input_error);
     };
     const std::string header = word(0x803) + word(2) + word(3) + word(1);
     refused("", "magic number");
@@ -128,7 +133,8 @@ TEST_CASE("a damaged file gives an error or a valid result, never anything else"
         put(folder.path / "bad", bytes);
         try {
             const auto images = read_idx_images(folder.path / "bad");
-            CHECK(images.pixels.size() == static_cast<std::size_t>(images.count) * static_cast<std::size_t>(images.rows) *
+            CHECK(images.pixels.size() == static_cast<std::size_t>(images.count) *
+                                              static_cast<std::size_t>(images.rows) *
                                               static_cast<std::size_t>(images.columns));
         } catch (const pulse::input_error&) { ++refused; }
     }

@@ -113,8 +113,9 @@ TEST_CASE("a loss curve is drawn for any losses") {
     std::normal_distribution<double> normal;
     const double nan = std::nan("");
     const double infinity = std::numeric_limits<double>::infinity();
-    std::vector<std::vector<double>> runs{{},    {1},         {0, 0},       {nan, nan}, {1, 1, 1}, {-1, -2, 3},
-                                          {nan}, {1, nan, 3}, {infinity, 2}, {1e-30, 1e30}, {1e-300, 2e-300}, {5e8, 4e8}};
+    std::vector<std::vector<double>> runs{
+        {},    {1},         {0, 0},        {nan, nan},    {1, 1, 1},        {-1, -2, 3},
+        {nan}, {1, nan, 3}, {infinity, 2}, {1e-30, 1e30}, {1e-300, 2e-300}, {5e8, 4e8}};
     runs.emplace_back();
     for (int i = 0; i != 500; ++i) { runs.back().push_back(1 / (1 + 0.1 * i) + 0.01 * std::abs(normal(engine))); }
     for (const auto& losses : runs) {
@@ -176,8 +177,9 @@ TEST_CASE("a timeline shows every event of every rank, and what cannot be drawn 
 }
 
 TEST_CASE("the length of a bar is the duration, its place the time") {
-    const std::vector<timeline_event> events{{.rank = 0, .kind = 'F', .stage = 0, .microbatch = 0, .start_us = 1000, .end_us = 2000},
-                                             {.rank = 0, .kind = 'B', .stage = 0, .microbatch = 0, .start_us = 2000, .end_us = 5000}};
+    const std::vector<timeline_event> events{
+        {.rank = 0, .kind = 'F', .stage = 0, .microbatch = 0, .start_us = 1000, .end_us = 2000},
+        {.rank = 0, .kind = 'B', .stage = 0, .microbatch = 0, .start_us = 2000, .end_us = 5000}};
     const std::string svg = timeline_svg(events, {.width = 1094}); // 74 to 1074: 1000 pixels for 4000 us
     CHECK(svg.find("<rect x=\"74\" y=\"76\" width=\"250\"") != std::string::npos);
     CHECK(svg.find("<rect x=\"324\" y=\"76\" width=\"750\"") != std::string::npos);

@@ -37,8 +37,8 @@ using namespace pulse::io;
 picture decoded(const std::string& bytes) {
     picture image;
     const std::unique_ptr<stbi_uc, void (*)(void*)> pixels{
-        stbi_load_from_memory(reinterpret_cast<const stbi_uc*>(bytes.data()), static_cast<int>(bytes.size()), &image.width,
-                              &image.height, &image.channels, 0),
+        stbi_load_from_memory(reinterpret_cast<const stbi_uc*>(bytes.data()), static_cast<int>(bytes.size()),
+                              &image.width, &image.height, &image.channels, 0),
         stbi_image_free};
     REQUIRE(pixels != nullptr);
     const auto size = static_cast<std::size_t>(image.width * image.height * image.channels);

@@ -37,7 +37,8 @@ struct sample {
         const std::size_t count = engine() % 9;
         memory.resize(count);
         for (std::size_t i = 0; i != count; ++i) {
-            tensor_source tensor{.name = "layer." + std::to_string(engine() % 1000) + "/\"q\" \xC3\xA9 " + std::to_string(i),
+            tensor_source tensor{.name = "layer." + std::to_string(engine() % 1000) + "/\"q\" \xC3\xA9 " +
+                                         std::to_string(i),
                                  .type = element_types[engine() % 19]}; // the types of whole bytes
             std::uint64_t size = static_cast<std::uint64_t>(tensor.type.bits) / 8;
             for (std::size_t d = engine() % 4; d != 0; --d) {
@@ -49,7 +50,9 @@ struct sample {
             tensor.bytes = memory[i];
             tensors.push_back(tensor);
         }
-        for (std::size_t i = engine() % 4; i != 0; --i) { metadata["key " + std::to_string(i)] = "value\n\"" + std::to_string(engine()); }
+        for (std::size_t i = engine() % 4; i != 0; --i) {
+            metadata["key " + std::to_string(i)] = "value\n\"" + std::to_string(engine());
+        }
     }
 };
 
@@ -128,21 +131,22 @@ TEST_CASE("Python reads the same tensors with nothing but json and struct") {
     const std::vector<tensor_source> tensors{{"w \xC3\xA9", f32, {2, 3}, std::as_bytes(std::span{values})},
                                              {"n", {"I64", 64}, {2}, std::as_bytes(std::span{whole})}};
     write_safetensors(folder.path / "a", tensors, {{"step", "7"}, {"quote", "\"\\\n"}});
-    put(folder.path / "read.py",
-        "import json, struct, sys\n"
-        "raw = open(sys.argv[1], 'rb').read()\n"
-        "n, = struct.unpack('<Q', raw[:8])\n"
-        "h = json.loads(raw[8:8 + n]); d = raw[8 + n:]\n"
-        "m = h.pop('__metadata__')\n"
-        "assert m == {'step': '7', 'quote': '\"\\\\\\n'}, m\n"
-        "w = h['w \\u00e9']; b, e = w['data_offsets']\n"
-        "assert w['dtype'] == 'F32' and w['shape'] == [2, 3]\n"
-        "assert struct.unpack('<6f', d[b:e]) == (1.5, -2.25, struct.unpack('<f', struct.pack('<f', 3e-20))[0], 7, 8, 0)\n"
-        "i = h['n']; b, e = i['data_offsets']\n"
-        "assert i['dtype'] == 'I64' and struct.unpack('<2q', d[b:e]) == (-5, 1 << 40)\n"
-        "assert len(h) == 2 and len(d) == 40\n");
-    CHECK(std::system(("'" + python + "' '" + (folder.path / "read.py").string() + "' '" + (folder.path / "a").string() +
-                       "'").c_str()) == 0);
+    put(folder.path / "read.py", "import json, struct, sys\n"
+                                 "raw = open(sys.argv[1], 'rb').read()\n"
+                                 "n, = struct.unpack('<Q', raw[:8])\n"
+                                 "h = json.loads(raw[8:8 + n]); d = raw[8 + n:]\n"
+                                 "m = h.pop('__metadata__')\n"
+                                 "assert m == {'step': '7', 'quote': '\"\\\\\\n'}, m\n"
+                                 "w = h['w \\u00e9']; b, e = w['data_offsets']\n"
+                                 "assert w['dtype'] == 'F32' and w['shape'] == [2, 3]\n"
+                                 "assert struct.unpack('<6f', d[b:e]) == (1.5, -2.25, struct.unpack('<f', "
+                                 "struct.pack('<f', 3e-20))[0], 7, 8, 0)\n"
+                                 "i = h['n']; b, e = i['data_offsets']\n"
+                                 "assert i['dtype'] == 'I64' and struct.unpack('<2q', d[b:e]) == (-5, 1 << 40)\n"
+                                 "assert len(h) == 2 and len(d) == 40\n");
+    CHECK(std::system(
+              ("'" + python + "' '" + (folder.path / "read.py").string() + "' '" + (folder.path / "a").string() + "'")
+                  .c_str()) == 0);
 }
 
 TEST_CASE("files that break a rule are refused by name") {
@@ -231,7 +235,8 @@ TEST_CASE("what cannot be written is refused and leaves the old file") {
     const auto bytes = std::as_bytes(std::span{values});
     write_safetensors(folder.path / "a", std::vector<tensor_source>{{"w", f32, {4}, bytes}});
     const std::string good = bytes_of(folder.path / "a");
-    const auto refused = [&](const std::vector<tensor_source>& tensors, const tensor_metadata& metadata, const char* text) {
+    const auto refused = [&](const std::vector<tensor_source>& tensors, const tensor_metadata& metadata,
+                             const char* text) {
         CHECK_THROWS_WITH_AS(write_safetensors(folder.path / "a", tensors, metadata), doctest::Contains(text),
                              pulse::input_error);
         CHECK(bytes_of(folder.path / "a") == good);

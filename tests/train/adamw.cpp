@@ -130,14 +130,16 @@ TEST_CASE("AdamW equals torch.optim.AdamW over 20 steps") {
         {
             std::ofstream out{base + "/in", std::ios::binary};
             out.write(reinterpret_cast<const char*>(w.data()), static_cast<std::streamsize>(4 * w.size()));
-            out.write(reinterpret_cast<const char*>(gradients.data()), static_cast<std::streamsize>(4 * gradients.size()));
+            out.write(reinterpret_cast<const char*>(gradients.data()),
+                      static_cast<std::streamsize>(4 * gradients.size()));
         }
         std::array<char, 200> numbers{};
         std::snprintf(numbers.data(), numbers.size(), " %zu %d %.17g %.17g %.17g %.17g %.17g", n, steps,
                       constants.learning_rate, constants.beta1, constants.beta2, constants.epsilon,
                       constants.weight_decay);
-        REQUIRE(std::system(("'" + python + "' '" PULSE_TEST_ADAMW_SCRIPT "' " + base + "/in " + base + "/out" +
-                             numbers.data()).c_str()) == 0);
+        REQUIRE(std::system(
+                    ("'" + python + "' '" PULSE_TEST_ADAMW_SCRIPT "' " + base + "/in " + base + "/out" + numbers.data())
+                        .c_str()) == 0);
         std::vector<float> torch(3 * n);
         std::ifstream in{base + "/out", std::ios::binary};
         in.read(reinterpret_cast<char*>(torch.data()), static_cast<std::streamsize>(4 * torch.size()));
@@ -147,7 +149,8 @@ TEST_CASE("AdamW equals torch.optim.AdamW over 20 steps") {
         std::vector<float> v(n);
         for (int step = 1; step <= steps; ++step) {
             adamw_step<float>(factors_of<float>(constants, step), w,
-                              std::span<const float>{gradients}.subspan(n * static_cast<std::size_t>(step - 1), n), m, v);
+                              std::span<const float>{gradients}.subspan(n * static_cast<std::size_t>(step - 1), n), m,
+                              v);
         }
         for (std::size_t i = 0; i != n; ++i) {
             CHECK(w[i] == doctest::Approx(torch[i]).epsilon(5e-6));

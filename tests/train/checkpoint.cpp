@@ -73,10 +73,11 @@ struct store {
     }
 };
 
-const training_state state{.step = 17,
-                           .position = 17 * 64,
-                           .seed = 0xFFFFFFFFFFFFFFFFULL,
-                           .config = {{"model", "ddpm_fmnist"}, {"odd \"text\"", "line\nbreak \xC3\xA9"}, {"empty", ""}}};
+const training_state state{
+    .step = 17,
+    .position = 17 * 64,
+    .seed = 0xFFFFFFFFFFFFFFFFULL,
+    .config = {{"model", "ddpm_fmnist"}, {"odd \"text\"", "line\nbreak \xC3\xA9"}, {"empty", ""}}};
 
 } // namespace
 
@@ -158,7 +159,9 @@ TEST_CASE("one rank reads its part, and weights alone come from any tool's file"
                          doctest::Contains("is unknown to the model"), pulse::input_error);
 
     std::vector<named_tensor> weights;
-    for (const auto& tensor : saved.spans<const float>()) { weights.push_back({tensor.what, tensor.weight, {}, {}, {}}); }
+    for (const auto& tensor : saved.spans<const float>()) {
+        weights.push_back({tensor.what, tensor.weight, {}, {}, {}});
+    }
     save_checkpoint(folder.path / "weights", weights, {});
     std::vector<named_tensor_ref> wanted;
     for (const auto& tensor : loaded.spans<float>()) { wanted.push_back({tensor.what, tensor.weight, {}, {}, {}}); }
@@ -192,7 +195,11 @@ TEST_CASE("another model's checkpoint is refused by the tensor that differs, and
     };
     refused([](store& s) { s.what[3].name = pulse::label{"other"}; }, "'other' is missing");
     refused([](store& s) { s.what[2].dims = {7, 5}; }, "'mid_block.attentions.0.to_q.weight' has another shape");
-    refused([](store& s) { s.what[2] = {s.what[2].name, {35}, 1}; }, "'mid_block.attentions.0.to_q.weight' has another shape");
+    refused(
+        [](store& s) {
+            s.what[2] = {s.what[2].name, {35}, 1};
+        },
+        "'mid_block.attentions.0.to_q.weight' has another shape");
     refused([](store& s) { s.values[2][0].pop_back(); }, "'mid_block.attentions.0.to_q.weight' has another shape");
 }
 

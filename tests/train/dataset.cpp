@@ -37,10 +37,10 @@ constexpr bool is_permutation(std::uint64_t seed, std::uint64_t epoch, std::uint
 
 TEST_SUITE("constexpr") {
 
-TEST_CASE("a small order is a permutation in a constant expression") {
-    CHECK_BOTH(is_permutation(1, 0, 1));
-    CHECK_BOTH(is_permutation(1, 0, 23));
-}
+    TEST_CASE("a small order is a permutation in a constant expression") {
+        CHECK_BOTH(is_permutation(1, 0, 1));
+        CHECK_BOTH(is_permutation(1, 0, 23));
+    }
 
 } // TEST_SUITE
 
@@ -96,7 +96,8 @@ TEST_CASE("a batch is its positions' images, across the end of an epoch too") {
                             continue;
                         }
                         const int column = mirrored ? 4 - x : x - 1;
-                        const double stored = bytes[index * 24 + static_cast<std::size_t>(((y - 1) * 4 + column) * 2 + c)];
+                        const double stored =
+                            bytes[index * 24 + static_cast<std::size_t>(((y - 1) * 4 + column) * 2 + c)];
                         CHECK(static_cast<double>(got) == doctest::Approx(stored / 255.0 * 2 - 1).epsilon(1e-6));
                     }
                 }

@@ -56,7 +56,8 @@ TEST_CASE("microbatches add up to the step's mean") {
     const auto target = random_values<float>(engine, n);
     double mean = 0;
     for (std::size_t i = 0; i != n; ++i) {
-        mean += std::pow(static_cast<double>(prediction[i]) - static_cast<double>(target[i]), 2) / static_cast<double>(n);
+        mean +=
+            std::pow(static_cast<double>(prediction[i]) - static_cast<double>(target[i]), 2) / static_cast<double>(n);
     }
     std::vector<float> whole(n);
     CHECK(mean_squared_error<float>(prediction, target, static_cast<std::int64_t>(n), whole) ==

@@ -14,8 +14,12 @@ namespace {
 using namespace pulse::train;
 
 std::vector<noise_schedule> schedules() {
-    return {noise_schedule::linear(),        noise_schedule::cosine(),         noise_schedule::linear(250, 4e-4, 0.08),
-            noise_schedule::cosine(100, 0.02), noise_schedule::linear(1, 0.5, 0.5), noise_schedule{{0.1, 0.9, 0.2}}};
+    return {noise_schedule::linear(),
+            noise_schedule::cosine(),
+            noise_schedule::linear(250, 4e-4, 0.08),
+            noise_schedule::cosine(100, 0.02),
+            noise_schedule::linear(1, 0.5, 0.5),
+            noise_schedule{{0.1, 0.9, 0.2}}};
 }
 
 template <class T>
@@ -86,8 +90,8 @@ TEST_CASE_TEMPLATE("what is mixed can be taken apart again", T, float, double) {
             std::vector<T> x_t(n);
             q_sample<T>(schedule, t, x0, noise, x_t);
             for (std::size_t i = 0; i != n; ++i) {
-                const double expected = schedule.signal(t) * static_cast<double>(x0[i]) +
-                                        schedule.sigma(t) * static_cast<double>(noise[i]);
+                const double expected =
+                    schedule.signal(t) * static_cast<double>(x0[i]) + schedule.sigma(t) * static_cast<double>(noise[i]);
                 CHECK(std::abs(static_cast<double>(x_t[i]) - expected) <= 20 * unit);
             }
             for (const auto type : {prediction_type::epsilon, prediction_type::velocity}) {
@@ -128,9 +132,11 @@ TEST_CASE("v is the derivative of x_t with respect to the angle of signal and no
 }
 
 TEST_CASE("bad schedules are refused by name") {
-    CHECK_THROWS_WITH_AS(noise_schedule::linear(0), "noise schedule: steps must be at least 1, not 0", pulse::input_error);
+    CHECK_THROWS_WITH_AS(noise_schedule::linear(0), "noise schedule: steps must be at least 1, not 0",
+                         pulse::input_error);
     CHECK_THROWS_AS(noise_schedule::cosine(-3), pulse::input_error);
-    CHECK_THROWS_WITH_AS((noise_schedule{{0.1, 1.0}}), "noise schedule: beta 1 is not between 0 and 1", pulse::input_error);
+    CHECK_THROWS_WITH_AS((noise_schedule{{0.1, 1.0}}), "noise schedule: beta 1 is not between 0 and 1",
+                         pulse::input_error);
     CHECK_THROWS_AS((noise_schedule{{std::nan("")}}), pulse::input_error);
     CHECK_THROWS_AS((noise_schedule{std::vector<double>{}}), pulse::input_error);
 }

@@ -21,23 +21,23 @@ using words = std::array<std::uint32_t, 4>;
 
 TEST_SUITE("constexpr") {
 
-// The known answers that the generator's authors publish with their library (kat_vectors: philox4x32 10).
-TEST_CASE("Philox4x32-10 gives its authors' known answers") {
-    CHECK_BOTH(philox4x32({0, 0, 0, 0}, {0, 0}) == words{0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U});
-    CHECK_BOTH(philox4x32({0xffffffffU, 0xffffffffU, 0xffffffffU, 0xffffffffU}, {0xffffffffU, 0xffffffffU}) ==
-               words{0x408f276dU, 0x41c83b0eU, 0xa20bc7c6U, 0x6d5451fdU});
-    CHECK_BOTH(philox4x32({0x243f6a88U, 0x85a308d3U, 0x13198a2eU, 0x03707344U}, {0xa4093822U, 0x299f31d0U}) ==
-               words{0xd16cfe09U, 0x94fdccebU, 0x5001e420U, 0x24126ea1U});
-}
+    // The known answers that the generator's authors publish with their library (kat_vectors: philox4x32 10).
+    TEST_CASE("Philox4x32-10 gives its authors' known answers") {
+        CHECK_BOTH(philox4x32({0, 0, 0, 0}, {0, 0}) == words{0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U});
+        CHECK_BOTH(philox4x32({0xffffffffU, 0xffffffffU, 0xffffffffU, 0xffffffffU}, {0xffffffffU, 0xffffffffU}) ==
+                   words{0x408f276dU, 0x41c83b0eU, 0xa20bc7c6U, 0x6d5451fdU});
+        CHECK_BOTH(philox4x32({0x243f6a88U, 0x85a308d3U, 0x13198a2eU, 0x03707344U}, {0xa4093822U, 0x299f31d0U}) ==
+                   words{0xd16cfe09U, 0x94fdccebU, 0x5001e420U, 0x24126ea1U});
+    }
 
-TEST_CASE("numbers are constant expressions") {
-    constexpr random_source source{7, random_stream::timesteps};
-    CHECK_BOTH(source.below(1000, 3) < 1000U);
-    CHECK_BOTH(source.uniform(3) >= 0.0 && source.uniform(3) < 1.0);
-    CHECK_BOTH(source.bits(5) == random_source(7, random_stream::timesteps).bits(5));
-    CHECK_BOTH(source.bits(5) != random_source(8, random_stream::timesteps).bits(5));
-    CHECK_BOTH(source.bits(5) != random_source(7, random_stream::noise).bits(5));
-}
+    TEST_CASE("numbers are constant expressions") {
+        constexpr random_source source{7, random_stream::timesteps};
+        CHECK_BOTH(source.below(1000, 3) < 1000U);
+        CHECK_BOTH(source.uniform(3) >= 0.0 && source.uniform(3) < 1.0);
+        CHECK_BOTH(source.bits(5) == random_source(7, random_stream::timesteps).bits(5));
+        CHECK_BOTH(source.bits(5) != random_source(8, random_stream::timesteps).bits(5));
+        CHECK_BOTH(source.bits(5) != random_source(7, random_stream::noise).bits(5));
+    }
 
 } // TEST_SUITE
 

@@ -38,7 +38,9 @@ struct knows_the_gaussian {
     void operator()(std::span<const float> x, std::span<const int> times, std::span<float> answer) const {
         const double bar = schedule.alpha_cumprod(times[0]);
         const double factor = std::sqrt(1 - bar) / (bar * variance + 1 - bar);
-        for (std::size_t i = 0; i != x.size(); ++i) { answer[i] = static_cast<float>(factor * static_cast<double>(x[i])); }
+        for (std::size_t i = 0; i != x.size(); ++i) {
+            answer[i] = static_cast<float>(factor * static_cast<double>(x[i]));
+        }
     }
 };
 
@@ -74,8 +76,8 @@ TEST_CASE("a perfect network's image is recovered") {
                         const knows_the_image network{schedule, type, image};
                         std::vector<float> out(3 * image.size());
                         ddim_sample(schedule,
-                                    {.steps = steps, .eta = eta, .clip_x0 = clip, .prediction = type, .seed = 4}, 3, out,
-                                    network);
+                                    {.steps = steps, .eta = eta, .clip_x0 = clip, .prediction = type, .seed = 4}, 3,
+                                    out, network);
                         for (std::size_t i = 0; i != out.size(); ++i) {
                             CHECK(out[i] == doctest::Approx(image[i % image.size()]).epsilon(0.002));
                         }

@@ -40,8 +40,10 @@ struct trace_counter {
             result += text[i++];
         } else {
             // Shortest forms only, no surrogates, nothing above U+10FFFF (RFC 3629, section 4).
-            const std::size_t length = byte >= 0xC2U && byte <= 0xDFU ? 2 : (byte & 0xF0U) == 0xE0U ? 3
-                                       : byte >= 0xF0U && byte <= 0xF4U ? 4 : 0;
+            const std::size_t length = byte >= 0xC2U && byte <= 0xDFU   ? 2
+                                       : (byte & 0xF0U) == 0xE0U        ? 3
+                                       : byte >= 0xF0U && byte <= 0xF4U ? 4
+                                                                        : 0;
             bool valid = length != 0 && i + length <= text.size();
             for (std::size_t k = 1; valid && k != length; ++k) {
                 valid = (static_cast<unsigned char>(text[i + k]) & 0xC0U) == 0x80U;
@@ -99,13 +101,13 @@ namespace detail {
     for (const auto& [rank, used] : lanes) {
         add("\"ph\":\"M\"," + place(rank, 0) + ",\"name\":\"process_name\",\"args\":{\"name\":\"rank " +
             std::to_string(rank) + "\"}");
-        add("\"ph\":\"M\"," + place(rank, 0) + ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":" +
-            std::to_string(rank) + "}");
+        add("\"ph\":\"M\"," + place(rank, 0) +
+            ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":" + std::to_string(rank) + "}");
         for (const int lane : used) {
             const std::string name = lane == 0 ? "compute" : "transfers " + std::to_string(lane);
             add("\"ph\":\"M\"," + place(rank, lane) + ",\"name\":\"thread_name\",\"args\":{\"name\":\"" + name + "\"}");
-            add("\"ph\":\"M\"," + place(rank, lane) + ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" +
-                std::to_string(lane) + "}");
+            add("\"ph\":\"M\"," + place(rank, lane) +
+                ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" + std::to_string(lane) + "}");
         }
     }
 

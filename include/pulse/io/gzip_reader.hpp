@@ -22,8 +22,8 @@ namespace pulse::io {
 /// Damage (a broken or cut compressed stream, a wrong checksum, bytes after its end) throws input_error naming the file.
 class gzip_reader {
 public:
-    explicit gzip_reader(const std::filesystem::path& path)
-        : name_{path.string()}, file_{std::fopen(path.c_str(), "rb")}, input_(std::size_t{1} << 16U) {
+    explicit gzip_reader(const std::filesystem::path& path) :
+        name_{path.string()}, file_{std::fopen(path.c_str(), "rb")}, input_(std::size_t{1} << 16U) {
         if (!file_) { throw input_error("cannot open '" + name_ + "': " + std::strerror(errno)); }
         refill();
         compressed_ = stream_.avail_in >= 2 && input_[0] == 0x1FU && input_[1] == 0x8BU;
@@ -101,9 +101,7 @@ private:
         return wanted - stream_.avail_out;
     }
 
-    [[noreturn]] void damaged(const char* reason) const {
-        throw input_error("'" + name_ + "' is damaged: " + reason);
-    }
+    [[noreturn]] void damaged(const char* reason) const { throw input_error("'" + name_ + "' is damaged: " + reason); }
 
     std::string name_;
     std::unique_ptr<std::FILE, close_file> file_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,11 +49,13 @@ struct loss_plot {
     if (!logarithmic) {
         if (low > 0 && low < 0.6 * high) { low = 0; }
         if (high == low) {
-            const double margin = std::max(std::abs(high), 1e-3) * 0.5;
-            high += margin;
-            low -= margin;
+            const double half = std::max(std::abs(high), 1e-3) * 0.5;
+            high += half;
+            low -= half;
         }
-        high += (high - low) * 0.05;
+        const double margin = (high - low) * 0.05;
+        high += margin;
+        if (low != 0) { low -= margin; }
     } else {
         low /= 1.15;
         high *= 1.15;
@@ -76,7 +79,8 @@ struct loss_plot {
         ticks = round_ticks(low, high, 6);
     }
     int decimals = 0;
-    if (const double finest = ticks.size() > 1 && !logarithmic ? ticks[1] - ticks[0] : std::abs(ticks.empty() ? 1 : ticks[0]);
+    if (const double finest =
+            ticks.size() > 1 && !logarithmic ? ticks[1] - ticks[0] : std::abs(ticks.empty() ? 1 : ticks[0]);
         finest > 0 && finest < 1) {
         decimals = std::min(9, static_cast<int>(std::ceil(-std::log10(finest) - 1e-9)));
     }
@@ -100,20 +104,33 @@ struct loss_plot {
         if (raw.size() > 1) { svg.polyline(raw, "#0969da", 1, 0.3); }
         raw.clear();
     };
-    // Exponential mean over about a fortieth of the run, with the bias of its start removed.
-    const double keep = 1.0 - 1.0 / std::max(1.0, static_cast<double>(losses.size()) / 40.0);
-    double sum = 0;
-    double mass = 0;
-    for (std::size_t i = 0; i != losses.size(); ++i) {
-        if (!std::isfinite(losses[i])) {
+    // Mean under a triangle around each step, a fortieth of the run to either side, narrower at the ends: it does not lag.
+    const auto count = static_cast<std::ptrdiff_t>(losses.size());
+    const std::ptrdiff_t reach = std::max<std::ptrdiff_t>(3, count / 40);
+    double mean = 0;
+    for (std::ptrdiff_t i = 0; i != count; ++i) {
+        const double here = losses[static_cast<std::size_t>(i)];
+        if (!std::isfinite(here)) {
             draw();
             continue;
         }
+        // Near the start both sides are cut alike, or a steep curve would bend; the last steps keep what precedes them.
+        const std::ptrdiff_t before = std::min(reach, i);
+        const std::ptrdiff_t after = std::min({reach, i, count - 1 - i});
+        double sum = 0;
+        double mass = 0;
+        for (std::ptrdiff_t k = -before; k <= after; ++k) {
+            const double loss = losses[static_cast<std::size_t>(i + k)];
+            const auto weight = static_cast<double>(reach + 1 - std::abs(k));
+            if (std::isfinite(loss)) {
+                sum += weight * loss;
+                mass += weight;
+            }
+        }
+        mean = sum / mass;
         const double x = x_of(first + static_cast<double>(i));
-        sum = keep * sum + (1 - keep) * losses[i];
-        mass = keep * mass + (1 - keep);
-        raw.emplace_back(x, y_of(losses[i]));
-        smooth.emplace_back(x, y_of(sum / mass));
+        raw.emplace_back(x, y_of(here));
+        smooth.emplace_back(x, y_of(mean));
     }
     draw();
     if (smooth.size() > 1) {
@@ -122,13 +139,13 @@ struct loss_plot {
         svg.rectangle(smooth[0].first - 3, smooth[0].second - 3, 6, 6, "#0550ae", "none", 3);
     }
     int places = 0;
-    if (const double final_value = std::abs(sum / mass); final_value > 0) {
+    if (const double final_value = std::abs(mean); final_value > 0) {
         places = std::clamp(3 - static_cast<int>(std::floor(std::log10(final_value))), 0, 9);
     }
-    svg.line(right - 210, top + 12, right - 186, top + 12, "#0969da", 1);
-    svg.text(right - 180, top + 16, "each step", {.colour = "#57606a"});
-    svg.line(right - 112, top + 12, right - 88, top + 12, "#0550ae", 2.2);
-    svg.text(right - 82, top + 16, "mean: " + svg_number(sum / mass, places), {.colour = "#57606a"});
+    svg.line(right - 252, top + 12, right - 228, top + 12, "#0969da", 1);
+    svg.text(right - 222, top + 16, "each step", {.colour = "#57606a"});
+    svg.line(right - 154, top + 12, right - 130, top + 12, "#0550ae", 2.2);
+    svg.text(right - 124, top + 16, "smoothed: " + svg_number(mean, places), {.colour = "#57606a"});
     return svg.str();
 }
 

@@ -48,16 +48,16 @@ struct picture {
         file += big_endian(static_cast<std::uint32_t>(data.size()));
         const std::size_t checked_from = file.size();
         file.append(type).append(data);
-        const auto checksum = ::crc32_z(0, reinterpret_cast<const Bytef*>(file.data() + checked_from),
-                                        file.size() - checked_from);
+        const auto checksum =
+            ::crc32_z(0, reinterpret_cast<const Bytef*>(file.data() + checked_from), file.size() - checked_from);
         file += big_endian(static_cast<std::uint32_t>(checksum));
     };
 
-    std::string header = big_endian(static_cast<std::uint32_t>(image.width)) +
-                         big_endian(static_cast<std::uint32_t>(image.height));
-    header += '\x08';                             // bits per sample
-    header += image.channels == 1 ? '\0' : '\2';  // grey or colour
-    header.append(3, '\0');                       // deflate, adaptive filters, not interlaced
+    std::string header =
+        big_endian(static_cast<std::uint32_t>(image.width)) + big_endian(static_cast<std::uint32_t>(image.height));
+    header += '\x08';                            // bits per sample
+    header += image.channels == 1 ? '\0' : '\2'; // grey or colour
+    header.append(3, '\0');                      // deflate, adaptive filters, not interlaced
     chunk("IHDR", header);
 
     std::vector<std::uint8_t> filtered; // each row: filter type 0 (none), then its samples

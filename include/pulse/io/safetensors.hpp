@@ -26,7 +26,8 @@
 
 namespace pulse::io {
 
-static_assert(std::endian::native == std::endian::little, "pulse: safetensors files are read on little-endian machines");
+static_assert(std::endian::native == std::endian::little,
+              "pulse: safetensors files are read on little-endian machines");
 
 /// A number type of the safetensors format, by the format's own name.
 struct element_type {
@@ -38,10 +39,10 @@ struct element_type {
 
 /// Every type that a file may hold.
 inline constexpr std::array<element_type, 21> element_types{
-    {{"BOOL", 8},         {"U8", 8},           {"I8", 8},       {"I16", 16},    {"U16", 16},    {"F16", 16},
-     {"BF16", 16},        {"I32", 32},         {"U32", 32},     {"F32", 32},    {"F64", 64},    {"I64", 64},
-     {"U64", 64},         {"C64", 64},         {"F8_E4M3", 8},  {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
-     {"F8_E5M2FNUZ", 8},  {"F6_E2M3", 6},      {"F4", 4}}};
+    {{"BOOL", 8},        {"U8", 8},      {"I8", 8},      {"I16", 16},    {"U16", 16},    {"F16", 16},
+     {"BF16", 16},       {"I32", 32},    {"U32", 32},    {"F32", 32},    {"F64", 64},    {"I64", 64},
+     {"U64", 64},        {"C64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+     {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F4", 4}}};
 
 inline constexpr element_type f32{"F32", 32};
 
@@ -101,9 +102,7 @@ inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
     };
     try {
         return json::parse(text, watch);
-    } catch (const json::exception& fault) {
-        throw input_error(place + ": its header is no JSON: " + fault.what());
-    }
+    } catch (const json::exception& fault) { throw input_error(place + ": its header is no JSON: " + fault.what()); }
 }
 
 /// One entry of the header, checked by itself.
@@ -155,7 +154,9 @@ class safetensors_file {
 public:
     explicit safetensors_file(const std::filesystem::path& path) : name_{"'" + path.string() + "'"} {
         std::error_code missing;
-        if (!std::filesystem::is_regular_file(path, missing)) { throw input_error("cannot open " + name_ + ": no such file"); }
+        if (!std::filesystem::is_regular_file(path, missing)) {
+            throw input_error("cannot open " + name_ + ": no such file");
+        }
         file_.open(path, std::ios::binary);
         if (!file_) { throw input_error("cannot open " + name_ + ": " + std::strerror(errno)); }
         const std::uint64_t size = std::filesystem::file_size(path);
@@ -179,15 +180,16 @@ public:
 
     /// The tensor of that name, or nullptr.
     [[nodiscard]] const tensor_entry* find(std::string_view name) const noexcept {
-        const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == name; });
+        const auto found =
+            std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == name; });
         return found == tensors_.end() ? nullptr : &*found;
     }
 
     /// Fills `out`, whose size is the tensor's, with its bytes. Throws input_error when the file cannot be read.
     void read(const tensor_entry& tensor, std::span<std::byte> out) {
         if (out.size() != tensor.end - tensor.begin) {
-            throw input_error(name_ + ": tensor '" + tensor.name + "' has " + std::to_string(tensor.end - tensor.begin) +
-                              " bytes, not " + std::to_string(out.size()));
+            throw input_error(name_ + ": tensor '" + tensor.name + "' has " +
+                              std::to_string(tensor.end - tensor.begin) + " bytes, not " + std::to_string(out.size()));
         }
         read_at(data_begin_ + tensor.begin, out);
     }

@@ -51,7 +51,9 @@ namespace pulse::io {
     const double ratio = raw / power;
     const double step = power * (ratio <= 1.0 ? 1.0 : ratio <= 2.0 ? 2.0 : ratio <= 5.0 ? 5.0 : 10.0);
     std::vector<double> ticks;
-    for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k += 1.0) { ticks.push_back(k * step); }
+    for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k += 1.0) {
+        ticks.push_back(k * step);
+    }
     return ticks;
 }
 
@@ -70,8 +72,9 @@ public:
 
     void rectangle(double x, double y, double w, double h, std::string_view fill, std::string_view stroke = "none",
                    double radius = 0, std::string_view tooltip = {}) {
-        body_ += "<rect x=\"" + svg_number(x) + "\" y=\"" + svg_number(y) + "\" width=\"" + svg_number(std::max(0.0, w)) +
-                 "\" height=\"" + svg_number(std::max(0.0, h)) + "\" fill=\"" + xml_escaped(fill) + "\"";
+        body_ += "<rect x=\"" + svg_number(x) + "\" y=\"" + svg_number(y) + "\" width=\"" +
+                 svg_number(std::max(0.0, w)) + "\" height=\"" + svg_number(std::max(0.0, h)) + "\" fill=\"" +
+                 xml_escaped(fill) + "\"";
         if (stroke != "none") { body_ += " stroke=\"" + xml_escaped(stroke) + "\" stroke-width=\"0.75\""; }
         if (radius > 0) { body_ += " rx=\"" + svg_number(radius) + "\""; }
         body_ += tooltip.empty() ? "/>\n" : "><title>" + xml_escaped(tooltip) + "</title></rect>\n";
@@ -79,8 +82,9 @@ public:
 
     void line(double x1, double y1, double x2, double y2, std::string_view colour, double width = 1,
               std::string_view dashes = {}) {
-        body_ += "<line x1=\"" + svg_number(x1) + "\" y1=\"" + svg_number(y1) + "\" x2=\"" + svg_number(x2) + "\" y2=\"" +
-                 svg_number(y2) + "\" stroke=\"" + xml_escaped(colour) + "\" stroke-width=\"" + svg_number(width) + "\"";
+        body_ += "<line x1=\"" + svg_number(x1) + "\" y1=\"" + svg_number(y1) + "\" x2=\"" + svg_number(x2) +
+                 "\" y2=\"" + svg_number(y2) + "\" stroke=\"" + xml_escaped(colour) + "\" stroke-width=\"" +
+                 svg_number(width) + "\"";
         if (!dashes.empty()) { body_ += " stroke-dasharray=\"" + xml_escaped(dashes) + "\""; }
         body_ += "/>\n";
     }
@@ -100,7 +104,8 @@ public:
                  "\" fill=\"" + xml_escaped(style.colour) + "\" text-anchor=\"" + xml_escaped(style.anchor) + "\"";
         if (style.weight != "normal") { body_ += " font-weight=\"" + xml_escaped(style.weight) + "\""; }
         if (style.rotation != 0) {
-            body_ += " transform=\"rotate(" + svg_number(style.rotation) + " " + svg_number(x) + " " + svg_number(y) + ")\"";
+            body_ +=
+                " transform=\"rotate(" + svg_number(style.rotation) + " " + svg_number(x) + " " + svg_number(y) + ")\"";
         }
         body_ += ">" + xml_escaped(content) + "</text>\n";
     }

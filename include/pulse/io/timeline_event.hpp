@@ -11,11 +11,11 @@ namespace pulse::io {
 /// O (optimizer step); any other letter is drawn as "other".
 struct timeline_event {
     int rank{};
-    int lane{};           ///< row inside the rank: 0 computes, others carry transfers
-    std::string name{};   ///< what a trace viewer shows; may be empty
+    int lane{};         ///< row inside the rank: 0 computes, others carry transfers
+    std::string name{}; ///< what a trace viewer shows; may be empty
     char kind{};
-    int stage = -1;       ///< -1: none
-    int microbatch = -1;  ///< -1: none
+    int stage = -1;      ///< -1: none
+    int microbatch = -1; ///< -1: none
     double start_us{};
     double end_us{};
     std::int64_t flow = 0;  ///< a send and the receive that meets it carry the same positive number

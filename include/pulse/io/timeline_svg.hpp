@@ -39,8 +39,8 @@ inline constexpr std::array<event_look, 9> event_looks{{
     {'R', "recompute", "#d0bfff", "#9775fa", "#2b1a5c"},
     {'S', "send", "#868e96", "#868e96", "#ffffff"},
     {'V', "receive", "#ced4da", "#ced4da", "#24292f"},
-    {'A', "all-reduce", "#ffa8a8", "#fa5252", "#4a0505"},
-    {'O', "optimizer", "#f783ac", "#e64980", "#4a0520"},
+    {'A', "all-reduce", "#fa5252", "#fa5252", "#4a0505"},
+    {'O', "optimizer", "#e64980", "#e64980", "#4a0520"},
     {'?', "other", "#e9ecef", "#e9ecef", "#24292f"},
 }};
 
@@ -71,7 +71,9 @@ inline constexpr std::array<event_look, 9> event_looks{{
     double begin = 0;
     double end = 0;
     for (const timeline_event& event : events) {
-        if (!std::isfinite(event.start_us) || !std::isfinite(event.end_us) || event.end_us < event.start_us) { continue; }
+        if (!std::isfinite(event.start_us) || !std::isfinite(event.end_us) || event.end_us < event.start_us) {
+            continue;
+        }
         begin = shown.empty() ? event.start_us : std::min(begin, event.start_us);
         end = shown.empty() ? event.end_us : std::max(end, event.end_us);
         shown.push_back(&event);
@@ -123,7 +125,8 @@ inline constexpr std::array<event_look, 9> event_looks{{
     svg.text((left + right) / 2, bottom + 38, "time, " + std::string{unit}, {.size = 13, .anchor = "middle"});
     for (const auto& [rank, lanes] : rows) {
         const double row_top = lanes.begin()->second;
-        svg.text(left - 10, row_top + compute_height / 2 + 4, "rank " + std::to_string(rank), {.size = 13, .anchor = "end"});
+        svg.text(left - 10, row_top + compute_height / 2 + 4, "rank " + std::to_string(rank),
+                 {.size = 13, .anchor = "end"});
         if (lanes.contains(0)) { svg.rectangle(left, lanes.at(0), right - left, compute_height, "#f6f8fa"); }
     }
 
@@ -161,23 +164,21 @@ inline constexpr std::array<event_look, 9> event_looks{{
                  x_of(event->end_us), rows[event->rank][event->lane] + transfer_height / 2, "#adb5bd", 0.6);
     }
 
+    const bool several_stages = std::any_of(
+        stages.begin(), stages.end(), [](const auto& range) { return range.second.first != range.second.second; });
     double x = left;
     for (const detail::event_look& look : detail::event_looks) {
         if (!used.contains(look.kind)) { continue; }
-        const bool two_tones = look.early != look.late && stages.end() != std::find_if(stages.begin(), stages.end(), [](const auto& s) {
-            return s.second.first != s.second.second;
-        });
+        const bool two_tones = several_stages && look.early != look.late;
         svg.rectangle(x, 42, 13, 13, look.early, "none", 2);
         if (two_tones) { svg.rectangle(x + 15, 42, 13, 13, look.late, "none", 2); }
         x += two_tones ? 34 : 19;
         svg.text(x, 53, look.meaning, {.size = 12});
         x += 6.6 * static_cast<double>(look.meaning.size()) + 20;
     }
-    if (std::any_of(stages.begin(), stages.end(), [](const auto& s) { return s.second.first != s.second.second; })) {
-        svg.text(x, 53, "(darker: the rank's later stage; numbers: microbatches)", {.colour = "#57606a"});
-    } else {
-        svg.text(x, 53, "(numbers: microbatches)", {.colour = "#57606a"});
-    }
+    svg.text(x, 53,
+             several_stages ? "(darker: the rank's later stage; numbers: microbatches)" : "(numbers: microbatches)",
+             {.colour = "#57606a"});
     return svg.str();
 }
 

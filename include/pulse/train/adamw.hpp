@@ -66,7 +66,8 @@ void adamw_step(const adamw_factors<T>& f, std::span<T> w, std::span<const T> g,
         const T square = f.beta2 * second[i] + f.one_minus_beta2 * (slope * slope);
         first[i] = mean;
         second[i] = square;
-        weight[i] = f.keep * weight[i] - f.step_size * mean / (std::sqrt(square) * f.inverse_root_correction2 + f.epsilon);
+        weight[i] =
+            f.keep * weight[i] - f.step_size * mean / (std::sqrt(square) * f.inverse_root_correction2 + f.epsilon);
     }
 }
 

@@ -26,8 +26,8 @@ namespace pulse::train {
 /// Where a training run stands, beside its tensors. Random numbers are functions of `seed` and positions (random.hpp),
 /// so nothing else is needed to go on as if never interrupted.
 struct training_state {
-    std::int64_t step{};                         ///< optimizer steps done
-    std::uint64_t position{};                    ///< training samples consumed, over all epochs
+    std::int64_t step{};      ///< optimizer steps done
+    std::uint64_t position{}; ///< training samples consumed, over all epochs
     std::uint64_t seed{};
     std::map<std::string, std::string> config{}; ///< what the run was started with; the trainer compares it on resume
 

@@ -28,10 +28,10 @@ namespace pulse::train {
         std::uint32_t left = value >> half;
         std::uint32_t right = value & mask;
         for (std::uint32_t round = 0; round != rounds; ++round) {
-            const auto words = philox4x32({right, round, static_cast<std::uint32_t>(epoch),
-                                           static_cast<std::uint32_t>(random_stream::order) ^
-                                               (static_cast<std::uint32_t>(epoch >> 32U) << 8U)},
-                                          {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)});
+            const auto words = philox4x32(
+                {right, round, static_cast<std::uint32_t>(epoch),
+                 static_cast<std::uint32_t>(random_stream::order) ^ (static_cast<std::uint32_t>(epoch >> 32U) << 8U)},
+                {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)});
             left ^= words[0] & mask;
             std::swap(left, right);
         }
@@ -56,9 +56,9 @@ class image_dataset {
 public:
     /// `pixels`: count x height x width x channels bytes. Throws input_error when the sizes do not fit together.
     image_dataset(int height, int width, int channels, std::vector<std::uint8_t> pixels, dataset_options options = {},
-                  std::vector<std::uint8_t> labels = {})
-        : height_{height}, width_{width}, channels_{channels}, pixels_{std::move(pixels)}, labels_{std::move(labels)},
-          options_{options} {
+                  std::vector<std::uint8_t> labels = {}) :
+        height_{height},
+        width_{width}, channels_{channels}, pixels_{std::move(pixels)}, labels_{std::move(labels)}, options_{options} {
         if (height < 1 || width < 1 || channels < 1) { throw input_error("data set: an image has no pixels"); }
         if (options.padding < 0) { throw input_error("data set: padding must not be negative"); }
         const std::size_t image = stored_elements();
@@ -93,8 +93,7 @@ public:
     }
     /// Whether the image at a global position is mirrored.
     [[nodiscard]] bool flipped_at(std::uint64_t position) const noexcept {
-        return options_.horizontal_flip &&
-               random_source{options_.seed, random_stream::flip}.below(2, position) == 1U;
+        return options_.horizontal_flip && random_source{options_.seed, random_stream::flip}.below(2, position) == 1U;
     }
     /// Label of the image at a global position; 0 when the set has no labels.
     [[nodiscard]] int label_at(std::uint64_t position) const noexcept {

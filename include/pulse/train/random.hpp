@@ -21,10 +21,9 @@ namespace pulse::train {
     for (int round = 0; round != 10; ++round) {
         const std::uint64_t product_0 = multiplier_0 * counter[0];
         const std::uint64_t product_1 = multiplier_1 * counter[2];
-        counter = {static_cast<std::uint32_t>(product_1 >> 32U) ^ counter[1] ^ key[0],
-                   static_cast<std::uint32_t>(product_1),
-                   static_cast<std::uint32_t>(product_0 >> 32U) ^ counter[3] ^ key[1],
-                   static_cast<std::uint32_t>(product_0)};
+        counter = {
+            static_cast<std::uint32_t>(product_1 >> 32U) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(product_1),
+            static_cast<std::uint32_t>(product_0 >> 32U) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(product_0)};
         key[0] += weyl_0;
         key[1] += weyl_1;
     }
@@ -33,11 +32,11 @@ namespace pulse::train {
 
 /// What the numbers are for: different streams of one seed are independent sequences.
 enum class random_stream : std::uint64_t {
-    weights = 1, ///< initial parameters
-    order,       ///< which image at which position
-    flip,        ///< horizontal flips
-    timesteps,   ///< diffusion time of each training sample
-    noise,       ///< noise added to each training sample
+    weights = 1,  ///< initial parameters
+    order,        ///< which image at which position
+    flip,         ///< horizontal flips
+    timesteps,    ///< diffusion time of each training sample
+    noise,        ///< noise added to each training sample
     sample_start, ///< first x_T of each generated image
     sample_noise, ///< noise of the sampler's steps when eta > 0
 };
@@ -47,10 +46,10 @@ enum class random_stream : std::uint64_t {
 /// One counter value gives four words; word i of a sequence is word i mod 4 of counter i / 4.
 class random_source {
 public:
-    constexpr random_source(std::uint64_t seed, std::uint64_t stream) noexcept
-        : key_{low(seed), high(seed)}, stream_{stream} {}
-    constexpr random_source(std::uint64_t seed, random_stream stream) noexcept
-        : random_source{seed, static_cast<std::uint64_t>(stream)} {}
+    constexpr random_source(std::uint64_t seed, std::uint64_t stream) noexcept :
+        key_{low(seed), high(seed)}, stream_{stream} {}
+    constexpr random_source(std::uint64_t seed, random_stream stream) noexcept :
+        random_source{seed, static_cast<std::uint64_t>(stream)} {}
 
     [[nodiscard]] constexpr std::array<std::uint32_t, 4> block(std::uint64_t counter) const noexcept {
         return philox4x32({low(counter), high(counter), low(stream_), high(stream_)}, key_);
@@ -92,9 +91,7 @@ public:
     }
 
 private:
-    [[nodiscard]] static constexpr std::uint32_t low(std::uint64_t x) noexcept {
-        return static_cast<std::uint32_t>(x);
-    }
+    [[nodiscard]] static constexpr std::uint32_t low(std::uint64_t x) noexcept { return static_cast<std::uint32_t>(x); }
     [[nodiscard]] static constexpr std::uint32_t high(std::uint64_t x) noexcept {
         return static_cast<std::uint32_t>(x >> 32U);
     }

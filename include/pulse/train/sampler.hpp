@@ -21,12 +21,12 @@ concept predictor = std::invocable<Predict&, std::span<const float>, std::span<c
 
 /// How images are drawn.
 struct ddim_options {
-    int steps = 50;                                         ///< network evaluations, 1 to the schedule's steps
-    double eta = 0.0;                                       ///< 0: deterministic; 1: as noisy as DDPM
-    bool clip_x0 = true;                                    ///< keep each estimate of the image in [-1, 1]
+    int steps = 50;      ///< network evaluations, 1 to the schedule's steps
+    double eta = 0.0;    ///< 0: deterministic; 1: as noisy as DDPM
+    bool clip_x0 = true; ///< keep each estimate of the image in [-1, 1]
     prediction_type prediction = prediction_type::epsilon;
     std::uint64_t seed = 0;
-    std::uint64_t first_sample = 0;                         ///< number of the first image: image k depends on k alone
+    std::uint64_t first_sample = 0; ///< number of the first image: image k depends on k alone
 };
 
 /// Times visited, falling, evenly spaced and beginning at the last one.
@@ -92,8 +92,8 @@ void ddim_sample(const noise_schedule& schedule, const ddim_options& options, st
         for (std::size_t e = 0; e != elements; ++e) { images[e] = signal * x0[e] + kept * noise[e]; }
         if (fresh > 0.0) {
             // One stream per time: element e of sample k draws the same number whatever the number of steps or samples.
-            const auto stream = static_cast<std::uint64_t>(random_stream::sample_noise) +
-                                (static_cast<std::uint64_t>(t + 1) << 32U);
+            const auto stream =
+                static_cast<std::uint64_t>(random_stream::sample_noise) + (static_cast<std::uint64_t>(t + 1) << 32U);
             random_source{options.seed, stream}.fill_normal(first_element, answer);
             const auto factor = static_cast<float>(fresh);
             for (std::size_t e = 0; e != elements; ++e) { images[e] += factor * answer[e]; }

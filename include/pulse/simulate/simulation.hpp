@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <pulse/plan/instruction.hpp>
+
+namespace pulse {
+
+/// One compute pass of a rank, microseconds from the start of the step.
+struct simulated_pass {
+    int instruction{}; ///< position in the rank's program
+    double start_us{};
+    double end_us{};
+    double waited_us{}; ///< before start_us: for receives that it reads
+
+    [[nodiscard]] constexpr bool operator==(const simulated_pass&) const = default;
+};
+
+/// One message on its way from rank `from` to rank `to`.
+struct simulated_transfer {
+    message_id message{};
+    int from{};
+    int to{};
+    double start_us{};   ///< both sides have posted it and the link is free
+    double left_us{};    ///< the sender's buffers and the link are free
+    double arrived_us{}; ///< the receiver may read
+    std::int64_t boundary_bytes{};
+    std::int64_t skip_bytes{};
+
+    [[nodiscard]] constexpr bool operator==(const simulated_transfer&) const = default;
+};
+
+/// What one step of one pipeline replica does, according to the clock of the simulator.
+struct simulation {
+    /// Per rank, in program order.
+    std::vector<std::vector<simulated_pass>> ranks{};
+    /// By sender, then receiver, then time.
+    std::vector<simulated_transfer> transfers{};
+    /// When the last rank ends.
+    double step_us{};
+    /// Idle time of all ranks over P times step_us; a recompute is not idle.
+    double bubble_ratio{};
+    /// What crosses devices: activations, conditioning and their gradients; skip tensors and theirs.
+    std::int64_t boundary_bytes{};
+    std::int64_t skip_bytes{};
+    /// Per rank: most bytes of buffers alive at one time, without workspace.
+    std::vector<std::int64_t> live_peak_bytes{};
+
+    [[nodiscard]] constexpr bool operator==(const simulation&) const = default;
+};
+
+} // namespace pulse

@@ -24,9 +24,9 @@ template <class T>
 /// A model run layer by layer on one backend, one microbatch after the other: what a pipeline must equal bit for bit.
 ///
 /// Sums have one order. The gradient of a layer's output is the input gradient of the next layer, plus the skip
-/// gradients of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at zero
-/// and the layers add to it from the last to the first. Parameter gradients add over microbatches in the order of the
-/// calls. Every buffer that a pass must write is poisoned before it.
+/// gradients of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at
+/// zero and the layers add to it from the last to the first. Parameter gradients add over microbatches in the order of
+/// the calls. Every buffer that a pass must write is poisoned before it.
 template <any_model M, backend B>
 class unpipelined {
 public:

@@ -53,11 +53,13 @@ enum class unet_flaw : std::uint8_t { none, name, levels, attention, sizes, halv
 [[nodiscard]] constexpr unet_flaw flaw_of(const unet_config& c) noexcept {
     if (c.name.empty()) { return unet_flaw::name; }
     const int levels = c.levels();
+    if (levels == 0) { return unet_flaw::levels; }
     for (int level = levels; level != 8; ++level) {
         if (c.channels(level) != 0) { return unet_flaw::levels; }
+    }
+    for (int level = levels; level != 8; ++level) {
         if (c.attends(level)) { return unet_flaw::attention; }
     }
-    if (levels == 0) { return unet_flaw::levels; }
     if (c.sample_size <= 0 || c.in_channels <= 0 || c.out_channels <= 0 || c.layers_per_block <= 0 ||
         c.norm_num_groups <= 0 || c.attention_head_dim < 0) {
         return unet_flaw::sizes;

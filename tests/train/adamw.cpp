@@ -83,7 +83,7 @@ TEST_CASE("AdamW equals the paper's algorithm") {
     for (const auto& constants : options()) {
         for (const double scale : {1.0, 0.25}) {
             CHECK(worst_against_paper<double>(constants, scale) < 1e-12);
-            // Weights of about 1 over 50 steps in float: each step rounds by at most an ulp or two of weight and update.
+            // Weights of about 1 over 50 steps in float: each step rounds by an ulp or two of weight and update.
             CHECK(worst_against_paper<float>(constants, scale) < 50 * 4 * 1.2e-7 * (1 + 10 * constants.learning_rate));
         }
     }

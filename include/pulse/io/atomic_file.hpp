@@ -59,7 +59,7 @@ public:
         if (closed != 0) { fail("close"); }
         if (::rename(temporary_.c_str(), path_.c_str()) != 0) { fail("replace"); }
         temporary_.clear();
-        // Without this the new name may be lost in a power cut. Some file systems refuse to sync a folder: that is theirs.
+        // Without this the new name may be lost in a power cut; a file system that cannot sync folders has no better.
         const int folder_descriptor = ::open(folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (folder_descriptor >= 0) {
             ::fsync(folder_descriptor);

@@ -19,7 +19,7 @@ namespace pulse::io {
 
 /// Bytes of a file, decompressed on the way when it begins as a gzip file does.
 ///
-/// Damage (a broken or cut compressed stream, a wrong checksum, bytes after its end) throws input_error naming the file.
+/// Damage (a broken or cut stream, a wrong checksum, bytes after its end) throws input_error naming the file.
 class gzip_reader {
 public:
     explicit gzip_reader(const std::filesystem::path& path) :

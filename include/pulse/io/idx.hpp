@@ -75,7 +75,7 @@ inline void idx_magic(gzip_reader& file, std::uint32_t expected, const char* con
 
 } // namespace detail
 
-/// Reads an IDX file of images (magic 0x803, big-endian), plain or gzip. Throws input_error naming the file and the fault.
+/// Reads an IDX file of images (magic 0x803, big-endian), plain or gzip. Throws input_error naming file and fault.
 [[nodiscard]] inline idx_images read_idx_images(const std::filesystem::path& path) {
     gzip_reader file{path};
     detail::idx_magic(file, 0x803U, "images");

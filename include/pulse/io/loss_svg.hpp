@@ -104,7 +104,7 @@ struct loss_plot {
         if (raw.size() > 1) { svg.polyline(raw, "#0969da", 1, 0.3); }
         raw.clear();
     };
-    // Mean under a triangle around each step, a fortieth of the run to either side, narrower at the ends: it does not lag.
+    // Mean under a triangle around each step, a fortieth of the run to either side, narrower at the ends: no lag.
     const auto count = static_cast<std::ptrdiff_t>(losses.size());
     const std::ptrdiff_t reach = std::max<std::ptrdiff_t>(3, count / 40);
     double mean = 0;

@@ -90,7 +90,9 @@ struct grid_options {
     std::uint8_t background = 40; ///< brightness of the gaps
 };
 
-/// Lays images (count x height x width x channels floats, -1 black to 1 white) out in rows. Throws input_error on sizes.
+/// Lays images (count x height x width x channels floats, -1 black to 1 white) out in rows.
+///
+/// Throws input_error when sizes or options are out of range.
 [[nodiscard]] inline picture image_grid(std::span<const float> images, int height, int width, int channels,
                                         const grid_options& options = {}) {
     if (height < 1 || width < 1 || (channels != 1 && channels != 3) || options.columns < 1 || options.scale < 1 ||

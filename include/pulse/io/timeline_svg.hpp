@@ -62,8 +62,8 @@ inline constexpr std::array<event_look, 9> event_looks{{
 
 } // namespace detail
 
-/// A picture of what every rank did when: one row a rank, passes in colour with their microbatch's number (a rank's later
-/// stage in a darker tone), transfers as thin bars below, a line from each send to its receive, legend and time axis.
+/// A picture of what every rank did when: one row a rank, passes in colour with their microbatch's number (a rank's
+/// later stage in a darker tone), transfers as thin bars below, a line from each send to its receive, legend and time axis.
 ///
 /// Events may come in any order; those whose times are not finite or that end before they start are left out.
 [[nodiscard]] inline std::string timeline_svg(std::span<const timeline_event> events, const timeline_plot& plot = {}) {

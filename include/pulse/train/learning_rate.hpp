@@ -10,7 +10,7 @@ namespace pulse::train {
 /// How the learning rate goes on after its warm-up.
 enum class learning_rate_shape : std::uint8_t { constant, cosine };
 
-/// A learning rate as a function of the step: linear warm-up to `peak`, then constant, or along a half cosine to `last`.
+/// The learning rate of each step: linear warm-up to `peak`, then constant, or along a half cosine to `last`.
 struct learning_rate_schedule {
     double peak = 1e-3;
     std::int64_t warmup_steps = 0;

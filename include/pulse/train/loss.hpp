@@ -12,7 +12,7 @@ namespace pulse::train {
 
 /// Share of one or more samples in a step's mean squared error, with its gradient.
 ///
-/// Returns sum(weight (prediction - target)^2) / step_elements and writes 2 weight (prediction - target) / step_elements.
+/// Returns sum(weight (prediction - target)^2) / step_elements, writes 2 weight (prediction - target) / step_elements.
 /// `step_elements` counts the elements of all samples of the step, so that microbatches add up to the step's mean and
 /// its gradient. The sum is in double and in order. `gradient` may be `prediction`'s memory.
 template <std::floating_point T>

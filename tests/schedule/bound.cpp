@@ -192,7 +192,7 @@ TEST_CASE("heads and tails hold in every schedule that is found") {
             }
         }
         const auto bound = bound_schedule(problem);
-        const auto order = list_schedule(problem, {list_effort::one, 0, 0});
+        const auto order = list_schedule(problem, {list_effort::one, 0, 0, 0});
         const double makespan = order.makespan_us();
         const auto m = static_cast<std::size_t>(problem.microbatches);
         for (const auto& passes : order.devices) {

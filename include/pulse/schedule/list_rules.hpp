@@ -53,8 +53,11 @@ public:
         for (int d = 0; d != index.devices; ++d) { period_ = std::max(period_, index.load_us(d)); }
     }
 
-    /// The key of every instance, [op * microbatches + microbatch].
-    [[nodiscard]] constexpr std::vector<double> of(const list_rule& rule) const {
+    /// T: the largest device load of one microbatch, microseconds.
+    [[nodiscard]] constexpr double period_us() const noexcept { return period_; }
+
+    /// base of every operation.
+    [[nodiscard]] constexpr std::vector<double> base(const list_rule& rule) const {
         const auto m = static_cast<std::size_t>(index_->microbatches);
         const auto stages = static_cast<std::size_t>(index_->ops() / index_->passes);
         const auto head = [&](pass op, std::size_t s) {
@@ -71,6 +74,12 @@ public:
                 base.push_back(backward + index_->duration[s * 3 + 1] + rule.late * period_);
             }
         }
+        return base;
+    }
+
+    /// The key of every instance, [op * microbatches + microbatch].
+    [[nodiscard]] constexpr std::vector<double> of(const std::vector<double>& base) const {
+        const auto m = static_cast<std::size_t>(index_->microbatches);
         std::vector<double> keys{};
         for (const double b : base) {
             for (std::size_t k = 0; k != m; ++k) { keys.push_back(b + static_cast<double>(k) * period_); }

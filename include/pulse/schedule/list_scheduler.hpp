@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/schedule/baselines/gpipe.hpp>
+#include <pulse/schedule/baselines/one_f_one_b.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/list_engine.hpp>
@@ -14,6 +16,7 @@
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/validate.hpp>
 
 namespace pulse {
 
@@ -24,6 +27,8 @@ struct list_options {
     /// Forward-backward improvement of the best runs: how many of them, and rounds without gain before one is given up.
     int improved_runs{3};
     int patience{2};
+    /// Runs with priorities changed at random from the best rule's; more of them close the gap where memory binds.
+    int explored_runs{200};
 };
 
 /// A schedule and what is known about it.
@@ -39,11 +44,28 @@ struct list_result {
 
 namespace detail {
 
+/// SplitMix64 (Steele, Lea, Flood, 2014): the same numbers everywhere, in constant evaluation too.
+class random_numbers {
+public:
+    [[nodiscard]] constexpr std::uint64_t below(std::uint64_t count) noexcept { return next() % count; }
+    [[nodiscard]] constexpr double unit() noexcept { return static_cast<double>(next() >> 11U) * 0x1p-53; }
+
+private:
+    constexpr std::uint64_t next() noexcept {
+        std::uint64_t z = state_ += 0x9e3779b97f4a7c15U;
+        z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+        z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+        return z ^ (z >> 31U);
+    }
+
+    std::uint64_t state_{};
+};
+
 /// Tries rules on one problem and keeps the best run.
 class list_search {
 public:
     constexpr list_search(const schedule_problem& problem, const list_options& options)
-        : options_{options}, index_{index_problem(problem)}, back_{mirrored(index_)},
+        : problem_{&problem}, options_{options}, index_{index_problem(problem)}, back_{mirrored(index_)},
           memory_{profile_memory(problem, index_)}, bound_{bound_schedule(problem)} {
         require_room(memory_);
         free_.begins.resize(memory_.begins.size(), 0);
@@ -69,10 +91,18 @@ public:
         for (const int cap : caps) {
             for (const auto& rule : rules) {
                 if (proved()) { break; }
-                try_run(keys.of(rule), {rule.delay, cap, std::numeric_limits<double>::infinity()});
+                const double before = best_.makespan_us;
+                const auto base = keys.base(rule);
+                try_run(keys.of(base), {rule.delay, cap, std::numeric_limits<double>::infinity()});
+                if (best_.makespan_us < before) {
+                    best_base_ = base;
+                    best_limits_ = {rule.delay, cap, 0};
+                }
             }
         }
         for (std::size_t i = 0; i < pool_.size() && !proved(); ++i) { improve(pool_[i]); }
+        take_baselines();
+        explore(keys, caps);
         return {to_schedule(index_, best_), best_.makespan_us, bound_.makespan_us, runs_};
     }
 
@@ -84,6 +114,34 @@ private:
     constexpr list_run forward(const std::vector<double>& key, const list_limits& limits) {
         ++runs_;
         return run_list(index_, memory_, key, bound_.tail, limits);
+    }
+
+    /// Takes a baseline that fits into memory where it is better, so that the answer is never worse than that.
+    constexpr void take_baselines() {
+        bool one_each = true;
+        for (const auto& ops : index_.on_device) { one_each = one_each && static_cast<int>(ops.size()) <= index_.passes; }
+        take(gpipe(*problem_));
+        if (one_each) { take(one_f_one_b(*problem_)); }
+    }
+
+    constexpr void take(const schedule& timed) {
+        const auto peaks = peak_holds(*problem_, timed);
+        for (std::size_t d = 0; d != memory_.limit.size(); ++d) {
+            if (peaks[d] > memory_.limit[d]) { return; }
+        }
+        if (!(timed.makespan_us() < best_.makespan_us)) { return; }
+        const auto m = static_cast<std::size_t>(index_.microbatches);
+        list_run run{std::vector<double>(bound_.head.size(), 0.0), {}, timed.makespan_us()};
+        for (const auto& passes : timed.devices) {
+            run.order.emplace_back();
+            for (const auto& p : passes) {
+                const auto at = static_cast<std::size_t>(index_.op_of({p.op, p.stage})) * m +
+                                static_cast<std::size_t>(p.microbatch);
+                run.start[at] = p.start_us;
+                run.order.back().push_back(static_cast<int>(at));
+            }
+        }
+        best_ = std::move(run);
     }
 
     constexpr void keep(const list_run& run) {
@@ -133,6 +191,42 @@ private:
         }
     }
 
+    /// Walks over the bases of the keys: changes a few, keeps what is not worse.
+    constexpr void explore(const rule_keys& keys, const std::vector<int>& caps) {
+        random_numbers random{};
+        const double period = keys.period_us();
+        std::vector<double> base = best_base_;
+        list_limits limits = best_limits_;
+        double reached = std::numeric_limits<double>::infinity();
+        const double delays[] = {0, 0, 0.25, 0.5, 1};
+        for (int left = options_.explored_runs; left > 0 && !proved(); --left) {
+            auto changed = base;
+            list_limits tried = limits;
+            const std::uint64_t changes = 1 + random.below(3);
+            for (std::uint64_t i = 0; i != changes; ++i) {
+                const auto op = static_cast<std::size_t>(random.below(base.size()));
+                const double scale = period * (random.below(2) == 0 ? 0.25 : random.below(2) == 0 ? 1.0 : 4.0);
+                const double shift = scale * (2 * random.unit() - 1);
+                const bool weight = index_.pass_of(static_cast<int>(op)).op == pass::backward_weight;
+                if (weight && random.below(2) == 0) {
+                    changed[op] = base[op - 1] + 4 * period * random.unit();
+                } else {
+                    changed[op] += shift;
+                }
+            }
+            if (random.below(8) == 0) { tried.delay = delays[random.below(5)]; }
+            if (random.below(8) == 0) { tried.in_flight = caps[random.below(caps.size())]; }
+            tried.give_up_us = reached * (1 + 1e-12);
+            const list_run run = forward(keys.of(changed), tried);
+            if (run.start.empty()) { continue; }
+            reached = run.makespan_us;
+            base = std::move(changed);
+            limits = tried;
+            keep(run);
+        }
+    }
+
+    const schedule_problem* problem_;
     list_options options_;
     indexed_problem index_;
     indexed_problem back_;
@@ -141,14 +235,17 @@ private:
     schedule_bound bound_;
     std::vector<double> back_tail_{};
     list_run best_{};
+    std::vector<double> best_base_{};
+    list_limits best_limits_{};
     std::vector<list_run> pool_{};
     int runs_{};
 };
 
 } // namespace detail
 
-/// The best schedule that list scheduling finds, with its bound: the rules of SCHEDULING.md section 2, then forward-backward
-/// improvement of the best of them. Deterministic; never stalls.
+/// The best schedule that list scheduling finds, with its bound: priority rules, forward-backward improvement of
+/// the best of them, then a walk over the priorities. Never worse than GPipe and 1F1B where those fit into memory.
+/// Deterministic; never stalls.
 ///
 /// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch that
 /// runs alone (each W right after its B); input_error for an ill-formed problem.

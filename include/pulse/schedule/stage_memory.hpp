@@ -115,8 +115,8 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
                                                             skip_policy skips) {
     const int count = static_cast<int>(stages.size());
     detail::hold_list holds{stages, split_backward};
-    const auto restored = skips == skip_policy::recomputed ? detail::first_local_readers(costs, stages)
-                                                                   : std::vector<int>(stages.size(), -1);
+    std::vector<int> restored(stages.size(), -1);
+    if (skips == skip_policy::recomputed) { restored = detail::first_local_readers(costs, stages); }
     const auto F = [](int s) { return stage_pass{pass::forward, s}; };
     const auto B = [](int s) { return stage_pass{pass::backward_input, s}; };
     for (int s = 0; s != count; ++s) {

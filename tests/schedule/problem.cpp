@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/baselines/gpipe.hpp>
+#include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/validate.hpp>
+
+#include "instances.hpp"
+
+namespace {
+
+using namespace pulse;
+
+/// Four layers, one per stage, a skip 0 -> 3 and one 1 -> 2; distinct powers of two tell every byte count apart.
+constexpr cost_table u_net() {
+    cost_table costs{};
+    for (int l = 0; l != 4; ++l) {
+        layer_cost c{};
+        c.forward_us = 1 + l;
+        c.backward_input_us = 10 + l;
+        c.backward_weight_us = 100 + l;
+        c.saved_bytes = 1;
+        c.output_bytes = 10;
+        c.deferred_bytes = 100;
+        costs.layers.push_back(c);
+    }
+    costs.skips = {{0, 3, 10}, {1, 2, 10}};
+    costs.conditioning_bytes = 1000;
+    costs.input_bytes = 10000;
+    return costs;
+}
+
+constexpr partition cut_of(placement kind, int devices, int stages) {
+    partition cut{kind, devices, 1, {}};
+    for (int s = 0; s != stages; ++s) { cut.stages.push_back({s, device_of(kind, s, devices), s, s}); }
+    return cut;
+}
+
+std::int64_t held(const schedule_problem& p, stage_pass begin, stage_pass end, stage_pass also) {
+    std::int64_t bytes = 0;
+    for (const auto& h : p.holds) { bytes += h.begin == begin && h.end == end && h.also_end == also ? h.bytes : 0; }
+    return bytes;
+}
+
+double lag_between(const schedule_problem& p, stage_pass before, stage_pass after) {
+    for (const auto& d : p.dependencies) {
+        if (d.before == before && d.after == after) { return d.lag_us; }
+    }
+    return -1;
+}
+
+constexpr stage_pass F(int s) { return {pass::forward, s}; }
+constexpr stage_pass B(int s) { return {pass::backward_input, s}; }
+constexpr stage_pass W(int s) { return {pass::backward_weight, s}; }
+
+} // namespace
+
+TEST_CASE("times and lags of a folded partition") {
+    problem_options options{};
+    options.microbatches = 3;
+    options.link = {5, 0.001}; // 1 us per byte
+    const auto split = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
+    CHECK(split.microbatches == 3);
+    CHECK(split.devices == 2);
+    CHECK(split.stages[2].device == 1);
+    CHECK(split.stages[2].forward_us == 3);
+    CHECK(split.stages[2].backward_input_us == 12);
+    CHECK(split.stages[2].backward_weight_us == 102);
+    CHECK(lag_between(split, F(0), F(1)) == doctest::Approx(5 + 1010));
+    CHECK(lag_between(split, F(1), F(2)) == 0);
+    CHECK(lag_between(split, B(3), B(2)) == doctest::Approx(5 + 1010));
+    CHECK(lag_between(split, F(3), B(3)) == 0);
+    CHECK(lag_between(split, B(2), W(2)) == 0);
+    options.split_backward = false;
+    const auto whole = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
+    CHECK(whole.stages[2].backward_input_us == 114);
+    CHECK(whole.stages[2].backward_weight_us == 0);
+    CHECK(lag_between(whole, B(2), W(2)) == -1);
+    options.links.assign(4, link_speed{});
+    options.links[0 * 2 + 1] = {7, 0};
+    const auto linked = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
+    CHECK(lag_between(linked, F(0), F(1)) == 7); // device 0 to 1
+    CHECK(lag_between(linked, F(2), F(3)) == 0); // device 1 to 0
+    CHECK(lag_between(linked, B(3), B(2)) == 7);
+}
+
+TEST_CASE("skips between devices: direct ones are dependencies, relayed ones ride on every boundary between") {
+    problem_options options{};
+    options.link = {5, 0.001};
+    const auto cut = cut_of(placement::sequential, 4, 4);
+    const auto direct = make_problem(u_net(), cut, options);
+    CHECK(lag_between(direct, F(0), F(3)) == doctest::Approx(15));
+    CHECK(lag_between(direct, B(3), B(0)) == doctest::Approx(15));
+    CHECK(lag_between(direct, F(0), F(1)) == doctest::Approx(1015));
+    options.routing = skip_routing::relayed;
+    const auto relayed = make_problem(u_net(), cut, options);
+    CHECK(lag_between(relayed, F(0), F(3)) == -1);
+    CHECK(lag_between(relayed, F(0), F(1)) == doctest::Approx(1025));
+    CHECK(lag_between(relayed, F(1), F(2)) == doctest::Approx(1035));
+    CHECK(lag_between(relayed, B(2), B(1)) == doctest::Approx(1035));
+    CHECK(held(relayed, F(1), F(1), F(1)) == 10 + 10); // its output on its way and the skip that passes through
+    CHECK(held(direct, F(1), F(1), F(1)) == 10);
+    CHECK(held(direct, F(3), W(3), W(3)) == 1 + 10 + 10 + 1000); // saved, input, skip, conditioning
+}
+
+TEST_CASE("holds of a folded partition follow the table") {
+    const auto p = make_problem(u_net(), cut_of(placement::folded, 2, 4), {});
+    CHECK(held(p, F(0), W(0), W(0)) == 1 + 10000 + 1000); // saved, input of the model, conditioning
+    CHECK(held(p, F(0), W(0), W(3)) == 10);               // the skip tensor 0 -> 3
+    CHECK(held(p, B(3), B(0), B(0)) == 10);               // its gradient
+    CHECK(held(p, F(1), W(1), W(2)) == 10 + 1000);        // output 1, read next door and a skip; conditioning of the run 1, 2
+    CHECK(held(p, B(2), B(1), B(1)) == 10 + 1000);        // gradients of the skip and of the conditioning
+    CHECK(held(p, B(2), W(1), W(1)) == 10);               // gradient of the output of stage 1, made by stage 2 here
+    CHECK(held(p, B(3), W(3), W(3)) == 110);              // deferred, gradient of the output
+    CHECK(held(p, F(3), B(3), B(3)) == 10);               // output of the model until its loss is known
+    CHECK(held(p, B(1), B(1), B(1)) == 10);               // gradient on its way to stage 0
+    problem_options options{};
+    options.split_backward = false;
+    const auto whole = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
+    CHECK(held(whole, F(0), B(0), B(0)) == 1 + 10000 + 1000 + 10); // B(3) ends before B(0): the skip is held until that
+}
+
+TEST_CASE("recomputed: the forward runs again before the first reader, and is held from there") {
+    problem_options options{};
+    options.skips = skip_policy::recomputed;
+    const auto p = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
+    CHECK(p.stages[0].forward_us == 1);
+    CHECK(p.stages[3].forward_us == 4 + 1);
+    CHECK(p.stages[2].forward_us == 3 + 2);
+    CHECK(held(p, F(0), W(0), W(0)) == 10000 + 1000); // what it needs to run again stays
+    CHECK(held(p, F(3), W(0), W(0)) == 1);
+    CHECK(held(p, F(3), W(0), W(3)) == 10);
+    CHECK(held(p, F(0), F(0), F(0)) == 1 + 10);
+    // in a pipeline filled with microbatches the skip waits on device 0 only from its reader on
+    options.microbatches = 4;
+    const auto many = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
+    options.skips = skip_policy::resident;
+    const auto kept = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
+    const auto after_encoders = [](const schedule_problem& problem) {
+        return detail::hold_levels(problem, gpipe(problem).devices[0], 0)[3];
+    };
+    CHECK(after_encoders(kept) == 4 * (1 + 10 + 11000));
+    CHECK(after_encoders(many) == 4 * 11000 + (1 + 10));
+}
+
+TEST_CASE("tables, cuts and options that do not fit together are refused by name") {
+    const auto refuses = [](const cost_table& costs, const partition& cut, const problem_options& options, const char* words) {
+        CHECK_THROWS_WITH_AS((void)make_problem(costs, cut, options), doctest::Contains(words), input_error);
+    };
+    const auto costs = u_net();
+    const auto cut = cut_of(placement::folded, 2, 4);
+    auto bad_cut = cut;
+    bad_cut.stages[1].device = 2;
+    refuses(costs, bad_cut, {}, "no such device");
+    bad_cut = cut;
+    bad_cut.stages.pop_back();
+    refuses(costs, bad_cut, {}, "last layer");
+    bad_cut = cut;
+    bad_cut.stages[2].first_layer = 3;
+    refuses(costs, bad_cut, {}, "cover the layers");
+    auto bad_costs = costs;
+    bad_costs.skips[0].to = 4;
+    refuses(bad_costs, cut, {}, "skip");
+    problem_options bad{};
+    bad.microbatches = 0;
+    refuses(costs, cut, bad, "microbatches");
+    bad = {};
+    bad.memory_limit_bytes = {1, 2, 3};
+    refuses(costs, cut, bad, "memory_limit_bytes");
+    bad = {};
+    bad.links.resize(3);
+    refuses(costs, cut, bad, "links");
+    problem_options one{};
+    one.memory_limit_bytes = {77};
+    CHECK(make_problem(costs, cut, one).memory_limit_bytes == std::vector<std::int64_t>{77, 77});
+}
+
+TEST_CASE("a problem in constant evaluation") {
+    static_assert(make_problem(u_net(), cut_of(placement::folded, 2, 4)).stages[3].forward_us == 4);
+    static_assert(is_valid(make_problem(u_net(), cut_of(placement::folded, 2, 4)),
+                           gpipe(make_problem(u_net(), cut_of(placement::folded, 2, 4)))));
+    CHECK(make_problem(u_net(), cut_of(placement::folded, 2, 4)).dependencies.size() == 11);
+}

@@ -1,0 +1,163 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/profile/check_costs.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/json_field.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+[[nodiscard]] inline layer_cost read_layer(const profile_field& field) {
+    field.only({"name", "forward_us", "backward_input_us", "backward_weight_us", "parameter_bytes", "saved_bytes",
+                "output_bytes", "deferred_bytes", "workspace_bytes"});
+    layer_cost layer{};
+    layer.name = field["name"].name();
+    if (layer.name.empty()) { field["name"].fail("must not be empty"); }
+    layer.forward_us = field["forward_us"].time();
+    layer.backward_input_us = field["backward_input_us"].time();
+    layer.backward_weight_us = field["backward_weight_us"].time();
+    layer.parameter_bytes = field["parameter_bytes"].bytes();
+    layer.saved_bytes = field["saved_bytes"].bytes();
+    layer.output_bytes = field["output_bytes"].bytes();
+    layer.deferred_bytes = field.bytes_or_none("deferred_bytes");
+    layer.workspace_bytes = field.bytes_or_none("workspace_bytes");
+    return layer;
+}
+
+/// Position of the layer that `field` names.
+[[nodiscard]] inline int read_end(const profile_field& field, const cost_table& costs) {
+    const std::string& name = field.text();
+    for (std::size_t l = 0; l != costs.layers.size(); ++l) {
+        if (costs.layers[l].name.view() == name) { return static_cast<int>(l); }
+    }
+    field.fail("is '" + printable(name) + "', which names no layer");
+}
+
+/// Names hold the file together: each must be there, once.
+inline void check_names(const cost_table& costs) {
+    std::set<std::string_view> names{};
+    for (std::size_t l = 0; l != costs.layers.size(); ++l) {
+        const std::string_view name = costs.layers[l].name.view();
+        const std::string path = "profile: layers[" + std::to_string(l) + "].name ";
+        if (name.empty()) { throw input_error(path + "must not be empty"); }
+        if (!names.insert(name).second) { throw input_error(path + "is the name of another layer"); }
+    }
+}
+
+} // namespace detail
+
+/// The cost table that `text` (format `pulse-profile/1`) describes.
+///
+/// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or out
+/// of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer and "input_bytes", 0 when absent.
+[[nodiscard]] inline cost_table parse_profile(std::string_view text, std::string_view source = "profile") {
+    const nlohmann::json value = detail::parse_profile_json(text, source);
+    const detail::profile_field root{value, "", source};
+    root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "conditioning_bytes", "input_bytes"});
+    if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }
+    cost_table costs{};
+    costs.model = root["model"].name();
+    costs.device = root["device"].name();
+    costs.microbatch_size = root["microbatch_size"].count();
+    std::set<std::string> names{};
+    for (const detail::profile_field& one : root["layers"].list()) {
+        costs.layers.push_back(detail::read_layer(one));
+        if (!names.insert(costs.layers.back().name.str()).second) { one["name"].fail("is the name of another layer"); }
+    }
+    if (costs.layers.empty()) { root["layers"].fail("must not be empty"); }
+    for (const detail::profile_field& one : root["skips"].list()) {
+        one.only({"from", "to", "bytes"});
+        skip_cost edge{};
+        edge.from = detail::read_end(one["from"], costs);
+        edge.to = detail::read_end(one["to"], costs);
+        if (edge.to <= edge.from) { one["to"].fail("must name a layer after the one in from"); }
+        edge.bytes = one["bytes"].bytes();
+        costs.skips.push_back(edge);
+    }
+    costs.conditioning_bytes = root["conditioning_bytes"].bytes();
+    costs.input_bytes = root.bytes_or_none("input_bytes");
+    return costs;
+}
+
+/// The table as `pulse-profile/1`, one layer and one skip a line; parse_profile gives the same table back. Throws
+/// input_error when the table is not valid, so that nothing is written that cannot be read.
+[[nodiscard]] inline std::string print_profile(const cost_table& costs) {
+    using json = nlohmann::ordered_json;
+    check_costs(costs);
+    detail::check_names(costs);
+    const auto name_at = [&costs](int layer) { return costs.layers[static_cast<std::size_t>(layer)].name.view(); };
+    try {
+        std::string text = "{\n \"format\": \"pulse-profile/1\",\n \"model\": " + json(costs.model.view()).dump() +
+                           ",\n \"device\": " + json(costs.device.view()).dump() +
+                           ",\n \"microbatch_size\": " + std::to_string(costs.microbatch_size) + ",\n \"layers\": [";
+        const char* before = "\n  ";
+        for (const layer_cost& l : costs.layers) {
+            text += before + json{{"name", l.name.view()},
+                                  {"forward_us", l.forward_us},
+                                  {"backward_input_us", l.backward_input_us},
+                                  {"backward_weight_us", l.backward_weight_us},
+                                  {"parameter_bytes", l.parameter_bytes},
+                                  {"saved_bytes", l.saved_bytes},
+                                  {"output_bytes", l.output_bytes},
+                                  {"deferred_bytes", l.deferred_bytes},
+                                  {"workspace_bytes", l.workspace_bytes}}
+                                 .dump();
+            before = ",\n  ";
+        }
+        text += "],\n \"skips\": [";
+        before = "\n  ";
+        for (const skip_cost& s : costs.skips) {
+            text += before + json{{"from", name_at(s.from)}, {"to", name_at(s.to)}, {"bytes", s.bytes}}.dump();
+            before = ",\n  ";
+        }
+        return text + "],\n \"conditioning_bytes\": " + std::to_string(costs.conditioning_bytes) +
+               ",\n \"input_bytes\": " + std::to_string(costs.input_bytes) + "\n}\n";
+    } catch (const json::exception&) {
+        throw input_error("profile: a name is not UTF-8");
+    }
+}
+
+/// Reads a profile from a file. Throws input_error naming the file and the field.
+[[nodiscard]] inline cost_table load_profile(const std::filesystem::path& path) {
+    std::error_code unused{};
+    if (std::filesystem::is_directory(path, unused)) { throw input_error(path.string() + ": is a folder"); }
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (!file) { throw input_error(path.string() + ": cannot be read"); }
+    return parse_profile(text, path.string());
+}
+
+/// Writes a profile to a file that appears whole or not at all (temporary name, sync, rename). Throws input_error.
+inline void save_profile(const cost_table& costs, const std::filesystem::path& path) {
+    const std::string text = print_profile(costs);
+    const std::string temporary = path.string() + '.' + std::to_string(::getpid()) + ".tmp";
+    std::FILE* file = std::fopen(temporary.c_str(), "wb");
+    bool good = file != nullptr;
+    if (good) {
+        good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+        good = std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0 && good;
+        good = std::fclose(file) == 0 && good;
+        good = good && std::rename(temporary.c_str(), path.c_str()) == 0;
+        if (!good) { std::remove(temporary.c_str()); }
+    }
+    if (!good) { throw input_error(path.string() + ": cannot be written"); }
+}
+
+} // namespace pulse

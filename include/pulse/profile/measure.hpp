@@ -1,0 +1,104 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/label.hpp>
+#include <pulse/model/graph.hpp>
+#include <pulse/profile/analytic.hpp>
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+/// Which pass of a layer a runner is asked for.
+enum class layer_pass : std::uint8_t { forward, backward_input, backward_weight };
+
+/// How often to measure. A sweep runs every pass of every layer once.
+struct measure_options {
+    int warm_up_sweeps{2};
+    /// At least so many timed sweeps; their median counts.
+    int sweeps{9};
+    /// Sweeps go on until this much time was measured in all, or max_sweeps is reached.
+    double min_time_us{0.0};
+    int max_sweeps{1000};
+};
+
+/// Runs one pass of one layer on a real backend and returns when it is done: `run(layer, pass)`.
+template <class R>
+concept layer_runner = std::invocable<R&, int, layer_pass>;
+
+namespace detail {
+
+/// The median; the mean of the middle two when their number is even. Requires a value.
+[[nodiscard]] inline double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    if (values.size() % 2 == 1) { return *middle; }
+    return 0.5 * (*middle + *std::max_element(values.begin(), middle));
+}
+
+} // namespace detail
+
+/// Costs of a graph as timed on the backend behind `run`; every byte is filled in as by blank_costs.
+///
+/// A sweep runs the passes in the order of a training step, F of layers 0 to n-1, then B and W of layers n-1 to 0, so that
+/// caches are in the state that they are in at work. Each time is the median over the sweeps after the warm-up, in
+/// microseconds of Clock. W is neither run nor charged for a layer without parameters. Throws input_error as
+/// blank_costs and for bad options; what `run` throws passes through.
+template <class Clock = std::chrono::steady_clock, layer_runner Runner>
+[[nodiscard]] cost_table measure_costs(const graph_view& graph, int microbatch_size, int scalar_bytes, label device_name,
+                                       Runner&& run, const measure_options& options = {}) {
+    if (options.warm_up_sweeps < 0) { throw input_error("measure: warm_up_sweeps must be at least 0"); }
+    if (options.sweeps < 1) { throw input_error("measure: sweeps must be at least 1"); }
+    if (!(options.min_time_us >= 0.0)) { throw input_error("measure: min_time_us must be at least 0"); }
+    if (options.max_sweeps < options.sweeps) { throw input_error("measure: max_sweeps must be at least sweeps"); }
+    cost_table table = blank_costs(graph, microbatch_size, scalar_bytes);
+    table.device = device_name;
+
+    struct samples {
+        std::vector<double> forward{};
+        std::vector<double> backward_input{};
+        std::vector<double> backward_weight{};
+    };
+    const std::size_t layers = graph.layers.size();
+    std::vector<samples> measured(layers);
+    double measured_us = 0.0;
+    const auto timed = [&run, &measured_us](std::size_t layer, layer_pass op, std::vector<double>* keep) {
+        const auto start = Clock::now();
+        run(static_cast<int>(layer), op);
+        const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+        if (keep != nullptr) {
+            keep->push_back(us);
+            measured_us += us;
+        }
+    };
+    const auto sweep = [&](bool keep) {
+        for (std::size_t l = 0; l != layers; ++l) {
+            timed(l, layer_pass::forward, keep ? &measured[l].forward : nullptr);
+        }
+        for (std::size_t l = layers; l-- != 0;) {
+            timed(l, layer_pass::backward_input, keep ? &measured[l].backward_input : nullptr);
+            if (graph.layers[l].parameter_elements > 0) {
+                timed(l, layer_pass::backward_weight, keep ? &measured[l].backward_weight : nullptr);
+            }
+        }
+    };
+    for (int i = 0; i != options.warm_up_sweeps; ++i) { sweep(false); }
+    for (int i = 0; i < options.sweeps || (measured_us < options.min_time_us && i < options.max_sweeps); ++i) { sweep(true); }
+
+    for (std::size_t l = 0; l != layers; ++l) {
+        table.layers[l].forward_us = detail::median(measured[l].forward);
+        table.layers[l].backward_input_us = detail::median(measured[l].backward_input);
+        if (!measured[l].backward_weight.empty()) {
+            table.layers[l].backward_weight_us = detail::median(measured[l].backward_weight);
+        }
+    }
+    return table;
+}
+
+} // namespace pulse

@@ -117,22 +117,22 @@ TEST_CASE("the volume arithmetic of Hunyuan-DiT: 40 blocks, every skip as large 
     // One direction, in units of h. The closed forms take each of the P/2 mirrored stage pairs to carry 20 / (P/2) skips;
     // of them the innermost pair has one less, because blocks 19 and 20 have no skip, and no cut separates these two
     // but the middle one: relay 1 less, direct 1 less.
-    for (const auto& [devices, relayed, direct, folded] :
-         {expected{2, 20, 20, 2}, expected{4, 42, 22, 6}, expected{8, 86, 26, 14}}) {
+    for (const expected& row : {expected{2, 20, 20, 2}, expected{4, 42, 22, 6}, expected{8, 86, 26, 14}}) {
+        const int devices = row.devices;
         CAPTURE(devices);
         const std::int64_t pairs = devices / 2;
         const std::int64_t aggregated = 20 / pairs;
-        CHECK(relayed == pairs * pairs * aggregated + devices - 1 - 1);
-        CHECK(direct == pairs * aggregated + devices - 1 - 1);
+        CHECK(row.relayed == pairs * pairs * aggregated + devices - 1 - 1);
+        CHECK(row.direct == pairs * aggregated + devices - 1 - 1);
         partition even{placement::sequential, devices, 1, {}};
         for (int s = 0; s != devices; ++s) {
             even.stages.push_back({s, s, s * 40 / devices, (s + 1) * 40 / devices - 1});
         }
-        CHECK(traffic_of(even, costs, skip_routing::relayed).total() == 2 * relayed * h);
-        CHECK(traffic_of(even, costs, skip_routing::direct).total() == 2 * direct * h);
+        CHECK(traffic_of(even, costs, skip_routing::relayed).total() == 2 * row.relayed * h);
+        CHECK(traffic_of(even, costs, skip_routing::direct).total() == 2 * row.direct * h);
         const partition fold = skip_aware_partition(costs, devices);
         CHECK(traffic_of(fold, costs, skip_routing::direct).skip() == 0);
-        CHECK(traffic_of(fold, costs, skip_routing::relayed).total() == 2 * folded * h);
+        CHECK(traffic_of(fold, costs, skip_routing::relayed).total() == 2 * row.folded * h);
     }
 }
 

@@ -89,7 +89,7 @@ struct judged_cut {
     }
     const auto layers = static_cast<int>(costs.layers.size());
     if (static_cast<int>(order.size()) > layers) { return std::nullopt; }
-    std::vector<int> first_cuts(order.size());
+    std::vector<int> first_cuts(order.size(), 0);
     for (std::size_t s = 0; s != order.size(); ++s) { first_cuts[s] = static_cast<int>(s); }
     first_cuts.back() = layers - 1;
 

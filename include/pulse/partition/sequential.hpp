@@ -82,7 +82,7 @@ struct chain_bytes {
         double greatest{};
         std::size_t cut{};
     };
-    std::vector<prefix> best((parts + 1) * (n + 1));
+    std::vector<prefix> best((parts + 1) * (n + 1), prefix{});
     best[0].any = true;
     for (std::size_t p = 1; p <= parts; ++p) {
         for (std::size_t b = p; b <= n; ++b) {

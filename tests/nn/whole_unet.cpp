@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <nn/crooked_unet.hpp>
 #include <nn/layer_trial.hpp>
 #include <pulse/host/reference.hpp>
 #include <pulse/zoo/ddpm.hpp>
@@ -15,23 +16,6 @@
 using namespace pulse;
 
 namespace {
-
-/// Odd choices everywhere that ddpm_tiny has the defaults: three levels, one head, asymmetric padding, no attention in
-/// the middle, groups that straddle the border of the two sources of up_blocks.2.
-struct crooked : unet<unet_config{.name = "crooked",
-                                  .sample_size = 4,
-                                  .in_channels = 2,
-                                  .out_channels = 3,
-                                  .block_out_channels = {6, 4, 2},
-                                  .layers_per_block = 1,
-                                  .attention = {true, false, true},
-                                  .mid_block_attention = false,
-                                  .attention_head_dim = 0,
-                                  .norm_num_groups = 2,
-                                  .norm_eps = 1e-4,
-                                  .downsample_padding = 0,
-                                  .flip_sin_to_cos = false,
-                                  .freq_shift = 1}> {};
 
 using reference = host::reference_backend<double>;
 
@@ -146,7 +130,7 @@ private:
 TEST_CASE("whole UNet: every parameter tensor's gradient equals finite differences") { trial<ddpm_tiny>{}.check(2); }
 
 TEST_CASE("whole UNet of unusual structure: every parameter tensor's gradient equals finite differences") {
-    trial<crooked>{}.check(4);
+    trial<test::crooked_unet>{}.check(4);
 }
 
 TEST_CASE("weight passes delayed past later microbatches change no bit") {

@@ -43,7 +43,7 @@ std::vector<int> dims_of() {
 
 template <class L>
 std::vector<parameter> parameters_of() {
-    const auto parameters = L::parameters();
+    static constexpr auto parameters = L::parameters();
     return {parameters.begin(), parameters.end()};
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
-#include <utility>
 
 #include <pulse/core/label.hpp>
 #include <pulse/model/parameter.hpp>
@@ -84,14 +83,16 @@ struct conditioning_face<Math> {
     using conditioning = shape<Math.conditioning_features()>;
 };
 
-/// The parameters of `Math` under the name `Name`, as an array of exactly their number.
-template <label Name, auto Math>
-[[nodiscard]] constexpr auto parameters_of() {
-    constexpr parameter_list list = Math.parameters(Name);
-    return []<std::size_t... I>(std::index_sequence<I...>, const parameter_list& all) {
-        return std::array<parameter, sizeof...(I)>{all.items[I]...};
-    }(std::make_index_sequence<list.count>{}, list);
+template <std::size_t Count>
+[[nodiscard]] constexpr std::array<parameter, Count> first_of(const parameter_list& list) {
+    std::array<parameter, Count> exact{};
+    for (std::size_t i = 0; i != Count; ++i) { exact[i] = list.items[i]; }
+    return exact;
 }
+
+/// The parameters of `Math` under the name `Name`, as an array of exactly their number: data, not code that makes it.
+template <label Name, auto Math>
+inline constexpr auto parameters_of = first_of<Math.parameters(Name).count>(Math.parameters(Name));
 
 template <auto Math>
 struct sound {
@@ -121,7 +122,7 @@ struct block : skip_face<Math>, conditioning_face<Math> {
     static constexpr std::int64_t deferred_elements = Math.deferred_elements();
     static constexpr std::int64_t workspace_elements = Math.workspace_elements();
 
-    [[nodiscard]] static constexpr auto parameters() { return parameters_of<Name, Math>(); }
+    [[nodiscard]] static constexpr auto parameters() { return parameters_of<Name, Math>; }
     [[nodiscard]] static constexpr double forward_flops() { return Math.forward_flops(); }
 
     template <backend B>
@@ -150,7 +151,7 @@ struct conditioning_block {
     static constexpr std::int64_t saved_elements = Math.saved_elements();
     static constexpr std::int64_t workspace_elements = Math.workspace_elements();
 
-    [[nodiscard]] static constexpr auto parameters() { return parameters_of<Name, Math>(); }
+    [[nodiscard]] static constexpr auto parameters() { return parameters_of<Name, Math>; }
     [[nodiscard]] static constexpr double forward_flops() { return Math.forward_flops(); }
 
     template <backend B>

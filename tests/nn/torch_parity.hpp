@@ -1,0 +1,178 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include <pulse/model/graph_of.hpp>
+#include <pulse/nn/unet.hpp>
+#include <support/skip.hpp>
+#include <support/unpipelined.hpp>
+
+namespace pulse::test {
+
+/// A folder that goes when the test ends.
+struct scratch_folder {
+    scratch_folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "pulse-torch-XXXXXX").string();
+        if (::mkdtemp(name.data()) == nullptr) { std::abort(); }
+        path = name;
+    }
+    scratch_folder(const scratch_folder&) = delete;
+    scratch_folder& operator=(const scratch_folder&) = delete;
+    ~scratch_folder() { std::filesystem::remove_all(path); }
+
+    std::filesystem::path path;
+};
+
+/// Whether the interpreter that CMake found has torch.
+[[nodiscard]] inline bool has_torch() {
+    const std::string python = PULSE_TEST_PYTHON;
+    return !python.empty() && std::system(("'" + python + "' -c 'import torch, numpy' 2>/dev/null").c_str()) == 0;
+}
+
+template <class M>
+[[nodiscard]] std::vector<std::vector<parameter>> parameters_by_owner() {
+    std::vector<std::vector<parameter>> owners;
+    const auto append = [&](const auto& parameters) { owners.emplace_back(parameters.begin(), parameters.end()); };
+    append(M::conditioning::parameters());
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        (append(M::template layer_at<I>::parameters()), ...);
+    }(std::make_index_sequence<M::layer_count>{});
+    return owners;
+}
+
+/// The config as torch_unet.py reads it, with the names and shapes of all parameters.
+[[nodiscard]] inline std::string run_json(const unet_config& c, int batch,
+                                          const std::vector<std::vector<parameter>>& owners) {
+    std::ostringstream out;
+    out.precision(17);
+    const auto flag = [](bool b) { return b ? "true" : "false"; };
+    out << "{\"batch\": " << batch << ", \"config\": {\"sample_size\": " << c.sample_size
+        << ", \"in_channels\": " << c.in_channels << ", \"out_channels\": " << c.out_channels
+        << ", \"layers_per_block\": " << c.layers_per_block << ", \"attention_head_dim\": " << c.attention_head_dim
+        << ", \"norm_num_groups\": " << c.norm_num_groups << ", \"norm_eps\": " << c.norm_eps
+        << ", \"downsample_padding\": " << c.downsample_padding << ", \"freq_shift\": " << c.freq_shift
+        << ", \"flip_sin_to_cos\": " << flag(c.flip_sin_to_cos)
+        << ", \"mid_block_attention\": " << flag(c.mid_block_attention) << ", \"block_out_channels\": [";
+    for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << c.channels(level); }
+    out << "], \"attention\": [";
+    for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << flag(c.attends(level)); }
+    out << "]}, \"parameters\": [";
+    const char* between = "";
+    for (const auto& owner : owners) {
+        for (const parameter& p : owner) {
+            out << between << "[\"" << p.name.view() << "\", [";
+            for (int d = 0; d != p.rank; ++d) { out << (d == 0 ? "" : ", ") << p.dims[static_cast<std::size_t>(d)]; }
+            out << "]]";
+            between = ", ";
+        }
+    }
+    out << "]}";
+    return out.str();
+}
+
+/// The most terms that one sum of the model has: a convolution's window, an image's pixels of a batch, a norm's group.
+template <class M>
+[[nodiscard]] double longest_sum(int batch) {
+    std::int64_t longest = 0;
+    for (const auto& owner : parameters_by_owner<M>()) {
+        for (const parameter& p : owner) {
+            if (p.rank >= 2) { longest = std::max(longest, p.elements() / p.dims[0]); }
+        }
+    }
+    for (const layer_node& l : graph_of<M>().layers) { longest = std::max(longest, batch * l.output_elements); }
+    return static_cast<double>(longest);
+}
+
+/// Output, input gradient and every parameter gradient of M on backend B equal PyTorch's in float64.
+///
+/// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add: the tolerance is
+/// 4 eps sqrt(n) layers, relative to the greatest value of the tensor's owner (some gradients, such as that of an
+/// attention's to_k.bias, are exactly zero but for rounding).
+template <class M, class B>
+void check_against_torch(B& backend, double most_time) {
+    using T = typename B::scalar;
+    constexpr int batch = 2;
+    constexpr auto graph = graph_of<M>();
+    const auto owners = parameters_by_owner<M>();
+    std::mt19937_64 random{11};
+    const auto drawn = [&](std::int64_t count, double least, double most) {
+        std::uniform_real_distribution<double> spread{least, most};
+        std::vector<T> values(static_cast<std::size_t>(count));
+        for (T& v : values) { v = static_cast<T>(spread(random)); }
+        return values;
+    };
+
+    unpipelined<M, B> run{backend, 5};
+    std::vector<std::vector<T>*> blocks{&run.conditioning_parameters};
+    for (auto& layer : run.parameters) { blocks.push_back(&layer); }
+    for (auto* block : blocks) {
+        const auto noise = drawn(static_cast<std::int64_t>(block->size()), -0.1, 0.1);
+        for (std::size_t i = 0; i != noise.size(); ++i) { (*block)[i] += noise[i]; }
+    }
+    const auto input = drawn(batch * graph.layers.front().input_elements, -1.0, 1.0);
+    const auto timesteps = drawn(batch, 0.0, most_time);
+    const auto weights = drawn(batch * graph.layers.back().output_elements, -1.0, 1.0);
+
+    const scratch_folder folder;
+    std::ofstream{folder.path / "run.json"} << run_json(M::config, batch, owners);
+    {
+        std::ofstream out{folder.path / "in", std::ios::binary};
+        const auto put = [&](const std::vector<T>& values) {
+            const std::vector<double> wide(values.begin(), values.end());
+            out.write(reinterpret_cast<const char*>(wide.data()), static_cast<std::streamsize>(8 * wide.size()));
+        };
+        for (const auto* block : blocks) { put(*block); }
+        put(input);
+        put(timesteps);
+        put(weights);
+    }
+    const std::string program = "'" PULSE_TEST_PYTHON "' '" PULSE_TEST_TORCH_UNET "' ";
+    REQUIRE(std::system((program + "'" + folder.path.string() + "'").c_str()) == 0);
+
+    auto tape = run.forward(batch, input, timesteps);
+    run.backward_input(tape, weights, true);
+    run.backward_weight(tape);
+
+    std::ifstream in{folder.path / "out", std::ios::binary};
+    const double tolerance = 4.0 * static_cast<double>(std::numeric_limits<T>::epsilon()) *
+                             std::sqrt(longest_sum<M>(batch)) * static_cast<double>(M::layer_count);
+    const auto compare = [&](const char* what, const std::vector<T>& mine) {
+        std::vector<double> theirs(mine.size());
+        in.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(8 * theirs.size()));
+        REQUIRE(in.gcount() == static_cast<std::streamsize>(8 * theirs.size()));
+        double greatest = 0.0;
+        double worst = 0.0;
+        for (std::size_t i = 0; i != mine.size(); ++i) {
+            const double difference = std::abs(static_cast<double>(mine[i]) - theirs[i]);
+            worst = difference <= worst ? worst : difference; // what is not a number is the worst
+            greatest = std::max(greatest, std::abs(theirs[i]));
+        }
+        INFO(what, ": worst difference ", worst, " of ", greatest, ", allowed ", tolerance * greatest);
+        CHECK(greatest > 0.0);
+        CHECK(worst <= tolerance * greatest);
+    };
+    compare("output", run.output(tape));
+    compare("input gradient", tape.input_gradient);
+    compare("time_embedding", run.conditioning_gradients);
+    for (std::size_t l = 0; l != M::layer_count; ++l) { compare(graph.layers[l].name.chars, run.gradients[l]); }
+    CHECK(in.peek() == std::ifstream::traits_type::eof());
+}
+
+} // namespace pulse::test

@@ -1,0 +1,16 @@
+#include <nn/torch_parity.hpp>
+
+#include <doctest/doctest.h>
+
+#include <nn/crooked_unet.hpp>
+#include <pulse/host/backend.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <support/skip.hpp>
+
+TEST_CASE("UNets in float on the oneDNN backend equal PyTorch in every gradient") {
+    if (!pulse::test::has_torch()) { return pulse::test::skip("no python3 with torch"); }
+    pulse::host::onednn_backend backend;
+    pulse::test::check_against_torch<pulse::ddpm_tiny>(backend, 999.0);
+    pulse::test::check_against_torch<pulse::test::crooked_unet>(backend, 999.0);
+    pulse::test::check_against_torch<pulse::ddpm_fmnist>(backend, 999.0);
+}

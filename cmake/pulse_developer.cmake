@@ -7,6 +7,11 @@ target_compile_options(pulse_developer INTERFACE
     $<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion>
     $<$<AND:$<BOOL:${PULSE_WERROR}>,$<CXX_COMPILER_ID:GNU,Clang,AppleClang>>:-Werror>)
 
+# g++ 12 warns of overlapping copies inside std::string's operator+ where there are none (GCC bug 105651).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    target_compile_options(pulse_developer INTERFACE -Wno-restrict)
+endif()
+
 if(PULSE_NATIVE)
     check_cxx_compiler_flag(-march=native PULSE_HAS_MARCH_NATIVE)
     if(PULSE_HAS_MARCH_NATIVE)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <string_view>
 
 #include <pulse/profile/cost_table.hpp>
 
@@ -21,7 +22,7 @@ inline cost_table random_table(std::mt19937& random, int layers, skip_pattern pa
     const int style = draw(0, 3); // equal costs, small costs with zeros, wide costs, few heavy layers
     for (int l = 0; l != layers; ++l) {
         layer_cost cost{};
-        cost.name = label{"layer"} + static_cast<unsigned>(l);
+        cost.name = label{std::string_view{"layer"}} + static_cast<unsigned>(l);
         const auto time = [&draw, style]() -> double {
             switch (style) {
             case 0: return 1.0;

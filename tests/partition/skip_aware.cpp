@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
 
 #include <doctest/doctest.h>
 
@@ -56,20 +57,20 @@ int most_layers(int devices, int waves) {
     }
 }
 
-constexpr cost_table u_of_twelve() {
+constexpr cost_table u_shape(int layers) {
     cost_table costs{};
-    for (int l = 0; l != 12; ++l) {
+    for (int l = 0; l != layers; ++l) {
         layer_cost layer{};
         layer.forward_us = 1 + l % 3;
         layer.output_bytes = 100 + 10 * l;
         costs.layers.push_back(layer);
     }
-    for (int l = 0; l != 5; ++l) { costs.skips.push_back({l, 11 - l, 64}); }
+    for (int l = 0; 2 * l + 2 < layers; ++l) { costs.skips.push_back({l, layers - 1 - l, 64}); }
     return costs;
 }
 
 constexpr bool compiles_to_the_optimum(int devices, int waves) {
-    const cost_table costs = u_of_twelve();
+    const cost_table costs = u_shape(9);
     const partition cut = skip_aware_partition(costs, devices, waves);
     check_partition(cut, costs);
     const partition_report ours = report_of(cut, costs);
@@ -152,9 +153,9 @@ TEST_CASE("an impossible fold says what binds") {
         }
         return std::string{"feasible"};
     };
-    cost_table costs = u_of_twelve();
+    cost_table costs = u_shape(12);
     for (std::size_t l = 0; l != costs.layers.size(); ++l) {
-        costs.layers[l].name = label{"l"} + static_cast<unsigned>(l);
+        costs.layers[l].name = label{std::string_view{"l"}} + static_cast<unsigned>(l);
         costs.layers[l].parameter_bytes = 10;
     }
 
@@ -189,7 +190,7 @@ TEST_CASE("an impossible fold says what binds") {
 }
 
 TEST_CASE("bad arguments are refused by name") {
-    const cost_table costs = u_of_twelve();
+    const cost_table costs = u_shape(12);
     const auto refused = [](const cost_table& table, int devices, int waves, const skip_aware_options& options) {
         try {
             static_cast<void>(find_skip_aware_partition(table, devices, waves, options));

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -69,7 +70,7 @@ cost_table hunyuan(int blocks, std::int64_t h) {
     cost_table costs{};
     for (int l = 0; l != blocks; ++l) {
         layer_cost layer{};
-        layer.name = label{"block"} + static_cast<unsigned>(l);
+        layer.name = label{std::string_view{"block"}} + static_cast<unsigned>(l);
         layer.forward_us = 1.0;
         layer.backward_input_us = 1.0;
         layer.backward_weight_us = 1.0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -39,7 +40,7 @@ random_graph draw_graph(std::mt19937& random) {
     random_graph graph{};
     const int layers = draw(1, 12);
     for (int l = 0; l != layers; ++l) {
-        graph.layers.push_back({label{"l"} + static_cast<unsigned>(l), draw(1, 5000), draw(1, 5000),
+        graph.layers.push_back({label{std::string_view{"l"}} + static_cast<unsigned>(l), draw(1, 5000), draw(1, 5000),
                                 draw(0, 1) * draw(1, 9000), draw(0, 5000), draw(0, 50), draw(0, 60),
                                 static_cast<double>(draw(0, 1) * draw(1, 1 << 24))});
     }

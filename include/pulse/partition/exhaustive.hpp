@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
+#include <pulse/partition/maybe_partition.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -79,7 +79,7 @@ struct judged_cut {
 
 /// The oracle for find_skip_aware_partition: tries all C(n-1, 2PW-1) cuts, checks every invariant and value from its
 /// definition, and returns the best under the same objective, or nothing. For small tables only.
-[[nodiscard]] constexpr std::optional<partition> exhaustive_partition(const cost_table& costs, int devices,
+[[nodiscard]] constexpr maybe_partition exhaustive_partition(const cost_table& costs, int devices,
                                                                       int waves = 1,
                                                                       const skip_aware_options& options = {}) {
     std::vector<int> order{};
@@ -88,7 +88,7 @@ struct judged_cut {
         for (int d = devices - 1; d >= 0; --d) { order.push_back(d); }
     }
     const auto layers = static_cast<int>(costs.layers.size());
-    if (static_cast<int>(order.size()) > layers) { return std::nullopt; }
+    if (static_cast<int>(order.size()) > layers) { return {}; }
     std::vector<int> first_cuts(order.size(), 0);
     for (std::size_t s = 0; s != order.size(); ++s) { first_cuts[s] = static_cast<int>(s); }
     first_cuts.back() = layers - 1;
@@ -103,7 +103,7 @@ struct judged_cut {
             least = cut.greatest_load;
         }
     } while (detail::next_cuts(last, layers));
-    if (!any) { return std::nullopt; }
+    if (!any) { return {}; }
 
     const double most = least * (1.0 + options.slack) * (1.0 + load_tolerance);
     std::vector<int> best{};

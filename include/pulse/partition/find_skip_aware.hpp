@@ -9,6 +9,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/partition/folded_search.hpp>
+#include <pulse/partition/maybe_partition.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/check_costs.hpp>
@@ -65,7 +66,7 @@ namespace detail {
 /// (3) the least imbalance: the sum over the PW pairs of |load(stage s) - load(stage 2PW-1-s)|, (4) the least greatest load.
 /// Exact; about P r^2 steps for r closed regions, of which a graph with a skip at nearly every layer has O(n^W).
 /// Throws input_error for a bad table or option, error when there are more than region_limit regions.
-[[nodiscard]] constexpr std::optional<partition> find_skip_aware_partition(const cost_table& costs, int devices,
+[[nodiscard]] constexpr maybe_partition find_skip_aware_partition(const cost_table& costs, int devices,
                                                                            int waves = 1,
                                                                            const skip_aware_options& options = {}) {
     check_costs(costs);
@@ -78,17 +79,17 @@ namespace detail {
         throw input_error("memory: limit_bytes, state_factor and in_flight must be at least 0");
     }
     const auto layers = static_cast<std::int64_t>(costs.layers.size());
-    if (std::int64_t{2} * devices * waves > layers) { return std::nullopt; }
+    if (std::int64_t{2} * devices * waves > layers) { return {}; }
 
     const layer_sums sums{costs, options.memory};
     std::vector<int> first{};
     if (devices == 1) {
-        if (options.memory.limit_bytes != 0 && sums.memory.back() > options.memory.limit_bytes) { return std::nullopt; }
+        if (options.memory.limit_bytes != 0 && sums.memory.back() > options.memory.limit_bytes) { return {}; }
         first = detail::balanced_fold(sums, waves, options.region_limit);
     } else {
         const folded_search search{sums, devices, waves, options.memory.limit_bytes, options.region_limit};
         const std::optional<double> least = detail::least_folded_load(search, sums, costs, devices);
-        if (!least) { return std::nullopt; }
+        if (!least) { return {}; }
         first = search.best_cut(*least * (1.0 + options.slack) * (1.0 + load_tolerance));
     }
 

@@ -183,6 +183,8 @@ public:
     }
 
 private:
+    static constexpr int narrow_head = 32; ///< greatest head size that does without matrix products
+
     static void require(bool holds, const char* operation, const std::string& what) {
         if (!holds) { throw input_error{"pulse: " + std::string{operation} + ": " + what}; }
     }
@@ -316,16 +318,15 @@ private:
     /// Calls f(head, offset of the head in q, offset in lse) for each head of each sample.
     template <class F>
     void over_heads(const attention_shape& s, int batch, const float* q, const float* k, const float* v, F f) {
-        if (s.head_size <= 8) {
-            over_heads_with<small_attention<8>>(s, batch, q, k, v, f);
-        } else if (s.head_size <= 16) {
-            over_heads_with<small_attention<16>>(s, batch, q, k, v, f);
+        if (s.head_size <= narrow_head) {
+            over_heads_with<narrow_attention>(s, batch, q, k, v, f);
         } else {
             over_heads_with<wide_attention>(s, batch, q, k, v, f);
         }
     }
     template <class Head, class F>
     void over_heads_with(const attention_shape& s, int batch, const float* q, const float* k, const float* v, F f) {
+        use_threads(threads_);
         const std::int64_t work = (Head::workspace(s) + 15) / 16 * 16;
         float* const scratch = scratch_.reserve(threads_ * work);
         parallel_for(threads_, std::int64_t{batch} * s.heads, [&](int worker, std::int64_t i) {

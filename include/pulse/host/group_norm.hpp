@@ -74,7 +74,7 @@ public:
                 if (s_.silu) {
                     for (int p = 0; p != s_.pixels; ++p) {
                         const floats<W> u = (load<W>(x + at(p, width, c)) - m) * a + b;
-                        store<W>(u * sigmoid<W>(u), target + at(p, all, 0));
+                        store<W>(silu_of<W>(u), target + at(p, all, 0));
                     }
                 } else {
                     for (int p = 0; p != s_.pixels; ++p) {

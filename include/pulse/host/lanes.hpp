@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 namespace pulse::host {
 
@@ -67,20 +69,31 @@ template <int W>
     }
 }
 
-/// e^x to about one unit in the last place; 0 where e^x would be denormal, infinity where it would overflow.
+/// 2^n * p for the integer that sits in the last bits of t = n + 1.5 * 2^23.
+template <int W>
+[[gnu::always_inline]] inline floats<W> scaled(const floats<W>& p, const floats<W>& t) noexcept {
+    typename lanes<W>::ints exponent;
+    typename lanes<W>::ints bits;
+    std::memcpy(&exponent, &t, sizeof t);
+    std::memcpy(&bits, &p, sizeof p);
+    bits += exponent << 23;
+    floats<W> result;
+    std::memcpy(&result, &bits, sizeof bits);
+    return result;
+}
+
+/// e^x to about one unit in the last place for x between log(FLT_MIN) and log(FLT_MAX), e^bound beyond; NaN stays NaN.
 ///
 /// x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial of degree 6 for e^r (the coefficients of Cephes' expf), and n added
 /// to the exponent.
 template <int W>
-[[gnu::always_inline]] inline floats<W> exp(const floats<W>& x) noexcept {
-    using ints = typename lanes<W>::ints;
-    constexpr float lowest = -87.336544F;  // log(FLT_MIN)
-    constexpr float highest = 88.722834F;  // log(FLT_MAX), rounded down
-    constexpr float magic = 12582912.0F;   // 1.5 * 2^23: its last bits hold the rounded integer
-    const floats<W> a = x < lowest ? spread<W>(lowest) : x;
-    const floats<W> c = a > highest ? spread<W>(highest) : a;
-    const floats<W> t = c * 1.44269504F + magic;
-    const floats<W> n = t - magic;
+[[gnu::always_inline]] inline floats<W> bounded_exp(const floats<W>& x) noexcept {
+    const floats<W> lowest = spread<W>(-87.336544F);
+    const floats<W> highest = spread<W>(88.722834F);
+    const floats<W> a = lowest > x ? lowest : x;
+    const floats<W> c = highest < a ? highest : a;
+    const floats<W> t = c * 1.44269504F + 12582912.0F;
+    const floats<W> n = t - 12582912.0F;
     const floats<W> r = (c - n * 0.693359375F) + n * 2.12194440e-4F;
     floats<W> p = r * 1.9875691500e-4F + 1.3981999507e-3F;
     p = p * r + 8.3334519073e-3F;
@@ -88,20 +101,42 @@ template <int W>
     p = p * r + 1.6666665459e-1F;
     p = p * r + 5.0000001201e-1F;
     p = p * (r * r) + r + 1.0F;
-    ints exponent;
-    ints bits;
-    std::memcpy(&exponent, &t, sizeof t);
-    std::memcpy(&bits, &p, sizeof p);
-    bits += exponent << 23;
-    std::memcpy(&p, &bits, sizeof p);
-    p = x < lowest ? floats<W>{} : p;
-    p = x > highest ? spread<W>(__builtin_inff()) : p;
-    return x != x ? x : p;
+    return scaled<W>(p, t);
+}
+
+/// e^x to about one unit in the last place; 0 where e^x would be denormal, infinity where it would overflow.
+template <int W>
+[[gnu::always_inline]] inline floats<W> exp(const floats<W>& x) noexcept {
+    const floats<W> p = bounded_exp<W>(x);
+    const floats<W> low = x < -87.336544F ? floats<W>{} : p;
+    return x > 88.722834F ? spread<W>(__builtin_inff()) : low;
+}
+
+/// 2^x for x <= 127, to about two units in the last place; 2^-126 where x is less (Cephes' exp2f).
+template <int W>
+[[gnu::always_inline]] inline floats<W> bounded_exp2(const floats<W>& x) noexcept {
+    const floats<W> lowest = spread<W>(-126.0F);
+    const floats<W> c = lowest > x ? lowest : x;
+    const floats<W> t = c + 12582912.0F;
+    const floats<W> r = c - (t - 12582912.0F);
+    floats<W> p = r * 1.535336188319500e-4F + 1.339887440266574e-3F;
+    p = p * r + 9.618437357674640e-3F;
+    p = p * r + 5.550332471162809e-2F;
+    p = p * r + 2.402264791363012e-1F;
+    p = p * r + 6.931472028550421e-1F;
+    p = p * r + 1.0F;
+    return scaled<W>(p, t);
+}
+
+/// At least e^-88 = 6e-39 where 1 / (1 + e^-x) is less.
+template <int W>
+[[gnu::always_inline]] inline floats<W> sigmoid(const floats<W>& x) noexcept {
+    return 1.0F / (1.0F + bounded_exp<W>(-x));
 }
 
 template <int W>
-[[gnu::always_inline]] inline floats<W> sigmoid(const floats<W>& x) noexcept {
-    return 1.0F / (1.0F + exp<W>(-x));
+[[gnu::always_inline]] inline floats<W> silu_of(const floats<W>& x) noexcept {
+    return x / (1.0F + bounded_exp<W>(-x));
 }
 
 /// d/dx of x * sigmoid(x).
@@ -109,6 +144,14 @@ template <int W>
 [[gnu::always_inline]] inline floats<W> silu_slope(const floats<W>& x) noexcept {
     const floats<W> s = sigmoid<W>(x);
     return s * (1.0F + x * (1.0F - s));
+}
+
+/// Calls f(integral_constant 0), ..., f(integral_constant N - 1), so that arrays indexed by them stay in registers.
+template <int N, class F>
+[[gnu::always_inline]] inline void repeat(F&& f) {
+    [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+        (f(std::integral_constant<int, I>{}), ...);
+    }(std::make_integer_sequence<int, N>{});
 }
 
 /// Lane by lane; compilers make one instruction of it.

@@ -25,8 +25,7 @@ void for_elements(int threads, std::int64_t n, F&& f) {
 /// y = x * sigmoid(x); y may be x.
 inline void silu(int threads, std::int64_t n, const float* x, float* y) {
     for_elements(threads, n, [=]<int W>(std::int64_t i) {
-        const floats<W> v = load<W>(x + i);
-        store<W>(v * sigmoid<W>(v), y + i);
+        store<W>(silu_of<W>(load<W>(x + i)), y + i);
     });
 }
 

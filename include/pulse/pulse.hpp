@@ -26,12 +26,14 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/measure.hpp>
 
 #include <pulse/partition/closed_regions.hpp>
 #include <pulse/partition/exhaustive.hpp>
 #include <pulse/partition/explain.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/folded_search.hpp>
+#include <pulse/partition/maybe_partition.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/sequential.hpp>
@@ -65,13 +67,21 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rendezvous.hpp>
+#include <pulse/plan/require_valid.hpp>
 #include <pulse/plan/stage_footprint.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/plan/step_order.hpp>
 #include <pulse/plan/well_formed.hpp>
 
+#include <pulse/simulate/simulation.hpp>
+#include <pulse/simulate/simulator.hpp>
+
+#include <pulse/tune/plan_pipeline.hpp>
+
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/forward_runner.hpp>
+#include <pulse/runtime/layer_bench.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>

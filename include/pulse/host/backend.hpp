@@ -10,6 +10,7 @@
 #include <pulse/host/buffer.hpp>
 #include <pulse/host/convolutions.hpp>
 #include <pulse/host/group_norm.hpp>
+#include <pulse/host/narrow_convolution.hpp>
 #include <pulse/host/onednn.hpp>
 #include <pulse/host/parallel.hpp>
 #include <pulse/host/pointwise.hpp>
@@ -260,6 +261,10 @@ private:
         if (is_product(s)) {
             return multiply(product_of(s), weight_channels, rows_of(s, batch), x, weight, bias, y, how);
         }
+        if (narrow_convolution::narrows(s)) {
+            return narrow_convolution::forward(threads_, s, weight_channels, batch, x, weight, bias, y, how,
+                                               scratch_.reserve(narrow_convolution::workspace(s)));
+        }
         prepared({s, weight_channels, batch, convolution_pass::forward, how == into::add, bias != nullptr})
             .forward(engine_, x, weight, bias, y, epoch_, scratch_.data());
     }
@@ -267,6 +272,10 @@ private:
                        float* dx, into how) {
         if (is_product(s)) {
             return multiply_back(product_of(s), weight_channels, rows_of(s, batch), dy, weight, dx, how);
+        }
+        if (narrow_convolution::widens(s)) {
+            return narrow_convolution::backward_input(threads_, s, weight_channels, batch, dy, weight, dx, how,
+                                                      scratch_.reserve(narrow_convolution::workspace(s)));
         }
         convolution& pass = prepared({s, weight_channels, batch, convolution_pass::backward_input, false, false});
         if (how == into::write) {
@@ -282,6 +291,13 @@ private:
                          float* dweight, float* dbias) {
         if (is_product(s)) {
             return multiply_weight(product_of(s), weight_channels, rows_of(s, batch), x, dy, dweight, dbias);
+        }
+        if (narrow_convolution::narrows(s) && s.out_channels == 1) { // with more, each output reads x again
+            narrow_convolution::backward_weight(threads_, s, weight_channels, batch, x, dy, dweight);
+            if (dbias != nullptr) {
+                sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias, into::add);
+            }
+            return;
         }
         const float* const bias =
             prepared({s, weight_channels, batch, convolution_pass::backward_weight, false, dbias != nullptr})

@@ -96,16 +96,18 @@ private:
         return static_cast<std::uint32_t>(x >> 32U);
     }
 
-    /// Box and Muller (1958) in double: both numbers of both pairs. Largest magnitude: sqrt(2 ln 2^33), about 6.8.
+    /// Both numbers of two pairs (Box and Muller 1958). Largest magnitude: sqrt(2 ln 2^33), about 6.8. The radius comes
+    /// from a double, or small ones would be coarse; the angle needs no more than a float.
     [[nodiscard]] std::array<float, 4> normals(std::uint64_t counter) const {
         const auto words = block(counter);
         std::array<float, 4> result{};
         for (std::size_t pair = 0; pair != 2; ++pair) {
             const double u = (static_cast<double>(words[2 * pair]) + 0.5) * 0x1p-32; // never 0
-            const double angle = 2.0 * std::numbers::pi * 0x1p-32 * static_cast<double>(words[2 * pair + 1]);
-            const double radius = std::sqrt(-2.0 * std::log(u));
-            result[2 * pair] = static_cast<float>(radius * std::cos(angle));
-            result[2 * pair + 1] = static_cast<float>(radius * std::sin(angle));
+            const auto radius = static_cast<float>(std::sqrt(-2.0 * std::log(u)));
+            const auto angle =
+                static_cast<float>(2.0 * std::numbers::pi * 0x1p-32 * static_cast<double>(words[2 * pair + 1]));
+            result[2 * pair] = radius * std::cos(angle);
+            result[2 * pair + 1] = radius * std::sin(angle);
         }
         return result;
     }

@@ -64,6 +64,33 @@ TEST_CASE("programs send what the partition predicts, and no skip under folded p
     }
 }
 
+TEST_CASE("a message stands before every pass that starts once it is there, and behind every other") {
+    random_plans make{8};
+    for (int i = 0; i != 200; ++i) {
+        const planned_model c = make();
+        const pulse::step_model model{c.planned, c.costs};
+        for (const auto& p : pulse::lower(c.planned, model)) {
+            const auto& passes = c.planned.order.devices[static_cast<std::size_t>(p.device)];
+            std::size_t done = 0;
+            for (const auto& one : p.instructions) {
+                done += pulse::is_compute(one) && !std::holds_alternative<pulse::op::recompute>(one) ? 1U : 0U;
+                const auto* r = std::get_if<pulse::op::recv>(&one);
+                if (r == nullptr) { continue; }
+                double there = -1;
+                for (const auto& made : c.planned.order.devices[static_cast<std::size_t>(model.sender(r->message))]) {
+                    const auto op = pulse::step_model::is_backward(r->message) ? pulse::pass::backward_input : pulse::pass::forward;
+                    if (made.op == op && made.stage == model.producer_stage(r->message) &&
+                        made.microbatch == pulse::index_of(r->message.microbatch)) {
+                        there = made.end_us;
+                    }
+                }
+                if (done > 0) { CHECK(passes[done - 1].start_us < there); }
+                if (done < passes.size()) { CHECK(passes[done].start_us >= there); }
+            }
+        }
+    }
+}
+
 TEST_CASE("the order of passes is the schedule's, whatever its times say") {
     random_plans make{3};
     for (int i = 0; i != 300; ++i) {

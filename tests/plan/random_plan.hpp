@@ -25,7 +25,8 @@ struct planned_model {
 
 class random_plans {
 public:
-    explicit random_plans(std::uint32_t seed) : random_(seed) {}
+    /// `scattered`: stages on random devices, with any skips, as no placement has them but a plan may.
+    explicit random_plans(std::uint32_t seed, bool scattered = false) : random_(seed), scattered_(scattered) {}
 
     [[nodiscard]] planned_model operator()() {
         planned_model made{};
@@ -53,13 +54,14 @@ public:
 
 private:
     std::mt19937 random_;
+    bool scattered_;
 
     [[nodiscard]] pulse::partition cut(pulse::placement kind, int devices, int waves) {
         pulse::partition made{kind, devices, waves, {}};
         int next = 0;
         for (int s = 0; s != pulse::stage_count(kind, devices, waves); ++s) {
             const int last = next + between(0, 3);
-            made.stages.push_back({s, pulse::device_of(kind, s, devices), next, last});
+            made.stages.push_back({s, scattered_ ? between(0, devices - 1) : pulse::device_of(kind, s, devices), next, last});
             next = last + 1;
         }
         return made;
@@ -89,7 +91,7 @@ private:
             const auto device = [&](int l) {
                 return cut.stages[static_cast<std::size_t>(pulse::stage_of(cut.stages, l))].device;
             };
-            if (cut.kind == pulse::placement::folded && device(from) != device(to)) { continue; }
+            if (!scattered_ && cut.kind == pulse::placement::folded && device(from) != device(to)) { continue; }
             made.skips.push_back({from, to, made.layers[static_cast<std::size_t>(from)].output_bytes});
         }
         made.conditioning_bytes = coin() ? 4 * between(1, 64) : 0;

@@ -255,8 +255,10 @@ gradients execute(random_plans& make, const toy_model& toy, const pulse::step_mo
 } // namespace
 
 TEST_CASE("executing the programs gives the gradients of the model that is not pipelined") {
-    random_plans make{61};
-    for (int i = 0; i != 400; ++i) {
+    random_plans placed{61};
+    random_plans scattered{62, true};
+    for (int i = 0; i != 600; ++i) {
+        random_plans& make = i % 3 == 0 ? scattered : placed;
         const planned_model c = make();
         const pulse::step_model model{c.planned, c.costs};
         const auto programs = pulse::lower(c.planned, model);

@@ -103,7 +103,7 @@ template <class M>
 /// Output, input gradient and every parameter gradient of M on backend B equal PyTorch's in float64.
 ///
 /// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add: the tolerance is
-/// 4 eps sqrt(n) layers, relative to the greatest value of the tensor's owner (some gradients, such as that of an
+/// eps sqrt(n) layers, relative to the greatest value of the tensor's owner (some gradients, such as that of an
 /// attention's to_k.bias, are exactly zero but for rounding).
 template <class M, class B>
 void check_against_torch(B& backend, double most_time) {
@@ -151,7 +151,7 @@ void check_against_torch(B& backend, double most_time) {
     run.backward_weight(tape);
 
     std::ifstream in{folder.path / "out", std::ios::binary};
-    const double tolerance = 4.0 * static_cast<double>(std::numeric_limits<T>::epsilon()) *
+    const double tolerance = static_cast<double>(std::numeric_limits<T>::epsilon()) *
                              std::sqrt(longest_sum<M>(batch)) * static_cast<double>(M::layer_count);
     const auto compare = [&](const char* what, const std::vector<T>& mine) {
         std::vector<double> theirs(mine.size());

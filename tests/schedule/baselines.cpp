@@ -70,7 +70,8 @@ TEST_CASE("GPipe on folded and interleaved placements runs stage after stage") {
     for (const auto kind : {placement::folded, placement::interleaved}) {
         for (const int devices : {1, 2, 4}) {
             for (const bool split : {true, false}) {
-                const auto problem = test::chain_problem(test::placed(kind, devices, 2), devices, 5, split, 1, 2, 1, 0.5);
+                const auto problem =
+                    test::chain_problem(test::placed(kind, devices, 2), devices, 5, split, 1, 2, 1, 0.5);
                 const auto timed = gpipe(problem);
                 CHECK(describe(find_violation(problem, timed)) == "");
                 for (const auto& passes : timed.devices) {

@@ -19,11 +19,12 @@ namespace {
 using namespace pulse;
 
 /// Least makespan by trying every order: passes are started one after the other at the earliest time that leaves starts
-/// in order, so every schedule in which nothing can move ahead by itself is met. Knows nothing of pulse's index or bound.
+/// in order, so every schedule in which nothing can move ahead by itself is met. Knows nothing of pulse's index or
+/// bound.
 class exact_solver {
 public:
-    exact_solver(const schedule_problem& problem, double known, long most_nodes)
-        : problem_{problem}, best_{known}, nodes_left_{most_nodes} {
+    exact_solver(const schedule_problem& problem, double known, long most_nodes) :
+        problem_{problem}, best_{known}, nodes_left_{most_nodes} {
         kinds_ = problem.passes_per_stage();
         const auto n = problem.stages.size() * static_cast<std::size_t>(kinds_);
         done_.assign(n, 0);
@@ -34,7 +35,8 @@ public:
         for (std::size_t o = 0; o != n; ++o) { left_[device(o)] += duration(o) * problem.microbatches; }
     }
 
-    /// True when the search ended by itself; then `best()` is the optimum, or what was known before if nothing beats it.
+    /// True when the search ended by itself; then `best()` is the optimum, or what was known before if nothing beats
+    /// it.
     bool solve() {
         extend(0, 0, 0);
         return nodes_left_ > 0;
@@ -157,7 +159,8 @@ TEST_CASE("the bound is never above the optimum, the list scheduler never below"
             const auto memory = profile_memory(problem, index);
             for (const auto& peaks : memory.peak_from) {
                 const auto alone = peaks.front();
-                problem.memory_limit_bytes.push_back(alone + alone * std::uniform_int_distribution<int>{0, 6}(random) / 4);
+                problem.memory_limit_bytes.push_back(alone +
+                                                     alone * std::uniform_int_distribution<int>{0, 6}(random) / 4);
             }
         }
         const auto found = list_search(problem);
@@ -172,8 +175,8 @@ TEST_CASE("the bound is never above the optimum, the list scheduler never below"
         tight += found.lower_bound_us >= solver.best() - 1e-5 ? 1 : 0;
         best_found += found.makespan_us <= solver.best() + 1e-5 ? 1 : 0;
     }
-    MESSAGE(solved << " solved, " << limited << " of them with a limit; bound tight in " << tight << ", list optimal in "
-                   << best_found);
+    MESSAGE(solved << " solved, " << limited << " of them with a limit; bound tight in " << tight
+                   << ", list optimal in " << best_found);
     CHECK(solved > 250);
     CHECK(limited > 100);
     CHECK(tight > solved / 2);

@@ -15,8 +15,9 @@
 namespace pulse::test {
 
 /// A chain over `devices[s]` with equal stages, a lag where the device changes, and one hold of `bytes` per stage.
-constexpr schedule_problem chain_problem(const std::vector<int>& devices, int device_count, int microbatches, bool split,
-                                         double f, double b, double w, double lag = 0, std::int64_t bytes = 1) {
+constexpr schedule_problem chain_problem(const std::vector<int>& devices, int device_count, int microbatches,
+                                         bool split, double f, double b, double w, double lag = 0,
+                                         std::int64_t bytes = 1) {
     schedule_problem p{};
     p.devices = device_count;
     p.microbatches = microbatches;

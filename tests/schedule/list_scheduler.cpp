@@ -134,8 +134,8 @@ TEST_CASE("the same problem gives the same schedule") {
 TEST_CASE("a split folded pipeline without lags or limits leaves only the start skew") {
     for (const int devices : {2, 4}) {
         for (const int microbatches : {2 * devices, 4 * devices}) {
-            const auto problem = test::chain_problem(test::placed(placement::folded, devices, 1), devices, microbatches,
-                                                     true, 1, 1, 1);
+            const auto problem =
+                test::chain_problem(test::placed(placement::folded, devices, 1), devices, microbatches, true, 1, 1, 1);
             const auto found = list_search(problem);
             // device P-1 starts P-1 forwards late and has work until the end
             CHECK(found.lower_bound_us == doctest::Approx(6.0 * microbatches + devices - 1));

@@ -112,12 +112,12 @@ TEST_CASE("holds of a folded partition follow the table") {
     CHECK(held(p, F(0), W(0), W(0)) == 1 + 10000 + 1000); // saved, input of the model, conditioning
     CHECK(held(p, F(0), W(0), W(3)) == 10);               // the skip tensor 0 -> 3
     CHECK(held(p, B(3), B(0), B(0)) == 10);               // its gradient
-    CHECK(held(p, F(1), W(1), W(2)) == 10 + 1000);        // output 1, read next door and a skip; conditioning of the run 1, 2
-    CHECK(held(p, B(2), B(1), B(1)) == 10 + 1000);        // gradients of the skip and of the conditioning
-    CHECK(held(p, B(2), W(1), W(1)) == 10);               // gradient of the output of stage 1, made by stage 2 here
-    CHECK(held(p, B(3), W(3), W(3)) == 110);              // deferred, gradient of the output
-    CHECK(held(p, F(3), B(3), B(3)) == 10);               // output of the model until its loss is known
-    CHECK(held(p, B(1), B(1), B(1)) == 10);               // gradient on its way to stage 0
+    CHECK(held(p, F(1), W(1), W(2)) == 10 + 1000); // output 1, read next door and a skip; conditioning of the run 1, 2
+    CHECK(held(p, B(2), B(1), B(1)) == 10 + 1000); // gradients of the skip and of the conditioning
+    CHECK(held(p, B(2), W(1), W(1)) == 10);        // gradient of the output of stage 1, made by stage 2 here
+    CHECK(held(p, B(3), W(3), W(3)) == 110);       // deferred, gradient of the output
+    CHECK(held(p, F(3), B(3), B(3)) == 10);        // output of the model until its loss is known
+    CHECK(held(p, B(1), B(1), B(1)) == 10);        // gradient on its way to stage 0
     problem_options options{};
     options.split_backward = false;
     const auto whole = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
@@ -148,7 +148,8 @@ TEST_CASE("recomputed: the forward runs again before the first reader, and is he
 }
 
 TEST_CASE("tables, cuts and options that do not fit together are refused by name") {
-    const auto refuses = [](const cost_table& costs, const partition& cut, const problem_options& options, const char* words) {
+    const auto refuses = [](const cost_table& costs, const partition& cut, const problem_options& options,
+                            const char* words) {
         CHECK_THROWS_WITH_AS((void)make_problem(costs, cut, options), doctest::Contains(words), input_error);
     };
     const auto costs = u_net();

@@ -126,7 +126,9 @@ TEST_CASE("a random schedule with one pass moved earlier or exchanged is rejecte
                 if (p.start_us == p.end_us) { continue; }
                 CHECK_FALSE(is_valid(problem, bad));
                 ++moved;
-                if (i == 0 || good.devices[d][i - 1].stage != p.stage || good.devices[d][i - 1].op != p.op) { continue; }
+                if (i == 0 || good.devices[d][i - 1].stage != p.stage || good.devices[d][i - 1].op != p.op) {
+                    continue;
+                }
                 bad = good;
                 std::swap(bad.devices[d][i].microbatch, bad.devices[d][i - 1].microbatch);
                 CHECK(first_broken(problem, bad) == schedule_rule::fifo);
@@ -145,9 +147,9 @@ TEST_CASE("peaks and bubble of a schedule worked out by hand") {
     problem.holds[1].bytes = 5;
     const stage_pass b1{pass::backward_input, 1};
     const stage_pass b0{pass::backward_input, 0};
-    problem.holds.push_back({0, b1, b0, b0, 10});                                    // a skip gradient
-    problem.holds.push_back({0, b1, b1, b1, 100});                                   // scratch of one pass
-    problem.holds.push_back({0, b1, b1, {pass::backward_weight, 0}, 1000});          // the later of two ends
+    problem.holds.push_back({0, b1, b0, b0, 10});                           // a skip gradient
+    problem.holds.push_back({0, b1, b1, b1, 100});                          // scratch of one pass
+    problem.holds.push_back({0, b1, b1, {pass::backward_weight, 0}, 1000}); // the later of two ends
     device_orders orders(1);
     for (int k = 0; k != 2; ++k) {
         for (const stage_pass p : {stage_pass{pass::forward, 0}, stage_pass{pass::forward, 1}, b1,
@@ -187,6 +189,7 @@ TEST_CASE("orders that wait for each other are named, wrong lists are refused") 
     }
     SUBCASE("elsewhere") {
         std::swap(orders[0].back(), orders[1].back());
-        CHECK_THROWS_WITH_AS((void)timed_from_orders(problem, orders), doctest::Contains("another device"), input_error);
+        CHECK_THROWS_WITH_AS((void)timed_from_orders(problem, orders), doctest::Contains("another device"),
+                             input_error);
     }
 }

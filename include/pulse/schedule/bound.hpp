@@ -20,7 +20,8 @@ struct memory_link {
 };
 
 /// The memory links of a problem: for passes x, e of one device, bytes that every microbatch holds all the way from the
-/// start of x to the end of e fit c times into the limit, so e of microbatch k - c ends before x of microbatch k starts.
+/// start of x to the end of e fit c times into the limit, so e of microbatch k - c ends before x of microbatch k
+/// starts.
 [[nodiscard]] constexpr std::vector<memory_link> memory_links(const schedule_problem& problem,
                                                               const indexed_problem& index) {
     std::vector<memory_link> links{};
@@ -75,8 +76,8 @@ struct memory_link {
 /// Earliest start of the k-th execution of every operation in any schedule, [op * microbatches + k].
 ///
 /// The maximum of: the execution before it; its predecessors; on every device D and every set A of its ancestors there
-/// that start late, the least start of A + (k + 1) x work of A + the least path from A on (plus k x the operation itself
-/// when it runs on D); the memory links. Of `mirrored(index)` with turned links: tails.
+/// that start late, the least start of A + (k + 1) x work of A + the least path from A on (plus k x the operation
+/// itself when it runs on D); the memory links. Of `mirrored(index)` with turned links: tails.
 [[nodiscard]] constexpr std::vector<double> order_statistic_heads(const indexed_problem& index,
                                                                   const std::vector<memory_link>& links) {
     struct line {
@@ -101,7 +102,9 @@ struct memory_link {
             const bool own = index.device[op] == static_cast<int>(d);
             std::vector<std::size_t> ancestors{};
             for (const int a : index.on_device[d]) {
-                if (path[static_cast<std::size_t>(a) * n + op] >= 0) { ancestors.push_back(static_cast<std::size_t>(a)); }
+                if (path[static_cast<std::size_t>(a) * n + op] >= 0) {
+                    ancestors.push_back(static_cast<std::size_t>(a));
+                }
             }
             std::sort(ancestors.begin(), ancestors.end(), [&](std::size_t a, std::size_t b) {
                 return head[a * m] != head[b * m] ? head[a * m] > head[b * m] : a < b;
@@ -187,8 +190,8 @@ struct schedule_bound {
 /// The lower bound of SCHEDULING.md section 1 with its heads and tails, microseconds.
 ///
 /// The maximum of head + duration + tail over every instance, Jackson's preemptive schedule of every device, and per
-/// device under a memory limit: bytes x least lifetime of all holds over the limit, after the first can begin and before
-/// the last must end. Throws input_error for an ill-formed problem.
+/// device under a memory limit: bytes x least lifetime of all holds over the limit, after the first can begin and
+/// before the last must end. Throws input_error for an ill-formed problem.
 [[nodiscard]] constexpr schedule_bound bound_schedule(const schedule_problem& problem) {
     const indexed_problem index = index_problem(problem);
     const auto n = static_cast<std::size_t>(index.ops());

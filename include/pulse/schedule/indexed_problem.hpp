@@ -16,7 +16,8 @@ namespace pulse {
            std::to_string(microbatch);
 }
 
-/// Place of a pass when one microbatch runs alone: F0 .. F(S-1), then B and W of S-1 down to 0, each W right after its B.
+/// Place of a pass when one microbatch runs alone: F0 .. F(S-1), then B and W of S-1 down to 0, each W right after its
+/// B.
 [[nodiscard]] constexpr int alone_rank(stage_pass p, int stages) noexcept {
     if (p.op == pass::forward) { return p.stage; }
     return stages + 2 * (stages - 1 - p.stage) + (p.op == pass::backward_weight ? 1 : 0);
@@ -24,9 +25,9 @@ namespace pulse {
 
 /// Throws input_error, naming the field, unless every scheduler and bound here can take `problem`.
 ///
-/// Besides ranges: the chain dependencies are all there; every dependency agrees with the order of a microbatch that runs
-/// alone (`alone_rank`), so none is circular; the passes of a hold run on its device, one of its ends comes after its beginning,
-/// and it does not begin with a W: then running every W right after its B takes the least memory.
+/// Besides ranges: the chain dependencies are all there; every dependency agrees with the order of a microbatch that
+/// runs alone (`alone_rank`), so none is circular; the passes of a hold run on its device, one of its ends comes after
+/// its beginning, and it does not begin with a W: then running every W right after its B takes the least memory.
 constexpr void require_valid(const schedule_problem& problem) {
     const auto fail = [](const char* what) { throw input_error(std::string{"schedule_problem."} + what); };
     const int stages = static_cast<int>(problem.stages.size());
@@ -54,7 +55,9 @@ constexpr void require_valid(const schedule_problem& problem) {
         }
         const bool from_forward = d.before.op == pass::forward;
         const auto at = static_cast<std::size_t>(d.after.stage);
-        if (d.after.op == pass::forward && d.before == stage_pass{pass::forward, d.after.stage - 1}) { forward[at] = 1; }
+        if (d.after.op == pass::forward && d.before == stage_pass{pass::forward, d.after.stage - 1}) {
+            forward[at] = 1;
+        }
         if (d.after.op == pass::backward_input) {
             const bool last = d.after.stage == stages - 1;
             const int neighbour = last ? stages - 1 : d.after.stage + 1;
@@ -67,7 +70,8 @@ constexpr void require_valid(const schedule_problem& problem) {
     }
     for (std::size_t s = 0; s != problem.stages.size(); ++s) {
         if ((s != 0 && forward[s] == 0) || backward[s] == 0 || (problem.split_backward && weight[s] == 0)) {
-            fail("dependencies: the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) is not complete");
+            fail("dependencies: the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) is not "
+                 "complete");
         }
     }
     for (const auto& h : problem.holds) {
@@ -142,9 +146,8 @@ struct indexed_problem {
         out.duration.push_back(s.duration_us(p.op));
         out.alone[static_cast<std::size_t>(op)] = op;
     }
-    std::sort(out.alone.begin(), out.alone.end(), [&](int a, int b) {
-        return alone_rank(out.pass_of(a), stages) < alone_rank(out.pass_of(b), stages);
-    });
+    std::sort(out.alone.begin(), out.alone.end(),
+              [&](int a, int b) { return alone_rank(out.pass_of(a), stages) < alone_rank(out.pass_of(b), stages); });
     for (const int op : out.alone) {
         out.on_device[static_cast<std::size_t>(out.device[static_cast<std::size_t>(op)])].push_back(op);
     }

@@ -25,7 +25,8 @@ struct list_run {
 
 /// What a run of the list engine may do besides its priorities.
 struct list_limits {
-    /// Leave a device idle for a more urgent operation that becomes ready within `delay` x the duration of the one at hand.
+    /// Leave a device idle for a more urgent operation that becomes ready within `delay` x the duration of the one at
+    /// hand.
     double delay{};
     /// Microbatches between the first forward and the last pass of stage 0; 0 means any number.
     int in_flight{};
@@ -38,8 +39,9 @@ struct list_limits {
 ///
 /// `tail[instance]` is a time that must pass after an
 /// instance's end (0 is right), used to give up early. An abandoned run has an infinite makespan.
-[[nodiscard]] constexpr list_run run_list(const indexed_problem& index, const memory_profile& memory, const std::vector<double>& key,
-                                          const std::vector<double>& tail, const list_limits& limits) {
+[[nodiscard]] constexpr list_run run_list(const indexed_problem& index, const memory_profile& memory,
+                                          const std::vector<double>& key, const std::vector<double>& tail,
+                                          const list_limits& limits) {
     constexpr double never = std::numeric_limits<double>::infinity();
     const auto n = static_cast<std::size_t>(index.ops());
     const int count = index.microbatches;

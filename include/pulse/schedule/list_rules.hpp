@@ -66,13 +66,11 @@ public:
         const double turn = head(pass::forward, stages - 1);
         std::vector<double> base{};
         for (std::size_t s = 0; s != stages; ++s) {
-            const double backward = rule.forward * turn + rule.backward * (head(pass::backward_input, s) - turn) -
-                                    rule.early * period_;
+            const double backward =
+                rule.forward * turn + rule.backward * (head(pass::backward_input, s) - turn) - rule.early * period_;
             base.push_back(rule.forward * head(pass::forward, s));
             base.push_back(backward);
-            if (index_->passes == 3) {
-                base.push_back(backward + index_->duration[s * 3 + 1] + rule.late * period_);
-            }
+            if (index_->passes == 3) { base.push_back(backward + index_->duration[s * 3 + 1] + rule.late * period_); }
         }
         return base;
     }

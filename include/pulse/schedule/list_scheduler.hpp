@@ -64,9 +64,9 @@ private:
 /// Tries rules on one problem and keeps the best run.
 class list_search {
 public:
-    constexpr list_search(const schedule_problem& problem, const list_options& options)
-        : problem_{&problem}, options_{options}, index_{index_problem(problem)}, back_{mirrored(index_)},
-          memory_{profile_memory(problem, index_)}, bound_{bound_schedule(problem)} {
+    constexpr list_search(const schedule_problem& problem, const list_options& options) :
+        problem_{&problem}, options_{options}, index_{index_problem(problem)}, back_{mirrored(index_)},
+        memory_{profile_memory(problem, index_)}, bound_{bound_schedule(problem)} {
         require_room(memory_);
         free_.begins.resize(memory_.begins.size(), 0);
         free_.ends.resize(memory_.ends.size());
@@ -119,7 +119,9 @@ private:
     /// Takes a baseline that fits into memory where it is better, so that the answer is never worse than that.
     constexpr void take_baselines() {
         bool one_each = true;
-        for (const auto& ops : index_.on_device) { one_each = one_each && static_cast<int>(ops.size()) <= index_.passes; }
+        for (const auto& ops : index_.on_device) {
+            one_each = one_each && static_cast<int>(ops.size()) <= index_.passes;
+        }
         take(gpipe(*problem_));
         if (one_each) { take(one_f_one_b(*problem_)); }
     }
@@ -247,8 +249,8 @@ private:
 /// the best of them, then a walk over the priorities. Never worse than GPipe and 1F1B where those fit into memory.
 /// Deterministic; never stalls.
 ///
-/// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch that
-/// runs alone (each W right after its B); input_error for an ill-formed problem.
+/// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch
+/// that runs alone (each W right after its B); input_error for an ill-formed problem.
 [[nodiscard]] constexpr list_result list_search(const schedule_problem& problem,
                                                 const list_options& options = list_options{}) {
     return detail::list_search{problem, options}.search();

@@ -64,7 +64,9 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
     const std::size_t devices = static_cast<std::size_t>(cut.devices);
     const std::size_t limits = options.memory_limit_bytes.size();
     if (limits > 1 && limits != devices) { fail("memory_limit_bytes has neither one value nor one per device"); }
-    if (!options.links.empty() && options.links.size() != devices * devices) { fail("links does not have P x P entries"); }
+    if (!options.links.empty() && options.links.size() != devices * devices) {
+        fail("links does not have P x P entries");
+    }
 }
 
 } // namespace detail
@@ -141,7 +143,8 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
             const int to = stage_of(stages, edge.to);
             if (detail::share_device(stages, from, to)) { continue; }
             dependencies.push_back({{pass::forward, from}, {pass::forward, to}, lag(from, to, edge.bytes)});
-            dependencies.push_back({{pass::backward_input, to}, {pass::backward_input, from}, lag(to, from, edge.bytes)});
+            dependencies.push_back(
+                {{pass::backward_input, to}, {pass::backward_input, from}, lag(to, from, edge.bytes)});
         }
     }
 

@@ -71,8 +71,8 @@ struct memory_profile {
     return out;
 }
 
-/// Throws infeasible_error, naming device and bytes, when a device cannot hold even one microbatch that runs alone. When
-/// it returns, running the microbatches one after the other is a schedule.
+/// Throws infeasible_error, naming device and bytes, when a device cannot hold even one microbatch that runs alone.
+/// When it returns, running the microbatches one after the other is a schedule.
 constexpr void require_room(const memory_profile& memory) {
     for (std::size_t d = 0; d != memory.limit.size(); ++d) {
         if (memory.peak_from[d].front() <= memory.limit[d]) { continue; }
@@ -86,14 +86,16 @@ constexpr void require_room(const memory_profile& memory) {
 /// next chain operation of the oldest microbatch always passes, so a scheduler that asks never stalls.
 class memory_guard {
 public:
-    constexpr memory_guard(const memory_profile& memory, const indexed_problem& index)
-        : memory_{&memory}, index_{&index}, held_(index.on_device.size(), 0), oldest_(index.on_device.size(), 0),
-          chain_(static_cast<std::size_t>(index.ops()), -1), done_(static_cast<std::size_t>(index.ops()), 0) {
+    constexpr memory_guard(const memory_profile& memory, const indexed_problem& index) :
+        memory_{&memory}, index_{&index}, held_(index.on_device.size(), 0), oldest_(index.on_device.size(), 0),
+        chain_(static_cast<std::size_t>(index.ops()), -1), done_(static_cast<std::size_t>(index.ops()), 0) {
         const auto m = static_cast<std::size_t>(index.microbatches);
         for (const auto& ops : index.on_device) {
             int position = 0;
             for (const int op : ops) {
-                if (index.pass_of(op).op != pass::backward_weight) { chain_[static_cast<std::size_t>(op)] = position++; }
+                if (index.pass_of(op).op != pass::backward_weight) {
+                    chain_[static_cast<std::size_t>(op)] = position++;
+                }
             }
             jobs_.push_back(std::vector<job>(m, job{0, 0, static_cast<int>(ops.size())}));
         }

@@ -38,9 +38,9 @@ public:
     constexpr void add(stage_pass begin, stage_pass end, std::int64_t bytes) { add(begin, end, end, bytes); }
     constexpr void during(stage_pass op, std::int64_t bytes) { add(op, op, op, bytes); }
 
-    /// A tensor that the last passes of `users` (ascending stages) read. Unsplit, the lowest stage ends last. Split, two
-    /// ends fit into a hold; from the third user on the tensor counts once more from the start of the lowest user's B,
-    /// which is more than it takes, never less.
+    /// A tensor that the last passes of `users` (ascending stages) read. Unsplit, the lowest stage ends last. Split,
+    /// two ends fit into a hold; from the third user on the tensor counts once more from the start of the lowest user's
+    /// B, which is more than it takes, never less.
     constexpr void tensor(stage_pass begin, const std::vector<int>& users, std::int64_t bytes) {
         const int low = users.front();
         if (!split_ || users.size() == 1) {
@@ -71,7 +71,8 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
 }
 
 /// Per stage: the first later stage on its device that reads a skip tensor made in it; -1 when there is none.
-[[nodiscard]] constexpr std::vector<int> first_local_readers(const cost_table& costs, const std::vector<stage>& stages) {
+[[nodiscard]] constexpr std::vector<int> first_local_readers(const cost_table& costs,
+                                                             const std::vector<stage>& stages) {
     std::vector<int> readers(stages.size(), -1);
     for (const auto& edge : costs.skips) {
         const int from = stage_of(stages, edge.from);
@@ -164,12 +165,14 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
             if (!inner) { holds.add(next_is_local ? B(s + 1) : B(s), last, layer.output_bytes); }
         }
         if (first_of_run) {
-            const std::int64_t input = s == 0 ? costs.input_bytes
-                                              : costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes;
+            const std::int64_t input =
+                s == 0 ? costs.input_bytes : costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes;
             holds.add(F(s), last, input);
             if (s != 0) { holds.during(B(s), input); }
             std::vector<int> run{s};
-            while (run.back() + 1 != count && detail::share_device(stages, s, run.back() + 1)) { run.push_back(run.back() + 1); }
+            while (run.back() + 1 != count && detail::share_device(stages, s, run.back() + 1)) {
+                run.push_back(run.back() + 1);
+            }
             holds.tensor(F(s), run, costs.conditioning_bytes);
             holds.add(B(run.back()), B(s), costs.conditioning_bytes);
         }

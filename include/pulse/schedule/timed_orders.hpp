@@ -26,8 +26,8 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
 namespace detail {
 
 [[noreturn]] inline void throw_bad_order(std::size_t device, const ordered_pass& p, const char* what) {
-    throw input_error("order of device " + std::to_string(device) + ": " +
-                      describe({p.op, p.stage}, p.microbatch) + " " + what);
+    throw input_error("order of device " + std::to_string(device) + ": " + describe({p.op, p.stage}, p.microbatch) +
+                      " " + what);
 }
 
 [[noreturn]] inline void throw_deadlock(const device_orders& orders, const std::vector<std::size_t>& next,
@@ -37,7 +37,8 @@ namespace detail {
     for (std::size_t d = 0; d != orders.size(); ++d) {
         if (next[d] == orders[d].size()) { continue; }
         const ordered_pass& p = orders[d][next[d]];
-        text += " device " + std::to_string(d) + " is at " + describe({p.op, p.stage}, p.microbatch) + " and waits for ";
+        text +=
+            " device " + std::to_string(d) + " is at " + describe({p.op, p.stage}, p.microbatch) + " and waits for ";
         for (const auto& link : index.before[static_cast<std::size_t>(index.op_of({p.op, p.stage}))]) {
             if (done[static_cast<std::size_t>(link.op) * m + static_cast<std::size_t>(p.microbatch)] != 0) { continue; }
             text += describe(index.pass_of(link.op), p.microbatch);
@@ -53,8 +54,8 @@ namespace detail {
 
 /// Every pass as early as the order of its device and the dependencies allow.
 ///
-/// Throws input_error when an order misses or repeats a pass, has one that belongs elsewhere, or when the orders wait for
-/// each other in a circle (the text says where every device stands).
+/// Throws input_error when an order misses or repeats a pass, has one that belongs elsewhere, or when the orders wait
+/// for each other in a circle (the text says where every device stands).
 [[nodiscard]] constexpr schedule timed_from_orders(const schedule_problem& problem, const device_orders& orders) {
     const indexed_problem index = index_problem(problem);
     const auto m = static_cast<std::size_t>(index.microbatches);

@@ -115,7 +115,12 @@ namespace detail {
     const int stages = static_cast<int>(problem.stages.size());
     const auto kinds = static_cast<std::size_t>(problem.passes_per_stage());
     if (timed.devices.size() != static_cast<std::size_t>(problem.devices)) {
-        return {rule::device_count, 0, {}, {}, static_cast<double>(timed.devices.size()), static_cast<double>(problem.devices)};
+        return {rule::device_count,
+                0,
+                {},
+                {},
+                static_cast<double>(timed.devices.size()),
+                static_cast<double>(problem.devices)};
     }
     const auto key = [&](pass op, int s, int k) {
         return (static_cast<std::size_t>(s) * kinds + static_cast<std::size_t>(op)) * m + static_cast<std::size_t>(k);
@@ -152,7 +157,9 @@ namespace detail {
             if (!(length >= wanted - slack && length <= wanted + slack)) {
                 return {rule::duration, d, p, {}, length, wanted};
             }
-            if (last != nullptr && p.start_us < last->start_us) { return {rule::sorted, d, p, *last, p.start_us, last->start_us}; }
+            if (last != nullptr && p.start_us < last->start_us) {
+                return {rule::sorted, d, p, *last, p.start_us, last->start_us};
+            }
             if (last != nullptr && p.start_us < last->end_us - slack) {
                 return {rule::overlap, d, p, *last, p.start_us, last->end_us};
             }
@@ -173,7 +180,12 @@ namespace detail {
             const timed_pass& b = *found[key(need.after.op, need.after.stage, k)];
             const double ready = a.end_us + need.lag_us;
             if (b.start_us < ready - slack) {
-                return {rule::dependency, problem.stages[static_cast<std::size_t>(b.stage)].device, b, a, b.start_us, ready};
+                return {rule::dependency,
+                        problem.stages[static_cast<std::size_t>(b.stage)].device,
+                        b,
+                        a,
+                        b.start_us,
+                        ready};
             }
         }
     }
@@ -182,7 +194,11 @@ namespace detail {
         const auto levels = detail::hold_levels(problem, timed.devices[d], static_cast<int>(d));
         for (std::size_t i = 0; i != levels.size(); ++i) {
             if (levels[i] <= limit) { continue; }
-            return {rule::memory, static_cast<int>(d), timed.devices[d][i], {}, static_cast<double>(levels[i]),
+            return {rule::memory,
+                    static_cast<int>(d),
+                    timed.devices[d][i],
+                    {},
+                    static_cast<double>(levels[i]),
                     static_cast<double>(limit)};
         }
     }
@@ -219,8 +235,10 @@ namespace detail {
         return at + " starts at " + found + " us, before " + name(v.other) + " ends at " + wanted + " us";
     case schedule_rule::fifo: return at + " runs after " + name(v.other);
     case schedule_rule::dependency:
-        return at + " starts at " + found + " us, but what it needs from " + name(v.other) + " is there at " + wanted + " us";
-    case schedule_rule::memory: return at + " brings the device to " + whole(v.found) + " bytes, the limit is " + whole(v.wanted);
+        return at + " starts at " + found + " us, but what it needs from " + name(v.other) + " is there at " + wanted +
+               " us";
+    case schedule_rule::memory:
+        return at + " brings the device to " + whole(v.found) + " bytes, the limit is " + whole(v.wanted);
     }
     return {};
 }

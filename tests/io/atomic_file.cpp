@@ -62,6 +62,19 @@ TEST_CASE("two writers of one name do not disturb each other") {
     CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("a commit that fails leaves the old file") {
+    const scratch folder;
+    const fs::path path = folder.path / "out.txt";
+    write_file(path, "old");
+    atomic_file file{path};
+    file.write("new");
+    for (const auto& entry : fs::directory_iterator{folder.path}) {
+        if (entry.path() != path) { fs::remove(entry.path()); } // the temporary file: there is nothing to rename
+    }
+    CHECK_THROWS_WITH_AS(file.commit(), doctest::Contains("cannot replace"), pulse::input_error);
+    CHECK(bytes_of(path) == "old");
+}
+
 TEST_CASE("a file has the permissions of any other new file") {
     const scratch folder;
     write_file(folder.path / "a", "x");

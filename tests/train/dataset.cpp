@@ -110,15 +110,18 @@ TEST_CASE("each epoch delivers every image once; flips happen half of the time a
     const image_dataset set{2, 2, 1, pixels(500 * 4), {.seed = 8, .horizontal_flip = true}};
     int flips = 0;
     int repeated = 0;
+    int moved = 0;
     for (std::uint64_t epoch = 0; epoch != 4; ++epoch) {
         std::set<std::uint32_t> seen;
         for (std::uint64_t i = 0; i != 500; ++i) {
             seen.insert(set.index_at(epoch * 500 + i));
+            moved += set.index_at(epoch * 500 + i) != set.index_at((epoch + 1) * 500 + i) ? 1 : 0;
             flips += set.flipped_at(epoch * 500 + i) ? 1 : 0;
             repeated += set.flipped_at(epoch * 500 + i) == set.flipped_at((epoch + 1) * 500 + i) ? 1 : 0;
         }
         CHECK(seen.size() == 500);
     }
+    CHECK(moved > 1900); // about 4 of 2000 stay in place by chance
     CHECK(std::abs(flips - 1000) < 5 * 23);
     CHECK(std::abs(repeated - 1000) < 5 * 23);
 }

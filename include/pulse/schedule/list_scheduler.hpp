@@ -90,7 +90,7 @@ public:
         const auto rules = list_rules(options_.effort);
         for (const int cap : caps) {
             for (const auto& rule : rules) {
-                if (proved()) { break; }
+                if (proved() || (cap != 0 && rule.delay > 0)) { continue; }
                 const double before = best_.makespan_us;
                 const auto base = keys.base(rule);
                 try_run(keys.of(base), {rule.delay, cap, std::numeric_limits<double>::infinity()});

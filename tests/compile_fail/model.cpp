@@ -15,6 +15,7 @@
 // error-13: pulse: a model has at least one layer
 // error-14: pulse: the second argument of a model is layers<...>
 // error-15: pulse: the third argument of a model is skips<skip<...>, ...>
+// error-16: pulse: a shape has at most 8 dimensions
 
 #include <pulse/model/model.hpp>
 
@@ -69,4 +70,6 @@ struct wrong : model<"wrong", layers<>> {};
 struct wrong : model<"wrong", in> {};
 #elif CASE == 15
 struct wrong : model<"wrong", layers<in, body, join>, skip<"in", "join">> {};
+#elif CASE == 16
+struct wrong : model<"wrong", layers<archetype::layer<"deep", shape<1, 1, 1, 1, 1, 1, 1, 1, 1>>>> {};
 #endif

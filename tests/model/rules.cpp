@@ -18,12 +18,14 @@ namespace {
 
 using pulse::model_rule;
 
-constexpr std::array<char, 4> tags{};
+constexpr std::array<pulse::shape_facts, 4> tags{pulse::shape_facts{1, {4}}, pulse::shape_facts{1, {5}},
+                                                 pulse::shape_facts{2, {4}}, pulse::shape_facts{0, {}}};
+constexpr pulse::shape_facts none{};
 
 struct instance {
     std::vector<pulse::layer_facts> layers{};
     std::vector<pulse::skip_ends> skips{};
-    const void* conditioning{};
+    pulse::shape_facts conditioning{};
 };
 
 pulse::label letter(int index) {
@@ -35,18 +37,18 @@ instance correct(std::mt19937& random) {
     const int count = std::uniform_int_distribution<int>{1, 8}(random);
     instance made;
     for (int i = 0; i != count; ++i) {
-        made.layers.push_back({.name = letter(i), .input = &tags[0], .output = &tags[0]});
+        made.layers.push_back({.name = letter(i), .input = tags[0], .output = tags[0]});
     }
     for (int to = 1; to != count; ++to) {
         if (random() % 2 == 0) { continue; }
         const int from = std::uniform_int_distribution<int>{0, to - 1}(random);
         made.skips.push_back({letter(from), letter(to)});
-        made.layers[static_cast<std::size_t>(to)].skip_input = &tags[0];
+        made.layers[static_cast<std::size_t>(to)].skip_input = tags[0];
     }
     std::shuffle(made.skips.begin(), made.skips.end(), random);
-    if (random() % 2 == 0) { made.conditioning = &tags[3]; }
+    if (random() % 2 == 0) { made.conditioning = tags[3]; }
     for (auto& node : made.layers) {
-        if (made.conditioning != nullptr && random() % 2 == 0) { node.conditioning = &tags[3]; }
+        if (made.conditioning.present() && random() % 2 == 0) { node.conditioning = tags[3]; }
     }
     return made;
 }
@@ -55,11 +57,11 @@ instance correct(std::mt19937& random) {
 void disturb(instance& model, std::mt19937& random) {
     const auto some_layer = [&]() -> pulse::layer_facts& { return model.layers[random() % model.layers.size()]; };
     const auto some_name = [&] { return letter(static_cast<int>(random() % 10)); };
-    const auto some_tag = [&]() -> const void* { return random() % 3 == 0 ? nullptr : &tags[random() % tags.size()]; };
+    const auto some_tag = [&]() -> pulse::shape_facts { return random() % 3 == 0 ? none : tags[random() % tags.size()]; };
     switch (random() % 8) {
     case 0: some_layer().name = some_name(); break;
-    case 1: some_layer().input = &tags[random() % tags.size()]; break;
-    case 2: some_layer().output = &tags[random() % tags.size()]; break;
+    case 1: some_layer().input = tags[random() % tags.size()]; break;
+    case 2: some_layer().output = tags[random() % tags.size()]; break;
     case 3: some_layer().skip_input = some_tag(); break;
     case 4: some_layer().conditioning = some_tag(); break;
     case 5: model.conditioning = some_tag(); break;
@@ -90,7 +92,7 @@ std::set<model_rule> broken_rules(const instance& model) {
         const std::size_t from = places[edge.from.str()].front();
         const std::size_t to = places[edge.to.str()].front();
         if (to <= from) { broken.insert(model_rule::skip_goes_forward); }
-        if (model.layers[to].skip_input == nullptr) {
+        if (model.layers[to].skip_input == none) {
             broken.insert(model_rule::skip_target_concatenates);
         } else if (model.layers[to].skip_input != model.layers[from].output) {
             broken.insert(model_rule::skip_shape_agrees);
@@ -100,13 +102,13 @@ std::set<model_rule> broken_rules(const instance& model) {
         if (count > 1) { broken.insert(model_rule::one_skip_per_layer); }
     }
     for (const auto& node : model.layers) {
-        if (node.skip_input != nullptr && !arrivals.contains(node.name.str())) {
+        if (node.skip_input != none && !arrivals.contains(node.name.str())) {
             broken.insert(model_rule::concatenation_is_fed);
         }
-        if (node.conditioning != nullptr && model.conditioning == nullptr) {
+        if (node.conditioning.present() && model.conditioning == none) {
             broken.insert(model_rule::conditioning_is_given);
         }
-        if (node.conditioning != nullptr && model.conditioning != nullptr && node.conditioning != model.conditioning) {
+        if (node.conditioning.present() && model.conditioning.present() && node.conditioning != model.conditioning) {
             broken.insert(model_rule::conditioning_agrees);
         }
     }
@@ -139,5 +141,5 @@ TEST_CASE("what is found is broken, and what is broken is found") {
     }
     // every rule but the one about models without layers
     CHECK(seen.size() == 12);
-    CHECK(pulse::inspect_model({}, {}, nullptr).broken == model_rule::has_layers);
+    CHECK(pulse::inspect_model({}, {}, none).broken == model_rule::has_layers);
 }

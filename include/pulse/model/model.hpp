@@ -60,8 +60,8 @@ namespace detail {
 
 template <class Layers, class Skips, class Conditioning>
 [[nodiscard]] consteval model_finding finding_of() {
-    const void* conditioning = nullptr;
-    if constexpr (conditioner<Conditioning>) { conditioning = &shape_tag<typename Conditioning::output>; }
+    shape_facts conditioning{};
+    if constexpr (conditioner<Conditioning>) { conditioning = facts_of_shape<typename Conditioning::output>(); }
     const auto facts = Layers::facts();
     return inspect_model(facts, Skips::ends, conditioning);
 }

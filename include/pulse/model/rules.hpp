@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -7,29 +8,47 @@
 #include <pulse/core/label.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/skip.hpp>
+#include <pulse/tensor/shape.hpp>
 
 namespace pulse {
 
-/// What the rules of a model look at in one layer. Shapes are told apart by the address of a tag: equal shapes have equal
-/// addresses, and a null pointer means that the layer has no such shape.
-struct layer_facts {
-    label name{};
-    const void* input{};
-    const void* output{};
-    const void* skip_input{};
-    const void* conditioning{};
+/// A shape as a value; a rank below 0 means that there is none.
+///
+/// Values, because comparing addresses of tags is no constant expression for g++ 12 under -fsanitize=undefined.
+struct shape_facts {
+    static constexpr std::size_t max_rank = 8;
+
+    int rank{-1};
+    std::array<int, max_rank> dims{};
+
+    [[nodiscard]] constexpr bool present() const noexcept { return rank >= 0; }
+    [[nodiscard]] constexpr bool operator==(const shape_facts&) const = default;
 };
 
-template <class Shape>
-inline constexpr char shape_tag{};
+template <static_shape Shape>
+[[nodiscard]] constexpr shape_facts facts_of_shape() noexcept {
+    static_assert(Shape::rank <= shape_facts::max_rank, "pulse: a shape has at most 8 dimensions");
+    shape_facts facts{.rank = static_cast<int>(Shape::rank)};
+    for (std::size_t d = 0; d != Shape::rank; ++d) { facts.dims[d] = Shape::dims[d]; }
+    return facts;
+}
+
+/// What the rules of a model look at in one layer.
+struct layer_facts {
+    label name{};
+    shape_facts input{};
+    shape_facts output{};
+    shape_facts skip_input{};
+    shape_facts conditioning{};
+};
 
 template <layer L>
 [[nodiscard]] constexpr layer_facts facts_of() noexcept {
     layer_facts facts{.name = L::name,
-                      .input = &shape_tag<typename L::input>,
-                      .output = &shape_tag<typename L::output>};
-    if constexpr (concatenates<L>) { facts.skip_input = &shape_tag<typename L::skip_input>; }
-    if constexpr (reads_conditioning<L>) { facts.conditioning = &shape_tag<typename L::conditioning>; }
+                      .input = facts_of_shape<typename L::input>(),
+                      .output = facts_of_shape<typename L::output>()};
+    if constexpr (concatenates<L>) { facts.skip_input = facts_of_shape<typename L::skip_input>(); }
+    if constexpr (reads_conditioning<L>) { facts.conditioning = facts_of_shape<typename L::conditioning>(); }
     return facts;
 }
 
@@ -64,16 +83,16 @@ struct model_finding {
     return at;
 }
 
-/// Looks for the first broken rule. `conditioning` is the tag of the shape that the model gives, or null.
+/// Looks for the first broken rule. `conditioning` is the shape that the model gives, if it gives any.
 [[nodiscard]] constexpr model_finding inspect_model(std::span<const layer_facts> layers, std::span<const skip_ends> skips,
-                                                    const void* conditioning) noexcept {
+                                                    const shape_facts& conditioning) noexcept {
     using enum model_rule;
     if (layers.empty()) { return {has_layers, {}, {}}; }
     for (std::size_t i = 0; i != layers.size(); ++i) {
         if (find_layer(layers, layers[i].name) != i) { return {names_differ, layers[i].name, {}}; }
     }
     for (std::size_t i = 1; i != layers.size(); ++i) {
-        if (layers[i - 1].output != layers[i].input) {
+        if (!(layers[i - 1].output == layers[i].input)) {
             return {neighbours_agree, layers[i - 1].name, layers[i].name};
         }
     }
@@ -84,21 +103,21 @@ struct model_finding {
         if (source == layers.size()) { return {skip_source_exists, from, to}; }
         if (target == layers.size()) { return {skip_target_exists, from, to}; }
         if (source >= target) { return {skip_goes_forward, from, to}; }
-        if (layers[target].skip_input == nullptr) { return {skip_target_concatenates, from, to}; }
-        if (layers[target].skip_input != layers[source].output) { return {skip_shape_agrees, from, to}; }
+        if (!layers[target].skip_input.present()) { return {skip_target_concatenates, from, to}; }
+        if (!(layers[target].skip_input == layers[source].output)) { return {skip_shape_agrees, from, to}; }
         for (std::size_t other = 0; other != e; ++other) {
             if (skips[other].to == to) { return {one_skip_per_layer, from, to}; }
         }
     }
     for (const layer_facts& node : layers) {
-        if (node.skip_input != nullptr) {
+        if (node.skip_input.present()) {
             bool fed = false;
             for (const skip_ends& edge : skips) { fed = fed || edge.to == node.name; }
             if (!fed) { return {concatenation_is_fed, node.name, {}}; }
         }
-        if (node.conditioning != nullptr) {
-            if (conditioning == nullptr) { return {conditioning_is_given, node.name, {}}; }
-            if (conditioning != node.conditioning) { return {conditioning_agrees, node.name, {}}; }
+        if (node.conditioning.present()) {
+            if (!conditioning.present()) { return {conditioning_is_given, node.name, {}}; }
+            if (!(conditioning == node.conditioning)) { return {conditioning_agrees, node.name, {}}; }
         }
     }
     return {};

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -34,7 +35,7 @@ pulse::plan random_plan(random_plans& make) {
     for (int d = 0; d != p.pipeline_degree && make.between(0, 3) != 0; ++d) {
         p.predicted.peak_memory_bytes.resize(static_cast<std::size_t>(p.pipeline_degree), std::int64_t{1} << 40);
     }
-    if (make.coin()) { p.model = pulse::label{"\"quoted\" \\ \xc3\xa9"}; }
+    if (make.coin()) { p.model = pulse::label{std::string_view{"\"quoted\" \\ \xc3\xa9"}}; }
     return p;
 }
 
@@ -225,7 +226,7 @@ TEST_CASE("a plan that could not be read back is not written") {
     p.predicted.step_us = std::numeric_limits<double>::quiet_NaN();
     CHECK_THROWS_WITH_AS((void)pulse::print_plan(p), "plan: predicted.step_us must be finite", pulse::input_error);
     p = random_plan(make);
-    p.model = pulse::label{"\xff\xfe"};
+    p.model = pulse::label{std::string_view{"\xff\xfe"}};
     CHECK_THROWS_WITH_AS((void)pulse::print_plan(p), "plan: model is not UTF-8", pulse::input_error);
 }
 

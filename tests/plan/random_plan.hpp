@@ -31,7 +31,7 @@ public:
     [[nodiscard]] planned_model operator()() {
         planned_model made{};
         pulse::plan& p = made.planned;
-        p.model = pulse::label{"random"};
+        p.model = pulse::label{std::string_view{"random"}};
         p.pipeline_degree = between(1, 4);
         p.data_degree = between(1, 2);
         p.microbatches = between(1, 5);
@@ -70,11 +70,11 @@ private:
     /// Skips between any layers, several from and into one layer too; under folded placement only within a device.
     [[nodiscard]] pulse::cost_table costs(const pulse::partition& cut) {
         pulse::cost_table made{};
-        made.model = pulse::label{"random"};
+        made.model = pulse::label{std::string_view{"random"}};
         const int layers = cut.stages.back().last_layer + 1;
         for (int l = 0; l != layers; ++l) {
             pulse::layer_cost c{};
-            c.name = pulse::label{"layer"} + static_cast<unsigned>(l);
+            c.name = pulse::label{std::string_view{"layer"}} + static_cast<unsigned>(l);
             c.forward_us = between(1, 20);
             c.backward_input_us = between(1, 20);
             c.backward_weight_us = between(1, 20);

@@ -96,7 +96,7 @@ namespace detail {
 template <class Counts>
 [[nodiscard]] constexpr std::int64_t peak_of(const std::vector<buffer_place>& places, std::size_t length, bool rounded,
                                              Counts counts) {
-    std::vector<std::int64_t> change(length + 1);
+    std::vector<std::int64_t> change(length + 1, 0);
     for (const buffer_place& p : places) {
         if (!counts(p)) { continue; }
         const std::int64_t bytes = rounded ? aligned(p.bytes) : p.bytes;

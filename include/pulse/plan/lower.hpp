@@ -72,8 +72,8 @@ public:
         : model_(&model), microbatches_(planned.microbatches), split_(planned.split_backward),
           reduces_(planned.data_degree > 1), recomputes_(planned.skips == skip_policy::recomputed),
           code_(static_cast<std::size_t>(model.device_count())),
-          recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches)),
-          gradients_done_(static_cast<std::size_t>(model.stage_count())) {}
+          recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches), 0),
+          gradients_done_(static_cast<std::size_t>(model.stage_count()), 0) {}
 
     constexpr void add(const step_event& event) {
         if (event.is_message) {
@@ -117,7 +117,7 @@ private:
     bool reduces_;
     bool recomputes_;
     std::vector<std::vector<instruction>> code_;
-    std::vector<bool> recomputed_;
+    std::vector<char> recomputed_;
     std::vector<int> gradients_done_;
 
     constexpr void emit(int device, const instruction& what) { code_[static_cast<std::size_t>(device)].push_back(what); }
@@ -132,8 +132,8 @@ private:
             if (!model_->is_local(e)) { continue; }
             const int source = model_->source_stage(e);
             const auto at = static_cast<std::size_t>(source * microbatches_ + index_of(m));
-            if (recomputed_[at]) { continue; }
-            recomputed_[at] = true;
+            if (recomputed_[at] != 0) { continue; }
+            recomputed_[at] = 1;
             emit(model_->device_of_stage(source), op::recompute{stage_id{source}, m});
             stash_of(source, m);
         }

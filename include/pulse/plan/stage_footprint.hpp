@@ -47,10 +47,10 @@ struct stage_footprint {
 /// Without a split backward the deferred block lives only while B runs from the last layer to the first: a layer reads
 /// one output gradient and writes the one before it, so two alternating slots do, and the deferred tensors share one.
 [[nodiscard]] constexpr stage_footprint lay_out_stage(const cost_table& costs, int first, int last,
-                                                      const std::vector<bool>& held_apart, bool split_backward) {
+                                                      const std::vector<char>& held_apart, bool split_backward) {
     stage_footprint made{};
     made.first_layer = first;
-    made.layers.resize(static_cast<std::size_t>(last - first + 1));
+    made.layers.resize(static_cast<std::size_t>(last - first + 1), layer_offsets{});
     const auto take = [](std::int64_t& end, std::int64_t bytes) {
         const std::int64_t at = end;
         end += aligned(bytes);
@@ -63,7 +63,7 @@ struct stage_footprint {
         const layer_cost& cost = costs.layers[static_cast<std::size_t>(l)];
         layer_offsets& at = made.layers[static_cast<std::size_t>(l - first)];
         at.saved = take(made.saved_bytes, cost.saved_bytes);
-        if (!held_apart[static_cast<std::size_t>(l)]) { at.output = take(made.saved_bytes, cost.output_bytes); }
+        if (held_apart[static_cast<std::size_t>(l)] == 0) { at.output = take(made.saved_bytes, cost.output_bytes); }
         if (l < last) { largest_gradient = largest_gradient < cost.output_bytes ? cost.output_bytes : largest_gradient; }
         largest_deferred = largest_deferred < cost.deferred_bytes ? cost.deferred_bytes : largest_deferred;
         if (split_backward) {

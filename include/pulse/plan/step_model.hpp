@@ -30,21 +30,21 @@ public:
         validate();
         const auto stages = static_cast<std::size_t>(stage_count());
         const auto layers = static_cast<std::size_t>(layer_count());
-        stage_of_layer_.resize(layers);
-        held_apart_.resize(layers);
+        stage_of_layer_.resize(layers, 0);
+        held_apart_.resize(layers, 0);
         into_.resize(stages);
         from_.resize(stages);
-        run_.resize(stages);
+        run_.resize(stages, 0);
         for (int s = 0; s != stage_count(); ++s) {
             const auto at = static_cast<std::size_t>(s);
             run_[at] = s > 0 && device_of_stage(s - 1) == device_of_stage(s) ? run_[at - 1] : s;
             for (int l = first_layer(s); l <= last_layer(s); ++l) { stage_of_layer_[static_cast<std::size_t>(l)] = s; }
-            if (s + 1 != stage_count()) { held_apart_[static_cast<std::size_t>(last_layer(s))] = true; }
+            if (s + 1 != stage_count()) { held_apart_[static_cast<std::size_t>(last_layer(s))] = 1; }
         }
         for (int e = 0; e != edge_count(); ++e) {
             into_[static_cast<std::size_t>(target_stage(e))].push_back(e);
             from_[static_cast<std::size_t>(source_stage(e))].push_back(e);
-            if (!is_inside(e)) { held_apart_[static_cast<std::size_t>(edge(e).from)] = true; }
+            if (!is_inside(e)) { held_apart_[static_cast<std::size_t>(edge(e).from)] = 1; }
         }
         for (int s = 0; s != stage_count(); ++s) {
             footprints_.push_back(lay_out_stage(costs_, first_layer(s), last_layer(s), held_apart_, split_backward_));
@@ -73,7 +73,7 @@ public:
     }
 
     /// Whether the output of layer l is an `activation` buffer; if not, it lives inside its stage's `saved` buffer.
-    [[nodiscard]] constexpr bool held_apart(int l) const noexcept { return held_apart_[static_cast<std::size_t>(l)]; }
+    [[nodiscard]] constexpr bool held_apart(int l) const noexcept { return held_apart_[static_cast<std::size_t>(l)] != 0; }
     /// The lowest stage of the run of neighbouring stages on one device that contains s.
     [[nodiscard]] constexpr int conditioning_run(int s) const noexcept { return run_[static_cast<std::size_t>(s)]; }
     /// Edges whose target (source) is a layer of stage s, ascending; those inside the stage included.
@@ -226,7 +226,7 @@ private:
     bool split_backward_;
     bool relayed_;
     std::vector<int> stage_of_layer_{};
-    std::vector<bool> held_apart_{};
+    std::vector<char> held_apart_{}; // of bool: clang 14 has no constexpr vector<bool>
     std::vector<std::vector<int>> into_{};
     std::vector<std::vector<int>> from_{};
     std::vector<int> run_{};

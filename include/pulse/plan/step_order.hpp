@@ -37,9 +37,9 @@ public:
         if (planned.order.devices.size() != static_cast<std::size_t>(model.device_count())) {
             throw input_error("pulse: plan: schedule must have one list for each device");
         }
-        nodes_.resize(static_cast<std::size_t>((split_ ? 3 : 2) * stages_ * microbatches_));
+        nodes_.resize(static_cast<std::size_t>((split_ ? 3 : 2) * stages_ * microbatches_), step_event{});
         after_.resize(nodes_.size());
-        waits_.resize(nodes_.size());
+        waits_.resize(nodes_.size(), 0);
         add_passes(planned, model);
         for (int m = 0; m != microbatches_; ++m) {
             chain(m);
@@ -100,7 +100,7 @@ private:
         ++waits_[after];
     }
     constexpr void add_passes(const plan& planned, const step_model& model) {
-        std::vector<bool> seen(nodes_.size());
+        std::vector<char> seen(nodes_.size(), 0);
         for (std::size_t d = 0; d != planned.order.devices.size(); ++d) {
             const std::vector<timed_pass>& passes = planned.order.devices[d];
             for (std::size_t i = 0; i != passes.size(); ++i) {
@@ -110,8 +110,8 @@ private:
                 if (!split_ && p.op == pass::backward_weight) { refuse_order(p, "is not there without a split backward"); }
                 if (model.device_of_stage(p.stage) != static_cast<int>(d)) { refuse_order(p, "is on another device"); }
                 const std::size_t n = node(p.op, p.stage, p.microbatch);
-                if (seen[n]) { refuse_order(p, "is there twice"); }
-                seen[n] = true;
+                if (seen[n] != 0) { refuse_order(p, "is there twice"); }
+                seen[n] = 1;
                 nodes_[n].work = p;
                 if (i > 0) { arc(node(passes[i - 1].op, passes[i - 1].stage, passes[i - 1].microbatch), n); }
             }
@@ -120,7 +120,7 @@ private:
             for (int s = 0; s != stages_; ++s) {
                 for (int m = 0; m != microbatches_; ++m) {
                     const auto kind = static_cast<pass>(op);
-                    if (!seen[node(kind, s, m)]) { refuse_order({kind, s, m, 0, 0}, "is missing"); }
+                    if (seen[node(kind, s, m)] == 0) { refuse_order({kind, s, m, 0, 0}, "is missing"); }
                 }
             }
         }

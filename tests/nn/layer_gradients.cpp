@@ -24,7 +24,7 @@ using conv = nn::block<"conv", C>;
 template <nn::resnet R>
 using resnet = nn::block<"resnet", R>;
 template <nn::group_norm N>
-using norm = nn::block<"norm", N>;
+using group_norm = nn::block<"norm", N>;
 template <nn::norm_conv N>
 using norm_conv = nn::block<"out", N>;
 template <nn::attention A>
@@ -118,9 +118,9 @@ TEST_CASE("linear, SiLU and GroupNorm: gradients equal finite differences") {
     check_all<nn::block<"linear", nn::linear{.in_features = 5, .out_features = 3}>,
               nn::block<"silu", nn::silu{.channels = 3, .height = 2, .width = 4}>,
               nn::block<"silu", nn::silu{.channels = 7}>,
-              norm<nn::group_norm{.channels = 6, .height = 3, .width = 2, .groups = 3}>,
-              norm<nn::group_norm{.channels = 6, .height = 3, .width = 2, .groups = 2, .epsilon = 1e-2,
-                                  .silu = true}>>();
+              group_norm<nn::group_norm{.channels = 6, .height = 3, .width = 2, .groups = 3}>,
+              group_norm<nn::group_norm{.channels = 6, .height = 3, .width = 2, .groups = 2, .epsilon = 1e-2,
+                                        .silu = true}>>();
 }
 
 TEST_CASE("GroupNorm, SiLU and convolution: gradients equal finite differences") {

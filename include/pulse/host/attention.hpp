@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -149,7 +150,7 @@ private:
     template <int V>
     [[gnu::always_inline]] void score_keys(const float* queries, float* to, std::int64_t j,
                                            floats<widest> (&top)[4]) const noexcept {
-        floats<widest> s[4 * V]{};
+        floats<widest> s[std::size_t{4} * V]{};
         multiply_add<V>(queries, kt_ + j, s);
         if (j + V * widest > tokens_) {
             for (int v = 0; v != V; ++v) {
@@ -171,7 +172,7 @@ private:
     /// sums[r][v] += the sum over d of rows[r][d] * columns[d][v-th vector], for four rows.
     template <int V>
     [[gnu::always_inline]] void multiply_add(const float* rows, const float* columns,
-                                             floats<widest> (&sums)[4 * V]) const noexcept {
+                                             floats<widest> (&sums)[std::size_t{4} * V]) const noexcept {
         for (std::int64_t d = 0; d != depth_; ++d) {
             repeat<V>([&](auto v) {
                 const floats<widest> c = load<widest>(columns + d * keys_ + v * widest);
@@ -184,8 +185,8 @@ private:
     template <int V>
     void differentiate(int rows, std::int64_t j) const noexcept {
         for (int r = 0; r != rows; r += 4) {
-            floats<widest> s[4 * V]{};
-            floats<widest> dp[4 * V]{};
+            floats<widest> s[std::size_t{4} * V]{};
+            floats<widest> dp[std::size_t{4} * V]{};
             multiply_add<V>(queries_ + r * depth_, kt_ + j, s);
             multiply_add<V>(gradients_ + r * depth_, vt_ + j, dp);
             repeat<4>([&](auto i) {

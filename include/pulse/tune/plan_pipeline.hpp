@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/partition/sequential.hpp>
@@ -53,6 +54,17 @@ struct pipeline_options {
         for (int l = s.first_layer; l <= s.last_layer; ++l) { sum += costs.layers[static_cast<std::size_t>(l)].parameter_bytes; }
     }
     return sum * copies;
+}
+
+/// Bytes that each device takes for a plan: its step's memory and its parameters, all copies.
+[[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs, int parameter_copies) {
+    const step_model model{planned, costs};
+    std::vector<std::int64_t> peaks{};
+    for (const program& of_rank : lower(planned, model)) {
+        peaks.push_back(lay_out(model, of_rank).total_bytes() +
+                        parameter_bytes_on(planned.cut, costs, of_rank.device, parameter_copies));
+    }
+    return peaks;
 }
 
 namespace detail {
@@ -119,11 +131,7 @@ namespace detail {
     const traffic moved = traffic_of(made.cut, costs, options.routing);
     expected.boundary_bytes = moved.boundary() * options.microbatches;
     expected.skip_bytes = moved.skip() * options.microbatches;
-    const step_model model{made, costs};
-    for (const program& of_rank : lower(made, model)) {
-        expected.peak_memory_bytes.push_back(lay_out(model, of_rank).total_bytes() +
-                                             parameter_bytes_on(made.cut, costs, of_rank.device, options.parameter_copies));
-    }
+    expected.peak_memory_bytes = peak_bytes(made, costs, options.parameter_copies);
     return made;
 }
 

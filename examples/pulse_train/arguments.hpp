@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <pulse/partition/partition.hpp>
+#include <pulse/train/noise_schedule.hpp>
+#include <pulse/tune/plan_pipeline.hpp>
+
+namespace pulse_train {
+
+/// What the command line says, validated.
+struct arguments {
+    std::string model{"ddpm_fmnist"};
+    std::string data{"/usr/share/datasets/fashion-mnist"};
+    std::string out{"pulse_run"};
+    std::string resume{};
+    std::string plan_file{};
+    int ranks{2};
+    int threads{1};
+    int waves{1};
+    int microbatch_size{16};
+    int microbatches{4};
+    std::int64_t steps{1000};
+    double time_limit_s{};
+    double learning_rate{1e-3};
+    int warmup{100};
+    double clip_norm{1.0};
+    double average_decay{0.999};
+    std::uint64_t seed{1};
+    pulse::placement placement{pulse::placement::folded};
+    pulse::skip_routing routing{pulse::skip_routing::relayed};
+    pulse::skip_policy skips{pulse::skip_policy::resident};
+    pulse::schedule_method method{pulse::schedule_method::list};
+    bool split_backward{true};
+    double slack{0.02};
+    pulse::train::prediction_type prediction{pulse::train::prediction_type::velocity};
+    bool cosine_noise{true};
+    std::int64_t checkpoint_every{};
+    int sample{64};
+    int sample_steps{50};
+};
+
+/// Parses the command line. Empty when the program is to exit at once with `exit_code`: after --help, or after one line on
+/// stderr that says which argument is wrong.
+[[nodiscard]] std::optional<arguments> parse(int argc, char** argv, int& exit_code);
+
+} // namespace pulse_train

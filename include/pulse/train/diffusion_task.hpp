@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/train/dataset.hpp>
+#include <pulse/train/loss.hpp>
+#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/random.hpp>
+
+namespace pulse::train {
+
+/// What a step of denoising training consists of.
+struct diffusion_options {
+    std::uint64_t seed{};
+    prediction_type prediction{prediction_type::velocity};
+    /// Min-SNR weighting of the loss; 0 leaves every sample its weight of 1.
+    double min_snr_gamma{};
+    int microbatch_size{1};
+    int microbatches{1};
+};
+
+/// The data and the loss of a pipelined training step of a diffusion model: the task of an executor.
+///
+/// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and the
+/// last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them.
+class diffusion_task {
+public:
+    /// `on_optimize` is called once a step, when the gradients of this rank are there.
+    diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options,
+                   std::function<void()> on_optimize)
+        : data_{data}, schedule_{schedule}, options_{options}, on_optimize_{std::move(on_optimize)},
+          times_(samples_of_step()), losses_(static_cast<std::size_t>(options.microbatches)), image_(data.elements()),
+          noise_(data.elements()), target_(data.elements()) {}
+
+    /// Samples that one step consumes.
+    [[nodiscard]] std::size_t samples_of_step() const noexcept {
+        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
+    }
+    /// The next step trains on the samples from global position `position`.
+    void begin(std::uint64_t position) {
+        position_ = position;
+        for (std::size_t i = 0; i != times_.size(); ++i) { times_[i] = static_cast<float>(time_of(position + i)); }
+        std::fill(losses_.begin(), losses_.end(), 0.0);
+    }
+
+    [[nodiscard]] const float* timesteps(int microbatch) const { return times_.data() + first_of(microbatch); }
+
+    /// x_t of every sample of the microbatch, channels last.
+    void input(int microbatch, float* x) {
+        for_each_sample(microbatch, [&](std::uint64_t at, std::size_t offset) {
+            draw(at);
+            q_sample<float>(schedule_, time_of(at), image_, noise_, {x + offset, data_.elements()});
+        });
+    }
+
+    /// Adds the microbatch's share to the step's mean squared error and writes its gradient. Throws error when the loss is
+    /// not finite.
+    void loss(int microbatch, const float* prediction, float* gradient) {
+        double& sum = losses_[static_cast<std::size_t>(microbatch)];
+        sum = 0;
+        const auto step_elements = static_cast<std::int64_t>(samples_of_step() * data_.elements());
+        for_each_sample(microbatch, [&](std::uint64_t at, std::size_t offset) {
+            draw(at);
+            const int t = time_of(at);
+            training_target<float>(schedule_, options_.prediction, t, image_, noise_, target_);
+            const double weight =
+                options_.min_snr_gamma > 0 ? min_snr_weight(schedule_, options_.prediction, t, options_.min_snr_gamma) : 1.0;
+            sum += mean_squared_error<float>({prediction + offset, data_.elements()}, target_, step_elements,
+                                             {gradient + offset, data_.elements()}, weight);
+        });
+        if (!(sum < 1e30)) {
+            throw error{"the loss of microbatch " + std::to_string(microbatch) + " is not finite: a smaller learning rate may help"};
+        }
+    }
+
+    void optimize() { on_optimize_(); }
+
+    /// Each microbatch's share of the step's loss; 0 on ranks without the last stage.
+    [[nodiscard]] std::span<const double> losses() const noexcept { return losses_; }
+
+private:
+    [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
+        return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
+    }
+    [[nodiscard]] int time_of(std::uint64_t position) const {
+        return static_cast<int>(random_source{options_.seed, random_stream::timesteps}.below(
+            static_cast<std::uint32_t>(schedule_.steps()), position));
+    }
+    template <class Body>
+    void for_each_sample(int microbatch, Body body) {
+        for (std::size_t i = 0; i != static_cast<std::size_t>(options_.microbatch_size); ++i) {
+            body(position_ + first_of(microbatch) + i, i * data_.elements());
+        }
+    }
+    void draw(std::uint64_t position) {
+        data_.batch(position, image_);
+        random_source{options_.seed, random_stream::noise}.fill_normal(position * data_.elements(), noise_);
+    }
+
+    const image_dataset& data_;
+    const noise_schedule& schedule_;
+    diffusion_options options_;
+    std::function<void()> on_optimize_;
+    std::uint64_t position_{};
+    std::vector<float> times_;
+    std::vector<double> losses_;
+    std::vector<float> image_;
+    std::vector<float> noise_;
+    std::vector<float> target_;
+};
+
+} // namespace pulse::train

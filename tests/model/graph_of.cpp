@@ -22,6 +22,16 @@ struct chain : pulse::model<"chain", pulse::layers<in, down>> {};
 
 constexpr auto graph = pulse::graph_of<unet>();
 
+// Named, because clang 14 crashes on a consteval constructor inside a doctest expression.
+constexpr pulse::layer_node expected_down{.name = "down",
+                                          .input_elements = 4 * 8 * 8,
+                                          .output_elements = 8 * 4 * 4,
+                                          .parameter_elements = 8,
+                                          .saved_elements = 5,
+                                          .deferred_elements = 7,
+                                          .workspace_elements = 11,
+                                          .forward_flops = 24.0};
+
 } // namespace
 
 TEST_SUITE("constexpr") {
@@ -29,15 +39,8 @@ TEST_SUITE("constexpr") {
 TEST_CASE("a graph has the model's layers in order, per sample") {
     CHECK_BOTH(graph.model == unet::name);
     CHECK_BOTH(graph.layers.size() == 5);
-    CHECK_BOTH(graph.layers[1] == pulse::layer_node{.name = "down",
-                                                    .input_elements = 4 * 8 * 8,
-                                                    .output_elements = 8 * 4 * 4,
-                                                    .parameter_elements = 8,
-                                                    .saved_elements = 5,
-                                                    .deferred_elements = 7,
-                                                    .workspace_elements = 11,
-                                                    .forward_flops = 24.0});
-    CHECK_BOTH(graph.layers[4].name == pulse::label{"out"});
+    CHECK_BOTH(graph.layers[1] == expected_down);
+    CHECK_BOTH(graph.layers[4].name.view() == "out");
 }
 
 TEST_CASE("skips keep their order and carry the output of their source") {

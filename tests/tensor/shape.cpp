@@ -5,13 +5,10 @@
 
 #include <pulse/tensor/shape.hpp>
 
-namespace {
-
+/// Has what a shape has, and is none.
 struct lookalike {
     static constexpr std::int64_t elements = 4;
 };
-
-} // namespace
 
 TEST_SUITE("constexpr") {
 
@@ -37,6 +34,7 @@ TEST_CASE("shapes are equal when their dimensions are") {
 TEST_CASE("only a pulse::shape is a static shape") {
     CHECK_BOTH(pulse::static_shape<pulse::shape<4>>);
     CHECK_BOTH(!pulse::static_shape<int>);
+    CHECK_BOTH(lookalike::elements == pulse::shape<4>::elements);
     CHECK_BOTH(!pulse::static_shape<lookalike>);
     CHECK_BOTH(!pulse::static_shape<pulse::shape<4>&>);
 }

@@ -113,10 +113,12 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/dataset.hpp>
+#include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/ema.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/loss.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/random.hpp>
+#include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sampler.hpp>
 // IWYU pragma: end_exports

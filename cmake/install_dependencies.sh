@@ -5,7 +5,7 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libstb-dev libdnnl-dev libcli11-dev)
-test=(doctest-dev clang python3 python3-torch libbenchmark-dev)
+test=(doctest-dev clang python3 python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist)
 
 fail() {

@@ -195,4 +195,5 @@ def main(folder):
     torch.cat([piece.reshape(-1) for piece in pieces]).numpy().tofile(folder + "/out")
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,18 +1,19 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pulse/host/threads.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
+#include <support/unpipelined.hpp>
 
 namespace pulse::test {
 
@@ -89,7 +90,7 @@ struct run_result {
     std::size_t most_skips_held{};
 };
 
-/// `steps` steps of a plan on thread ranks; gradients are those of the last step, with memory filled with NaN before it.
+/// `steps` steps of a plan on thread ranks; gradients are those of the last step.
 template <class Model, class Backend, class Policy>
 run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uint64_t seed, const host::link_options& link = {},
                                                    int steps = 1) {
@@ -105,7 +106,7 @@ run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uin
     host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
         Backend math;
         executor<Model, Backend, host::thread_transport, Policy> rank{math, transport, planned, costs};
-        drawn_task<Model, T> task{{seed, planned.microbatch_size, planned.microbatches}};
+        drawn_task<Model, T> task{drawn_data<Model, T>{seed, planned.microbatch_size, planned.microbatches}};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
             std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
@@ -130,6 +131,31 @@ run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uin
         if (rank.memory().live_bytes() != 0) { throw error{"a step left buffers alive"}; }
         if (task.optimized != steps) { throw error{"optimize was not called once a step"}; }
     });
+    return result;
+}
+
+/// The same step without a pipeline, executor or plan: what every run_pipelined must equal bit for bit.
+template <class Model, class Backend>
+run_result<typename Backend::scalar> run_unpipelined(int batch, int microbatches, std::uint64_t seed) {
+    using T = typename Backend::scalar;
+    Backend math;
+    unpipelined<Model, Backend> oracle{math};
+    drawn_task<Model, T> task{drawn_data<Model, T>{seed, batch, microbatches}};
+    for (std::size_t l = 0; l != Model::layer_count; ++l) {
+        oracle.parameters[l] = task.data.parameters(static_cast<int>(l), oracle.parameters[l].size());
+    }
+    oracle.conditioning_parameters = task.data.parameters(conditioning_block, oracle.conditioning_parameters.size());
+    for (int m = 0; m != microbatches; ++m) {
+        const auto at = static_cast<std::size_t>(m);
+        auto tape = oracle.forward(batch, task.inputs[at], task.times[at]);
+        std::vector<T> gradient(oracle.output(tape).size());
+        task.loss(m, oracle.output(tape).data(), gradient.data());
+        oracle.backward(tape, std::move(gradient));
+    }
+    run_result<T> result;
+    for (std::size_t l = 0; l != Model::layer_count; ++l) { result.gradients[static_cast<int>(l)] = oracle.gradients[l]; }
+    if constexpr (Model::is_conditioned) { result.gradients[conditioning_block] = oracle.conditioning_gradients; }
+    result.losses = task.losses;
     return result;
 }
 

@@ -45,19 +45,26 @@ public:
     std::array<std::vector<T>, count> parameters, gradients;
     std::vector<T> conditioning_parameters, conditioning_gradients;
 
-    /// Draws the parameters from `seed` as pulse::nn::initialise does; gradients are zero.
-    explicit unpipelined(B& backend, std::uint64_t seed = 0) : on_{&backend} {
+    /// Parameters and gradients are zero.
+    explicit unpipelined(B& backend) : on_{&backend} {
         for_each_layer([&]<std::size_t I>(index<I>) {
             parameters[I].resize(static_cast<std::size_t>(parameter_elements<layer_at<I>>()));
+        });
+        if constexpr (M::is_conditioned) {
+            conditioning_parameters.resize(static_cast<std::size_t>(parameter_elements<typename M::conditioning>()));
+        }
+        clear_gradients();
+    }
+
+    /// Draws the parameters from `seed` as pulse::nn::initialise does; gradients are zero.
+    unpipelined(B& backend, std::uint64_t seed) : unpipelined{backend} {
+        for_each_layer([&]<std::size_t I>(index<I>) {
             nn::initialise(std::span<const parameter>{layer_at<I>::parameters()}, seed, std::span<T>{parameters[I]});
         });
         if constexpr (M::is_conditioned) {
-            using module = typename M::conditioning;
-            conditioning_parameters.resize(static_cast<std::size_t>(parameter_elements<module>()));
             const std::span<T> values{conditioning_parameters};
-            nn::initialise(std::span<const parameter>{module::parameters()}, seed, values);
+            nn::initialise(std::span<const parameter>{M::conditioning::parameters()}, seed, values);
         }
-        clear_gradients();
     }
 
     void clear_gradients() {

@@ -37,16 +37,12 @@ public:
 
     /// Throws input_error when plan, costs, model and backend do not fit together.
     executor(B& math, T& transport, const plan& planned, const cost_table& costs)
-        : transport_{transport}, model_{planned, costs}, program_{program_of(planned, model_, transport.rank())},
+        : transport_{transport}, model_{planned, costs}, program_{program_of(planned, model_, transport)},
           layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
           parameters_{owned_parameters<Model, scalar>(model_, transport.rank())},
           runner_{math, model_, planned.microbatch_size, parameters_, memory_},
           skips_{static_cast<std::size_t>(model_.edge_count()), planned.microbatches} {
         if (planned.skips != Policy::policy) { throw input_error{"pulse: the plan keeps skips in another way than the executor"}; }
-        if (planned.pipeline_degree != transport.size()) {
-            throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) + " ranks, there are " +
-                              std::to_string(transport.size())};
-        }
         if (planned.data_degree != 1) { throw input_error{"pulse: this executor runs one pipeline replica, data_degree must be 1"}; }
     }
     executor(const executor&) = delete;
@@ -86,11 +82,12 @@ public:
     [[nodiscard]] const trace& recorded() const noexcept { return trace_; }
 
 private:
-    [[nodiscard]] static program program_of(const plan& planned, const step_model& model, int rank) {
-        for (program& p : lower(planned, model)) {
-            if (p.device == rank) { return std::move(p); }
+    [[nodiscard]] static program program_of(const plan& planned, const step_model& model, const T& transport) {
+        if (planned.pipeline_degree != transport.size()) {
+            throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) + " ranks, there are " +
+                              std::to_string(transport.size())};
         }
-        throw input_error{"pulse: the plan has no program for rank " + std::to_string(rank)};
+        return std::move(lower(planned, model)[static_cast<std::size_t>(transport.rank())]);
     }
 
     template <class Task>

@@ -80,7 +80,7 @@ template <class Number>
     Number value{};
     const char* const end = found->second.data() + found->second.size();
     const auto [stop, fault] = std::from_chars(found->second.data(), end, value);
-    if (fault != std::errc{} || stop != end || value < Number{}) {
+    if (fault != std::errc{} || stop != end || found->second.starts_with('-')) {
         throw input_error(file + ": '" + key + "' is '" + found->second + "', no count");
     }
     return value;

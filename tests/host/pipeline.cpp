@@ -1,0 +1,42 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <random>
+
+#include <pulse/host/backend.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <support/pipelined.hpp>
+#include <support/random_plan.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+TEST_CASE("a UNet on oneDNN has the same gradients, bit for bit, however it is pipelined") {
+    using math = host::onednn_backend;
+    std::mt19937 random{21};
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (int done = 0; done != 16;) {
+        plan p;
+        p.pipeline_degree = 1 + done % 4;
+        p.microbatches = draw(1, 4);
+        p.microbatch_size = 2;
+        p.split_backward = draw(0, 1) == 1;
+        const auto kind = static_cast<placement>(done % 8 == 7 ? 1 : 0);
+        p.routing = skip_routing::relayed;
+        p.skips = draw(0, 1) == 0 ? skip_policy::resident : skip_policy::recomputed;
+        const cost_table costs = blank_costs(graph_of<ddpm_tiny>().view(), p.microbatch_size, sizeof(float));
+        p.cut = draw_cut(costs, kind, p.pipeline_degree, draw(1, 2), random);
+        if (p.cut.stages.empty()) { continue; }
+        p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+        INFO("plan " << done << ", P " << p.pipeline_degree << ", stages " << p.cut.stages.size());
+        const std::uint64_t data = random();
+        const auto run = p.skips == skip_policy::resident ? run_pipelined<ddpm_tiny, math, resident>(p, data)
+                                                          : run_pipelined<ddpm_tiny, math, recomputed>(p, data);
+        const auto want = run_unpipelined<ddpm_tiny, math>(p.microbatch_size, p.microbatches, data);
+        REQUIRE(run.gradients == want.gradients);
+        REQUIRE(run.losses == want.losses);
+        REQUIRE(run.planned_bytes == run.measured_bytes);
+        if (kind == placement::folded) { REQUIRE(run.sent.skip == 0); }
+        ++done;
+    }
+}

@@ -1,7 +1,13 @@
 #include "arguments.hpp"
 
+#include <charconv>
+#include <cstdint>
 #include <iostream>
+#include <limits>
 #include <map>
+#include <string>
+#include <system_error>
+#include <type_traits>
 
 #include <CLI/CLI.hpp>
 
@@ -10,91 +16,138 @@ namespace pulse_train {
 namespace {
 
 template <class T>
-auto one_of(const std::map<std::string, T>& names) {
-    return CLI::CheckedTransformer(names, CLI::ignore_case).description("");
+using choices = std::map<std::string, T>;
+
+std::string names_in(const auto& choices_of_option) {
+    std::string text;
+    for (const auto& [name, value] : choices_of_option) { text += (text.empty() ? "" : "|") + name; }
+    return text;
 }
 
-std::string names_in(const auto& names) {
-    std::string text;
-    for (const auto& [name, value] : names) { text += (text.empty() ? "" : "|") + name; }
-    return text;
+/// Accepts the names alone, and puts the value's number in a name's place, as CLI11 converts that to the option's type.
+template <class T>
+CLI::Validator one_of(const choices<T>& names) {
+    const auto replace = [names](std::string& text) -> std::string {
+        const auto found = names.find(text);
+        if (found == names.end()) { return "'" + text + "' is none of " + names_in(names); }
+        if constexpr (std::is_same_v<T, std::string>) {
+            text = found->second;
+        } else {
+            text = std::to_string(static_cast<int>(found->second));
+        }
+        return {};
+    };
+    return {replace, ""};
+}
+
+/// Accepts decimal numbers of type T from `low` to `high`, so neither overflow nor NaN; `range` says the same in words.
+template <class T>
+CLI::Validator number(T low, T high, const std::string& range) {
+    const auto check = [=](std::string& text) -> std::string {
+        T value{};
+        const char* const end = text.data() + text.size();
+        const auto [stop, fault] = std::from_chars(text.data(), end, value);
+        if (fault == std::errc{} && stop == end && value >= low && value <= high) { return {}; }
+        return "'" + text + "' is no " + (std::is_integral_v<T> ? "whole " : "") + "number " + range;
+    };
+    return {check, range};
+}
+
+CLI::Validator whole(int low, int high) {
+    return number<std::int64_t>(low, high, "from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
 } // namespace
 
 std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     arguments a;
-    CLI::App app{"Trains a diffusion UNet on images in IDX files, pipeline-parallel on thread ranks, every skip on its device."};
+    CLI::App app{
+        "Trains a diffusion UNet on images in IDX files, pipeline-parallel on thread ranks, every skip on its device."};
     app.option_defaults()->always_capture_default();
     app.set_help_flag("-h,--help", "Say this and exit");
 
-    const std::map<std::string, std::string> models{
-        {"ddpm_fmnist", "ddpm_fmnist"}, {"ddpm_fmnist_small", "ddpm_fmnist_small"}};
-    const std::map<std::string, pulse::placement> placements{{"folded", pulse::placement::folded},
-                                                             {"sequential", pulse::placement::sequential}};
-    const std::map<std::string, pulse::skip_routing> routings{{"direct", pulse::skip_routing::direct},
-                                                              {"relayed", pulse::skip_routing::relayed}};
-    const std::map<std::string, pulse::skip_policy> policies{{"resident", pulse::skip_policy::resident},
-                                                             {"recomputed", pulse::skip_policy::recomputed}};
-    const std::map<std::string, pulse::schedule_method> methods{{"list", pulse::schedule_method::list},
-                                                                {"gpipe", pulse::schedule_method::gpipe},
-                                                                {"1f1b", pulse::schedule_method::one_f_one_b}};
-    const std::map<std::string, pulse::train::prediction_type> predictions{
-        {"epsilon", pulse::train::prediction_type::epsilon}, {"v", pulse::train::prediction_type::velocity}};
-    const std::map<std::string, bool> noises{{"linear", false}, {"cosine", true}};
-    const std::map<std::string, bool> answers{{"yes", true}, {"no", false}};
+    const choices<std::string> models{{"ddpm_fmnist", "ddpm_fmnist"}, {"ddpm_fmnist_small", "ddpm_fmnist_small"}};
+    const choices<pulse::placement> placements{{"folded", pulse::placement::folded},
+                                               {"sequential", pulse::placement::sequential}};
+    const choices<pulse::skip_routing> routings{{"direct", pulse::skip_routing::direct},
+                                                {"relayed", pulse::skip_routing::relayed}};
+    const choices<pulse::skip_policy> policies{{"resident", pulse::skip_policy::resident},
+                                               {"recomputed", pulse::skip_policy::recomputed}};
+    const choices<pulse::schedule_method> methods{{"list", pulse::schedule_method::list},
+                                                  {"gpipe", pulse::schedule_method::gpipe},
+                                                  {"1f1b", pulse::schedule_method::one_f_one_b}};
+    const choices<pulse::train::prediction_type> predictions{{"epsilon", pulse::train::prediction_type::epsilon},
+                                                             {"v", pulse::train::prediction_type::velocity}};
+    const choices<bool> noises{{"linear", false}, {"cosine", true}};
+    const choices<bool> answers{{"yes", true}, {"no", false}};
 
-    const std::string data = "Data and result", pipeline = "Pipeline", training = "Training";
-    app.add_option("--data", a.data, "Folder with train-images-idx3-ubyte, plain or .gz")->group(data);
-    app.add_option("--out", a.out, "Folder for everything that the run leaves")->group(data);
-    app.add_option("--resume", a.resume, "Continue from this checkpoint")->group(data)->option_text("FILE");
-    app.add_option("--checkpoint-every", a.checkpoint_every, "Steps between checkpoints; 0: only at the end")->group(data)->check(CLI::NonNegativeNumber);
-    app.add_option("--sample", a.sample, "Images to draw at the end; 0: none")->group(data)->check(CLI::Range(0, 4096));
-    app.add_option("--sample-steps", a.sample_steps, "DDIM steps of each image")->group(data)->check(CLI::Range(1, 1000));
+    constexpr double largest = std::numeric_limits<double>::max();
+    const auto positive = number(std::numeric_limits<double>::min(), largest, "above 0");
+    const auto not_negative = number(0.0, largest, "from 0");
+    const auto count = number(std::int64_t{0}, std::numeric_limits<std::int64_t>::max(), "from 0");
+    const auto any_seed = number(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max(), "from 0 to 2^64 - 1");
 
-    app.add_option("--ranks", a.ranks, "Pipeline ranks")->group(pipeline)->check(CLI::Range(1, 64));
-    app.add_option("--threads", a.threads, "Threads of each rank")->group(pipeline)->check(CLI::Range(1, 256));
-    app.add_option("--waves", a.waves, "Waves of a folded placement")->group(pipeline)->check(CLI::Range(1, 16));
-    app.add_option("--microbatch-size", a.microbatch_size, "Samples in a microbatch")->group(pipeline)->check(CLI::Range(1, 65536));
-    app.add_option("--microbatches", a.microbatches, "Microbatches in a step")->group(pipeline)->check(CLI::Range(1, 65536));
-    app.add_option("--placement", a.placement, "Which device runs which stage: " + names_in(placements))->group(pipeline)->transform(one_of(placements))->default_str("folded");
-    app.add_option("--routing", a.routing, "How skips travel in a sequential placement: " + names_in(routings))->group(pipeline)->transform(one_of(routings))->default_str("relayed");
-    app.add_option("--skips", a.skips, "How skips wait for the decoder: " + names_in(policies))->group(pipeline)->transform(one_of(policies))->default_str("resident");
-    app.add_option("--schedule", a.method, "Who orders the passes: " + names_in(methods))->group(pipeline)->transform(one_of(methods))->default_str("list");
-    app.add_option("--split-backward", a.split_backward, "Schedule weight gradients apart: " + names_in(answers))->group(pipeline)->transform(one_of(answers))->default_str("yes");
-    app.add_option("--slack", a.slack, "Load above the optimum that fewer bytes may cost")->group(pipeline)->check(CLI::Range(0.0, 10.0));
-    app.add_option("--plan", a.plan_file, "Run this plan (pulse-plan/1) instead of making one")->group(pipeline)->option_text("FILE");
+    const auto file_or_folder = [&](const char* name, std::string& value, const char* what, const char* meaning) {
+        app.add_option(name, value, meaning)->type_name(what);
+    };
+    const auto value = [&](const char* name, auto& held, const CLI::Validator& check, const char* meaning) {
+        app.add_option(name, held, meaning)->check(check);
+    };
+    const auto choice = [&](const char* name, auto& held, const auto& names, const char* usual, const char* meaning) {
+        app.add_option(name, held, meaning)->transform(one_of(names))->type_name(names_in(names))->default_str(usual);
+    };
 
-    app.add_option("--model", a.model, "Backbone: " + names_in(models))->group(training)->transform(one_of(models));
-    app.add_option("--steps", a.steps, "Optimizer steps in all")->group(training)->check(CLI::NonNegativeNumber);
-    app.add_option("--time-limit", a.time_limit_s, "Stop training after this many seconds; 0: never")->group(training)->check(CLI::NonNegativeNumber);
-    app.add_option("--lr", a.learning_rate, "Learning rate of AdamW")->group(training)->check(CLI::PositiveNumber);
-    app.add_option("--warmup", a.warmup, "Steps over which the learning rate rises")->group(training)->check(CLI::NonNegativeNumber);
-    app.add_option("--clip", a.clip_norm, "Largest norm of the whole gradient; 0: do not clip")->group(training)->check(CLI::NonNegativeNumber);
-    app.add_option("--ema", a.average_decay, "Decay of the weights' moving average, which draws the samples")->group(training)->check(CLI::Range(0.0, 1.0));
-    app.add_option("--prediction", a.prediction, "What the network says: " + names_in(predictions))->group(training)->transform(one_of(predictions))->default_str("v");
-    app.add_option("--noise", a.cosine_noise, "Noise schedule: " + names_in(noises))->group(training)->transform(one_of(noises))->default_str("cosine");
-    app.add_option("--seed", a.seed, "Seed of weights, order, times and noise")->group(training);
+    app.option_defaults()->group("Data and result");
+    file_or_folder("--data", a.data, "DIR", "Folder with train-images-idx3-ubyte, plain or .gz");
+    file_or_folder("--out", a.out, "DIR", "Folder for everything that the run leaves");
+    file_or_folder("--resume", a.resume, "FILE", "Continue from this checkpoint");
+    value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
+    value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none");
+    value("--sample-steps", a.sample_steps, whole(1, 1000), "DDIM steps of each image");
 
+    app.option_defaults()->group("Pipeline");
+    value("--ranks", a.ranks, whole(1, 64), "Pipeline ranks");
+    value("--threads", a.threads, whole(1, 256), "Threads of each rank");
+    value("--waves", a.waves, whole(1, 16), "Waves of a folded placement");
+    value("--microbatch-size", a.microbatch_size, whole(1, 65536), "Samples in a microbatch");
+    value("--microbatches", a.microbatches, whole(1, 65536), "Microbatches in a step");
+    choice("--placement", a.placement, placements, "folded", "Which device runs which stage");
+    choice("--routing", a.routing, routings, "relayed", "How skips travel in a sequential placement");
+    choice("--skips", a.skips, policies, "resident", "How skips wait for the decoder");
+    choice("--schedule", a.method, methods, "list", "Who orders the passes");
+    choice("--split-backward", a.split_backward, answers, "yes", "Schedule weight gradients apart");
+    value("--slack", a.slack, number(0.0, 10.0, "from 0 to 10"), "Load above the optimum that fewer bytes may cost");
+    file_or_folder("--plan", a.plan_file, "FILE", "Run this plan (pulse-plan/1) instead of making one");
+
+    app.option_defaults()->group("Training");
+    choice("--model", a.model, models, "ddpm_fmnist", "Backbone");
+    value("--steps", a.steps, count, "Optimizer steps in all");
+    value("--time-limit", a.time_limit_s, not_negative, "Stop training after this many seconds; 0: never");
+    value("--lr", a.learning_rate, positive, "Learning rate of AdamW");
+    value("--warmup", a.warmup, whole(0, 1'000'000'000), "Steps over which the learning rate rises");
+    value("--clip", a.clip_norm, not_negative, "Largest norm of the whole gradient; 0: do not clip");
+    value("--ema", a.average_decay, number(0.0, 1.0, "from 0 to 1"),
+          "Decay of the weights' moving average, which draws the samples");
+    choice("--prediction", a.prediction, predictions, "v", "What the network says");
+    choice("--noise", a.cosine_noise, noises, "cosine", "Noise schedule");
+    value("--seed", a.seed, any_seed, "Seed of weights, order, times and noise");
+
+    const auto refuse = [&](const std::string& why) {
+        std::cerr << "pulse_train: " << why << '\n';
+        exit_code = 2;
+        return std::nullopt;
+    };
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-        if (e.get_exit_code() == 0) {
-            exit_code = app.exit(e);
-        } else {
-            std::cerr << "pulse_train: " << e.what() << '\n';
-            exit_code = 2;
-        }
+        if (e.get_exit_code() != 0) { return refuse(e.what()); }
+        exit_code = app.exit(e);
         return std::nullopt;
     }
     if (!a.plan_file.empty()) {
-        for (const char* name : {"--ranks", "--waves", "--microbatch-size", "--microbatches", "--placement", "--routing", "--skips",
-                                 "--schedule", "--split-backward", "--slack"}) {
-            if (app.count(name) > 0) {
-                std::cerr << "pulse_train: " << name << ": the plan of --plan decides it\n";
-                exit_code = 2;
-                return std::nullopt;
-            }
+        for (const char* name : {"--ranks", "--waves", "--microbatch-size", "--microbatches", "--placement",
+                                 "--routing", "--skips", "--schedule", "--split-backward", "--slack"}) {
+            if (app.count(name) > 0) { return refuse(std::string{name} + ": the plan of --plan decides it"); }
         }
     }
     return a;

@@ -42,8 +42,8 @@ struct arguments {
     int sample_steps{50};
 };
 
-/// Parses the command line. Empty when the program is to exit at once with `exit_code`: after --help, or after one line on
-/// stderr that says which argument is wrong.
+/// Parses the command line. Empty when the program is to exit at once with `exit_code`: after --help, or after one line
+/// on stderr that says which argument is wrong.
 [[nodiscard]] std::optional<arguments> parse(int argc, char** argv, int& exit_code);
 
 } // namespace pulse_train

@@ -1,18 +1,25 @@
 #include "artifacts.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <filesystem>
 #include <numeric>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
+#include <pulse/core/error.hpp>
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/io/chrome_trace.hpp>
 #include <pulse/io/loss_svg.hpp>
+#include <pulse/io/png.hpp>
 #include <pulse/io/timeline_svg.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/traffic.hpp>
+#include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/simulate/simulator.hpp>
 
@@ -32,7 +39,8 @@ run_summary summarise(const run_inputs& in, const shared_state& shared) {
     run_summary made;
     // The first steps meet every shape for the first time.
     const auto warm = std::min<std::size_t>(3, shared.step_seconds.size() / 2);
-    made.step_us = 1e6 * median({shared.step_seconds.begin() + static_cast<std::ptrdiff_t>(warm), shared.step_seconds.end()});
+    made.step_us =
+        1e6 * median({shared.step_seconds.begin() + static_cast<std::ptrdiff_t>(warm), shared.step_seconds.end()});
     const double samples = static_cast<double>(in.plan.microbatches) * in.plan.microbatch_size;
     made.samples_per_s = made.step_us > 0 ? 1e6 * samples / made.step_us : 0.0;
 
@@ -46,61 +54,96 @@ run_summary summarise(const run_inputs& in, const shared_state& shared) {
 
     if (in.plan.pipeline_degree <= static_cast<int>(in.costs.layers.size())) {
         const pulse::partition cut = pulse::sequential_partition(in.costs, in.plan.pipeline_degree);
-        made.sequential_relayed_bytes = pulse::traffic_of(cut, in.costs, pulse::skip_routing::relayed).total() * in.plan.microbatches;
+        made.sequential_relayed_bytes =
+            pulse::traffic_of(cut, in.costs, pulse::skip_routing::relayed).total() * in.plan.microbatches;
     }
     return made;
 }
 
-void write_artifacts(const run_inputs& in, const shared_state& shared, const run_summary& summary) {
-    const std::filesystem::path out{in.args.out};
-    pulse::io::write_file(out / "loss.svg", pulse::io::loss_svg(shared.losses,
-                                                                {.first_step = static_cast<std::size_t>(shared.last_step - shared.steps_run + 1)}));
-    const std::string title = in.plan.model.str() + " on " + std::to_string(in.plan.pipeline_degree) + " ranks, " +
-                              std::string{pulse::name_of(in.plan.cut.kind)} + " placement: one training step";
-    pulse::io::write_file(out / "timeline.svg", pulse::io::timeline_svg(shared.events, {.title = title}));
-    pulse::io::write_file(out / "trace.json", pulse::io::chrome_trace(shared.events));
-
-    const nlohmann::ordered_json report{{"format", "pulse-report/1"},
-                                        {"ranks", in.plan.pipeline_degree},
-                                        {"steps", shared.steps_run},
-                                        {"loss", shared.losses},
-                                        {"samples_per_s", summary.samples_per_s},
-                                        {"step_us", summary.step_us},
-                                        {"simulated_step_us", summary.simulated_step_us},
-                                        {"bubble_ratio", summary.bubble_ratio},
-                                        {"bytes_per_step", {{"boundary", shared.boundary_bytes}, {"skip", shared.skip_bytes}, {"gradient", 0}}},
-                                        {"sequential_relayed_bytes_per_step", summary.sequential_relayed_bytes},
-                                        {"planned_peak_bytes", shared.planned_bytes},
-                                        {"measured_peak_bytes", shared.measured_bytes}};
-    pulse::io::write_file(out / "report.json", report.dump(2) + "\n");
+void open_folder(const run_inputs& in) {
+    std::error_code failed;
+    std::filesystem::create_directories(in.args.out, failed);
+    if (failed) { throw pulse::input_error{"--out: " + in.args.out + ": " + failed.message()}; }
+    pulse::save_plan(in.plan, in.file("plan.json"));
 }
 
-void print_summary(const run_inputs& in, const shared_state& shared, const run_summary& summary) {
-    const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); };
-    std::printf("\n%d ranks, %s placement, %zu stages, %d microbatches of %d\n", in.plan.pipeline_degree,
-                std::string{pulse::name_of(in.plan.cut.kind)}.c_str(), in.plan.cut.stages.size(), in.plan.microbatches, in.plan.microbatch_size);
-    for (const pulse::stage& s : in.plan.cut.stages) {
-        std::printf("  stage %d on rank %d: %s to %s\n", s.index, s.device, in.costs.layers[static_cast<std::size_t>(s.first_layer)].name.chars,
-                    in.costs.layers[static_cast<std::size_t>(s.last_layer)].name.chars);
-    }
-    std::printf("step time       %9.1f ms (simulated from the profile: %.1f ms), %.1f samples/s\n", summary.step_us * 1e-3,
-                summary.simulated_step_us * 1e-3, summary.samples_per_s);
+void write_artifacts(const run_inputs& in, const shared_state& shared, const run_summary& summary) {
+    pulse::io::write_file(in.file("loss.svg"),
+                          pulse::io::loss_svg(shared.losses, {.first_step = static_cast<std::size_t>(
+                                                                  shared.last_step - shared.steps_run + 1)}));
+    const std::string title = in.plan.model.str() + " on " + std::to_string(in.plan.pipeline_degree) + " ranks, " +
+                              std::string{pulse::name_of(in.plan.cut.kind)} + " placement: one training step";
+    pulse::io::write_file(in.file("timeline.svg"), pulse::io::timeline_svg(shared.events, {.title = title}));
+    pulse::io::write_file(in.file("trace.json"), pulse::io::chrome_trace(shared.events));
+
+    const nlohmann::ordered_json report{
+        {"format", "pulse-report/1"},
+        {"ranks", in.plan.pipeline_degree},
+        {"steps", shared.steps_run},
+        {"loss", shared.losses},
+        {"samples_per_s", summary.samples_per_s},
+        {"step_us", summary.step_us},
+        {"simulated_step_us", summary.simulated_step_us},
+        {"bubble_ratio", summary.bubble_ratio},
+        {"bytes_per_step", {{"boundary", shared.boundary_bytes}, {"skip", shared.skip_bytes}, {"gradient", 0}}},
+        {"sequential_relayed_bytes_per_step", summary.sequential_relayed_bytes},
+        {"planned_peak_bytes", shared.planned_bytes},
+        {"measured_peak_bytes", shared.measured_bytes}};
+    pulse::io::write_file(in.file("report.json"), report.dump(2) + "\n");
+}
+
+void write_samples(const run_inputs& in, const std::vector<float>& images) {
+    const auto grid = pulse::io::image_grid(images, in.images->height(), in.images->width(), in.images->channels());
+    pulse::io::write_png(in.file("samples.png"), grid);
+}
+
+namespace {
+
+double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
+
+void print_measured(const run_inputs& in, const shared_state& shared, const run_summary& summary) {
+    std::printf("step time       %9.1f ms (simulated from the profile: %.1f ms), %.1f samples/s\n",
+                summary.step_us * 1e-3, summary.simulated_step_us * 1e-3, summary.samples_per_s);
     std::printf("bubble          %9.1f %% of the ranks' time, measured in one step\n", 100 * summary.bubble_ratio);
-    std::printf("across devices  %9.2f MiB a step: boundary %.2f, skip %.2f, as the transport counted\n",
-                mib(shared.boundary_bytes + shared.skip_bytes), mib(shared.boundary_bytes), mib(shared.skip_bytes));
+    const std::int64_t crossed = shared.boundary_bytes + shared.skip_bytes;
+    std::printf("across devices  %9.2f MiB a step: boundary %.2f, skip %.2f, as the transport counted\n", mib(crossed),
+                mib(shared.boundary_bytes), mib(shared.skip_bytes));
     if (in.plan.pipeline_degree > 1) {
-        const double less = 100.0 * (1.0 - static_cast<double>(shared.boundary_bytes + shared.skip_bytes) /
-                                               static_cast<double>(summary.sequential_relayed_bytes));
-        std::printf("                %9.2f MiB a step would cross in a sequential placement that relays skips: %+.0f %%\n",
-                    mib(summary.sequential_relayed_bytes), -less);
+        const double ratio = static_cast<double>(crossed) / static_cast<double>(summary.sequential_relayed_bytes);
+        std::printf(
+            "                %9.2f MiB a step would cross in a sequential placement that relays skips: %+.0f %%\n",
+            mib(summary.sequential_relayed_bytes), 100.0 * (ratio - 1.0));
     }
     for (std::size_t r = 0; r != shared.planned_bytes.size(); ++r) {
-        std::printf("memory, rank %zu  %9.1f MiB planned, %.1f measured\n", r, mib(shared.planned_bytes[r]), mib(shared.measured_bytes[r]));
+        std::printf("memory, rank %zu  %9.1f MiB planned, %.1f measured\n", r, mib(shared.planned_bytes[r]),
+                    mib(shared.measured_bytes[r]));
+    }
+}
+
+} // namespace
+
+void print_summary(const run_inputs& in, const shared_state& shared, const run_summary& summary, bool has_samples) {
+    std::printf("\n%d ranks, %s placement, %zu stages, %d microbatches of %d\n", in.plan.pipeline_degree,
+                std::string{pulse::name_of(in.plan.cut.kind)}.c_str(), in.plan.cut.stages.size(), in.plan.microbatches,
+                in.plan.microbatch_size);
+    for (const pulse::stage& s : in.plan.cut.stages) {
+        const auto& first = in.costs.layers[static_cast<std::size_t>(s.first_layer)];
+        const auto& last = in.costs.layers[static_cast<std::size_t>(s.last_layer)];
+        std::printf("  stage %d on rank %d: %s to %s\n", s.index, s.device, first.name.chars, last.name.chars);
+    }
+    if (shared.steps_run > 0) {
+        print_measured(in, shared, summary);
+    } else {
+        std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(shared.last_step));
     }
     std::puts("\nwritten:");
-    for (const char* name : {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoint.safetensors", "plan.json", "report.json"}) {
-        const std::filesystem::path file = std::filesystem::path{in.args.out} / name;
-        if (std::filesystem::exists(file)) { std::printf("  %s\n", file.string().c_str()); }
+    for (const char* name :
+         {"samples.png", "loss.svg", "timeline.svg", "trace.json", checkpoint_name, "plan.json", "report.json"}) {
+        if (name != std::string_view{"samples.png"} || has_samples) { std::printf("  %s\n", in.file(name).c_str()); }
+    }
+    if (in.stop->load()) {
+        std::printf("\nstopped after step %lld; the same command with --resume %s goes on\n",
+                    static_cast<long long>(shared.last_step), in.file(checkpoint_name).c_str());
     }
 }
 

@@ -1,14 +1,15 @@
 #pragma once
 
-#include <filesystem>
+#include <cstdint>
+#include <string>
 #include <vector>
 
-#include <pulse/simulate/simulation.hpp>
-
+#include "run_inputs.hpp"
 #include "shared_state.hpp"
-#include "training.hpp"
 
 namespace pulse_train {
+
+inline constexpr const char* checkpoint_name = "checkpoint.safetensors";
 
 /// What a finished run amounts to: the numbers of its report.
 struct run_summary {
@@ -21,10 +22,16 @@ struct run_summary {
 
 [[nodiscard]] run_summary summarise(const run_inputs& in, const shared_state& shared);
 
+/// Makes the run's folder with its plan.json, the first thing that a run writes.
+void open_folder(const run_inputs& in);
+
 /// Writes loss.svg, timeline.svg, trace.json and report.json (pulse-report/1) into the folder of the run.
 void write_artifacts(const run_inputs& in, const shared_state& shared, const run_summary& summary);
 
+/// Writes samples.png: `images` in a grid.
+void write_samples(const run_inputs& in, const std::vector<float>& images);
+
 /// Tells a person what the pipeline did and where everything is.
-void print_summary(const run_inputs& in, const shared_state& shared, const run_summary& summary);
+void print_summary(const run_inputs& in, const shared_state& shared, const run_summary& summary, bool has_samples);
 
 } // namespace pulse_train

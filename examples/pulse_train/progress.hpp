@@ -6,7 +6,7 @@
 
 namespace pulse_train {
 
-/// Tells how a run goes: a bar that renews itself on a terminal, a line now and then elsewhere.
+/// Tells how a run goes: a bar that renews itself on a terminal, as wide as fits, and a line now and then elsewhere.
 class progress {
 public:
     progress(std::int64_t first_step, std::int64_t last_step, double time_limit_s);
@@ -20,6 +20,7 @@ private:
     using clock = std::chrono::steady_clock;
 
     [[nodiscard]] double seconds_left(std::int64_t step) const;
+    void draw(std::string text, double done);
 
     std::int64_t first_;
     std::int64_t last_;

@@ -1,23 +1,25 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
+#include <charconv>
 #include <cstdio>
-#include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <pulse/io/idx.hpp>
-#include <pulse/io/png.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/json.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/layer_bench.hpp>
+#include <pulse/train/checkpoint.hpp>
+#include <pulse/tune/plan_pipeline.hpp>
 
 #include "arguments.hpp"
 #include "artifacts.hpp"
+#include "drawing.hpp"
 #include "run.hpp"
 #include "training.hpp"
 
@@ -34,9 +36,11 @@ template <class Model>
 void require_shape(const arguments& a, const pulse::train::image_dataset& images) {
     constexpr auto shape = Model::template layer_at<0>::input::dims;
     if (images.channels() != shape[0] || images.height() != shape[1] || images.width() != shape[2]) {
-        throw pulse::input_error{"--data: images of " + std::to_string(images.height()) + "x" + std::to_string(images.width()) + "x" +
-                                 std::to_string(images.channels()) + " do not fit " + a.model + ", which takes " + std::to_string(shape[1]) +
-                                 "x" + std::to_string(shape[2]) + "x" + std::to_string(shape[0])};
+        const auto text = [](auto height, auto width, auto channels) {
+            return std::to_string(height) + "x" + std::to_string(width) + "x" + std::to_string(channels);
+        };
+        throw pulse::input_error{"--data: images of " + text(images.height(), images.width(), images.channels()) +
+                                 " do not fit " + a.model + ", which takes " + text(shape[1], shape[2], shape[0])};
     }
 }
 
@@ -47,9 +51,10 @@ pulse::cost_table measure(int batch, int threads) {
     constexpr auto graph = pulse::graph_of<Model>();
     return pulse::measure_costs(graph.view(), batch, sizeof(float), pulse::label{"host"},
                                 [&](int layer, pulse::layer_pass what) {
-                                    bench(layer, what == pulse::layer_pass::forward          ? pulse::pass::forward
-                                                 : what == pulse::layer_pass::backward_input ? pulse::pass::backward_input
-                                                                                             : pulse::pass::backward_weight);
+                                    bench(layer, what == pulse::layer_pass::forward ? pulse::pass::forward
+                                                 : what == pulse::layer_pass::backward_input
+                                                     ? pulse::pass::backward_input
+                                                     : pulse::pass::backward_weight);
                                 },
                                 {.warm_up_sweeps = 1, .sweeps = 5});
 }
@@ -64,18 +69,61 @@ void prepare_plan(run_inputs& in) {
     std::fflush(stdout);
     in.costs = measure<Model>(batch, a.threads);
     if (a.plan_file.empty()) {
-        in.plan = pulse::plan_pipeline(in.costs, {.kind = a.placement, .devices = a.ranks, .waves = a.waves, .microbatches = a.microbatches,
-                                                  .split_backward = a.split_backward, .routing = a.routing, .skips = a.skips,
-                                                  .method = a.method, .slack = a.slack});
+        in.plan = pulse::plan_pipeline(in.costs, {.kind = a.placement,
+                                                  .devices = a.ranks,
+                                                  .waves = a.waves,
+                                                  .microbatches = a.microbatches,
+                                                  .split_backward = a.split_backward,
+                                                  .routing = a.routing,
+                                                  .skips = a.skips,
+                                                  .method = a.method,
+                                                  .slack = a.slack});
     } else if (in.plan.model != in.costs.model) {
-        throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " + in.costs.model.str()};
+        throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
+                                 in.costs.model.str()};
     } else if (in.plan.data_degree != 1) {
         throw pulse::input_error{a.plan_file + ": data_degree: thread ranks run one pipeline replica"};
     }
     const pulse::step_model model{in.plan, in.costs};
     const pulse::check_report checked = pulse::check(in.plan, model, pulse::lower(in.plan, model));
     if (!checked.ok()) { throw pulse::input_error{"plan: " + checked.violation}; }
-    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, pulse::pipeline_options{}.parameter_copies);
+    in.plan.predicted.peak_memory_bytes =
+        pulse::peak_bytes(in.plan, in.costs, pulse::pipeline_options{}.parameter_copies);
+}
+
+/// The shortest text that is read as the same number again.
+inline std::string exact(double value) {
+    char text[32];
+    return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+/// What decides the course of training; how it is cut, placed and ordered does not.
+inline std::map<std::string, std::string> config_of(const run_inputs& in) {
+    const arguments& a = in.args;
+    return {{"model", a.model},
+            {"images", std::to_string(in.images->size())},
+            {"prediction", a.prediction == pulse::train::prediction_type::epsilon ? "epsilon" : "v"},
+            {"noise", a.cosine_noise ? "cosine" : "linear"},
+            {"learning_rate", exact(a.learning_rate)},
+            {"warmup", std::to_string(a.warmup)},
+            {"clip", exact(a.clip_norm)},
+            {"ema", exact(a.average_decay)},
+            {"seed", std::to_string(a.seed)},
+            {"microbatch_size", std::to_string(in.plan.microbatch_size)},
+            {"microbatches", std::to_string(in.plan.microbatches)}};
+}
+
+/// Throws input_error when the run to be continued was another one.
+inline void require_same_config(const run_inputs& in) {
+    const auto before = pulse::train::load_checkpoint(in.args.resume, {}, pulse::train::checkpoint_match::some).config;
+    for (const auto& [key, value] : in.config) {
+        const auto found = before.find(key);
+        if (found == before.end() || found->second != value) {
+            const std::string had = found == before.end() ? "unset" : found->second;
+            throw pulse::input_error{"--resume: '" + in.args.resume + "': its run had " + key + " " + had +
+                                     ", this one has " + value};
+        }
+    }
 }
 
 } // namespace detail
@@ -86,32 +134,23 @@ void run(const arguments& a, const std::atomic<bool>& stop) {
     detail::require_shape<Model>(a, images);
     const pulse::train::noise_schedule noise =
         a.cosine_noise ? pulse::train::noise_schedule::cosine() : pulse::train::noise_schedule::linear();
-    run_inputs in{.args = a, .images = &images, .noise = &noise, .checkpoint = std::filesystem::path{a.out} / "checkpoint.safetensors",
-                  .stop = &stop};
+    run_inputs in{.args = a, .images = &images, .noise = &noise, .stop = &stop};
     detail::prepare_plan<Model>(in);
-    in.config = {{"model", a.model}, {"prediction", a.prediction == pulse::train::prediction_type::epsilon ? "epsilon" : "v"},
-                 {"noise", a.cosine_noise ? "cosine" : "linear"}, {"learning_rate", std::to_string(a.learning_rate)},
-                 {"warmup", std::to_string(a.warmup)}, {"clip", std::to_string(a.clip_norm)}, {"ema", std::to_string(a.average_decay)},
-                 {"seed", std::to_string(a.seed)}, {"microbatch_size", std::to_string(in.plan.microbatch_size)},
-                 {"microbatches", std::to_string(in.plan.microbatches)}};
-
-    std::error_code failed;
-    std::filesystem::create_directories(a.out, failed);
-    if (failed) { throw pulse::input_error{"--out: " + a.out + ": " + failed.message()}; }
-    pulse::save_plan(in.plan, std::filesystem::path{a.out} / "plan.json");
+    in.config = detail::config_of(in);
+    if (!a.resume.empty()) { detail::require_same_config(in); }
 
     shared_state shared;
-    train<Model>(in, shared);
-    if (a.sample > 0) {
-        std::printf("drawing %d images ...\n", a.sample);
-        std::fflush(stdout);
-        const std::vector<float> drawn = draw_samples<Model>(in, shared);
-        pulse::io::write_png(std::filesystem::path{a.out} / "samples.png",
-                             pulse::io::image_grid(drawn, images.height(), images.width(), images.channels()));
-    }
+    train<Model>(in, shared, [&] { open_folder(in); });
     const run_summary summary = summarise(in, shared);
     write_artifacts(in, shared, summary);
-    print_summary(in, shared, summary);
+    std::vector<float> drawn;
+    if (a.sample > 0 && !stop) {
+        std::printf("drawing %d images ...\n", a.sample);
+        std::fflush(stdout);
+        drawn = draw_samples<Model>(in, shared);
+        if (!drawn.empty()) { write_samples(in, drawn); }
+    }
+    print_summary(in, shared, summary, !drawn.empty());
 }
 
 } // namespace pulse_train

@@ -28,11 +28,20 @@ struct shared_state {
     std::int64_t skip_bytes{};
     std::int64_t steps_run{};
     std::int64_t last_step{};
+
+    void forget_trace() {
+        const std::lock_guard lock{mutex};
+        events.clear();
+        busy_us.clear();
+        boundary_bytes = 0;
+        skip_bytes = 0;
+    }
 };
 
 /// Names, weights, moments and averages of what one rank owns, for a checkpoint.
 template <class Model, class Tensor>
-void append_tensors(std::vector<Tensor>& all, pulse::rank_parameters<float>& parameters, pulse::train::rank_optimizer& optimizer) {
+void append_tensors(std::vector<Tensor>& all, pulse::rank_parameters<float>& parameters,
+                    pulse::train::rank_optimizer& optimizer) {
     for (const auto& block : parameters.blocks()) {
         std::size_t at = block.first;
         for (const pulse::parameter& p : pulse::parameters_of<Model>(block.layer)) {

@@ -43,14 +43,23 @@ namespace pulse_train {
             e.flow = flow_of(t.message);
             for (const pulse::buffer_id& part : model.parts(t.message, rank)) { e.bytes += model.bytes(part); }
         };
-        if (const auto* f = std::get_if<op::forward>(&what)) { passes('F', *f); }
-        else if (const auto* r = std::get_if<op::recompute>(&what)) { passes('R', *r); }
-        else if (const auto* b = std::get_if<op::backward_input>(&what)) { passes('B', *b); }
-        else if (const auto* w = std::get_if<op::backward_weight>(&what)) { passes('W', *w); }
-        else if (const auto* s = std::get_if<op::send>(&what)) { transfers('S', *s); }
-        else if (const auto* v = std::get_if<op::recv>(&what)) { transfers('V', *v); }
-        else if (std::holds_alternative<op::optimizer_step>(what)) { e.kind = 'O'; }
-        else { continue; }
+        if (const auto* f = std::get_if<op::forward>(&what)) {
+            passes('F', *f);
+        } else if (const auto* r = std::get_if<op::recompute>(&what)) {
+            passes('R', *r);
+        } else if (const auto* b = std::get_if<op::backward_input>(&what)) {
+            passes('B', *b);
+        } else if (const auto* w = std::get_if<op::backward_weight>(&what)) {
+            passes('W', *w);
+        } else if (const auto* s = std::get_if<op::send>(&what)) {
+            transfers('S', *s);
+        } else if (const auto* v = std::get_if<op::recv>(&what)) {
+            transfers('V', *v);
+        } else if (std::holds_alternative<op::optimizer_step>(what)) {
+            e.kind = 'O';
+        } else {
+            continue;
+        }
         events.push_back(std::move(e));
     }
     return events;

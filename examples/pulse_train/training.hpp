@@ -1,64 +1,49 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <span>
-#include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include <pulse/host/backend.hpp>
 #include <pulse/host/threads.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/runtime/executor.hpp>
-#include <pulse/runtime/forward_runner.hpp>
 #include <pulse/train/checkpoint.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/rank_optimizer.hpp>
-#include <pulse/train/sampler.hpp>
 
-#include "arguments.hpp"
+#include "artifacts.hpp"
 #include "progress.hpp"
+#include "run_inputs.hpp"
 #include "shared_state.hpp"
 #include "timeline.hpp"
 
 namespace pulse_train {
 
-using math = pulse::host::onednn_backend;
-
-/// What a run needs besides the model's type.
-struct run_inputs {
-    arguments args{};
-    pulse::plan plan{};
-    pulse::cost_table costs{};
-    const pulse::train::image_dataset* images{};
-    const pulse::train::noise_schedule* noise{};
-    std::map<std::string, std::string> config{};
-    std::filesystem::path checkpoint{};
-    const std::atomic<bool>* stop{};
-};
-
 /// One rank's part of a training run.
 template <class Model, class Policy>
 class training_rank {
 public:
-    training_rank(const run_inputs& in, pulse::host::thread_transport& transport, shared_state& shared)
-        : in_{in}, transport_{transport}, shared_{shared}, math_{in.args.threads}, executor_{math_, transport, in.plan, in.costs},
-          optimizer_{Model::layer_count, static_cast<std::size_t>(in.plan.microbatches), executor_.parameters().values().size(),
-                     pulse::train::adamw_constants{.weight_decay = 0.0}, in.args.clip_norm, in.args.average_decay},
-          task_{*in.images, *in.noise,
-                {.seed = in.args.seed, .prediction = in.args.prediction, .microbatch_size = in.plan.microbatch_size,
-                 .microbatches = in.plan.microbatches},
-                [this] { optimize(); }} {
+    training_rank(const run_inputs& in, pulse::host::thread_transport& transport, shared_state& shared) :
+        in_{in}, transport_{transport}, shared_{shared}, math_{in.args.threads},
+        executor_{math_, transport, in.plan, in.costs}, optimizer_{Model::layer_count,
+                                                                   static_cast<std::size_t>(in.plan.microbatches),
+                                                                   executor_.parameters().values().size(),
+                                                                   pulse::train::adamw_constants{.weight_decay = 0.0},
+                                                                   in.args.clip_norm,
+                                                                   in.args.average_decay},
+        task_{*in.images,
+              *in.noise,
+              {.seed = in.args.seed,
+               .prediction = in.args.prediction,
+               .microbatch_size = in.plan.microbatch_size,
+               .microbatches = in.plan.microbatches},
+              [this] { optimize(); }} {
         for (const auto& block : executor_.parameters().blocks()) {
             pulse::nn::initialise<float>(pulse::parameters_of<Model>(block.layer), in.args.seed,
                                          executor_.parameters().values_of(block.layer));
@@ -72,11 +57,11 @@ public:
         const auto samples = static_cast<double>(task_.samples_of_step());
         std::optional<progress> shown;
         if (rank() == 0) { shown.emplace(first, in_.args.steps, in_.args.time_limit_s); }
-        const auto start = clock::now();
+        start_ = clock::now();
         pulse::traffic_count before;
-        bool stop = false;
-        while (state_.step < in_.args.steps && !stop) {
-            const bool traced = state_.step == std::min(first + 4, in_.args.steps - 1);
+        while (state_.step < in_.args.steps && !outcome_.stop) {
+            // The fifth step is a warm one; the first is kept in case that no more follow.
+            const bool traced = state_.step == first || state_.step == first + 4;
             if (traced) {
                 transport_.sum({});
                 executor_.record(executor_.instructions().instructions.size());
@@ -84,15 +69,13 @@ public:
             }
             const auto began = clock::now();
             if (traced && rank() == 0) { origin_ns_ = pulse::trace::now_ns(); }
-            asks_to_stop_ = in_.stop->load() || (in_.args.time_limit_s > 0 && seconds_since(start) > in_.args.time_limit_s);
             task_.begin(state_.position);
             executor_.step(task_);
             ++state_.step;
             state_.position += task_.samples_of_step();
-            stop = outcome_.stop;
+            const double seconds = seconds_since(began);
             if (traced) { keep_trace(before); }
             if (rank() == 0) {
-                const double seconds = seconds_since(began);
                 shared_.losses.push_back(outcome_.loss);
                 shared_.step_seconds.push_back(seconds);
                 shown->step_done(state_.step, outcome_.loss, samples / seconds);
@@ -107,13 +90,21 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    [[nodiscard]] static double seconds_since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
+    [[nodiscard]] static double seconds_since(clock::time_point t) {
+        return std::chrono::duration<double>(clock::now() - t).count();
+    }
     [[nodiscard]] int rank() const { return transport_.rank(); }
 
+    [[nodiscard]] bool asks_to_stop() const {
+        return in_.stop->load() || (in_.args.time_limit_s > 0 && seconds_since(start_) > in_.args.time_limit_s);
+    }
+
     void optimize() {
-        const pulse::train::learning_rate_schedule rate{.peak = in_.args.learning_rate, .warmup_steps = in_.args.warmup};
+        const pulse::train::learning_rate_schedule rate{.peak = in_.args.learning_rate,
+                                                        .warmup_steps = in_.args.warmup};
         const std::int64_t step = state_.step + 1;
-        outcome_ = optimizer_.step(executor_.parameters(), transport_, step, rate.at(step), task_.losses(), asks_to_stop_);
+        outcome_ =
+            optimizer_.step(executor_.parameters(), transport_, step, rate.at(step), task_.losses(), asks_to_stop());
         math_.weights_changed();
     }
 
@@ -121,13 +112,6 @@ private:
         std::vector<pulse::train::named_tensor_ref> mine;
         append_tensors<Model>(mine, executor_.parameters(), optimizer_);
         state_ = pulse::train::load_checkpoint(in_.args.resume, mine, pulse::train::checkpoint_match::some);
-        for (const auto& [key, value] : in_.config) {
-            const auto found = state_.config.find(key);
-            if (found == state_.config.end() || found->second != value) {
-                throw pulse::input_error{in_.args.resume + ": its run had " + key + " " +
-                                         (found == state_.config.end() ? "unset" : found->second) + ", this one has " + value};
-            }
-        }
     }
 
     void write_checkpoint() {
@@ -140,7 +124,7 @@ private:
         if (rank() == 0) {
             state_.seed = in_.args.seed;
             state_.config = in_.config;
-            pulse::train::save_checkpoint(in_.checkpoint, shared_.tensors, state_);
+            pulse::train::save_checkpoint(in_.file(checkpoint_name), shared_.tensors, state_);
             shared_.tensors.clear();
         }
         transport_.sum({});
@@ -148,10 +132,11 @@ private:
 
     void keep_trace(const pulse::traffic_count& before) {
         transport_.sum({});
+        if (rank() == 0) { shared_.forget_trace(); }
         double origin = rank() == 0 ? static_cast<double>(origin_ns_) : 0.0;
         transport_.sum({&origin, 1});
-        auto events = events_of(rank(), executor_.model(), executor_.instructions().instructions, executor_.recorded().events(),
-                                static_cast<std::int64_t>(origin));
+        auto events = events_of(rank(), executor_.model(), executor_.instructions().instructions,
+                                executor_.recorded().events(), static_cast<std::int64_t>(origin));
         double busy_us = 0;
         for (const auto& e : events) { busy_us += e.lane == 0 && e.kind != 'O' ? e.end_us - e.start_us : 0.0; }
         pulse::traffic_count after = transport_.sent();
@@ -168,7 +153,8 @@ private:
         shared_.planned_bytes.resize(std::max(shared_.planned_bytes.size(), r + 1));
         shared_.measured_bytes.resize(std::max(shared_.measured_bytes.size(), r + 1));
         shared_.planned_bytes[r] = in_.plan.predicted.peak_memory_bytes[r];
-        shared_.measured_bytes[r] = executor_.memory().used_bytes() + executor_.parameters().bytes() + optimizer_.bytes();
+        shared_.measured_bytes[r] =
+            executor_.memory().used_bytes() + executor_.parameters().bytes() + optimizer_.bytes();
         for (const auto& block : executor_.parameters().blocks()) {
             const auto average = optimizer_.average().subspan(block.first, block.size);
             shared_.averages[block.layer].assign(average.begin(), average.end());
@@ -187,53 +173,26 @@ private:
     pulse::train::training_state state_{};
     pulse::train::step_outcome outcome_{};
     std::int64_t origin_ns_{};
-    bool asks_to_stop_{};
+    clock::time_point start_{};
 };
 
-/// Trains on thread ranks; whatever stops one rank is thrown here.
-template <class Model>
-void train(const run_inputs& in, shared_state& shared) {
+/// Trains on thread ranks; whatever stops one rank is thrown here. `ready` is called once, when every rank has all that
+/// it needs and has checked it: nothing is written before.
+template <class Model, class Ready>
+void train(const run_inputs& in, shared_state& shared, const Ready& ready) {
+    const auto run_as = [&]<class Policy>(Policy, pulse::host::thread_transport& transport) {
+        training_rank<Model, Policy> rank{in, transport, shared};
+        transport.sum({});
+        if (transport.rank() == 0) { ready(); }
+        rank.run();
+    };
     pulse::host::run_ranks(in.plan.pipeline_degree, {}, [&](pulse::host::thread_transport& transport) {
         if (in.plan.skips == pulse::skip_policy::resident) {
-            training_rank<Model, pulse::resident>{in, transport, shared}.run();
+            run_as(pulse::resident{}, transport);
         } else {
-            training_rank<Model, pulse::recomputed>{in, transport, shared}.run();
+            run_as(pulse::recomputed{}, transport);
         }
     });
-}
-
-/// Draws images with the averaged weights, the work spread over as many threads as there are ranks.
-template <class Model>
-[[nodiscard]] std::vector<float> draw_samples(const run_inputs& in, const shared_state& shared) {
-    const std::size_t elements = in.images->elements();
-    const int count = in.args.sample;
-    const int workers = std::min(in.plan.pipeline_degree, count);
-    std::vector<float> images(static_cast<std::size_t>(count) * elements);
-    pulse::host::run_ranks(workers, {}, [&](pulse::host::thread_transport& transport) {
-        const int first = count * transport.rank() / workers;
-        const int last = count * (transport.rank() + 1) / workers;
-        constexpr int most = 16;
-        math backend{in.args.threads};
-        pulse::forward_runner<Model, math> model{backend, most};
-        for (const auto& block : model.parameters().blocks()) {
-            const auto& from = shared.averages.at(block.layer);
-            std::copy(from.begin(), from.end(), model.parameters().values_of(block.layer).begin());
-        }
-        backend.weights_changed();
-        std::vector<float> times(most);
-        for (int at = first; at < last; at += most) {
-            const int n = std::min(most, last - at);
-            const pulse::train::ddim_options options{.steps = in.args.sample_steps, .prediction = in.args.prediction,
-                                                     .seed = in.args.seed, .first_sample = static_cast<std::uint64_t>(at)};
-            pulse::train::ddim_sample(*in.noise, options, static_cast<std::size_t>(n),
-                                      std::span{images}.subspan(static_cast<std::size_t>(at) * elements, static_cast<std::size_t>(n) * elements),
-                                      [&](std::span<const float> x, std::span<const int> t, std::span<float> answer) {
-                                          for (std::size_t i = 0; i != t.size(); ++i) { times[i] = static_cast<float>(t[i]); }
-                                          model.run(n, x.data(), times.data(), answer.data());
-                                      });
-        }
-    });
-    return images;
 }
 
 } // namespace pulse_train

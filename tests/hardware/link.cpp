@@ -1,3 +1,4 @@
+#include <initializer_list>
 #include <pulse/hardware/link.hpp>
 
 #include <cstdint>

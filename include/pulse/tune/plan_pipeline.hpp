@@ -47,17 +47,21 @@ struct pipeline_options {
 };
 
 /// Bytes of parameters, all copies, on `device`.
-[[nodiscard]] constexpr std::int64_t parameter_bytes_on(const partition& cut, const cost_table& costs, int device, int copies) {
+[[nodiscard]] constexpr std::int64_t parameter_bytes_on(const partition& cut, const cost_table& costs, int device,
+                                                        int copies) {
     std::int64_t sum = 0;
     for (const stage& s : cut.stages) {
         if (s.device != device) { continue; }
-        for (int l = s.first_layer; l <= s.last_layer; ++l) { sum += costs.layers[static_cast<std::size_t>(l)].parameter_bytes; }
+        for (int l = s.first_layer; l <= s.last_layer; ++l) {
+            sum += costs.layers[static_cast<std::size_t>(l)].parameter_bytes;
+        }
     }
     return sum * copies;
 }
 
 /// Bytes that each device takes for a plan: its step's memory and its parameters, all copies.
-[[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs, int parameter_copies) {
+[[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs,
+                                                             int parameter_copies) {
     const step_model model{planned, costs};
     std::vector<std::int64_t> peaks{};
     for (const program& of_rank : lower(planned, model)) {
@@ -72,7 +76,11 @@ namespace detail {
 [[nodiscard]] constexpr partition cut_for(const cost_table& costs, const pipeline_options& options) {
     switch (options.kind) {
     case placement::folded:
-        return skip_aware_partition(costs, options.devices, options.waves, {.slack = options.slack});
+        return skip_aware_partition(costs, options.devices, options.waves,
+                                    {.slack = options.slack,
+                                     .memory = {.limit_bytes = options.memory_limit_bytes,
+                                                .state_factor = options.parameter_copies,
+                                                .in_flight = 1}});
     case placement::interleaved: return interleaved_partition(costs, options.devices, options.waves);
     case placement::sequential: break;
     }
@@ -91,11 +99,45 @@ namespace detail {
 
 } // namespace detail
 
+namespace detail {
+
+/// What the scheduler may let every device hold, from what the device has; throws when parameters alone do not fit.
+[[nodiscard]] constexpr std::vector<std::int64_t> room_for_steps(const partition& cut, const cost_table& costs,
+                                                                 const pipeline_options& options) {
+    std::vector<std::int64_t> room{};
+    for (int d = 0; d != options.devices && options.memory_limit_bytes > 0; ++d) {
+        const std::int64_t fixed = parameter_bytes_on(cut, costs, d, options.parameter_copies);
+        if (fixed >= options.memory_limit_bytes) {
+            throw infeasible_error("memory limit: the parameters of device " + std::to_string(d) + " alone take " +
+                                   std::to_string(fixed) + " bytes of " + std::to_string(options.memory_limit_bytes));
+        }
+        room.push_back(options.memory_limit_bytes - fixed);
+    }
+    return room;
+}
+
+/// The device that exceeds the limit most, or -1; 0 is unlimited.
+[[nodiscard]] constexpr int worst_over(const std::vector<std::int64_t>& peaks, std::int64_t limit) {
+    int worst = -1;
+    for (std::size_t d = 0; d != peaks.size() && limit > 0; ++d) {
+        if (peaks[d] > limit && (worst < 0 || peaks[d] > peaks[static_cast<std::size_t>(worst)])) {
+            worst = static_cast<int>(d);
+        }
+    }
+    return worst;
+}
+
+} // namespace detail
+
 /// Cuts, schedules and predicts: the whole way from costs to a plan for given degrees.
 ///
-/// Throws infeasible_error when no cut keeps every skip on one device or the memory limit cannot be met, and input_error for
-/// options that contradict each other.
+/// Under a memory limit the scheduler is given what a device has left; where the exact layout of its answer needs more than
+/// that (alignment, transfers under way, scratch), the excess is subtracted and it is asked again. Throws infeasible_error
+/// when no cut keeps every skip on one device or the limit cannot be met, and input_error for options that make no sense.
 [[nodiscard]] constexpr plan plan_pipeline(const cost_table& costs, const pipeline_options& options) {
+    if (options.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
+    if (options.parameter_copies < 0) { throw input_error("parameter_copies: it must not be negative"); }
+    if (options.memory_limit_bytes < 0) { throw input_error("memory_limit_bytes: it must not be negative"); }
     plan made{};
     made.model = costs.model;
     made.pipeline_degree = options.devices;
@@ -112,26 +154,34 @@ namespace detail {
     ask.routing = options.routing;
     ask.skips = options.skips;
     ask.link = options.link;
-    for (int d = 0; d != options.devices && options.memory_limit_bytes > 0; ++d) {
-        const std::int64_t fixed = parameter_bytes_on(made.cut, costs, d, options.parameter_copies);
-        if (fixed >= options.memory_limit_bytes) {
-            throw infeasible_error("memory limit: the parameters of device " + std::to_string(d) + " alone need " +
-                                   std::to_string(fixed) + " bytes");
-        }
-        ask.memory_limit_bytes.push_back(options.memory_limit_bytes - fixed);
-    }
-    const schedule_problem problem = make_problem(costs, made.cut, ask);
-    made.order = detail::order_for(problem, options.method);
-
+    ask.memory_limit_bytes = detail::room_for_steps(made.cut, costs, options);
     prediction& expected = made.predicted;
+    for (int attempt = 0;; ++attempt) {
+        const schedule_problem problem = make_problem(costs, made.cut, ask);
+        made.order = detail::order_for(problem, options.method);
+        expected.lower_bound_us = lower_bound_us(problem);
+        expected.bubble_ratio = bubble_ratio(problem, made.order);
+        expected.peak_memory_bytes = peak_bytes(made, costs, options.parameter_copies);
+        const int over = detail::worst_over(expected.peak_memory_bytes, options.memory_limit_bytes);
+        if (over < 0) { break; }
+        constexpr int attempts = 8;
+        const std::int64_t needed = expected.peak_memory_bytes[static_cast<std::size_t>(over)];
+        if (attempt == attempts || options.method != schedule_method::list) {
+            throw infeasible_error("memory limit: device " + std::to_string(over) + " needs " + std::to_string(needed) +
+                                   " bytes of " + std::to_string(options.memory_limit_bytes));
+        }
+        for (std::size_t d = 0; d != ask.memory_limit_bytes.size(); ++d) {
+            const std::int64_t excess = expected.peak_memory_bytes[d] - options.memory_limit_bytes;
+            if (excess > 0) { ask.memory_limit_bytes[d] -= excess; }
+            if (ask.memory_limit_bytes[d] < 0) { ask.memory_limit_bytes[d] = 0; }
+        }
+    }
     expected.step_us = made.order.makespan_us();
-    expected.lower_bound_us = lower_bound_us(problem);
-    expected.bubble_ratio = bubble_ratio(problem, made.order);
-    expected.samples_per_s = expected.step_us > 0 ? 1e6 * options.microbatches * costs.microbatch_size / expected.step_us : 0.0;
+    const double samples = 1.0 * options.microbatches * costs.microbatch_size;
+    expected.samples_per_s = expected.step_us > 0 ? 1e6 * samples / expected.step_us : 0.0;
     const traffic moved = traffic_of(made.cut, costs, options.routing);
     expected.boundary_bytes = moved.boundary() * options.microbatches;
     expected.skip_bytes = moved.skip() * options.microbatches;
-    expected.peak_memory_bytes = peak_bytes(made, costs, options.parameter_copies);
     return made;
 }
 

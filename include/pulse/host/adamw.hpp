@@ -11,45 +11,35 @@
 #include <pulse/host/lanes.hpp>
 #include <pulse/host/parallel.hpp>
 #include <pulse/host/pointwise.hpp>
+#include <pulse/runtime/optimizer_rule.hpp>
 
 namespace pulse::host {
-
-/// AdamW's hyper-parameters and the state of one step.
-struct adamw_step_constants {
-    double learning_rate{1e-3};
-    double beta1{0.9};
-    double beta2{0.999};
-    double epsilon{1e-8};
-    double weight_decay{0.01};
-    double gradient_scale{1.0}; ///< gradients are multiplied by it first: clipping, mean over microbatches
-    double ema_decay{0.999};    ///< ema = ema_decay * ema + (1 - ema_decay) * w, of the new w
-    std::int64_t step{1};       ///< counts from 1; bias corrections are 1 - beta^step
-};
 
 /// One step of AdamW over parallel arrays, in one pass: w, m, v and, when it is not empty, ema are updated.
 ///
 /// Decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101, algorithm 2), with the decay multiplied by the
 /// learning rate as in PyTorch. Throws pulse::input_error when the sizes differ or step < 1.
 inline void adamw_step(std::span<float> w, std::span<const float> g, std::span<float> m, std::span<float> v,
-                       std::span<float> ema, const adamw_step_constants& c, int threads = 1) {
+                       std::span<float> ema, const optimizer_update& now, int threads = 1) {
     if (g.size() != w.size() || m.size() != w.size() || v.size() != w.size() ||
         (!ema.empty() && ema.size() != w.size())) {
         throw input_error{"pulse: adamw_step: " + std::to_string(w.size()) + " weights, " + std::to_string(g.size()) +
                           " gradients, " + std::to_string(m.size()) + " and " + std::to_string(v.size()) +
                           " moments, " + std::to_string(ema.size()) + " averages"};
     }
-    if (c.step < 1) { throw input_error{"pulse: adamw_step: step is less than 1"}; }
-    const auto steps = static_cast<double>(c.step);
+    const adamw_constants& c = now.constants;
+    if (now.step < 1) { throw input_error{"pulse: adamw_step: step is less than 1"}; }
+    const auto steps = static_cast<double>(now.step);
     const auto keep = static_cast<float>(1.0 - c.learning_rate * c.weight_decay);
     const auto rate = static_cast<float>(c.learning_rate / (1.0 - std::pow(c.beta1, steps)));
     const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(c.beta2, steps)));
-    const auto scale = static_cast<float>(c.gradient_scale);
+    const auto scale = static_cast<float>(now.gradient_scale);
     const auto first = static_cast<float>(c.beta1);
     const auto first_rest = static_cast<float>(1.0 - c.beta1);
     const auto second = static_cast<float>(c.beta2);
     const auto second_rest = static_cast<float>(1.0 - c.beta2);
     const auto epsilon = static_cast<float>(c.epsilon);
-    const auto follow = static_cast<float>(1.0 - c.ema_decay);
+    const auto follow = static_cast<float>(1.0 - now.average_decay);
     float* const ws = w.data();
     const float* const gs = g.data();
     float* const ms = m.data();
@@ -70,6 +60,17 @@ inline void adamw_step(std::span<float> w, std::span<const float> g, std::span<f
         }
     });
 }
+
+/// AdamW and the moving average in one pass of vector instructions: the update rule of the host.
+struct fused_adamw {
+    int threads{1};
+
+    void operator()(const optimizer_update& now, std::span<float> weights, std::span<const float> gradients,
+                    std::span<float> first_moment, std::span<float> second_moment, std::span<float> average) const {
+        adamw_step(weights, gradients, first_moment, second_moment, average, now, threads);
+    }
+};
+static_assert(optimizer_rule<fused_adamw>, "fused_adamw is an update rule");
 
 /// A block of `sum_of_squares`: runs of 64 squares in float, their sums in double.
 [[nodiscard]] inline double sum_of_squares_block(std::span<const float> x) noexcept {

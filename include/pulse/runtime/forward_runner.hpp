@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
@@ -22,12 +24,17 @@ class forward_runner {
 public:
     using scalar = typename B::scalar;
 
+    /// Throws input_error when `batch` is less than 1.
     forward_runner(B& math, int batch) : math_{math}, batch_{batch}, parameters_{whole_model<Model, scalar>()} {
+        if (batch < 1) { throw input_error{"pulse: forward_runner: batch is " + std::to_string(batch) + ", it must be at least 1"}; }
         const auto n = static_cast<std::size_t>(batch);
         std::int64_t saved = 0;
         std::int64_t workspace = 0;
         for (const layer_node& node : graph.layers) {
-            outputs_.emplace_back(static_cast<std::size_t>(node.output_elements) * n);
+            // The last layer writes to where the caller wants it.
+            if (outputs_.size() + 1 != graph.layers.size()) {
+                outputs_.emplace_back(static_cast<std::size_t>(node.output_elements) * n);
+            }
             saved = std::max(saved, node.saved_elements);
             workspace = std::max(workspace, node.workspace_elements);
         }
@@ -41,8 +48,13 @@ public:
     /// Every layer's parameters, to be filled; call B::weights_changed() afterwards. Gradients are not used.
     [[nodiscard]] rank_parameters<scalar>& parameters() noexcept { return parameters_; }
 
-    /// y = model(x, timesteps) for `samples` samples, at most the runner's batch.
+    /// y = model(x, timesteps) for `samples` samples; timesteps is not read by a model without conditioning. Throws
+    /// input_error unless `samples` is 1 to the runner's batch.
     void run(int samples, const scalar* x, const scalar* timesteps, scalar* y) {
+        if (samples < 1 || samples > batch_) {
+            throw input_error{"pulse: forward_runner: " + std::to_string(samples) + " samples, it was made for 1 to " +
+                              std::to_string(batch_)};
+        }
         layer_frame<scalar> frame;
         frame.batch = samples;
         frame.saved = saved_.data();

@@ -6,18 +6,12 @@
 #include <cstdint>
 #include <span>
 
+#include <pulse/runtime/optimizer_rule.hpp>
+#include <pulse/train/ema.hpp>
+
 namespace pulse::train {
 
-/// Options of AdamW; `weight_decay` is decoupled: per step a weight loses learning_rate x weight_decay of itself.
-struct adamw_constants {
-    double learning_rate = 1e-3;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double epsilon = 1e-8;
-    double weight_decay = 1e-2;
-
-    [[nodiscard]] constexpr bool operator==(const adamw_constants&) const = default;
-};
+using pulse::adamw_constants;
 
 /// What is the same for every weight of a step, computed once in double.
 template <std::floating_point T>
@@ -70,5 +64,16 @@ void adamw_step(const adamw_factors<T>& f, std::span<T> w, std::span<const T> g,
             f.keep * weight[i] - f.step_size * mean / (std::sqrt(square) * f.inverse_root_correction2 + f.epsilon);
     }
 }
+
+/// AdamW and the moving average one after the other, in plain loops: the update rule that runs everywhere.
+struct plain_adamw {
+    void operator()(const optimizer_update& now, std::span<float> weights, std::span<const float> gradients,
+                    std::span<float> first_moment, std::span<float> second_moment, std::span<float> average) const noexcept {
+        adamw_step<float>(factors_of<float>(now.constants, now.step, now.gradient_scale), weights, gradients, first_moment,
+                          second_moment);
+        ema_update<float>(now.average_decay, weights, average);
+    }
+};
+static_assert(optimizer_rule<plain_adamw>, "plain_adamw is an update rule");
 
 } // namespace pulse::train

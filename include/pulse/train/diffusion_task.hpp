@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,8 @@ struct diffusion_options {
     double min_snr_gamma{};
     int microbatch_size{1};
     int microbatches{1};
+    /// Elements of a sample as the model takes and gives it, to be checked against the images; 0: the caller has checked.
+    std::int64_t model_elements{};
 };
 
 /// The data and the loss of a pipelined training step of a diffusion model: the task of an executor.
@@ -32,10 +35,11 @@ struct diffusion_options {
 /// last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them.
 class diffusion_task {
 public:
-    /// `on_optimize` is called once a step, when the gradients of this rank are there.
+    /// `on_optimize` is called once a step, when the gradients of this rank are there. Throws input_error naming the option
+    /// that is out of range, or when the images are not of the model's size.
     diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options,
                    std::function<void()> on_optimize)
-        : data_{data}, schedule_{schedule}, options_{options}, on_optimize_{std::move(on_optimize)},
+        : data_{data}, schedule_{schedule}, options_{checked(data, options)}, on_optimize_{std::move(on_optimize)},
           times_(samples_of_step()), losses_(static_cast<std::size_t>(options.microbatches)), image_(data.elements()),
           noise_(data.elements()), target_(data.elements()) {}
 
@@ -52,7 +56,7 @@ public:
 
     [[nodiscard]] const float* timesteps(int microbatch) const { return times_.data() + first_of(microbatch); }
 
-    /// x_t of every sample of the microbatch, channels last.
+    /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images.
     void input(int microbatch, float* x) {
         for_each_sample(microbatch, [&](std::uint64_t at, std::size_t offset) {
             draw(at);
@@ -60,8 +64,8 @@ public:
         });
     }
 
-    /// Adds the microbatch's share to the step's mean squared error and writes its gradient. Throws error when the loss is
-    /// not finite.
+    /// Keeps the microbatch's share of the step's mean squared error and writes its gradient; `prediction` and `gradient`
+    /// are microbatch_size images, channels last. Throws error when the loss is not finite.
     void loss(int microbatch, const float* prediction, float* gradient) {
         double& sum = losses_[static_cast<std::size_t>(microbatch)];
         sum = 0;
@@ -86,6 +90,16 @@ public:
     [[nodiscard]] std::span<const double> losses() const noexcept { return losses_; }
 
 private:
+    [[nodiscard]] static const diffusion_options& checked(const image_dataset& data, const diffusion_options& o) {
+        if (o.microbatch_size < 1) { throw input_error{"diffusion_task: microbatch_size must be at least 1"}; }
+        if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
+        if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
+        if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(data.elements())) {
+            throw input_error{"diffusion_task: an image has " + std::to_string(data.elements()) + " elements, the model's input " +
+                              std::to_string(o.model_elements)};
+        }
+        return o;
+    }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
     }

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include <pulse/core/error.hpp>
+#include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/transport.hpp>
 #include <pulse/train/adamw.hpp>
@@ -26,58 +31,111 @@ struct step_outcome {
 ///
 /// One sum over ranks carries every layer's squared gradient, the loss of every microbatch and the wish to stop. Each value
 /// comes from one rank alone and is added in the model's order, so the step is the same bits however the model is cut.
-class rank_optimizer {
+/// `Rule` does the update of the weights, e.g. plain_adamw or host::fused_adamw.
+template <optimizer_rule Rule = plain_adamw>
+class basic_rank_optimizer {
 public:
-    /// `layers` and `microbatches`: of the model and of a step. `clip_norm` 0 does not clip; `average_decay` is the limit of
-    /// the average's warm-up.
-    rank_optimizer(std::size_t layers, std::size_t microbatches, std::size_t parameters, const adamw_constants& constants,
-                   double clip_norm, double average_decay)
-        : layers_{layers}, constants_{constants}, clip_norm_{clip_norm}, average_decay_{average_decay},
-          shared_(layers + 1 + microbatches + 1), first_moment_(parameters), second_moment_(parameters), average_(parameters) {}
+    /// `layers` and `microbatches`: of the model and of a step; `parameters`: elements that this rank owns. `clip_norm` 0
+    /// does not clip; `average_decay` is the limit of the average's warm-up. Throws input_error naming what is out of range.
+    basic_rank_optimizer(std::size_t layers, std::size_t microbatches, std::size_t parameters, const adamw_constants& constants,
+                         double clip_norm, double average_decay, Rule rule = {})
+        : layers_{layers}, microbatches_{microbatches}, constants_{constants}, clip_norm_{clip_norm},
+          average_decay_{average_decay}, rule_{std::move(rule)}, shared_(layers + 1 + microbatches + 1),
+          first_moment_(parameters), second_moment_(parameters), average_(parameters) {
+        const auto require = [](bool good, const char* what) {
+            if (!good) { throw input_error{std::string{"rank_optimizer: "} + what}; }
+        };
+        require(layers > 0, "a model has at least 1 layer");
+        require(microbatches > 0, "a step has at least 1 microbatch");
+        require(constants.beta1 >= 0 && constants.beta1 < 1, "beta1 must be at least 0 and below 1");
+        require(constants.beta2 >= 0 && constants.beta2 < 1, "beta2 must be at least 0 and below 1");
+        require(constants.epsilon > 0, "epsilon must be above 0");
+        require(constants.weight_decay >= 0, "weight_decay must be at least 0");
+        require(clip_norm >= 0, "clip_norm must be at least 0");
+        require(average_decay >= 0 && average_decay <= 1, "average_decay must be 0 to 1");
+    }
 
     [[nodiscard]] std::span<float> first_moment() noexcept { return first_moment_; }
     [[nodiscard]] std::span<float> second_moment() noexcept { return second_moment_; }
     [[nodiscard]] std::span<float> average() noexcept { return average_; }
     [[nodiscard]] std::int64_t bytes() const noexcept { return static_cast<std::int64_t>(3 * average_.size() * sizeof(float)); }
-    /// The average begins as the initial weights.
-    void start_average(std::span<const float> values) { average_.assign(values.begin(), values.end()); }
+    /// The average begins as the initial weights. Throws input_error unless they are this rank's in number.
+    void start_average(std::span<const float> values) {
+        require_size("initial weights", values.size(), average_.size());
+        std::copy(values.begin(), values.end(), average_.begin());
+    }
 
-    /// One step at `learning_rate`; `step` counts from 1. Gradients are zero afterwards. Every rank of the transport must
-    /// call it. Throws error naming the layer whose gradient is not finite.
+    /// One step at `learning_rate`; `step` counts from 1, `losses` has one value a microbatch. Gradients are zero
+    /// afterwards. Every rank of the transport must call it. Throws error naming the layer whose gradient is not finite, and
+    /// input_error, before anything is exchanged or changed, when sizes are not those that the optimizer was made for.
     template <transport T>
     step_outcome step(rank_parameters<float>& parameters, T& transport, std::int64_t step, double learning_rate,
                       std::span<const double> losses, bool stop) {
+        require_fit(parameters, losses, step);
         std::fill(shared_.begin(), shared_.end(), 0.0);
-        const std::span<const float> gradients{parameters.gradients()};
+        const std::span<const float> gradients{std::as_const(parameters).gradients()};
         for (const auto& b : parameters.blocks()) {
-            shared_[static_cast<std::size_t>(b.layer + 1)] = sum_of_squares<float>(gradients.subspan(b.first, b.size));
+            shared_[position_of(b.layer)] = sum_of_squares<float>(gradients.subspan(b.first, b.size));
         }
         std::copy(losses.begin(), losses.end(), shared_.begin() + static_cast<std::ptrdiff_t>(layers_ + 1));
         shared_.back() = stop ? 1.0 : 0.0;
         transport.sum(shared_);
 
         const std::span<const double> all{shared_};
-        const gradient_clip clip = clip_by_global_norm(all.first(layers_ + 1), clip_norm_);
-        adamw_constants now = constants_;
-        now.learning_rate = learning_rate;
-        adamw_step<float>(factors_of<float>(now, step, clip.scale), parameters.values(), gradients, first_moment_, second_moment_);
-        ema_update<float>(ema_decay(step, average_decay_), parameters.values(), average_);
+        const std::span<const double> squares = all.first(layers_ + 1);
+        require_finite(squares);
+        const gradient_clip clip = clip_by_global_norm(squares, clip_norm_);
+        optimizer_update now{constants_, step, clip.scale, ema_decay(step, average_decay_)};
+        now.constants.learning_rate = learning_rate;
+        rule_(now, parameters.values(), gradients, first_moment_, second_moment_, average_);
         std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
 
         step_outcome outcome{.gradient_norm = clip.norm, .stop = shared_.back() > 0};
-        for (const double share : all.subspan(layers_ + 1, shared_.size() - layers_ - 2)) { outcome.loss += share; }
+        for (const double share : all.subspan(layers_ + 1, microbatches_)) { outcome.loss += share; }
         return outcome;
     }
 
 private:
+    /// The conditioning module stands before layer 0.
+    [[nodiscard]] static std::size_t position_of(int layer) noexcept { return static_cast<std::size_t>(layer - conditioning_block); }
+
+    static void require_size(const char* what, std::size_t found, std::size_t wanted) {
+        if (found != wanted) {
+            throw input_error{"rank_optimizer: " + std::to_string(found) + " " + what + ", it was made for " + std::to_string(wanted)};
+        }
+    }
+    void require_fit(const rank_parameters<float>& parameters, std::span<const double> losses, std::int64_t step) const {
+        require_size("losses", losses.size(), microbatches_);
+        require_size("parameters", parameters.values().size(), average_.size());
+        for (const auto& b : parameters.blocks()) {
+            if (b.layer < conditioning_block || position_of(b.layer) > layers_) {
+                throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) + ", it was made for " +
+                                  std::to_string(layers_) + " layers"};
+            }
+        }
+        if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
+    }
+    static void require_finite(std::span<const double> squares) {
+        for (std::size_t i = 0; i != squares.size(); ++i) {
+            if (std::isfinite(squares[i])) { continue; }
+            throw error{"the gradient of " + (i == 0 ? std::string{"the conditioning module"} : "layer " + std::to_string(i - 1)) +
+                        " is not finite: a smaller learning rate may help"};
+        }
+    }
+
     std::size_t layers_;
+    std::size_t microbatches_;
     adamw_constants constants_;
     double clip_norm_;
     double average_decay_;
+    Rule rule_;
     std::vector<double> shared_;
     std::vector<float> first_moment_;
     std::vector<float> second_moment_;
     std::vector<float> average_;
 };
+
+/// The one that runs everywhere.
+using rank_optimizer = basic_rank_optimizer<>;
 
 } // namespace pulse::train

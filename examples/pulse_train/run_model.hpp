@@ -10,8 +10,11 @@
 
 #include <pulse/io/idx.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/partition/validate.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/json.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/step_model.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/train/checkpoint.hpp>
@@ -59,6 +62,19 @@ pulse::cost_table measure(int batch, int threads) {
                                 {.warm_up_sweeps = 1, .sweeps = 5});
 }
 
+/// Throws input_error naming where the plan is from unless it fits the model and cannot deadlock.
+inline void require_runnable(const run_inputs& in) {
+    try {
+        pulse::check_partition(in.plan.cut, in.costs);
+        const pulse::step_model model{in.plan, in.costs};
+        const pulse::check_report checked = pulse::check(in.plan, model, pulse::lower(in.plan, model));
+        if (!checked.ok()) { throw pulse::input_error{checked.violation}; }
+    } catch (const pulse::input_error& e) {
+        const std::string source = in.args.plan_file.empty() ? "plan" : in.args.plan_file;
+        throw pulse::input_error{source + ": " + e.what()};
+    }
+}
+
 /// The plan of the run: read and checked, or made from costs measured here.
 template <class Model>
 void prepare_plan(run_inputs& in) {
@@ -84,9 +100,7 @@ void prepare_plan(run_inputs& in) {
     } else if (in.plan.data_degree != 1) {
         throw pulse::input_error{a.plan_file + ": data_degree: thread ranks run one pipeline replica"};
     }
-    const pulse::step_model model{in.plan, in.costs};
-    const pulse::check_report checked = pulse::check(in.plan, model, pulse::lower(in.plan, model));
-    if (!checked.ok()) { throw pulse::input_error{"plan: " + checked.violation}; }
+    require_runnable(in);
     in.plan.predicted.peak_memory_bytes =
         pulse::peak_bytes(in.plan, in.costs, pulse::pipeline_options{}.parameter_copies);
 }

@@ -1,0 +1,573 @@
+"""pulse_train as its users meet it: what it leaves, what it refuses, and the laws that hold whatever the pipeline.
+
+Usage: pulse_train.py PROGRAM [unittest arguments]
+"""
+
+import atexit
+import fcntl
+import itertools
+import json
+import math
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+import xml.etree.ElementTree as xml
+
+from files import Safetensors, idx_bytes, png_size, serial_plan, write_images
+from unet_layout import Layout
+
+PROGRAM = sys.argv.pop(1)
+SMALL = "ddpm_fmnist_small"
+MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
+ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoint.safetensors", "plan.json", "report.json"}
+OPTIONS = ("--data", "--ranks", "--waves", "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement",
+           "--split-backward", "--checkpoint-every", "--resume", "--sample", "--out", "--plan")
+# Far above what any run here takes; a program that hangs must not hang the tests.
+PATIENCE = 120
+
+ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train."))
+atexit.register(shutil.rmtree, ROOM, True)
+IMAGES = idx_bytes()
+DATA = write_images(ROOM / "images", IMAGES)
+serial = itertools.count()
+
+
+def fresh():
+    """A path that does not exist yet."""
+    return ROOM / f"run{next(serial)}"
+
+
+def command(*options, out, size=MICROBATCHES, data=DATA, model=SMALL, sample=0, sample_steps=2):
+    """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
+    return [PROGRAM, "--data", data, "--model", model, "--sample", sample, "--sample-steps", sample_steps, "--warmup", 0,
+            "--out", out, *size, *options]
+
+
+class Case(unittest.TestCase):
+    longMessage = True
+
+    def invoke(self, line, code):
+        done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, code, f"{line}\n{done.stdout}{done.stderr}")
+        return done
+
+    def train(self, *options, out=None, **more):
+        """A run that must succeed, silent on stderr; its folder."""
+        out = out or fresh()
+        done = self.invoke(command(*options, out=out, **more), 0)
+        self.assertEqual(done.stderr, "")
+        return out
+
+    def refuses(self, *options, names, out=None, raw=None, **more):
+        """A run that must end with code 2 and one line that has every word of `names`, and leave no trace."""
+        out = out or fresh()
+        before = sorted(out.rglob("*")) if out.is_dir() else out.exists()
+        done = self.invoke(raw or command(*options, out=out, **more), 2)
+        self.assertRegex(done.stderr, r"\Apulse_train: [^\n]+\n\Z")
+        self.assertLess(len(done.stderr), 400, done.stderr)
+        for word in names:
+            self.assertIn(word, done.stderr)
+        self.assertEqual(sorted(out.rglob("*")) if out.is_dir() else out.exists(), before)
+
+    def same_training(self, one, other, note=""):
+        """Bitwise: the losses as doubles, and every tensor of the checkpoints."""
+        self.assertEqual(report(one)["loss"], report(other)["loss"], note)
+        self.same_tensors(one, other, note)
+
+    def same_tensors(self, one, other, note=""):
+        ours, theirs = (Safetensors(folder / "checkpoint.safetensors") for folder in (one, other))
+        self.assertEqual(ours.shapes, theirs.shapes, note)
+        different = [name for name in ours.tensors if ours.tensors[name] != theirs.tensors[name]]
+        self.assertEqual(different, [], note)
+        self.assertEqual(ours.metadata, theirs.metadata, note)
+
+
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+def report(folder):
+    return read_json(folder / "report.json")
+
+
+def step_of(folder):
+    return int(Safetensors(folder / "checkpoint.safetensors").metadata["pulse.step"])
+
+
+class Files(Case):
+    """What a run leaves is what the formats say, by readers of another hand."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.out = fresh()
+        cls.steps = 7
+        cls.output = subprocess.run([str(w) for w in command("--steps", cls.steps, out=cls.out, sample=5)], check=True,
+                                    capture_output=True, text=True, timeout=PATIENCE).stdout
+
+    def test_every_file_is_there_and_said(self):
+        self.assertEqual({path.name for path in self.out.iterdir()}, ARTIFACTS)
+        for name in ARTIFACTS:
+            self.assertIn(f"  {self.out / name}\n", self.output)
+
+    def test_pictures(self):
+        width, height = png_size(self.out / "samples.png")
+        self.assertGreaterEqual(width * height, 5 * 28 * 28)
+        for name in ("loss.svg", "timeline.svg"):
+            self.assertEqual(xml.parse(self.out / name).getroot().tag, "{http://www.w3.org/2000/svg}svg")
+
+    def test_trace_has_every_pass_once(self):
+        plan = read_json(self.out / "plan.json")
+        seen = [(e["cat"], e["args"]["stage"], e["args"]["microbatch"], e["pid"])
+                for e in read_json(self.out / "trace.json")["traceEvents"] if e["ph"] == "X" and e["cat"] in "FBW"]
+        listed = [(p["op"], p["stage"], p["microbatch"], device)
+                  for device, passes in enumerate(plan["schedule"]) for p in passes]
+        self.assertEqual(sorted(seen), sorted(listed))
+
+    def test_checkpoint(self):
+        file = Safetensors(self.out / "checkpoint.safetensors")
+        wanted = {prefix + name: shape for prefix in ("", "optimizer.m.", "optimizer.v.", "ema.")
+                  for name, shape in Layout().weights.items()}
+        self.assertEqual(file.shapes, wanted)
+        self.assertEqual(file.metadata["pulse.step"], str(self.steps))
+        self.assertEqual(file.metadata["pulse.position"], str(self.steps * 8))
+        for name, content in file.tensors.items():
+            self.assertTrue(all(map(math.isfinite, struct.unpack(f"<{len(content) // 4}f", content))), name)
+
+    def check_fields(self, value, fields, where):
+        self.assertEqual(set(value), set(fields), where)
+        for name, kind in fields.items():
+            held = value[name]
+            if isinstance(kind, list):
+                self.assertIsInstance(held, list, where)
+                for one in held:
+                    self.check_value(one, kind[0], f"{where}.{name}")
+            else:
+                self.check_value(held, kind, f"{where}.{name}")
+
+    def check_value(self, held, kind, where):
+        if isinstance(kind, dict):
+            self.check_fields(held, kind, where)
+        elif isinstance(kind, list):
+            self.assertIsInstance(held, list, where)
+            for one in held:
+                self.check_value(one, kind[0], where)
+        elif kind is float:
+            self.assertTrue(isinstance(held, (int, float)) and not isinstance(held, bool) and math.isfinite(held), where)
+        else:
+            self.assertIs(type(held), kind, where)
+
+    def test_plan(self):
+        plan = read_json(self.out / "plan.json")
+        timed = {"op": str, "stage": int, "microbatch": int, "start_us": float, "end_us": float}
+        self.check_fields(plan, {
+            "format": str, "model": str, "placement": str, "pipeline_degree": int, "data_degree": int, "waves": int,
+            "microbatches": int, "microbatch_size": int, "split_backward": bool, "skip_routing": str, "skip_policy": str,
+            "stages": [{"index": int, "device": int, "first_layer": int, "last_layer": int}], "schedule": [[timed]],
+            "predicted": {"step_us": float, "lower_bound_us": float, "bubble_ratio": float, "samples_per_s": float,
+                          "peak_memory_bytes": [int], "boundary_bytes": int, "skip_bytes": int}}, "plan")
+        self.assertEqual((plan["format"], plan["model"], plan["placement"]), ("pulse-plan/1", SMALL, "folded"))
+        self.assertEqual((plan["pipeline_degree"], plan["microbatches"], plan["microbatch_size"]), (2, 4, 2))
+        self.assertEqual(plan["stages"][-1]["last_layer"] + 1, len(Layout().layers))
+
+    def test_report(self):
+        made = report(self.out)
+        self.check_fields(made, {
+            "format": str, "ranks": int, "steps": int, "loss": [float], "samples_per_s": float, "step_us": float,
+            "simulated_step_us": float, "bubble_ratio": float, "bytes_per_step": {"boundary": int, "skip": int, "gradient": int},
+            "sequential_relayed_bytes_per_step": int, "planned_peak_bytes": [int], "measured_peak_bytes": [int]}, "report")
+        self.assertEqual((made["format"], made["ranks"], made["steps"]), ("pulse-report/1", 2, self.steps))
+        self.assertEqual(len(made["loss"]), self.steps)
+        self.assertAlmostEqual(made["samples_per_s"], 8e6 / made["step_us"], delta=1e-6 * made["samples_per_s"])
+        self.assertGreater(made["simulated_step_us"], 0)
+        self.assertTrue(0 <= made["bubble_ratio"] < 1)
+
+    def test_no_samples_when_none_are_asked_for(self):
+        self.assertEqual({path.name for path in self.train("--steps", 1).iterdir()}, ARTIFACTS - {"samples.png"})
+
+    def test_compressed_images_are_the_same_images(self):
+        packed = write_images(ROOM / "packed", IMAGES, packed=True)
+        self.same_training(self.train("--steps", 3, data=packed), self.train("--steps", 3))
+
+
+class Law(Case):
+    """Cut, placed, ordered and cached in any way, training is the same bits; the bytes are those of the cut."""
+
+    PIPELINES = [
+        "--ranks 2", "--ranks 3", "--ranks 4", "--ranks 8",
+        "--ranks 2 --waves 2", "--ranks 3 --waves 2 --split-backward no", "--ranks 2 --split-backward no",
+        "--ranks 2 --skips recomputed", "--ranks 4 --skips recomputed --split-backward no", "--ranks 3 --schedule gpipe",
+        "--ranks 4 --schedule gpipe --waves 2 --skips recomputed", "--ranks 1 --schedule gpipe", "--ranks 1 --waves 4",
+        "--ranks 2 --placement sequential", "--ranks 3 --placement sequential --routing direct",
+        "--ranks 4 --placement sequential --routing relayed", "--ranks 4 --placement sequential --schedule 1f1b",
+        "--ranks 2 --placement sequential --schedule 1f1b --split-backward no --skips recomputed",
+        "--ranks 3 --placement sequential --schedule gpipe --routing direct --skips recomputed",
+        "--ranks 13 --placement sequential",
+    ]
+
+    def test_every_pipeline_trains_alike(self):
+        layout = Layout()
+        alone = self.train("--steps", 3, "--ranks", 1)
+        self.check_bytes(alone, layout, "alone")
+        for options in self.PIPELINES:
+            with self.subTest(options):
+                out = self.train("--steps", 3, *options.split())
+                self.same_training(alone, out, options)
+                self.check_bytes(out, layout, options)
+                shutil.rmtree(out)
+
+    def check_bytes(self, out, layout, options):
+        plan, made = read_json(out / "plan.json"), report(out)
+        moved = made["bytes_per_step"]
+        self.assertEqual((moved["boundary"], moved["skip"]), layout.traffic(plan), options)
+        self.assertEqual((moved["boundary"], moved["skip"]),
+                         (plan["predicted"]["boundary_bytes"], plan["predicted"]["skip_bytes"]), options)
+        self.assertEqual(moved["gradient"], 0)
+        if plan["placement"] == "folded":
+            self.assertEqual(moved["skip"], 0, options)
+        else:
+            self.assertGreater(moved["skip"], 0, options)
+        relayed = made["sequential_relayed_bytes_per_step"]
+        if plan["pipeline_degree"] == 1:
+            self.assertEqual(relayed, 0)
+        elif plan["placement"] == "sequential" and plan["skip_routing"] == "relayed":
+            self.assertEqual(moved["boundary"] + moved["skip"], relayed, options)
+        else:
+            self.assertLess(moved["boundary"] + moved["skip"], relayed, options)
+        self.assertEqual(len(made["planned_peak_bytes"]), plan["pipeline_degree"])
+        self.assertEqual(made["planned_peak_bytes"], plan["predicted"]["peak_memory_bytes"], options)
+        self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"], options)
+
+    def test_what_decides_training_does_change_it(self):
+        usual = report(self.train("--steps", 2))["loss"]
+        for options in ("--seed 2", "--lr 0.01", "--prediction epsilon", "--noise linear", "--clip 0.001"):
+            self.assertNotEqual(report(self.train("--steps", 2, *options.split()))["loss"], usual, options)
+
+
+class Resume(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.whole, cls.half = fresh(), fresh()
+        for steps, out in ((6, cls.whole), (3, cls.half)):
+            line = command("--steps", steps, "--seed", 7, out=out)
+            subprocess.run([str(w) for w in line], check=True, capture_output=True, timeout=PATIENCE)
+        cls.checkpoint = cls.half / "checkpoint.safetensors"
+
+    def goes_on(self, *options, steps=6, seed=7, checkpoint=None, **more):
+        return ("--steps", steps, "--seed", seed, "--resume", checkpoint or self.checkpoint, *options)
+
+    def test_continues_bit_for_bit(self):
+        for options in ("--ranks 2", "--ranks 1", "--ranks 4", "--ranks 3 --placement sequential --skips recomputed"):
+            with self.subTest(options):
+                out = self.train(*self.goes_on(*options.split()))
+                self.assertEqual(report(out)["loss"], report(self.whole)["loss"][3:])
+                self.assertEqual(report(out)["steps"], 3)
+                self.same_tensors(out, self.whole, options)
+
+    def test_continues_in_its_own_folder(self):
+        out = fresh()
+        shutil.copytree(self.half, out)
+        self.train(*self.goes_on(checkpoint=out / "checkpoint.safetensors"), out=out)
+        self.same_tensors(out, self.whole)
+
+    def test_nothing_left_to_do(self):
+        out = self.train(*self.goes_on(steps=2))
+        self.assertEqual(report(out)["loss"], [])
+        self.same_tensors(out, self.half)
+
+    def test_another_run_is_refused(self):
+        other = write_images(ROOM / "other", idx_bytes(count=64))
+        self.refuses(*self.goes_on(seed=8), names=[str(self.checkpoint), "seed 7", "8"])
+        self.refuses(*self.goes_on("--lr", "0.0010000001"), names=["learning_rate 0.001,", "0.0010000001"])
+        self.refuses(*self.goes_on(), model="ddpm_fmnist", names=["model ddpm_fmnist_small,", "ddpm_fmnist"])
+        self.refuses(*self.goes_on(), size=("--microbatch-size", "4", "--microbatches", "4"), names=["microbatch_size 2, "])
+        self.refuses(*self.goes_on(), data=other, names=["images 256, ", "64"])
+        self.refuses(*self.goes_on("--ema", "0.5"), names=["ema 0.999,", "0.5"])
+
+    def test_a_damaged_checkpoint_is_refused(self):
+        whole = self.checkpoint.read_bytes()
+        damaged = fresh()
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 0x10
+        for content in (b"", whole[:5], whole[:10000], whole[:-1], whole + b"x", bytes(flipped), b"{}" + whole[2:], IMAGES):
+            damaged.write_bytes(content)
+            self.refuses(*self.goes_on(checkpoint=damaged), names=[str(damaged)])
+        self.refuses(*self.goes_on(checkpoint=ROOM / "nowhere"), names=[str(ROOM / "nowhere")])
+        self.refuses(*self.goes_on(checkpoint=ROOM), names=[str(ROOM)])
+
+
+class PlanFile(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.out = fresh()
+        line = command("--steps", 3, "--ranks", 3, out=cls.out)
+        subprocess.run([str(w) for w in line], check=True, capture_output=True, timeout=PATIENCE)
+        cls.text = (cls.out / "plan.json").read_text()
+
+    def save(self, plan):
+        path = fresh()
+        path.write_text(plan if isinstance(plan, str) else json.dumps(plan))
+        return path
+
+    def test_runs_again(self):
+        again = self.train("--steps", 3, "--plan", self.out / "plan.json", size=())
+        self.same_training(self.out, again)
+        self.assertEqual((again / "plan.json").read_text(), self.text)
+
+    def test_plans_of_another_hand(self):
+        last = len(Layout().layers) - 1
+        for placement, devices, waves, cuts in (("sequential", 3, 1, [4, 19]), ("sequential", 2, 1, [0]),
+                                                ("interleaved", 2, 2, [3, 11, 20]), ("interleaved", 3, 2, [1, 2, 9, 22, 27]),
+                                                ("folded", 1, 1, [17]), ("sequential", 1, 1, [])):
+            plan = serial_plan(SMALL, placement, devices, waves, cuts + [last], 4, 2)
+            for routing in ("direct", "relayed"):
+                with self.subTest(plan=(placement, devices, cuts, routing)):
+                    out = self.train("--steps", 3, "--plan", self.save({**plan, "skip_routing": routing}), size=())
+                    self.same_training(self.out, out)
+                    moved = report(out)["bytes_per_step"]
+                    self.assertEqual((moved["boundary"], moved["skip"]), Layout().traffic(read_json(out / "plan.json")))
+
+    def refuses_plan(self, plan, *names, **more):
+        path = self.save(plan)
+        self.refuses("--steps", 3, "--plan", path, size=(), names=[str(path), *names], **more)
+
+    def test_a_wrong_plan_is_refused(self):
+        def changed(change):
+            plan = json.loads(self.text)
+            change(plan)
+            return plan
+
+        self.refuses_plan(self.text, "model", SMALL, model="ddpm_fmnist")
+        self.refuses_plan(self.text[:len(self.text) // 2], "JSON")
+        self.refuses_plan("", "JSON")
+        self.refuses_plan(changed(lambda p: p.update(format="pulse-plan/2")), "format")
+        self.refuses_plan(changed(lambda p: p.pop("waves")), "waves")
+        self.refuses_plan(changed(lambda p: p.update(colour="red")), "colour")
+        self.refuses_plan(changed(lambda p: p.update(microbatches="4")), "microbatches")
+        self.refuses_plan(changed(lambda p: p.update(data_degree=2)), "data_degree")
+        self.refuses_plan(changed(lambda p: p["stages"][2].update(device=0)), "stages[2].device")
+        self.refuses_plan(changed(lambda p: p["schedule"][1].pop()), "schedule")
+        self.refuses_plan(changed(lambda p: p["schedule"][0][0].update(start_us=1e9)), "schedule[0][0]")
+        last = len(Layout().layers) - 1
+        for beyond in (last - 1, last + 1, 1 << 29):
+            self.refuses_plan(changed(lambda p: p["stages"][-1].update(last_layer=beyond)), "layer")
+        # Both ends of a skip on different devices, under a placement that promises otherwise.
+        self.refuses_plan(serial_plan(SMALL, "folded", 2, 1, [1, 2, 3, last], 4, 2), "skips")
+        nowhere = ROOM / "nowhere"
+        self.refuses("--plan", nowhere, size=(), names=[str(nowhere)])
+        self.refuses("--plan", ROOM, size=(), names=[str(ROOM)])
+
+    def test_what_the_plan_decides_is_not_asked_twice(self):
+        plan = self.out / "plan.json"
+        for option, value in (("--ranks", 3), ("--waves", 1), ("--microbatch-size", 2), ("--microbatches", 4),
+                              ("--placement", "folded"), ("--routing", "direct"), ("--skips", "resident"),
+                              ("--schedule", "list"), ("--split-backward", "yes"), ("--slack", 0.1)):
+            self.refuses("--plan", plan, option, value, size=(), names=[option, "--plan"])
+
+
+class Errors(Case):
+    def test_images(self):
+        nowhere = ROOM / "nowhere"
+        self.refuses(data=nowhere, names=[str(nowhere)])
+        empty = fresh()
+        empty.mkdir()
+        self.refuses(data=empty, names=[str(empty), "train-images-idx3-ubyte"])
+        self.refuses(data=DATA / "train-images-idx3-ubyte", names=["train-images-idx3-ubyte"])
+        wrong = {"cut": IMAGES[:-1], "headless": IMAGES[:9], "empty": b"", "long": IMAGES + b"x",
+                 "labels": idx_bytes(magic=0x801), "none": idx_bytes(count=0), "27x28": idx_bytes(count=4, rows=27),
+                 "32x32": idx_bytes(count=4, rows=32, columns=32), "text": b"these are no images at all"}
+        for name, content in wrong.items():
+            size = [name] if name[0].isdigit() else []
+            self.refuses(data=write_images(fresh(), content), names=["images", *size])
+        packed = write_images(fresh(), IMAGES, packed=True) / "train-images-idx3-ubyte.gz"
+        packed.write_bytes(packed.read_bytes()[:-400])
+        self.refuses(data=packed.parent, names=[str(packed)])
+
+    def test_folder_for_results(self):
+        file = DATA / "train-images-idx3-ubyte"
+        for out in (file, file / "below", file / "far" / "below", pathlib.Path("/proc/pulse")):
+            self.refuses(out=out, names=["--out", str(out)])
+        self.refuses(raw=command(out=""), names=["--out"])
+        if os.geteuid() != 0:
+            locked = fresh()
+            locked.mkdir(mode=0o500)
+            self.refuses(out=locked, names=[str(locked)])
+
+    def test_nothing_new_beside_old_results(self):
+        out = self.train("--steps", 1)
+        before = {path: path.read_bytes() for path in out.iterdir()}
+        self.refuses("--ranks", 20, out=out, names=["20"])
+        self.refuses("--resume", ROOM / "nowhere", out=out, names=["nowhere"])
+        self.assertEqual({path: path.read_bytes() for path in out.iterdir()}, before)
+
+    def test_impossible_pipelines(self):
+        self.refuses("--ranks", 64, names=["64 devices"])
+        self.refuses("--ranks", 14, names=["14 devices", "at most 12"])
+        self.refuses("--ranks", 2, "--waves", 16, names=["16 waves"])
+        self.refuses("--ranks", 30, "--placement", "sequential", names=["30", "29 layers"])
+        self.refuses("--ranks", 2, "--placement", "sequential", "--waves", 2, names=["waves"])
+        self.refuses("--ranks", 2, "--schedule", "1f1b", names=["one_f_one_b"])
+
+    def test_arguments(self):
+        wrong = {"--ranks": ["0", "-1", "65", "two", "2.5", ""], "--waves": ["0", "17"], "--microbatch-size": ["0", "1e3"],
+                 "--microbatches": ["0", "99999999999"], "--steps": ["-1", "ten", "9" * 30], "--lr": ["0", "-1", "nan", "inf"],
+                 "--seed": ["-1", "1.5", "9" * 30], "--placement": ["zigzag", "1", ""], "--split-backward": ["maybe", "2"],
+                 "--checkpoint-every": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
+                 "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--skips": ["gone"], "--routing": ["post"],
+                 "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
+                 "--prediction": ["x"], "--sample-steps": ["0", "1001"]}
+        for option, values in wrong.items():
+            for value in values:
+                with self.subTest(option=option, value=value):
+                    self.refuses(raw=[PROGRAM, "--data", DATA, option, value], names=[option, f"'{value}'"])
+        for words in (["--nosuch"], ["stray"], ["--steps"], ["--steps", "1", "--steps", "2"]):
+            self.refuses(raw=[PROGRAM, "--data", DATA, *words], names=[words[0]])
+
+    def test_a_run_that_diverges_says_so(self):
+        done = self.invoke(command("--steps", 50, "--lr", "1e30", out=fresh()), 1)
+        self.assertRegex(done.stderr, r"\Apulse_train: [^\n]*not finite[^\n]*\n\Z")
+
+
+class Interrupt(Case):
+    def start(self, *options, out, **more):
+        line = [str(word) for word in command(*options, out=out, **more)]
+        child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.stderr.close)
+        return child
+
+    def wait_for(self, child, beginning):
+        for line in child.stdout:
+            if line.startswith(beginning):
+                return
+        self.fail(f"no '{beginning}': {child.stderr.read()}")
+
+    def ends_well(self, child):
+        asked = time.monotonic()
+        output, errors = child.communicate(timeout=PATIENCE)
+        self.assertEqual((child.returncode, errors), (0, ""))
+        self.assertLess(time.monotonic() - asked, 10)
+        return output
+
+    def test_signals_end_a_run_well(self):
+        for number, delay in ((signal.SIGINT, 0.4), (signal.SIGTERM, 0.0)):
+            with self.subTest(number.name):
+                out = fresh()
+                child = self.start("--steps", 1000000, "--ranks", 3, out=out, sample=4096)
+                self.wait_for(child, "step 1/")
+                time.sleep(delay)
+                child.send_signal(number)
+                output = self.ends_well(child)
+                self.assertIn(f"--resume {out / 'checkpoint.safetensors'}", output)
+                self.assertEqual({path.name for path in out.iterdir()}, ARTIFACTS - {"samples.png"})
+                made, steps = report(out), step_of(out)
+                self.assertEqual((made["steps"], len(made["loss"])), (steps, steps))
+                # Told even when no warm step has run.
+                self.assertEqual((made["bytes_per_step"]["boundary"], 0), Layout().traffic(read_json(out / "plan.json")))
+                whole = self.train("--steps", steps + 2)
+                rest = self.train("--steps", steps + 2, "--resume", out / "checkpoint.safetensors")
+                self.assertEqual(made["loss"] + report(rest)["loss"], report(whole)["loss"])
+                self.same_tensors(rest, whole)
+
+    def test_a_signal_ends_drawing(self):
+        out = fresh()
+        child = self.start("--steps", 2, out=out, sample=4096, sample_steps=1000)
+        self.wait_for(child, "drawing")
+        child.send_signal(signal.SIGINT)
+        self.ends_well(child)
+        self.assertEqual({path.name for path in out.iterdir()}, ARTIFACTS - {"samples.png"})
+        self.assertEqual((report(out)["steps"], step_of(out)), (2, 2))
+
+    def test_time_limit(self):
+        out = fresh()
+        self.ends_well(self.start("--steps", 1000000, "--time-limit", 0.3, out=out, sample=2))
+        self.assertEqual({path.name for path in out.iterdir()}, ARTIFACTS)
+        self.assertEqual(report(out)["steps"], step_of(out))
+
+    def test_checkpoints_survive_a_kill(self):
+        whole = self.train("--steps", 1)
+        for attempt in range(6):
+            out = fresh()
+            every = 1 + attempt % 3
+            child = self.start("--steps", 1000000, "--checkpoint-every", every, out=out)
+            checkpoint = out / "checkpoint.safetensors"
+            deadline = time.monotonic() + PATIENCE
+            while not checkpoint.exists() and time.monotonic() < deadline:
+                time.sleep(0.001)
+            time.sleep(0.037 * attempt)
+            child.kill()
+            child.wait()
+            # Complete: Safetensors reads the whole file, and pulse_train its checksums.
+            steps = step_of(out)
+            self.assertEqual(steps % every, 0)
+            self.assertEqual([path.name for path in out.glob("*.safetensors")], [checkpoint.name])
+            self.assertLessEqual({path.name for path in out.iterdir() if not path.name.startswith(".")},
+                                 {checkpoint.name, "plan.json"})
+            rest = self.train("--steps", steps + 1, "--resume", checkpoint)
+            whole = self.train("--steps", steps + 1)
+            self.assertEqual(report(rest)["loss"], report(whole)["loss"][-1:])
+            self.same_tensors(rest, whole)
+
+
+class Output(Case):
+    def test_plain_lines_when_piped(self):
+        done = self.invoke(command("--steps", 3, out=fresh(), sample=1), 0)
+        self.assertNotRegex(done.stdout, r"[\r\x1b\x08\0]")
+        self.assertRegex(done.stdout, r"(?m)^step 3/3  loss \d+\.\d+  \d+\.\d samples/s  0:00 left$")
+        for words in ("step time", "bubble", "skip 0.00", "sequential placement", "2 ranks, folded placement"):
+            self.assertIn(words, done.stdout)
+
+    def on_terminal(self, columns, *options):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        line = [str(word) for word in command(*options, out=fresh())]
+        child = subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        output = b""
+        try:
+            while block := os.read(ours, 65536):
+                output += block
+        except OSError:
+            pass  # what a terminal says when its last writer has gone
+        os.close(ours)
+        self.assertEqual(child.wait(PATIENCE), 0, output)
+        return output.decode()
+
+    def test_a_bar_on_a_terminal(self):
+        for columns in (100, 80, 60, 20):
+            with self.subTest(columns=columns):
+                output = self.on_terminal(columns, "--steps", 30)
+                drawn = re.findall(r"\r([^\r\n]*)\x1b\[K", output)
+                self.assertGreater(len(drawn), 2, output)
+                self.assertLess(max(map(len, drawn)), columns)
+                if columns >= 80:
+                    for bar in drawn:
+                        self.assertRegex(bar, r"^\[#*\.*\] step \d+/30  loss \d\.\d+  \d+\.\d samples/s  \d+:\d\d left$")
+                    self.assertRegex(drawn[-1], r"^\[#+\] step 30/30 ")
+                    self.assertEqual(sorted(drawn, key=lambda bar: bar.count("#")), drawn)
+                # The summary begins on a line of its own.
+                self.assertRegex(output, r"\x1b\[K\r\n\r\n2 ranks")
+
+    def test_help(self):
+        done = self.invoke([PROGRAM, "--help"], 0)
+        self.assertEqual(done.stderr, "")
+        described = dict(re.findall(r"(?ms)^  (--[a-z-]+) (.*?)(?=^  -|\n\n|\Z)", done.stdout))
+        for option in OPTIONS:
+            self.assertIn(option, described)
+            self.assertRegex(described[option], r"\s[A-Z][a-z]+ [a-z]", option)
+        self.assertIn("folded|sequential", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

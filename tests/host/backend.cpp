@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -10,7 +11,9 @@
 #include <doctest/doctest.h>
 
 #include <host/parity.hpp>
+#include <pulse/core/error.hpp>
 #include <pulse/host/backend.hpp>
+#include <pulse/host/parallel.hpp>
 
 using namespace host_tests;
 using pulse::attention_shape;
@@ -227,4 +230,35 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
     CHECK_THROWS_WITH_AS(b.attention({4, 0, 4}, 1, p, p, p, p, p),
                          "pulse: attention: 4 tokens, 0 heads of 4, batch 1", pulse::input_error);
     CHECK_THROWS_AS(b.sinusoid(1, 3, false, 0.0, p, p), pulse::input_error);
+}
+
+TEST_CASE("a convolution without a step is refused with a sentence") {
+    onednn_backend backend{};
+    float unused = 0;
+    for (const int stride : {0, -1}) {
+        const conv2d_shape s{3, 4, 8, 8, 3, stride, 1, 1};
+        CHECK_THROWS_WITH_AS(backend.conv2d(s, 2, &unused, &unused, nullptr, &unused, into::write),
+                             doctest::Contains(("stride " + std::to_string(stride) + ", batch 2").c_str()),
+                             pulse::input_error);
+        CHECK_THROWS_AS(backend.conv2d_backward_input(s, 2, &unused, &unused, &unused, into::write),
+                        pulse::input_error);
+        CHECK_THROWS_AS(backend.conv2d_backward_weight(s, 2, &unused, &unused, &unused, nullptr), pulse::input_error);
+    }
+}
+
+TEST_CASE("what a worker throws comes out of the parallel loop") {
+    for (const int threads : {1, 2, 4}) {
+        std::vector<int> seen(16, 0);
+        const auto run = [&](int bad, int worse) {
+            pulse::host::parallel_for(threads, 16, [&](int, std::int64_t i) {
+                if (i == bad || i == worse) { throw pulse::error{"index " + std::to_string(i)}; }
+                seen[static_cast<std::size_t>(i)] += 1;
+            });
+        };
+        CHECK_THROWS_WITH_AS(run(5, 14), "index 5", pulse::error);
+        CHECK_THROWS_WITH_AS(run(15, 15), "index 15", pulse::error);
+        CHECK(seen[0] == 2);
+        CHECK_NOTHROW(run(-1, -1));
+        CHECK(seen[0] == 3);
+    }
 }

@@ -176,6 +176,31 @@ TEST_CASE("weights that were written are read again after weights_changed") {
     }
 }
 
+TEST_CASE("reordered weights that nobody uses any more make room for others") {
+    const conv2d_shape s{24, 32, 9, 9, 3, 1, 1, 1};
+    source draw{11};
+    tensor x = draw.normal(2 * s.in_elements());
+    tensor dy = draw.normal(2 * s.out_elements());
+    std::vector<tensor> weights{};
+    for (int w = 0; w != 12; ++w) { weights.push_back(draw.normal(s.weight_elements(), 0.3)); }
+    onednn_backend backend{};
+    const auto equals = [&](tensor& weight) {
+        tensor y{2 * s.out_elements()};
+        tensor fresh{2 * s.out_elements()};
+        backend.conv2d(s, 2, x.as<float>(), weight.as<float>(), nullptr, y.as<float>(), into::write);
+        onednn_backend{}.conv2d(s, 2, x.as<float>(), weight.as<float>(), nullptr, fresh.as<float>(), into::write);
+        return y.single == fresh.single;
+    };
+    std::int64_t most = 0;
+    for (std::size_t epoch = 0; epoch != weights.size(); ++epoch) {
+        // two weights live at a time, the later one moves on with every epoch
+        for (const std::size_t w : {std::size_t{0}, epoch, std::size_t{0}}) { CHECK(equals(weights[w])); }
+        if (epoch == 1) { most = backend.scratch_bytes(); }
+        if (epoch > 1) { CHECK(backend.scratch_bytes() == most); }
+        backend.weights_changed();
+    }
+}
+
 TEST_CASE("a linear map and its gradients equal the plain loops in double") {
     source draw{5};
     onednn_backend host;

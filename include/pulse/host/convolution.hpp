@@ -1,8 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <iterator>
 #include <vector>
 
 #include <pulse/host/buffer.hpp>
@@ -135,6 +136,7 @@ public:
     }
 
 private:
+    static constexpr std::int64_t no_epoch = -1;
     struct reordered_weight {
         const float* source;
         std::int64_t epoch;
@@ -158,9 +160,18 @@ private:
             }
             return w.values.data();
         }
-        weights_.push_back({weight, epoch, buffer{floats_of(blocked_)}});
-        reorder_.run(engine, {weight, weights_.back().values.data()}, scratch);
-        return weights_.back().values.data();
+        // A place of an older epoch serves again, so that there are never more than one epoch needs; a weight that is only
+        // late loses its place and finds another. Until the reorder has run, the place holds no epoch's values.
+        auto place = std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.epoch != epoch; });
+        if (place == weights_.end()) {
+            weights_.push_back({weight, no_epoch, buffer{floats_of(blocked_)}});
+            place = std::prev(weights_.end());
+        }
+        place->source = weight;
+        place->epoch = no_epoch;
+        reorder_.run(engine, {weight, place->values.data()}, scratch);
+        place->epoch = epoch;
+        return place->values.data();
     }
 
     convolution_key key_;

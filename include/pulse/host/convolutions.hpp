@@ -12,11 +12,12 @@
 
 namespace pulse::host {
 
-/// "3x28x28 to 32x28x28, kernel 3, stride 1, batch 8".
+/// "3x28x28 to 32x28x28, kernel 3, stride 1, batch 8"; also of a shape that is no convolution, for the error that says so.
 [[nodiscard]] inline std::string text_of(const conv2d_shape& s, int batch) {
+    const std::string to = s.stride > 0 ? "x" + std::to_string(s.out_height()) + "x" + std::to_string(s.out_width())
+                                        : std::string{" channels"};
     return std::to_string(s.in_channels) + "x" + std::to_string(s.in_height) + "x" + std::to_string(s.in_width) +
-           " to " + std::to_string(s.out_channels) + "x" + std::to_string(s.out_height()) + "x" +
-           std::to_string(s.out_width()) + ", kernel " + std::to_string(s.kernel) + ", stride " +
+           " to " + std::to_string(s.out_channels) + to + ", kernel " + std::to_string(s.kernel) + ", stride " +
            std::to_string(s.stride) + ", batch " + std::to_string(batch);
 }
 

@@ -20,7 +20,7 @@ public:
     [[nodiscard]] static std::int64_t sums(const group_norm_shape& s) noexcept {
         return std::int64_t{2} * s.all_channels();
     }
-    /// Floats of workspace: three constants for each channel; the backward pass also keeps dL/du of the sample.
+    /// Floats of workspace: four constants for each channel; the backward pass also keeps dL/du of the sample.
     [[nodiscard]] static std::int64_t constants(const group_norm_shape& s) noexcept {
         return std::int64_t{4} * s.all_channels();
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -25,18 +26,31 @@ inline void use_threads(int threads) noexcept {
 #endif
 }
 
-/// Calls f(worker, i) for i in [0, n); worker is in [0, threads), one thread each. f must not throw.
+/// Calls f(worker, i) for i in [0, n); worker is in [0, threads), one thread each.
 ///
 /// Results do not depend on the number of threads when each i writes its own output. One thread enters no region.
+/// What f throws comes out here once every thread is done; of several the one of the lowest worker. Calls that a throwing
+/// worker had still to make are left out.
 template <class F>
 void parallel_for(int threads, std::int64_t n, F&& f) {
 #ifdef _OPENMP
     if (threads > 1 && n > 1) {
         const int workers = static_cast<int>(std::min<std::int64_t>(threads, n));
+        std::exception_ptr failure{}; // an exception that leaves an OpenMP region ends the program
+        int failed = workers;
 #pragma omp parallel for num_threads(workers) schedule(static, 1)
         for (int worker = 0; worker < workers; ++worker) {
-            for (std::int64_t i = n * worker / workers; i != n * (worker + 1) / workers; ++i) { f(worker, i); }
+            try {
+                for (std::int64_t i = n * worker / workers; i != n * (worker + 1) / workers; ++i) { f(worker, i); }
+            } catch (...) {
+#pragma omp critical(pulse_host_parallel_for)
+                if (worker < failed) {
+                    failed = worker;
+                    failure = std::current_exception();
+                }
+            }
         }
+        if (failure) { std::rethrow_exception(failure); }
         return;
     }
 #else

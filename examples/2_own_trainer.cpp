@@ -46,14 +46,17 @@ struct my_task {
 
 int main() {
     constexpr int ranks = 2, microbatch_size = 4, microbatches = 4;
-    const auto costs = pulse::analytic_costs(pulse::graph_of<my_unet>().view(), pulse::cpu_core, microbatch_size, sizeof(float));
+    const auto costs =
+        pulse::analytic_costs(pulse::graph_of<my_unet>().view(), pulse::cpu_core, microbatch_size, sizeof(float));
     const auto plan = pulse::plan_pipeline(costs, {.devices = ranks, .microbatches = microbatches});
 
     pulse::host::run_ranks(ranks, {}, [&](pulse::host::thread_transport& transport) {
         pulse::host::onednn_backend math;
-        pulse::executor<my_unet, pulse::host::onednn_backend, pulse::host::thread_transport> rank{math, transport, plan, costs};
+        pulse::executor<my_unet, pulse::host::onednn_backend, pulse::host::thread_transport> rank{math, transport, plan,
+                                                                                                  costs};
         for (const auto& block : rank.parameters().blocks()) {
-            pulse::nn::initialise<float>(pulse::parameters_of<my_unet>(block.layer), 1, rank.parameters().values_of(block.layer));
+            pulse::nn::initialise<float>(pulse::parameters_of<my_unet>(block.layer), 1,
+                                         rank.parameters().values_of(block.layer));
         }
         my_task task{microbatch_size, rank.parameters()};
         for (int step = 0; step != 10; ++step) {

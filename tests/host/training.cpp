@@ -1,0 +1,320 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <pulse/host/adamw.hpp>
+#include <pulse/host/backend.hpp>
+#include <pulse/host/threads.hpp>
+#include <pulse/nn/initialise.hpp>
+#include <pulse/profile/analytic.hpp>
+#include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/forward_runner.hpp>
+#include <pulse/train/checkpoint.hpp>
+#include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/rank_optimizer.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <support/random_plan.hpp>
+#include <support/unpipelined.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+using net = ddpm_tiny;
+using math = host::onednn_backend;
+
+constexpr std::uint64_t seed = 77;
+constexpr int batch = 2;
+constexpr int microbatches = 3;
+constexpr double learning_rate = 2e-3;
+constexpr double clip_norm = 0.25;
+constexpr double average_decay = 0.99;
+constexpr adamw_constants constants{.weight_decay = 0.05};
+
+/// Discs of different places and sizes on a grey slope.
+train::image_dataset synthetic_images() {
+    constexpr int side = 8;
+    std::vector<std::uint8_t> pixels;
+    for (int i = 0; i != 37; ++i) {
+        for (int y = 0; y != side; ++y) {
+            for (int x = 0; x != side; ++x) {
+                const int dx = x - 1 - i % 6;
+                const int dy = y - 1 - i % 5;
+                pixels.push_back(static_cast<std::uint8_t>(dx * dx + dy * dy <= 1 + i % 4 ? 230 : 20 + 8 * x));
+            }
+        }
+    }
+    return {side, side, 1, std::move(pixels), {.seed = seed, .horizontal_flip = true}};
+}
+
+train::diffusion_options task_options() {
+    return {.seed = seed, .microbatch_size = batch, .microbatches = microbatches,
+            .model_elements = net::layer_at<0>::input::elements};
+}
+
+/// Weights, first and second moment and average of one layer.
+using layer_state = std::array<std::vector<float>, 4>;
+
+struct training {
+    std::map<int, layer_state> layers{};
+    std::vector<double> losses{};
+    std::vector<double> norms{};
+    train::training_state state{.seed = seed};
+};
+
+/// A checkpoint's tensors over the four arrays of a layer.
+template <class Tensor, class State>
+void append_tensors(std::vector<Tensor>& all, int layer, const State& arrays) {
+    std::size_t at = 0;
+    for (const parameter& p : parameters_of<net>(layer)) {
+        const auto n = static_cast<std::size_t>(p.elements());
+        all.push_back({p, arrays(0).subspan(at, n), arrays(1).subspan(at, n), arrays(2).subspan(at, n), arrays(3).subspan(at, n)});
+        at += n;
+    }
+}
+
+void save(const std::filesystem::path& file, const training& run) {
+    std::vector<train::named_tensor> tensors;
+    for (const auto& [layer, state] : run.layers) {
+        append_tensors(tensors, layer, [&](std::size_t i) { return std::span<const float>{state[i]}; });
+    }
+    train::save_checkpoint(file, tensors, run.state);
+}
+
+/// `steps` steps under a plan, from the initial weights or from `resume`.
+template <class Rule, class Policy>
+training train_with(const plan& planned, int steps, const std::filesystem::path& resume) {
+    static const train::image_dataset images = synthetic_images();
+    static const train::noise_schedule noise = train::noise_schedule::linear();
+    const cost_table costs = blank_costs(graph_of<net>().view(), batch, sizeof(float));
+    training result;
+    std::mutex mutex;
+    host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
+        math backend;
+        executor<net, math, host::thread_transport, Policy> rank{backend, transport, planned, costs};
+        train::basic_rank_optimizer<Rule> optimizer{net::layer_count, microbatches, rank.parameters().values().size(),
+                                                    constants, clip_norm, average_decay};
+        train::training_state state{.seed = seed};
+        train::step_outcome outcome{};
+        std::vector<double> losses;
+        std::vector<double> norms;
+        train::diffusion_task* running = nullptr;
+        train::diffusion_task task{images, noise, task_options(), [&] {
+                                       outcome = optimizer.step(rank.parameters(), transport, state.step + 1, learning_rate,
+                                                                running->losses(), false);
+                                       backend.weights_changed();
+                                   }};
+        running = &task;
+        const auto arrays_of = [&](const auto& block) {
+            return [&](std::size_t i) {
+                const std::array<std::span<float>, 4> all{rank.parameters().values(), optimizer.first_moment(),
+                                                          optimizer.second_moment(), optimizer.average()};
+                return all[i].subspan(block.first, block.size);
+            };
+        };
+        for (const auto& block : rank.parameters().blocks()) {
+            nn::initialise<float>(parameters_of<net>(block.layer), seed, rank.parameters().values_of(block.layer));
+        }
+        optimizer.start_average(rank.parameters().values());
+        if (!resume.empty()) {
+            std::vector<train::named_tensor_ref> mine;
+            for (const auto& block : rank.parameters().blocks()) { append_tensors(mine, block.layer, arrays_of(block)); }
+            state = train::load_checkpoint(resume, mine, train::checkpoint_match::some);
+        }
+        for (int s = 0; s != steps; ++s) {
+            task.begin(state.position);
+            rank.step(task);
+            ++state.step;
+            state.position += task.samples_of_step();
+            losses.push_back(outcome.loss);
+            norms.push_back(outcome.gradient_norm);
+        }
+        const std::lock_guard lock{mutex};
+        for (const auto& block : rank.parameters().blocks()) {
+            for (std::size_t i = 0; i != 4; ++i) {
+                const auto values = arrays_of(block)(i);
+                result.layers[block.layer][i].assign(values.begin(), values.end());
+            }
+        }
+        if (!result.losses.empty() && (result.losses != losses || result.norms != norms)) {
+            throw error{"ranks disagree about the loss or the gradient's norm"};
+        }
+        result.losses = losses;
+        result.norms = norms;
+        result.state = state;
+    });
+    return result;
+}
+
+template <class Rule>
+training train_with(const plan& planned, int steps, const std::filesystem::path& resume = {}) {
+    return planned.skips == skip_policy::resident ? train_with<Rule, resident>(planned, steps, resume)
+                                                  : train_with<Rule, recomputed>(planned, steps, resume);
+}
+
+plan plan_of(placement kind, int devices, int waves, bool split, skip_policy skips, unsigned draw) {
+    std::mt19937 random{draw};
+    plan p;
+    p.pipeline_degree = devices;
+    p.microbatches = microbatches;
+    p.microbatch_size = batch;
+    p.split_backward = split;
+    p.routing = draw % 2 == 0 ? skip_routing::relayed : skip_routing::direct;
+    p.skips = skips;
+    p.cut = draw_cut(blank_costs(graph_of<net>().view(), batch, sizeof(float)), kind, devices, waves, random);
+    p.order = draw_order(p.cut, microbatches, split, random);
+    return p;
+}
+
+void require_equal(const training& run, const training& want) {
+    REQUIRE(run.layers.size() == net::layer_count + 1);
+    REQUIRE(run.layers == want.layers);
+    REQUIRE(run.losses == want.losses);
+    REQUIRE(run.norms == want.norms);
+}
+
+template <class Rule>
+void check_every_cut() {
+    const training want = train_with<Rule>(plan_of(placement::folded, 1, 1, false, skip_policy::resident, 1), 3);
+    REQUIRE(want.losses.size() == 3);
+    REQUIRE(want.layers.at(0)[0] != want.layers.at(0)[3]);
+    unsigned draw = 2;
+    const auto check = [&](placement kind, int devices, int waves) {
+        for (const bool split : {false, true}) {
+            for (const auto skips : {skip_policy::resident, skip_policy::recomputed}) {
+                const plan p = plan_of(kind, devices, waves, split, skips, draw++);
+                INFO(name_of(kind) << ", P " << devices << ", W " << waves << ", split " << split << ", policy "
+                                   << static_cast<int>(skips));
+                REQUIRE(!p.cut.stages.empty());
+                require_equal(train_with<Rule>(p, 3), want);
+            }
+        }
+    };
+    for (const int devices : {1, 2, 3, 4}) { check(placement::folded, devices, 1); }
+    check(placement::folded, 2, 2);
+    check(placement::sequential, 3, 1);
+}
+
+} // namespace
+
+TEST_CASE("training leaves the same bits however the model is cut, placed and ordered") {
+    SUBCASE("plain rule") { check_every_cut<train::plain_adamw>(); }
+    SUBCASE("fused rule of the host") { check_every_cut<host::fused_adamw>(); }
+}
+
+TEST_CASE("the first step on many ranks is clipping and AdamW on the whole gradient of one") {
+    math backend;
+    unpipelined<net, math> oracle{backend, seed};
+    const train::image_dataset images = synthetic_images();
+    const train::noise_schedule noise = train::noise_schedule::linear();
+    train::diffusion_task task{images, noise, task_options(), [] {}};
+    task.begin(0);
+    for (int m = 0; m != microbatches; ++m) {
+        std::vector<float> x(batch * images.elements());
+        task.input(m, x.data());
+        auto tape = oracle.forward(batch, x, {task.timesteps(m), task.timesteps(m) + batch});
+        std::vector<float> gradient(x.size());
+        task.loss(m, oracle.output(tape).data(), gradient.data());
+        oracle.backward(tape, std::move(gradient));
+    }
+    double squares = 0;
+    const auto add = [&](const std::vector<float>& g) {
+        for (const float x : g) { squares += static_cast<double>(x) * static_cast<double>(x); }
+    };
+    add(oracle.conditioning_gradients);
+    for (const auto& g : oracle.gradients) { add(g); }
+
+    const training run = train_with<train::plain_adamw>(
+        plan_of(placement::folded, 3, 1, true, skip_policy::resident, 9), 1);
+    REQUIRE(run.norms.size() == 1);
+    CHECK(run.norms[0] == doctest::Approx(std::sqrt(squares)).epsilon(1e-12));
+    CHECK(run.losses[0] == std::accumulate(task.losses().begin(), task.losses().end(), 0.0));
+    REQUIRE(run.norms[0] > 2 * clip_norm); // so clipping has something to do
+    adamw_constants now = constants;
+    now.learning_rate = learning_rate;
+    const auto factors = train::factors_of<float>(now, 1, clip_norm / run.norms[0]);
+    const auto check = [&](int layer, std::vector<float> weights, const std::vector<float>& gradients) {
+        std::vector<float> m(weights.size());
+        std::vector<float> v(weights.size());
+        train::adamw_step<float>(factors, weights, gradients, m, v);
+        CHECK(run.layers.at(layer)[0] == weights);
+        CHECK(run.layers.at(layer)[1] == m);
+        CHECK(run.layers.at(layer)[2] == v);
+    };
+    check(conditioning_block, oracle.conditioning_parameters, oracle.conditioning_gradients);
+    for (std::size_t l = 0; l != net::layer_count; ++l) {
+        check(static_cast<int>(l), oracle.parameters[l], oracle.gradients[l]);
+    }
+}
+
+TEST_CASE("a run that is resumed ends where it would have ended, on any number of ranks") {
+    std::string folder = (std::filesystem::temp_directory_path() / "pulse-training-XXXXXX").string();
+    REQUIRE(::mkdtemp(folder.data()) != nullptr);
+    const std::filesystem::path file = std::filesystem::path{folder} / "run.safetensors";
+    using rule = host::fused_adamw;
+    const auto planned = [](int devices) {
+        return plan_of(placement::folded, devices, 1, true, skip_policy::resident, 30U + static_cast<unsigned>(devices));
+    };
+    const training want = train_with<rule>(planned(2), 3);
+    const training two = train_with<rule>(planned(2), 2);
+    REQUIRE(two.layers != want.layers);
+    save(file, two);
+    for (const int devices : {2, 1, 4}) {
+        CAPTURE(devices);
+        const training resumed = train_with<rule>(planned(devices), 1, file);
+        CHECK(resumed.layers == want.layers);
+        CHECK(resumed.state == want.state);
+        CHECK(resumed.losses.back() == want.losses.back());
+    }
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("the loss falls") {
+    const training run = train_with<host::fused_adamw>(plan_of(placement::folded, 2, 1, true, skip_policy::resident, 40), 30);
+    const double before = std::accumulate(run.losses.begin(), run.losses.begin() + 5, 0.0) / 5;
+    const double after = std::accumulate(run.losses.end() - 5, run.losses.end(), 0.0) / 5;
+    CAPTURE(before);
+    CAPTURE(after);
+    CHECK(after < 0.75 * before);
+}
+
+TEST_CASE("a forward run without a pipeline equals the unpipelined oracle on oneDNN, bit for bit") {
+    math backend;
+    unpipelined<net, math> oracle{backend, 5};
+    forward_runner<net, math> runner{backend, 3};
+    std::copy(oracle.conditioning_parameters.begin(), oracle.conditioning_parameters.end(),
+              runner.parameters().values_of(conditioning_block).begin());
+    for (std::size_t l = 0; l != net::layer_count; ++l) {
+        std::copy(oracle.parameters[l].begin(), oracle.parameters[l].end(), runner.parameters().values_of(static_cast<int>(l)).begin());
+    }
+    backend.weights_changed();
+    std::mt19937 random{6};
+    std::normal_distribution<float> normal;
+    for (const int samples : {3, 1, 2}) {
+        CAPTURE(samples);
+        std::vector<float> x(static_cast<std::size_t>(samples) * 64);
+        std::vector<float> times(static_cast<std::size_t>(samples));
+        for (float& value : x) { value = normal(random); }
+        for (float& t : times) { t = std::floor(500.0F + 100.0F * normal(random)); }
+        const auto tape = oracle.forward(samples, x, times);
+        std::vector<float> y(x.size());
+        runner.run(samples, x.data(), times.data(), y.data());
+        CHECK(y == oracle.output(tape));
+    }
+}

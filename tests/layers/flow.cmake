@@ -1,13 +1,16 @@
 # What each room may include besides itself: a whole room, or one header of it. A stage is entered by its result header.
+# A line of a header, flow_<room>_<header>, is what that header alone may include besides.
 set(flow_core "")
 set(flow_tensor core)
 set(flow_model core tensor)
 set(flow_hardware core)
 set(flow_profile core hardware model/graph)
+set(flow_profile_json io/atomic_file io/json_field)
 # check_costs says whether a cost table is one: part of the value, not of how it is made.
 set(flow_partition core profile/cost_table profile/check_costs)
 set(flow_schedule core partition/partition profile/cost_table)
 set(flow_plan core partition/partition schedule/schedule schedule/problem profile/cost_table model/graph)
+set(flow_plan_json io/atomic_file io/json_field)
 set(flow_simulate core plan schedule/schedule schedule/problem partition/partition profile/cost_table hardware)
 # The tuner tries the algorithms of every planning stage.
 set(flow_tune core model/graph hardware profile partition schedule plan simulate)
@@ -15,5 +18,6 @@ set(flow_runtime core tensor model plan partition/partition schedule/schedule pr
 set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
 set(flow_host core tensor runtime plan/instruction)
-set(flow_io core tensor model plan schedule/schedule runtime/trace partition/partition)
+# Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
+set(flow_io core)
 set(flow_train core tensor model nn runtime io plan)

@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -87,6 +90,16 @@ private:
     std::filesystem::path temporary_{};
     int descriptor_ = -1;
 };
+
+/// The content of a whole file. Throws input_error when it is a folder or cannot be read.
+[[nodiscard]] inline std::string read_file(const std::filesystem::path& path) {
+    std::error_code unused{};
+    if (std::filesystem::is_directory(path, unused)) { throw input_error(path.string() + ": is a folder"); }
+    std::ifstream file(path, std::ios::binary);
+    std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (!file) { throw input_error(path.string() + ": cannot be read"); }
+    return content;
+}
 
 /// Writes a whole file at once, atomically.
 inline void write_file(const std::filesystem::path& path, std::string_view content) {

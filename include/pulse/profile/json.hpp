@@ -1,30 +1,50 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
-
-#include <unistd.h>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include <pulse/core/error.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
 #include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
-#include <pulse/profile/json_field.hpp>
 
 namespace pulse {
 
 namespace detail {
 
-[[nodiscard]] inline layer_cost read_layer(const profile_field& field) {
+/// The JSON value of `text`; also refuses an object that names a field twice, of which one would be ignored. Where the
+/// text stops being JSON, the error names the last field before.
+[[nodiscard]] inline nlohmann::json parse_profile_json(std::string_view text, std::string_view source) {
+    std::vector<std::set<std::string>> open{};
+    std::string last{};
+    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+        using event_t = nlohmann::json::parse_event_t;
+        if (event == event_t::object_start) { open.emplace_back(); }
+        if (event == event_t::object_end) { open.pop_back(); }
+        if (event == event_t::key) {
+            last = value.get<std::string>();
+            if (!open.back().insert(last).second) {
+                throw input_error(std::string(source) + ": the field '" + io::printable(last) + "' is there twice");
+            }
+        }
+        return true;
+    };
+    try {
+        return nlohmann::json::parse(text.begin(), text.end(), watch);
+    } catch (const nlohmann::json::exception& e) {
+        throw input_error(std::string(source) + ": not valid JSON" +
+                          (last.empty() ? "" : " at or after the field '" + io::printable(last) + '\'') + ": " + e.what());
+    }
+}
+
+[[nodiscard]] inline layer_cost read_layer(const io::json_field& field) {
     field.only({"name", "forward_us", "backward_input_us", "backward_weight_us", "parameter_bytes", "saved_bytes",
                 "output_bytes", "deferred_bytes", "workspace_bytes"});
     layer_cost layer{};
@@ -42,12 +62,12 @@ namespace detail {
 }
 
 /// Position of the layer that `field` names.
-[[nodiscard]] inline int read_end(const profile_field& field, const cost_table& costs) {
+[[nodiscard]] inline int read_end(const io::json_field& field, const cost_table& costs) {
     const std::string& name = field.text();
     for (std::size_t l = 0; l != costs.layers.size(); ++l) {
         if (costs.layers[l].name.view() == name) { return static_cast<int>(l); }
     }
-    field.fail("is '" + printable(name) + "', which names no layer");
+    field.fail("is '" + io::printable(name) + "', which names no layer");
 }
 
 /// Names hold the file together: each must be there, once.
@@ -69,7 +89,7 @@ inline void check_names(const cost_table& costs) {
 /// of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer and "input_bytes", 0 when absent.
 [[nodiscard]] inline cost_table parse_profile(std::string_view text, std::string_view source = "profile") {
     const nlohmann::json value = detail::parse_profile_json(text, source);
-    const detail::profile_field root{value, "", source};
+    const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};
     root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "conditioning_bytes", "input_bytes"});
     if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }
     cost_table costs{};
@@ -77,12 +97,12 @@ inline void check_names(const cost_table& costs) {
     costs.device = root["device"].name();
     costs.microbatch_size = root["microbatch_size"].count();
     std::set<std::string> names{};
-    for (const detail::profile_field& one : root["layers"].list()) {
+    for (const io::json_field& one : root["layers"].list()) {
         costs.layers.push_back(detail::read_layer(one));
         if (!names.insert(costs.layers.back().name.str()).second) { one["name"].fail("is the name of another layer"); }
     }
     if (costs.layers.empty()) { root["layers"].fail("must not be empty"); }
-    for (const detail::profile_field& one : root["skips"].list()) {
+    for (const io::json_field& one : root["skips"].list()) {
         one.only({"from", "to", "bytes"});
         skip_cost edge{};
         edge.from = detail::read_end(one["from"], costs);
@@ -136,28 +156,17 @@ inline void check_names(const cost_table& costs) {
 
 /// Reads a profile from a file. Throws input_error naming the file and the field.
 [[nodiscard]] inline cost_table load_profile(const std::filesystem::path& path) {
-    std::error_code unused{};
-    if (std::filesystem::is_directory(path, unused)) { throw input_error(path.string() + ": is a folder"); }
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (!file) { throw input_error(path.string() + ": cannot be read"); }
-    return parse_profile(text, path.string());
+    return parse_profile(io::read_file(path), path.string());
 }
 
-/// Writes a profile to a file that appears whole or not at all (temporary name, sync, rename). Throws input_error.
+/// Writes a profile to a file that appears whole or not at all (io::atomic_file). Throws input_error.
 inline void save_profile(const cost_table& costs, const std::filesystem::path& path) {
     const std::string text = print_profile(costs);
-    const std::string temporary = path.string() + '.' + std::to_string(::getpid()) + ".tmp";
-    std::FILE* file = std::fopen(temporary.c_str(), "wb");
-    bool good = file != nullptr;
-    if (good) {
-        good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-        good = std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0 && good;
-        good = std::fclose(file) == 0 && good;
-        good = good && std::rename(temporary.c_str(), path.c_str()) == 0;
-        if (!good) { std::remove(temporary.c_str()); }
+    try {
+        io::write_file(path, text);
+    } catch (const input_error&) {
+        throw input_error(path.string() + ": cannot be written");
     }
-    if (!good) { throw input_error(path.string() + ": cannot be written"); }
 }
 
 } // namespace pulse

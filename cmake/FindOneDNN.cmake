@@ -18,7 +18,8 @@ endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(OneDNN
     REQUIRED_VARS OneDNN_LIBRARY OneDNN_INCLUDE_DIR
-    VERSION_VAR OneDNN_VERSION)
+    VERSION_VAR OneDNN_VERSION
+    HANDLE_VERSION_RANGE)
 
 if(OneDNN_FOUND AND NOT TARGET OneDNN::OneDNN)
     add_library(OneDNN::OneDNN UNKNOWN IMPORTED)

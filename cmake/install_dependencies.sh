@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that pulse is built and tested with, by name and only when missing.
 #   bash cmake/install_dependencies.sh [build] [test] [run]     (without a group: build)
-# build: compiler, CMake and the libraries of every part; test: what the tests need besides; run: data for the examples.
+# build: compiler, CMake and the libraries of every part; test: what the tests need besides; run: data for the examples and a test.
 set -euo pipefail
 
-build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libstb-dev libdnnl-dev libcli11-dev)
-test=(doctest-dev clang python3 python3-torch libopenblas0-pthread)
+build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libcli11-dev)
+test=(doctest-dev libstb-dev clang python3 python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist)
 
 fail() {

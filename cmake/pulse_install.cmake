@@ -9,10 +9,7 @@ foreach(part IN LISTS pulse_parts)
     install(EXPORT pulse-${part}-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})
 endforeach()
 
-set(pulse_host_openmp OFF)
-if(PULSE_OPENMP AND OpenMP_CXX_FOUND)
-    set(pulse_host_openmp ON)
-endif()
+# OpenMP is the consumer's compiler's matter: the installed target does not name it, the config file adds it.
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/pulse-config.cmake.in
     ${PROJECT_BINARY_DIR}/pulse-config.cmake
     INSTALL_DESTINATION ${pulse_cmake_dir}
@@ -22,7 +19,6 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/pulse-config-version.cmak
 install(FILES
     ${PROJECT_BINARY_DIR}/pulse-config.cmake
     ${PROJECT_BINARY_DIR}/pulse-config-version.cmake
-    ${PROJECT_SOURCE_DIR}/cmake/FindStb.cmake
     ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake
     DESTINATION ${pulse_cmake_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-bash cmake/install_dependencies.sh build test
+bash cmake/install_dependencies.sh build test run
 
 jobs=$(nproc)
 presets=("$@")

@@ -4,7 +4,6 @@
 
 #ifdef USES_io
 #include <nlohmann/json.hpp>
-#include <stb/stb_image_write.h>
 #include <zlib.h>
 #include <pulse/io/safetensors.hpp>
 #endif

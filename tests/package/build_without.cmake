@@ -1,0 +1,21 @@
+# Configures pulse's own tree without PACKAGE and builds what is left of its examples, benches and one room of tests: the
+# part PART is left out with a line that says so, and nothing fails.
+cmake_minimum_required(VERSION 3.25)
+
+function(run out)
+    execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+    if(NOT result EQUAL 0)
+        list(JOIN ARGN " " command)
+        message(FATAL_ERROR "${command}\n${output}")
+    endif()
+    set(${out} "${output}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${BUILD})
+run(said ${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Debug
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DPULSE_TEST_ROOMS=tensor
+    -DCMAKE_DISABLE_FIND_PACKAGE_${PACKAGE}=ON)
+if(NOT said MATCHES "pulse::${PART} is left out: [^\n]*not found")
+    message(FATAL_ERROR "no line says that pulse::${PART} is left out:\n${said}")
+endif()
+run(said ${CMAKE_COMMAND} --build ${BUILD})

@@ -1,15 +1,17 @@
 // The same UNet, batch and optimizer on one rank of pulse and in PyTorch on the CPU, with as many threads, in turn.
-//   bench_train_peer [--threads N] [--batch N] [--rounds N] [--json FILE]
+//   bench_train_peer [--threads N] [--batch N] [--rounds N] [--quick] [--json FILE]
 // pulse also clips and keeps an average of the weights in its step; torch does not.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
+#include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <pulse/host/backend.hpp>
@@ -25,16 +27,14 @@
 
 #include "peer_process.hpp"
 #include "release_only.hpp"
+#include "statistics.hpp"
 
 namespace {
 
 using model = pulse::ddpm_fmnist;
 using math = pulse::host::onednn_backend;
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
+using pulse_bench::median;
 
 struct task {
     int batch;
@@ -60,13 +60,22 @@ struct task {
     }
 };
 
-int number(const char* text, int least) {
-    const int value = std::atoi(text);
-    if (value < least) {
-        std::fprintf(stderr, "bench_train_peer: %s is not a number of at least %d\n", text, least);
-        std::exit(2);
-    }
-    return value;
+/// Floating-point operations of one training step of one sample, the backward pass counted as two forward ones.
+double step_flops() {
+    constexpr auto graph = pulse::graph_of<model>();
+    double sum = 0;
+    for (const pulse::layer_node& layer : graph.layers) { sum += layer.forward_flops; }
+    return 3 * sum;
+}
+
+/// What went wrong on torch's side.
+struct torch_failure : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+auto of_torch(auto&& call) {
+    try {
+        return call();
+    } catch (const std::runtime_error& e) { throw torch_failure{e.what()}; }
 }
 
 } // namespace
@@ -74,37 +83,62 @@ int number(const char* text, int least) {
 int main(int argc, char** argv) {
     if (!pulse_bench::is_release()) { return 2; }
     int threads = 1, batch = 32, rounds = 9;
+    bool quick = false;
     std::string json_file;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (std::strcmp(argv[i], "--threads") == 0) { threads = number(argv[i + 1], 1); }
-        else if (std::strcmp(argv[i], "--batch") == 0) { batch = number(argv[i + 1], 1); }
-        else if (std::strcmp(argv[i], "--rounds") == 0) { rounds = number(argv[i + 1], 1); }
-        else if (std::strcmp(argv[i], "--json") == 0) { json_file = argv[i + 1]; }
-        else {
-            std::fprintf(stderr, "usage: bench_train_peer [--threads N] [--batch N] [--rounds N] [--json FILE]\n");
-            return 2;
-        }
+    const CLI::Range whole{1, 1 << 20};
+    CLI::App app{"One rank of pulse against PyTorch on the CPU, the same UNet, batch and optimizer",
+                 "bench_train_peer"};
+    app.add_option("--threads", threads, "threads of each side")->check(whole);
+    app.add_option("--batch", batch, "images in a step")->check(whole);
+    app.add_option("--rounds", rounds, "steps of each side that count")->check(whole);
+    app.add_option("--json", json_file, "also write the figures to this file");
+    app.add_flag("--quick", quick, "one round of two images: shows that the program works, the figures mean nothing");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        static_cast<void>(app.exit(e));
+        return 2;
+    }
+    std::optional<pulse::io::atomic_file> json; // a file that cannot be written is found before the long run
+    try {
+        if (!json_file.empty()) { json.emplace(json_file); }
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "bench_train_peer: %s\n", e.what());
+        return 2;
+    }
+    if (quick) {
+        batch = 2;
+        rounds = 1;
+        std::puts("--quick: the figures mean nothing");
     }
     try {
-        pulse_bench::peer_process torch{{PULSE_PYTHON, PULSE_PEER_SCRIPT, PULSE_TORCH_UNET_FOLDER, std::to_string(threads), std::to_string(batch)}};
-        const std::string about = torch.read();
+        auto torch = of_torch([&] {
+            return std::make_unique<pulse_bench::peer_process>(
+                std::vector<std::string>{PULSE_PYTHON, PULSE_PEER_SCRIPT, PULSE_TORCH_UNET_FOLDER,
+                                         std::to_string(threads), std::to_string(batch)});
+        });
+        const std::string about = of_torch([&] { return torch->read(); });
         std::vector<double> own_ms, nchw_ms, nhwc_ms, ratios;
-        const auto costs = pulse::analytic_costs(pulse::graph_of<model>().view(), pulse::cpu_core, batch, sizeof(float));
+        const auto costs =
+            pulse::analytic_costs(pulse::graph_of<model>().view(), pulse::cpu_core, batch, sizeof(float));
         const auto plan = pulse::plan_pipeline(costs, {.kind = pulse::placement::sequential, .split_backward = false});
         pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
             math backend{threads};
             pulse::executor<model, math, pulse::host::thread_transport> rank{backend, transport, plan, costs};
             for (const auto& block : rank.parameters().blocks()) {
-                pulse::nn::initialise<float>(pulse::parameters_of<model>(block.layer), 1, rank.parameters().values_of(block.layer));
+                pulse::nn::initialise<float>(pulse::parameters_of<model>(block.layer), 1,
+                                             rank.parameters().values_of(block.layer));
             }
-            pulse::train::rank_optimizer optimizer{model::layer_count, 1, rank.parameters().values().size(), {}, 1.0, 0.999};
+            pulse::train::rank_optimizer optimizer{
+                model::layer_count, 1, rank.parameters().values().size(), {}, 1.0, 0.999};
             task work{batch, &rank.parameters(), &optimizer, &transport, &backend};
             for (int r = -2; r != rounds; ++r) {
-                const double nchw = std::atof(torch.ask("nchw").c_str());
+                const double nchw = of_torch([&] { return torch->ask_number("nchw"); });
                 const auto start = std::chrono::steady_clock::now();
                 rank.step(work);
-                const double own = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-                const double nhwc = std::atof(torch.ask("nhwc").c_str());
+                const double own =
+                    std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+                const double nhwc = of_torch([&] { return torch->ask_number("nhwc"); });
                 if (r < 0) { continue; }
                 own_ms.push_back(own);
                 nchw_ms.push_back(nchw);
@@ -112,23 +146,37 @@ int main(int argc, char** argv) {
                 ratios.push_back(std::min(nchw, nhwc) / own);
             }
         });
-        const double flops = 3 * 624539904.0 * batch;
-        std::printf("ddpm_fmnist, batch %d, AdamW, %d thread%s, torch %s", batch, threads, threads == 1 ? "" : "s", about.c_str());
+        const double flops = step_flops() * batch;
+        std::printf("ddpm_fmnist, batch %d, AdamW, %d thread%s, torch %s", batch, threads, threads == 1 ? "" : "s",
+                    about.c_str());
         const auto row = [&](const char* name, const std::vector<double>& ms) {
-            std::printf("  %-24s %8.1f ms a step  %7.1f samples/s  %6.1f GFLOP/s\n", name, median(ms), 1e3 * batch / median(ms), flops / median(ms) * 1e-6);
+            std::printf("  %-24s %8.1f ms a step  %7.1f samples/s  %6.1f GFLOP/s\n", name, median(ms),
+                        1e3 * batch / median(ms), flops / median(ms) * 1e-6);
         };
         row("pulse, P = 1", own_ms);
         row("torch, channels first", nchw_ms);
         row("torch, channels last", nhwc_ms);
-        std::printf("  pulse against the faster torch of each round: %.2fx (median of %d rounds)\n", median(ratios), rounds);
-        if (!json_file.empty()) {
-            const nlohmann::ordered_json all{{"format", "pulse-bench-train-peer/1"}, {"threads", threads}, {"batch", batch},
-                                             {"pulse_ms", own_ms}, {"torch_nchw_ms", nchw_ms}, {"torch_nhwc_ms", nhwc_ms}, {"speedup", median(ratios)}};
-            pulse::io::write_file(json_file, all.dump(2) + "\n");
+        std::printf("  pulse against the faster torch of each round: %.2fx (median of %d rounds)\n", median(ratios),
+                    rounds);
+        if (json) {
+            const nlohmann::ordered_json all{{"format", "pulse-bench-train-peer/1"},
+                                             {"threads", threads},
+                                             {"batch", batch},
+                                             {"pulse_ms", own_ms},
+                                             {"torch_nchw_ms", nchw_ms},
+                                             {"torch_nhwc_ms", nhwc_ms},
+                                             {"speedup", median(ratios)},
+                                             {"gflop_per_s", flops / median(own_ms) * 1e-6},
+                                             {"quick", quick}};
+            json->write(all.dump(2) + "\n");
+            json->commit();
         }
         return 0;
+    } catch (const torch_failure& e) {
+        std::fprintf(stderr, "bench_train_peer: torch: %s (is python3-torch installed?)\n", e.what());
+        return 1;
     } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_train_peer: %s (is python3-torch installed?)\n", e.what());
+        std::fprintf(stderr, "bench_train_peer: %s\n", e.what());
         return 1;
     }
 }

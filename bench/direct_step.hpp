@@ -27,7 +27,9 @@ public:
             deferred_.emplace_back(static_cast<std::size_t>(node.deferred_elements) * n);
             workspace = node.workspace_elements > workspace ? node.workspace_elements : workspace;
         }
-        for (const pulse::skip_link& edge : graph.skips) { skip_gradient_.emplace_back(static_cast<std::size_t>(edge.elements) * n); }
+        for (const pulse::skip_link& edge : graph.skips) {
+            skip_gradient_.emplace_back(static_cast<std::size_t>(edge.elements) * n);
+        }
         workspace_.resize(static_cast<std::size_t>(workspace) * n);
         input_.resize(static_cast<std::size_t>(graph.layers[0].input_elements) * n);
         conditioning_.resize(static_cast<std::size_t>(graph.conditioning_elements) * n);
@@ -45,7 +47,8 @@ public:
             Model::conditioning::forward(math_, conditioner);
             for (std::size_t l = 0; l != table.size(); ++l) { table[l].forward(math_, frame(l)); }
             task.loss(m, output_.back().data(), gradient_.back().data());
-            math_.fill(static_cast<std::int64_t>(conditioning_gradient_.size()), scalar{0}, conditioning_gradient_.data());
+            math_.fill(static_cast<std::int64_t>(conditioning_gradient_.size()), scalar{0},
+                       conditioning_gradient_.data());
             for (std::size_t l = table.size(); l-- > 0;) {
                 for (std::size_t e = 0; e != graph.skips.size(); ++e) {
                     if (graph.skips[e].from == static_cast<int>(l)) {

@@ -41,11 +41,17 @@ struct timed {
         static constexpr double forward_flops() { return 0; }
 
         template <pulse::backend B>
-        static void forward(B&, const pulse::layer_frame<typename B::scalar>&) { take(times[I].forward); }
+        static void forward(B&, const pulse::layer_frame<typename B::scalar>&) {
+            take(times[I].forward);
+        }
         template <pulse::backend B>
-        static void backward_input(B&, const pulse::layer_frame<typename B::scalar>&) { take(times[I].backward_input); }
+        static void backward_input(B&, const pulse::layer_frame<typename B::scalar>&) {
+            take(times[I].backward_input);
+        }
         template <pulse::backend B>
-        static void backward_weight(B&, const pulse::layer_frame<typename B::scalar>&) { take(times[I].backward_weight); }
+        static void backward_weight(B&, const pulse::layer_frame<typename B::scalar>&) {
+            take(times[I].backward_weight);
+        }
     };
     template <std::size_t I>
     struct decoder_layer : plain_layer<I> {
@@ -55,10 +61,10 @@ struct timed {
     using layer = std::conditional_t<(static_cast<int>(I) >= Layers - Skips), decoder_layer<I>, plain_layer<I>>;
 
     template <std::size_t... I, std::size_t... E>
-    static auto assemble(std::index_sequence<I...>, std::index_sequence<E...>)
-        -> pulse::model<"timed", pulse::layers<layer<I>...>,
-                        pulse::skips<pulse::skip<pulse::label{"block_"} + static_cast<unsigned>(E),
-                                                 pulse::label{"block_"} + static_cast<unsigned>(Layers - 1 - static_cast<int>(E))>...>>;
+    static auto assemble(std::index_sequence<I...>, std::index_sequence<E...>) -> pulse::model<
+        "timed", pulse::layers<layer<I>...>,
+        pulse::skips<pulse::skip<pulse::label{"block_"} + static_cast<unsigned>(E),
+                                 pulse::label{"block_"} + static_cast<unsigned>(Layers - 1 - static_cast<int>(E))>...>>;
 
     struct model : decltype(assemble(std::make_index_sequence<static_cast<std::size_t>(Layers)>{},
                                      std::make_index_sequence<static_cast<std::size_t>(Skips)>{})) {};

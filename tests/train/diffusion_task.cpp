@@ -1,0 +1,91 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include <pulse/train/diffusion_task.hpp>
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::train;
+
+constexpr int side = 4;
+constexpr std::size_t elements = side * side;
+
+image_dataset images() {
+    std::vector<std::uint8_t> pixels(7 * elements);
+    for (std::size_t i = 0; i != pixels.size(); ++i) { pixels[i] = static_cast<std::uint8_t>(i * 37 % 256); }
+    return {side, side, 1, std::move(pixels), {.seed = 3}};
+}
+
+} // namespace
+
+TEST_CASE("a step's samples, times and losses do not depend on how they are grouped into microbatches") {
+    const image_dataset data = images();
+    const noise_schedule schedule = noise_schedule::linear();
+    struct step {
+        std::vector<float> x, times, gradients;
+        double loss{};
+    };
+    const auto run = [&](int batch, int microbatches, double gamma) {
+        diffusion_task task{data, schedule,
+                            {.seed = 5, .min_snr_gamma = gamma, .microbatch_size = batch, .microbatches = microbatches,
+                             .model_elements = elements},
+                            [] {}};
+        CHECK(task.samples_of_step() == 12);
+        task.begin(1000);
+        step all;
+        for (int m = 0; m != microbatches; ++m) {
+            std::vector<float> x(elements * static_cast<std::size_t>(batch));
+            std::vector<float> gradient(x.size());
+            task.input(m, x.data());
+            const std::vector<float> answer(x.size(), 0.25F);
+            task.loss(m, answer.data(), gradient.data());
+            all.x.insert(all.x.end(), x.begin(), x.end());
+            all.times.insert(all.times.end(), task.timesteps(m), task.timesteps(m) + batch);
+            all.gradients.insert(all.gradients.end(), gradient.begin(), gradient.end());
+        }
+        all.loss = std::accumulate(task.losses().begin(), task.losses().end(), 0.0);
+        return all;
+    };
+    for (const double gamma : {0.0, 5.0}) {
+        const step want = run(12, 1, gamma);
+        for (const auto& [batch, microbatches] : {std::pair{1, 12}, {4, 3}, {3, 4}}) {
+            const step found = run(batch, microbatches, gamma);
+            CHECK(found.x == want.x);
+            CHECK(found.times == want.times);
+            CHECK(found.gradients == want.gradients);
+            CHECK(found.loss == doctest::Approx(want.loss).epsilon(1e-14));
+        }
+    }
+}
+
+TEST_CASE("a task for a model of another size, or without samples, is refused by name") {
+    const image_dataset data = images();
+    const noise_schedule schedule = noise_schedule::linear();
+    const auto make = [&](const diffusion_options& o) { diffusion_task{data, schedule, o, [] {}}; };
+    CHECK_NOTHROW(make({.model_elements = 16}));
+    CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64", input_error);
+    CHECK_THROWS_WITH_AS(make({.microbatch_size = 0}), "diffusion_task: microbatch_size must be at least 1", input_error);
+    CHECK_THROWS_WITH_AS(make({.microbatches = -1}), "diffusion_task: microbatches must be at least 1", input_error);
+    CHECK_THROWS_AS(make({.min_snr_gamma = -1.0}), input_error);
+}
+
+TEST_CASE("a loss that is not finite stops the step") {
+    const image_dataset data = images();
+    const noise_schedule schedule = noise_schedule::linear();
+    diffusion_task task{data, schedule, {}, [] {}};
+    task.begin(0);
+    std::vector<float> answer(elements, 1.0F);
+    std::vector<float> gradient(elements);
+    CHECK_NOTHROW(task.loss(0, answer.data(), gradient.data()));
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        answer[5] = bad;
+        CHECK_THROWS_AS(task.loss(0, answer.data(), gradient.data()), error);
+    }
+}

@@ -1,0 +1,77 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <random>
+#include <vector>
+
+#include <pulse/host/reference.hpp>
+#include <pulse/runtime/forward_runner.hpp>
+#include <pulse/runtime/layer_bench.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <support/toy_model.hpp>
+#include <support/unpipelined.hpp>
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::test;
+
+/// forward_runner against the oracle for batches of 3, 1 and 2 samples in a runner made for 3.
+template <class Model>
+void check_forward(unsigned seed) {
+    using math = host::reference_backend<double>;
+    math backend;
+    unpipelined<Model, math> oracle{backend};
+    forward_runner<Model, math> runner{backend, 3};
+    std::mt19937 random{seed};
+    std::normal_distribution<double> normal{0.0, 0.3};
+    const auto fill = [&](auto& values) { std::generate(values.begin(), values.end(), [&] { return normal(random); }); };
+    for (std::size_t l = 0; l != Model::layer_count; ++l) {
+        fill(oracle.parameters[l]);
+        std::copy(oracle.parameters[l].begin(), oracle.parameters[l].end(), runner.parameters().values_of(static_cast<int>(l)).begin());
+    }
+    if constexpr (Model::is_conditioned) {
+        fill(oracle.conditioning_parameters);
+        std::copy(oracle.conditioning_parameters.begin(), oracle.conditioning_parameters.end(),
+                  runner.parameters().values_of(conditioning_block).begin());
+    }
+    constexpr auto graph = graph_of<Model>();
+    for (const int samples : {3, 1, 2}) {
+        CAPTURE(samples);
+        const auto n = static_cast<std::size_t>(samples);
+        std::vector<double> x(n * static_cast<std::size_t>(graph.layers.front().input_elements));
+        std::vector<double> times(n);
+        fill(x);
+        fill(times);
+        for (double& t : times) { t = std::floor(500 + 300 * t); }
+        const auto tape = oracle.forward(samples, x, times);
+        const std::size_t outputs = n * static_cast<std::size_t>(graph.layers.back().output_elements);
+        std::vector<double> y(outputs + 1, -7.0);
+        runner.run(samples, x.data(), times.data(), y.data());
+        CHECK(y.back() == -7.0);
+        y.pop_back();
+        CHECK(y == oracle.output(tape));
+    }
+}
+
+} // namespace
+
+TEST_CASE("a forward run without a pipeline equals the unpipelined oracle, bit for bit") {
+    check_forward<ddpm_tiny>(1);
+    check_forward<toy_model<1, 18, wiring::nested, true>>(2);
+    check_forward<toy_model<2, 18, wiring::crossing, false>>(3);
+    check_forward<toy_model<3, 18, wiring::fan_out, true>>(4);
+}
+
+TEST_CASE("a forward run refuses more samples than it has room for, and none") {
+    host::reference_backend<double> backend;
+    forward_runner<ddpm_tiny, host::reference_backend<double>> runner{backend, 2};
+    std::vector<double> x(3 * 64), y(3 * 64), times(3);
+    CHECK_THROWS_WITH_AS(runner.run(3, x.data(), times.data(), y.data()), "pulse: forward_runner: 3 samples, it was made for 1 to 2",
+                         input_error);
+    CHECK_THROWS_AS(runner.run(0, x.data(), times.data(), y.data()), input_error);
+    using made = forward_runner<ddpm_tiny, host::reference_backend<double>>;
+    CHECK_THROWS_AS(made(backend, 0), input_error);
+}

@@ -1,0 +1,119 @@
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <pulse/host/reference.hpp>
+#include <pulse/profile/measure.hpp>
+#include <pulse/runtime/layer_bench.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <support/unpipelined.hpp>
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::test;
+
+/// How often each operation ran.
+struct tally {
+    int convolution{}, convolution_input{}, convolution_weight{};
+    int pair{}, pair_input{}, pair_weight{};
+    int linear{}, linear_input{}, linear_weight{};
+    int norm{}, norm_backward{}, attention{}, attention_backward{};
+    int not_finite{};
+
+    [[nodiscard]] bool operator==(const tally&) const = default;
+};
+
+/// The reference backend, counting.
+struct counting_backend : host::reference_backend<double> {
+    using base = host::reference_backend<double>;
+    tally seen{};
+
+    void conv2d(auto... of) { run(seen.convolution, [&] { base::conv2d(of...); }); }
+    void conv2d_backward_input(auto... of) { run(seen.convolution_input, [&] { base::conv2d_backward_input(of...); }); }
+    void conv2d_backward_weight(auto... of) { run(seen.convolution_weight, [&] { base::conv2d_backward_weight(of...); }); }
+    void conv2d_pair(auto... of) { run(seen.pair, [&] { base::conv2d_pair(of...); }); }
+    void conv2d_pair_backward_input(auto... of) { run(seen.pair_input, [&] { base::conv2d_pair_backward_input(of...); }); }
+    void conv2d_pair_backward_weight(auto... of) { run(seen.pair_weight, [&] { base::conv2d_pair_backward_weight(of...); }); }
+    void linear(const linear_shape& shape, std::int64_t rows, const double* x, const double* w, const double* b, double* y, into how) {
+        run(seen.linear, [&] { base::linear(shape, rows, x, w, b, y, how); });
+        for (std::int64_t i = 0; i != rows * shape.out_features; ++i) { seen.not_finite += std::isfinite(y[i]) ? 0 : 1; }
+    }
+    void linear_backward_input(auto... of) { run(seen.linear_input, [&] { base::linear_backward_input(of...); }); }
+    void linear_backward_weight(auto... of) { run(seen.linear_weight, [&] { base::linear_backward_weight(of...); }); }
+    void group_norm(auto... of) { run(seen.norm, [&] { base::group_norm(of...); }); }
+    void group_norm_backward(auto... of) { run(seen.norm_backward, [&] { base::group_norm_backward(of...); }); }
+    void attention(auto... of) { run(seen.attention, [&] { base::attention(of...); }); }
+    void attention_backward(auto... of) { run(seen.attention_backward, [&] { base::attention_backward(of...); }); }
+
+private:
+    template <class F>
+    static void run(int& count, F f) {
+        ++count;
+        f();
+    }
+};
+
+} // namespace
+
+TEST_CASE("a bench of layers runs the operations of a training step, each pass of each layer once") {
+    constexpr int batch = 2;
+    constexpr auto graph = graph_of<ddpm_tiny>();
+    counting_backend whole;
+    unpipelined<ddpm_tiny, counting_backend> oracle{whole, 1};
+    const auto in = static_cast<std::size_t>(batch * graph.layers.front().input_elements);
+    const auto out = static_cast<std::size_t>(batch * graph.layers.back().output_elements);
+    auto tape = oracle.forward(batch, std::vector<double>(in, 0.5), {100, 200});
+    const tally forward = std::exchange(whole.seen, {});
+    oracle.backward_input(tape, std::vector<double>(out, 0.1));
+    const tally backward_input = std::exchange(whole.seen, {});
+    oracle.backward_weight(tape);
+    const tally backward_weight = std::exchange(whole.seen, {});
+    REQUIRE(forward.convolution > 0);
+    REQUIRE(forward.attention > 0);
+    REQUIRE(forward.not_finite == 0);
+
+    counting_backend apart;
+    layer_bench<ddpm_tiny, counting_backend> bench{apart, batch};
+    const auto every_layer = [&](pass what) {
+        for (int l = 0; l != static_cast<int>(ddpm_tiny::layer_count); ++l) { bench(l, what); }
+        return std::exchange(apart.seen, {});
+    };
+    CHECK(every_layer(pass::forward) == forward);
+    CHECK(every_layer(pass::backward_input) == backward_input);
+    CHECK(every_layer(pass::backward_weight) == backward_weight);
+    // A layer that is asked for alone, in any order, has what it needs.
+    for (int l = static_cast<int>(ddpm_tiny::layer_count); l-- != 0;) {
+        for (const auto what : {pass::backward_weight, pass::backward_input, pass::forward}) { bench(l, what); }
+    }
+    CHECK(apart.seen.not_finite == 0);
+}
+
+TEST_CASE("a profile of a bench has a time for every pass that has work") {
+    host::reference_backend<float> backend;
+    layer_bench<ddpm_tiny, host::reference_backend<float>> bench{backend, 1};
+    constexpr auto graph = graph_of<ddpm_tiny>();
+    std::array<int, 3> calls{};
+    const cost_table costs = measure_costs(graph.view(), 1, sizeof(float), label{"test"},
+                                           [&](int layer, layer_pass what) {
+                                               ++calls[static_cast<std::size_t>(what)];
+                                               bench(layer, static_cast<pass>(what));
+                                           },
+                                           {.warm_up_sweeps = 1, .sweeps = 2});
+    REQUIRE(costs.layers.size() == ddpm_tiny::layer_count);
+    int with_parameters = 0;
+    for (std::size_t l = 0; l != costs.layers.size(); ++l) {
+        CHECK(costs.layers[l].forward_us > 0);
+        CHECK(costs.layers[l].backward_input_us > 0);
+        CHECK((costs.layers[l].backward_weight_us > 0) == (graph.layers[l].parameter_elements > 0));
+        with_parameters += graph.layers[l].parameter_elements > 0 ? 1 : 0;
+    }
+    CHECK(calls[0] == 3 * static_cast<int>(ddpm_tiny::layer_count));
+    CHECK(calls[1] == calls[0]);
+    CHECK(calls[2] == 3 * with_parameters);
+}

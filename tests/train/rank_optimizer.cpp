@@ -1,0 +1,194 @@
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pulse/host/threads.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/train/rank_optimizer.hpp>
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::train;
+
+/// Adds the sign of the gradient; keeps what it was told: a rule of one's own.
+struct sign_rule {
+    optimizer_update* told{};
+    void operator()(const optimizer_update& now, std::span<float> w, std::span<const float> g, std::span<float>, std::span<float>,
+                    std::span<float>) const {
+        *told = now;
+        for (std::size_t i = 0; i != w.size(); ++i) { w[i] -= static_cast<float>(now.gradient_scale) * g[i]; }
+    }
+};
+
+rank_parameters<float> parameters_of_layers(std::span<const int> layers, std::int64_t elements) {
+    const std::vector<std::int64_t> sizes(layers.size(), elements);
+    return {layers, sizes};
+}
+
+/// Runs `body(transport)` on one rank and gives back the text of the error of type Error.
+template <class Error, class Body>
+std::string message_on_one_rank(Body body) {
+    try {
+        host::run_ranks(1, {}, body);
+    } catch (const Error& e) { return e.what(); }
+    return "nothing of this type was thrown";
+}
+
+} // namespace
+
+TEST_CASE("an update rule of one's own is told the step, its learning rate, the clip and the average's decay") {
+    host::run_ranks(1, {}, [](host::thread_transport& transport) {
+        const std::array<int, 2> layers{conditioning_block, 0};
+        auto parameters = parameters_of_layers(layers, 2);
+        optimizer_update told;
+        basic_rank_optimizer<sign_rule> optimizer{1, 2, 4, {.beta1 = 0.5}, 1.0, 0.9, sign_rule{&told}};
+        const std::array<float, 4> gradients{3, 0, 0, 4};
+        std::copy(gradients.begin(), gradients.end(), parameters.gradients().begin());
+        const std::array<double, 2> losses{0.25, 0.5};
+        const step_outcome outcome = optimizer.step(parameters, transport, 7, 0.125, losses, true);
+        CHECK(outcome.gradient_norm == 5);
+        CHECK(outcome.loss == 0.75);
+        CHECK(outcome.stop);
+        CHECK(told.step == 7);
+        CHECK(told.constants.learning_rate == 0.125);
+        CHECK(told.constants.beta1 == 0.5);
+        CHECK(told.gradient_scale == doctest::Approx(0.2));
+        CHECK(told.average_decay == ema_decay(7, 0.9));
+        CHECK(parameters.values()[0] == doctest::Approx(-0.6));
+        CHECK(parameters.values()[3] == doctest::Approx(-0.8));
+        for (const float g : parameters.gradients()) { CHECK(g == 0); }
+    });
+}
+
+TEST_CASE("layers spread over ranks take the step that one rank takes") {
+    constexpr int layers = 5;
+    constexpr std::size_t elements = 13;
+    struct arrays {
+        std::vector<float> weights, m, v, average;
+        double norm{};
+        double loss{};
+    };
+    const auto value = [](int layer, std::size_t i, std::int64_t step) {
+        return static_cast<float>(std::sin(1.0 + 3.0 * layer + 0.7 * static_cast<double>(i) + 0.3 * static_cast<double>(step)));
+    };
+    const auto run = [&](const std::vector<std::vector<int>>& owned) {
+        std::array<arrays, layers + 1> all;
+        host::run_ranks(static_cast<int>(owned.size()), {}, [&](host::thread_transport& transport) {
+            const auto& mine = owned[static_cast<std::size_t>(transport.rank())];
+            auto parameters = parameters_of_layers(mine, elements);
+            rank_optimizer optimizer{layers, 2, parameters.values().size(), {.weight_decay = 0.1}, 0.5, 0.99};
+            for (const auto& b : parameters.blocks()) {
+                for (std::size_t i = 0; i != b.size; ++i) { parameters.values()[b.first + i] = value(b.layer, i, 0); }
+            }
+            optimizer.start_average(parameters.values());
+            step_outcome outcome;
+            for (std::int64_t step = 1; step != 4; ++step) {
+                for (const auto& b : parameters.blocks()) {
+                    for (std::size_t i = 0; i != b.size; ++i) { parameters.gradients()[b.first + i] = value(b.layer, i, step); }
+                }
+                // Losses come from the rank with the last layer.
+                const std::vector<double> losses(2, !mine.empty() && mine.back() == layers - 1 ? 0.1 * static_cast<double>(step) : 0.0);
+                outcome = optimizer.step(parameters, transport, step, 1e-2, losses, false);
+            }
+            for (const auto& b : parameters.blocks()) {
+                arrays& to = all[static_cast<std::size_t>(b.layer + 1)];
+                const auto copy = [&](std::span<float> from) {
+                    const auto part = from.subspan(b.first, b.size);
+                    return std::vector<float>(part.begin(), part.end());
+                };
+                to = {copy(parameters.values()), copy(optimizer.first_moment()), copy(optimizer.second_moment()),
+                      copy(optimizer.average()), outcome.gradient_norm, outcome.loss};
+            }
+        });
+        return all;
+    };
+    const auto want = run({{-1, 0, 1, 2, 3, 4}});
+    CHECK(want[0].norm > 1.0); // so clipping has something to do
+    CHECK(want[0].loss == doctest::Approx(0.6));
+    for (const std::vector<std::vector<int>>& owned :
+         {std::vector<std::vector<int>>{{-1, 0, 4}, {1, 2, 3}}, {{-1, 0}, {1, 3}, {2, 4}}, {{}, {-1, 0, 1, 2}, {3, 4}}}) {
+        const auto found = run(owned);
+        for (std::size_t l = 0; l != want.size(); ++l) {
+            CAPTURE(l);
+            CHECK(found[l].weights == want[l].weights);
+            CHECK(found[l].m == want[l].m);
+            CHECK(found[l].v == want[l].v);
+            CHECK(found[l].average == want[l].average);
+            CHECK(found[l].norm == want[l].norm);
+            CHECK(found[l].loss == want[l].loss);
+        }
+    }
+}
+
+TEST_CASE("a gradient that is not finite is reported with its layer, and nothing changes") {
+    for (const int bad : {conditioning_block, 0, 3}) {
+        for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+            const std::string want = bad < 0 ? "conditioning module" : "layer " + std::to_string(bad) + " ";
+            std::vector<float> after;
+            const std::string text = message_on_one_rank<error>([&](host::thread_transport& transport) {
+                const std::array<int, 3> layers{conditioning_block, 0, 3};
+                auto parameters = parameters_of_layers(layers, 2);
+                rank_optimizer optimizer{4, 1, 6, {}, 1.0, 0.9};
+                parameters.gradients_of(bad)[1] = value;
+                const std::array<double, 1> losses{};
+                try {
+                    optimizer.step(parameters, transport, 1, 1e-3, losses, false);
+                } catch (...) {
+                    after.assign(parameters.values().begin(), parameters.values().end());
+                    throw;
+                }
+            });
+            CAPTURE(text);
+            CHECK(text.find(want) != std::string::npos);
+            CHECK(after == std::vector<float>(6));
+        }
+    }
+}
+
+TEST_CASE("sizes that the optimizer was not made for are refused before anything is exchanged") {
+    const std::array<int, 2> layers{0, 3};
+    const auto step = [&](std::size_t microbatches, std::size_t model_layers, std::size_t losses, std::size_t parameters,
+                          std::int64_t at) {
+        return message_on_one_rank<input_error>([&](host::thread_transport& transport) {
+            auto mine = parameters_of_layers(layers, 4);
+            rank_optimizer optimizer{model_layers, microbatches, parameters, {}, 1.0, 0.9};
+            const std::vector<double> shares(losses);
+            optimizer.step(mine, transport, at, 1e-3, shares, false);
+        });
+    };
+    const auto has = [](const std::string& text, const char* part) {
+        CAPTURE(text);
+        CHECK(text.find(part) != std::string::npos);
+    };
+    has(step(2, 4, 3, 8, 1), "3 losses, it was made for 2");
+    has(step(2, 4, 1, 8, 1), "1 losses, it was made for 2");
+    has(step(2, 4, 2, 7, 1), "8 parameters, it was made for 7");
+    has(step(2, 3, 2, 8, 1), "layer 3, it was made for 3 layers");
+    has(step(2, 4, 2, 8, 0), "step is 0");
+    has(step(2, 4, 2, 8, 1), "nothing of this type");
+
+    rank_optimizer optimizer{4, 1, 8, {}, 1.0, 0.9};
+    const std::vector<float> nine(9);
+    CHECK_THROWS_WITH_AS(optimizer.start_average(nine), "rank_optimizer: 9 initial weights, it was made for 8", input_error);
+    const auto refuses = [](const adamw_constants& c, double clip, double decay) {
+        CHECK_THROWS_AS(rank_optimizer(1, 1, 1, c, clip, decay), input_error);
+    };
+    refuses({.beta1 = 1.0}, 1, 0.9);
+    refuses({.beta2 = -0.1}, 1, 0.9);
+    refuses({.epsilon = 0}, 1, 0.9);
+    refuses({.weight_decay = -1}, 1, 0.9);
+    refuses({}, -1, 0.9);
+    refuses({}, std::nan(""), 0.9);
+    refuses({}, 1, 1.5);
+    CHECK_THROWS_AS(rank_optimizer(0, 1, 1, adamw_constants{}, 1, 0.9), input_error);
+    CHECK_THROWS_AS(rank_optimizer(1, 0, 1, adamw_constants{}, 1, 0.9), input_error);
+}

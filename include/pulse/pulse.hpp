@@ -86,6 +86,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 #include <pulse/runtime/stage_runner.hpp>
 #include <pulse/runtime/step_memory.hpp>

@@ -1,12 +1,17 @@
 #include <doctest/doctest.h>
 
-#include <chrono>
+#include <atomic>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <pulse/host/reference.hpp>
+#include <support/count_allocations.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
@@ -17,98 +22,281 @@ using namespace pulse::test;
 namespace {
 
 using model_type = toy_model<1, 18, wiring::nested, true>;
-using math = host::reference_backend<float>;
+using task_type = drawn_task<model_type, float>;
 
-plan draw_plan(int devices) {
-    std::mt19937 random{5};
+cost_table costs_of_model() { return blank_costs(graph_of<model_type>().view(), 1, sizeof(float)); }
+
+plan draw_plan(int devices, unsigned seed = 5) {
+    std::mt19937 random{seed};
     plan p;
     p.pipeline_degree = devices;
     p.microbatches = 4;
-    const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
-    p.cut = draw_cut(costs, placement::folded, devices, 1, random);
+    p.cut = draw_cut(costs_of_model(), placement::folded, devices, 1, random);
     p.order = draw_order(p.cut, p.microbatches, true, random);
     return p;
 }
 
-/// Throws when microbatch 2 reaches the loss.
-struct failing_task : drawn_task<model_type, float> {
-    using drawn_task::drawn_task;
-    void loss(int m, const float* y, float* dy) {
-        if (m == 2) { throw std::runtime_error{"the loss is not a number"}; }
-        drawn_task::loss(m, y, dy);
+/// The reference backend, until it throws in one of its products.
+struct failing_math : host::reference_backend<float> {
+    int good_products{-1}; ///< below 0: it never fails
+
+    void linear(const linear_shape& shape, auto... args) {
+        if (good_products == 0) { throw std::runtime_error{"the backend is broken"}; }
+        --good_products;
+        host::reference_backend<float>::linear(shape, args...);
     }
 };
 
-template <class Task>
-void run(const plan& p, const cost_table& costs) {
-    host::run_ranks(p.pipeline_degree, {}, [&](host::thread_transport& transport) {
-        math backend;
-        executor<model_type, math, host::thread_transport> rank{backend, transport, p, costs};
-        Task task{{1, p.microbatch_size, p.microbatches}};
-        rank.step(task);
-    });
+/// Counts the calls of fail, to see that a rank makes one before it leaves a step with an exception.
+struct watched_transport : host::thread_transport {
+    explicit watched_transport(const thread_transport& plain) : thread_transport{plain} {}
+    void fail(std::string_view what) noexcept {
+        ++fails;
+        thread_transport::fail(what);
+    }
+    int fails{};
+};
+
+enum class spot { nowhere, input, timesteps, loss, optimize, sum };
+
+/// A task that runs `act` at one spot of the step; optimize waits for all ranks, as a clipped optimizer does.
+struct failing_task : task_type {
+    host::thread_transport& transport;
+    spot where;
+    std::function<void()> act;
+
+    failing_task(host::thread_transport& t, int microbatches, spot w, std::function<void()> a)
+        : task_type{{1, 1, microbatches}}, transport{t}, where{w}, act{std::move(a)} {}
+
+    void at(spot here, int m = 2) const {
+        if (here == where && m == 2) { act(); }
+    }
+    const float* timesteps(int m) const {
+        at(spot::timesteps, m);
+        return task_type::timesteps(m);
+    }
+    void input(int m, float* x) const {
+        at(spot::input, m);
+        task_type::input(m, x);
+    }
+    void loss(int m, const float* y, float* dy) {
+        at(spot::loss, m);
+        task_type::loss(m, y, dy);
+    }
+    void optimize() {
+        at(spot::optimize);
+        transport.sum({});
+        at(spot::sum);
+        transport.sum({});
+        task_type::optimize();
+    }
+};
+
+struct outcome {
+    std::string text{};      ///< of the std::exception that run_ranks throws
+    int number{};            ///< or of the int
+    int stopped_by_peer{};   ///< ranks that left their step with peer_failed
+    int left_quietly{};      ///< ranks that left their step with an exception without a call of fail
+};
+
+/// One step; rank `bad` acts at the spot, or its backend breaks after some products.
+outcome run_with(const plan& p, const host::link_options& link, int bad, spot where, std::function<void()> act,
+                 int good_products = -1) {
+    outcome seen;
+    std::atomic<int> stopped{0};
+    std::atomic<int> quiet{0};
+    const cost_table costs = costs_of_model();
+    const auto body = [&](host::thread_transport& plain) {
+        failing_math math;
+        watched_transport transport{plain};
+        const bool is_bad = plain.rank() == bad;
+        if (is_bad) { math.good_products = good_products; }
+        failing_task task{plain, p.microbatches, is_bad ? where : spot::nowhere, act};
+        executor<model_type, failing_math, watched_transport> rank{math, transport, p, costs};
+        const auto left = [&] { quiet += transport.fails == 1 ? 0 : 1; };
+        try {
+            rank.step(task);
+        } catch (const peer_failed&) {
+            refuse_allocations(false);
+            ++stopped;
+            left();
+            throw;
+        } catch (...) {
+            refuse_allocations(false);
+            left();
+            throw;
+        }
+    };
+    try {
+        host::run_ranks(p.pipeline_degree, link, body);
+    } catch (const std::exception& e) {
+        seen.text = e.what();
+    } catch (int number) { seen.number = number; }
+    seen.stopped_by_peer = stopped;
+    seen.left_quietly = quiet;
+    return seen;
 }
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+void throw_error() { throw std::runtime_error{"the loss is not a number"}; }
 
 } // namespace
 
-TEST_CASE("a rank that throws stops every rank at once, with its error and its place") {
+TEST_CASE("a rank that throws anywhere in a step stops every rank, with its error and its place") {
     const plan p = draw_plan(4);
-    const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
-    const auto start = std::chrono::steady_clock::now();
-    std::string text;
-    try {
-        run<failing_task>(p, costs);
-    } catch (const error& e) {
-        text = e.what();
+    for (const bool blocking : {false, true}) {
+        const host::link_options link{.blocking = blocking};
+        CHECK(run_with(p, link, 0, spot::nowhere, throw_error).text.empty());
+        for (const auto& [where, bad] : {std::pair{spot::input, 0}, std::pair{spot::timesteps, 0}, std::pair{spot::loss, 0},
+                                         std::pair{spot::optimize, 2}, std::pair{spot::sum, 3}}) {
+            const outcome seen = run_with(p, link, bad, where, throw_error);
+            INFO(seen.text);
+            CHECK(seen.text.starts_with("rank " + std::to_string(bad) + ", instruction "));
+            CHECK(contains(seen.text, "the loss is not a number"));
+            CHECK(seen.stopped_by_peer == 3);
+            CHECK(seen.left_quietly == 0);
+        }
     }
-    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds{1});
-    INFO(text);
-    CHECK(text.find("rank 0") != std::string::npos);
-    CHECK(text.find("the loss is not a number") != std::string::npos);
-    CHECK(text.find("instruction") != std::string::npos);
+}
+
+TEST_CASE("an exception that is no std::exception stops every rank and comes out as it is") {
+    for (const spot where : {spot::input, spot::loss, spot::optimize}) {
+        const outcome seen = run_with(draw_plan(4), {}, 0, where, [] { throw 42; });
+        CHECK(seen.number == 42);
+        CHECK(seen.stopped_by_peer == 3);
+        CHECK(seen.left_quietly == 0);
+    }
+}
+
+TEST_CASE("a rank that has no memory left for the text of its error still stops the others") {
+    struct long_exception : std::exception {
+        const char* what() const noexcept override { return "a text that is longer than any string keeps in itself"; }
+    };
+    const outcome seen = run_with(draw_plan(4), {}, 0, spot::loss, [] {
+        refuse_allocations(true);
+        throw long_exception{};
+    });
+    CHECK(seen.text == long_exception{}.what());
+    CHECK(seen.stopped_by_peer == 3);
+    CHECK(seen.left_quietly == 0);
+}
+
+TEST_CASE("whichever product of whichever rank fails, all ranks stop and its error is thrown") {
+    std::mt19937 random{17};
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    int failed = 0;
+    for (int repeat = 0; repeat != 60; ++repeat) {
+        const int ranks = draw(2, 4);
+        const int bad = draw(0, ranks - 1);
+        const outcome seen = run_with(draw_plan(ranks, static_cast<unsigned>(random())), {.blocking = repeat % 2 == 0}, bad, spot::nowhere, {}, draw(0, 40));
+        if (seen.text.empty()) { continue; } // the rank has fewer products
+        ++failed;
+        INFO(seen.text);
+        REQUIRE(seen.text.starts_with("rank " + std::to_string(bad) + ", instruction "));
+        REQUIRE(contains(seen.text, "the backend is broken"));
+        REQUIRE(seen.stopped_by_peer == ranks - 1);
+        REQUIRE(seen.left_quietly == 0);
+    }
+    CHECK(failed > 30);
 }
 
 TEST_CASE("a rank that fails before its first step stops the others too") {
     const plan p = draw_plan(4);
-    const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
-    CHECK_THROWS_WITH_AS(host::run_ranks(4, {},
-                                         [&](host::thread_transport& transport) {
-                                             if (transport.rank() == 3) { throw input_error{"rank 3 has no data"}; }
-                                             math backend;
-                                             executor<model_type, math, host::thread_transport> rank{backend, transport, p, costs};
-                                             drawn_task<model_type, float> task{{1, 1, p.microbatches}};
-                                             rank.step(task);
-                                         }),
-                         "rank 3 has no data", input_error);
+    const cost_table costs = costs_of_model();
+    const auto body = [&](host::thread_transport& transport) {
+        if (transport.rank() == 3) { throw input_error{"rank 3 has no data"}; }
+        failing_math math;
+        executor<model_type, failing_math, host::thread_transport> rank{math, transport, p, costs};
+        task_type task{{1, 1, p.microbatches}};
+        rank.step(task);
+    };
+    CHECK_THROWS_WITH_AS(host::run_ranks(4, {}, body), "rank 3 has no data", input_error);
 }
+
+TEST_CASE("a rank that does not come to the step is named by those that wait for it") {
+    const plan p = draw_plan(4);
+    const cost_table costs = costs_of_model();
+    std::string text;
+    try {
+        host::run_ranks(4, {}, [&](host::thread_transport& transport) {
+            if (transport.rank() == 2) { return; }
+            failing_math math;
+            executor<model_type, failing_math, host::thread_transport> rank{math, transport, p, costs};
+            task_type task{{1, 1, p.microbatches}};
+            rank.step(task);
+        });
+    } catch (const error& e) { text = e.what(); }
+    INFO(text);
+    CHECK(contains(text, "rank 2 has returned"));
+}
+
+namespace {
+
+/// What an executor of model_type says of a plan and a cost table; empty when it takes them.
+std::string refusal(const plan& planned, const cost_table& costs, int ranks) {
+    try {
+        host::run_ranks(ranks, {}, [&](host::thread_transport& transport) {
+            failing_math math;
+            executor<model_type, failing_math, host::thread_transport> rank{math, transport, planned, costs};
+        });
+    } catch (const input_error& e) { return e.what(); }
+    return {};
+}
+
+} // namespace
 
 TEST_CASE("an executor refuses a plan that is not for it") {
     const plan p = draw_plan(2);
-    const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
-    const auto refuse = [](const plan& planned, const cost_table& sizes, int ranks) {
-        std::string text;
-        try {
-            host::run_ranks(ranks, {}, [&](host::thread_transport& transport) {
-                math backend;
-                executor<model_type, math, host::thread_transport> rank{backend, transport, planned, sizes};
-            });
-        } catch (const input_error& e) {
-            text = e.what();
-        }
-        return text;
-    };
-    CHECK(refuse(p, costs, 2).empty());
-    CHECK(refuse(p, costs, 3).find("ranks") != std::string::npos);
+    const cost_table costs = costs_of_model();
+    CHECK(refusal(p, costs, 2).empty());
+    CHECK(contains(refusal(p, costs, 3), "ranks"));
     plan other = p;
     other.skips = skip_policy::recomputed;
-    CHECK(refuse(other, costs, 2).find("keeps skips") != std::string::npos);
+    CHECK(contains(refusal(other, costs, 2), "keeps skips"));
     other = p;
     other.microbatch_size = 2;
-    CHECK(refuse(other, costs, 2).find("microbatch size") != std::string::npos);
+    CHECK(contains(refusal(other, costs, 2), "microbatch_size"));
+    other.microbatch_size = 0;
+    CHECK(contains(refusal(other, costs, 2), "microbatch_size"));
     other = p;
     other.data_degree = 2;
-    CHECK(refuse(other, costs, 2).find("data_degree") != std::string::npos);
-    cost_table fewer = costs;
-    fewer.layers.pop_back();
-    CHECK_FALSE(refuse(p, fewer, 2).empty());
+    CHECK(contains(refusal(other, costs, 2), "data_degree"));
+}
+
+TEST_CASE("an executor refuses costs whose bytes are not the model's, by field") {
+    const plan p = draw_plan(2);
+    const cost_table costs = costs_of_model();
+    const auto refused = [&](auto change) {
+        cost_table other = costs;
+        change(other);
+        return refusal(p, other, 2);
+    };
+    for (const std::int64_t wrong : {std::int64_t{0}, std::int64_t{-4}, std::int64_t{1} << 20}) {
+        for (const std::size_t l : {std::size_t{0}, std::size_t{3}, costs.layers.size() - 1}) {
+            const std::string at = "layers[" + std::to_string(l) + "].";
+            CHECK(contains(refused([&](cost_table& c) { c.layers[l].saved_bytes = wrong; }), at + "saved_bytes"));
+            CHECK(contains(refused([&](cost_table& c) { c.layers[l].deferred_bytes = wrong; }), at + "deferred_bytes"));
+            CHECK(contains(refused([&](cost_table& c) { c.layers[l].workspace_bytes = wrong; }), at + "workspace_bytes"));
+            CHECK(contains(refused([&](cost_table& c) { c.layers[l].output_bytes = wrong; }), at + "output_bytes"));
+        }
+        CHECK(contains(refused([&](cost_table& c) { c.input_bytes = wrong; }), "input_bytes"));
+        CHECK(contains(refused([&](cost_table& c) { c.conditioning_bytes = wrong; }), "conditioning_bytes"));
+        CHECK(contains(refused([&](cost_table& c) { c.skips[1].bytes = wrong; }), "skips[1].bytes"));
+    }
+    CHECK(contains(refused([](cost_table& c) { ++c.skips[1].from; }), "skips[1].from"));
+    CHECK(contains(refused([](cost_table& c) { --c.skips[1].to; }), "skips[1].to"));
+    CHECK(contains(refused([](cost_table& c) { c.skips.pop_back(); }), "number of skips"));
+    CHECK(contains(refused([](cost_table& c) { c.skips.push_back(c.skips[0]); }), "number of skips"));
+    CHECK(contains(refused([](cost_table& c) { c.layers.pop_back(); }), "number of layers"));
+    CHECK(contains(refused([](cost_table& c) { c.layers.push_back(c.layers.back()); }), "number of layers"));
+    CHECK(contains(refused([](cost_table& c) { c.microbatch_size = 2; }), "microbatch_size"));
+    CHECK(refused([](cost_table& c) { c.layers[3].forward_us = 7; }).empty());
+
+    // One layer more, in the costs and in the plan's last stage: the plan fits its costs, neither fits the model.
+    cost_table longer = costs;
+    longer.layers.push_back(longer.layers.back());
+    plan also = p;
+    ++also.cut.stages.back().last_layer;
+    CHECK(contains(refusal(also, longer, 2), "number of layers"));
 }

@@ -9,9 +9,11 @@ namespace {
 
 std::atomic<bool> counting{false};
 std::atomic<int> allocations{0};
+thread_local bool refusing = false;
 
 void* counted(std::size_t bytes, std::size_t alignment) {
     if (counting.load(std::memory_order_relaxed)) { allocations.fetch_add(1, std::memory_order_relaxed); }
+    if (refusing) { throw std::bad_alloc{}; }
     void* const p = alignment > alignof(std::max_align_t)
                         ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
                         : std::malloc(bytes == 0 ? 1 : bytes);
@@ -33,6 +35,8 @@ void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+void pulse::test::refuse_allocations(bool on) { refusing = on; }
 
 int pulse::test::count_allocations(bool on) {
     if (on) { allocations = 0; }

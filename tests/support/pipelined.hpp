@@ -1,11 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <random>
-#include <string>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <pulse/model/graph_of.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/step_memory.hpp>
 #include <support/unpipelined.hpp>
 
 namespace pulse::test {
@@ -80,13 +82,31 @@ struct drawn_task {
     void optimize() { ++optimized; }
 };
 
+/// Bytes from the beginning of an area to the last one that is not poison any more.
+inline std::int64_t written_bytes(std::span<const std::byte> area) {
+    auto end = area.size();
+    while (end != 0 && area[end - 1] == std::byte{0xFF}) { --end; }
+    return static_cast<std::int64_t>(end);
+}
+
+/// Fills everything that a step may use with bytes that are NaN as any scalar: what is read before it is written shows
+/// in the gradients, and what is written can be told from what is not.
+inline void poison(const step_memory& memory) {
+    const auto fill = [](std::span<std::byte> area) { std::fill(area.begin(), area.end(), std::byte{0xFF}); };
+    fill(memory.block_bytes());
+    fill(memory.workspace_bytes());
+    for (std::size_t slot = 0; slot != memory.slot_count(); ++slot) { fill(memory.slot_bytes(slot)); }
+}
+
 /// What a run leaves: every layer's gradients (conditioning_block: the conditioning module's), losses, traffic, memory.
 template <class T>
 struct run_result {
     std::map<int, std::vector<T>> gradients{};
     std::vector<double> losses{};
     traffic_count sent{};
+    /// Of each rank. The block counts up to the last byte that a step wrote, rounded up to the alignment of tensors.
     std::vector<std::int64_t> planned_bytes{}, measured_bytes{}, planned_live{}, measured_live{};
+    std::vector<std::int64_t> planned_block{}, written_block{}, planned_workspace{}, written_workspace{};
     std::size_t most_skips_held{};
 };
 
@@ -98,10 +118,11 @@ run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uin
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(T));
     run_result<T> result;
     const auto ranks = static_cast<std::size_t>(planned.pipeline_degree);
-    result.planned_bytes.resize(ranks);
-    result.measured_bytes.resize(ranks);
-    result.planned_live.resize(ranks);
-    result.measured_live.resize(ranks);
+    for (auto* of_ranks : {&result.planned_bytes, &result.measured_bytes, &result.planned_live, &result.measured_live,
+                           &result.planned_block, &result.written_block, &result.planned_workspace,
+                           &result.written_workspace}) {
+        of_ranks->resize(ranks);
+    }
     std::mutex mutex;
     host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
         Backend math;
@@ -113,6 +134,7 @@ run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uin
         }
         for (int s = 0; s != steps; ++s) {
             std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), T{0});
+            poison(rank.memory());
             rank.step(task);
         }
         const std::lock_guard lock{mutex};
@@ -124,7 +146,11 @@ run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uin
         result.sent += transport.sent();
         const auto r = static_cast<std::size_t>(transport.rank());
         result.planned_bytes[r] = rank.layout().total_bytes();
-        result.measured_bytes[r] = rank.memory().used_bytes();
+        result.planned_block[r] = rank.layout().block_bytes;
+        result.written_block[r] = aligned(written_bytes(rank.memory().block_bytes()));
+        result.planned_workspace[r] = rank.layout().workspace_bytes;
+        result.written_workspace[r] = written_bytes(rank.memory().workspace_bytes());
+        result.measured_bytes[r] = rank.memory().used_bytes() - result.planned_block[r] + result.written_block[r];
         result.planned_live[r] = rank.layout().live_peak_bytes;
         result.measured_live[r] = rank.memory().most_live_bytes();
         result.most_skips_held = std::max(result.most_skips_held, rank.skips().most_held());

@@ -82,11 +82,14 @@ struct toy_layer_base {
 
     template <backend B>
     static void forward(B& math, const layer_frame<typename B::scalar>& f) {
-        math.linear(main, f.batch, f.input, f.parameters, f.parameters + bias, f.saved, into::write);
-        if constexpr (skip_in > 0) { math.linear(side, f.batch, f.skip, f.parameters + skip_weight, nullptr, f.saved, into::add); }
-        if constexpr (cond_in > 0) {
-            math.linear(conditioned, f.batch, f.conditioning, f.parameters + cond_weight, nullptr, f.saved, into::add);
+        math.linear(main, f.batch, f.input, f.parameters, f.parameters + bias, f.workspace, into::write);
+        if constexpr (skip_in > 0) {
+            math.linear(side, f.batch, f.skip, f.parameters + skip_weight, nullptr, f.workspace, into::add);
         }
+        if constexpr (cond_in > 0) {
+            math.linear(conditioned, f.batch, f.conditioning, f.parameters + cond_weight, nullptr, f.workspace, into::add);
+        }
+        math.copy(std::int64_t{f.batch} * out, f.workspace, f.saved);
         math.silu(std::int64_t{f.batch} * out, f.saved, f.output);
     }
     template <backend B>

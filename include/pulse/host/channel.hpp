@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -12,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/error.hpp>
+#include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse::host {
@@ -28,6 +31,29 @@ struct link_options {
 
 enum class side : std::uint8_t { sender, receiver };
 
+/// The first failure of a group of ranks. It can be set when there is no memory left, though then without its text.
+class failure {
+public:
+    /// Whether this one was the first.
+    bool set(std::string_view what) noexcept {
+        if (set_) { return false; }
+        set_ = true;
+        try {
+            text_ = what;
+        } catch (...) { text_.clear(); }
+        return true;
+    }
+    [[nodiscard]] explicit operator bool() const noexcept { return set_; }
+    [[nodiscard]] std::string_view text() const noexcept { return text_.empty() ? "a rank failed" : std::string_view{text_}; }
+    void throw_if_set() const {
+        if (set_) { throw peer_failed{std::string{text()}}; }
+    }
+
+private:
+    bool set_{};
+    std::string text_;
+};
+
 /// One direction between two ranks: messages meet in the order in which both sides post them.
 class channel {
 public:
@@ -35,7 +61,7 @@ public:
     void post(side who, message_id message, std::span<message_part> parts, const link_options& link) {
         {
             const std::lock_guard lock{mutex_};
-            throw_if_failed();
+            failed_.throw_if_set();
             std::uint64_t& next = who == side::sender ? next_send_ : next_recv_;
             const std::uint64_t mine = next++;
             if (mine - oldest_ >= ring_.size()) { grow(); }
@@ -47,13 +73,24 @@ public:
         if (link.blocking) { wait(who, message, false); }
     }
 
-    /// Returns when the oldest transfer of `message` is over for this side. Throws peer_failed.
+    /// Returns when the oldest transfer of `message` is over for this side. Throws peer_failed, or error when the other
+    /// side has left without posting it.
     void wait(side who, message_id message) { wait(who, message, true); }
 
-    void fail(std::string_view what) {
+    /// Every present and future post and wait throws. No transfer is under way when it returns, and none follows.
+    void fail(std::string_view what) noexcept {
         {
             const std::lock_guard lock{mutex_};
-            if (failure_.empty()) { failure_ = what; }
+            failed_.set(what);
+        }
+        changed_.notify_all();
+    }
+
+    /// The rank at that side posts nothing more; what it has posted still meets its other half.
+    void leave(side who, int rank) {
+        {
+            const std::lock_guard lock{mutex_};
+            left_[static_cast<std::size_t>(who)] = rank;
         }
         changed_.notify_all();
     }
@@ -81,10 +118,6 @@ private:
     };
 
     transfer& at(std::uint64_t number) { return ring_[number % ring_.size()]; }
-
-    void throw_if_failed() const {
-        if (!failure_.empty()) { throw peer_failed{failure_}; }
-    }
 
     void grow() {
         std::vector<transfer> wider(ring_.size() * 2);
@@ -128,12 +161,14 @@ private:
         std::unique_lock lock{mutex_};
         const std::uint64_t number = find(who, message);
         for (;;) {
-            throw_if_failed();
+            failed_.throw_if_set();
             transfer& t = at(number);
             if (t.done) {
                 const clock::time_point ready = who == side::sender ? t.left : t.arrived;
                 if (ready <= clock::now()) { break; }
                 changed_.wait_until(lock, ready);
+            } else if (const int rank = left_[who == side::sender ? 1 : 0]; rank >= 0) {
+                throw error{"pulse: rank " + std::to_string(rank) + " has returned, and another waits for a message with it"};
             } else {
                 changed_.wait(lock);
             }
@@ -163,7 +198,8 @@ private:
     std::uint64_t next_recv_{};
     clock::time_point link_free_{};
     traffic_count delivered_{};
-    std::string failure_;
+    failure failed_;
+    std::array<int, 2> left_{-1, -1}; ///< of each side: the rank that has returned, or -1
 };
 
 } // namespace pulse::host

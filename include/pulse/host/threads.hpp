@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/host/channel.hpp>
+#include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/transport.hpp>
 #include <pulse/tensor/aligned_bytes.hpp>
 
@@ -22,31 +24,63 @@ namespace pulse::host {
 /// Ranks that are threads of one process, and what they share.
 class thread_group {
 public:
+    /// Throws input_error when ranks < 1.
     explicit thread_group(int ranks, link_options link = {})
-        : ranks_{ranks}, link_{link}, channels_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
+        : ranks_{at_least_one(ranks)}, link_{link},
+          channels_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
           sums_(static_cast<std::size_t>(ranks)) {}
 
     [[nodiscard]] int size() const noexcept { return ranks_; }
     [[nodiscard]] const link_options& link() const noexcept { return link_; }
+    /// Throws input_error when there is no such pair of ranks.
     [[nodiscard]] channel& between(int from, int to) {
-        return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(to)];
+        if (from < 0 || to < 0 || from >= ranks_ || to >= ranks_) {
+            throw input_error{"pulse: there is no link from rank " + std::to_string(from) + " to rank " + std::to_string(to)};
+        }
+        return at(from, to);
     }
 
-    /// The first failure wins; every wait of every rank then throws peer_failed with its text.
-    void fail(std::string_view what) {
-        std::string first;
+    /// The first failure wins; every post, wait and sum of every rank then throws peer_failed with its text.
+    void fail(int rank, std::string_view what) noexcept {
         {
             const std::lock_guard lock{sum_mutex_};
-            if (failure_.empty()) { failure_ = what.empty() ? "a rank failed" : std::string{what}; }
-            first = failure_;
+            if (failed_.set(what)) { first_to_fail_ = rank; }
         }
         sum_changed_.notify_all();
-        for (auto& c : channels_) { c.fail(first); }
+        // It is never set again, so it can be read without the mutex.
+        for (channel& c : channels_) { c.fail(failed_.text()); }
+    }
+    /// The rank that failed first, or -1, and what it said.
+    [[nodiscard]] std::pair<int, std::string> first_failure() {
+        const std::lock_guard lock{sum_mutex_};
+        return {first_to_fail_, first_to_fail_ < 0 ? std::string{} : std::string{failed_.text()}};
     }
 
+    /// The rank takes no further part: whoever waits for what it has not posted gets an error that names it.
+    void leave(int rank) {
+        {
+            const std::lock_guard lock{sum_mutex_};
+            if (left_ < 0) { left_ = rank; }
+        }
+        sum_changed_.notify_all();
+        for (int other = 0; other != ranks_; ++other) {
+            at(rank, other).leave(side::sender, rank);
+            at(other, rank).leave(side::receiver, rank);
+        }
+    }
+
+    /// Throws error when ranks come with different numbers of values, or when one has left.
     void sum(int rank, std::span<double> values) {
         std::unique_lock lock{sum_mutex_};
-        if (!failure_.empty()) { throw peer_failed{failure_}; }
+        throw_if_incomplete();
+        if (sum_arrived_ != 0 && values.size() != sum_size_) {
+            const std::string text = "pulse: rank " + std::to_string(rank) + " sums " + std::to_string(values.size()) +
+                                     " values, another rank " + std::to_string(sum_size_);
+            lock.unlock();
+            fail(rank, text);
+            throw error{text};
+        }
+        sum_size_ = values.size();
         sums_[static_cast<std::size_t>(rank)] = values;
         const std::uint64_t round = sum_round_;
         if (++sum_arrived_ == ranks_) {
@@ -56,8 +90,9 @@ public:
             sum_changed_.notify_all();
             return;
         }
-        sum_changed_.wait(lock, [&] { return sum_round_ != round || !failure_.empty(); });
-        if (sum_round_ == round) { throw peer_failed{failure_}; }
+        sum_changed_.wait(lock, [&] { return sum_round_ != round || failed_ || left_ >= 0; });
+        if (sum_round_ != round) { return; }
+        throw_if_incomplete();
     }
 
     [[nodiscard]] std::byte* allocate(std::size_t bytes) {
@@ -67,6 +102,19 @@ public:
     }
 
 private:
+    [[nodiscard]] static int at_least_one(int ranks) {
+        if (ranks < 1) { throw input_error{"pulse: a group has at least 1 rank, not " + std::to_string(ranks)}; }
+        return ranks;
+    }
+    [[nodiscard]] channel& at(int from, int to) {
+        return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(to)];
+    }
+    void throw_if_incomplete() const {
+        failed_.throw_if_set();
+        if (left_ >= 0) {
+            throw error{"pulse: rank " + std::to_string(left_) + " has returned, and another waits for it in a sum"};
+        }
+    }
     void add_in_rank_order() {
         for (std::size_t i = 0; i != sums_.front().size(); ++i) {
             double total = 0;
@@ -82,8 +130,11 @@ private:
     std::condition_variable sum_changed_;
     std::vector<std::span<double>> sums_;
     int sum_arrived_{};
+    std::size_t sum_size_{};
     std::uint64_t sum_round_{};
-    std::string failure_;
+    failure failed_;
+    int first_to_fail_{-1};
+    int left_{-1}; ///< the first rank that has returned
     std::mutex memory_mutex_;
     std::vector<aligned_bytes> memory_;
 };
@@ -94,7 +145,10 @@ private:
 /// any more, and copies otherwise.
 class thread_transport {
 public:
-    thread_transport(std::shared_ptr<thread_group> group, int rank) : group_{std::move(group)}, rank_{rank} {}
+    /// Throws input_error when the group has no such rank.
+    thread_transport(std::shared_ptr<thread_group> group, int rank) : group_{std::move(group)}, rank_{rank} {
+        if (rank < 0 || rank >= group_->size()) { throw input_error{"pulse: there is no rank " + std::to_string(rank)}; }
+    }
 
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return group_->size(); }
@@ -108,7 +162,7 @@ public:
     void wait_send(int peer, message_id message) { group_->between(rank_, peer).wait(side::sender, message); }
     void wait_recv(int peer, message_id message) { group_->between(peer, rank_).wait(side::receiver, message); }
     void sum(std::span<double> values) { group_->sum(rank_, values); }
-    void fail(std::string_view what) { group_->fail(what); }
+    void fail(std::string_view what) noexcept { group_->fail(rank_, what); }
     [[nodiscard]] std::byte* allocate(std::size_t bytes) { return group_->allocate(bytes); }
 
     /// What was delivered from this rank so far.
@@ -125,36 +179,57 @@ private:
 
 static_assert(transport<thread_transport>, "thread_transport is a transport");
 
-/// Runs body(transport) on one thread per rank and waits for all; the first error stops every rank and is thrown here.
+namespace detail {
+
+/// Runs body on a rank and tells the others how it ended; returns what it threw.
 template <class Body>
-void run_ranks(int ranks, const link_options& link, Body body) {
+[[nodiscard]] std::exception_ptr run_rank(const std::shared_ptr<thread_group>& group, int rank, Body& body) noexcept {
+    try {
+        thread_transport end{group, rank};
+        body(end);
+        group->leave(rank);
+        return nullptr;
+    } catch (const std::exception& e) {
+        group->fail(rank, e.what());
+        return std::current_exception();
+    } catch (...) {
+        group->fail(rank, "an exception that is no std::exception");
+        return std::current_exception();
+    }
+}
+
+/// run_ranks on threads that `start(work)` makes, each an object whose destructor waits for its thread.
+template <class Body, class Start>
+void run_ranks_on(Start start, int ranks, const link_options& link, Body& body) {
     const auto group = std::make_shared<thread_group>(ranks, link);
-    std::mutex first_mutex;
-    std::exception_ptr first;
+    std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(ranks));
     {
-        std::vector<std::jthread> threads;
+        std::vector<decltype(start(std::declval<void (*)()>()))> threads;
         threads.reserve(static_cast<std::size_t>(ranks));
         for (int rank = 0; rank != ranks; ++rank) {
-            threads.emplace_back([&, rank] {
-                thread_transport end{group, rank};
-                const auto keep = [&](std::string_view what, bool own) {
-                    const std::lock_guard lock{first_mutex};
-                    if (own && !first) { first = std::current_exception(); }
-                    group->fail(what);
-                };
-                try {
-                    body(end);
-                } catch (const peer_failed& e) {
-                    keep(e.what(), false);
-                } catch (const std::exception& e) {
-                    keep(e.what(), true);
-                } catch (...) {
-                    keep("an exception that is no std::exception", true);
-                }
-            });
+            try {
+                threads.push_back(start([&, rank] { thrown[static_cast<std::size_t>(rank)] = run_rank(group, rank, body); }));
+            } catch (...) {
+                group->fail(rank, "pulse: the thread of a rank could not be started");
+                throw;
+            }
         }
     }
-    if (first) { std::rethrow_exception(first); }
+    const auto [first, what] = group->first_failure();
+    if (first < 0) { return; }
+    if (const auto& error_of_first = thrown[static_cast<std::size_t>(first)]) { std::rethrow_exception(error_of_first); }
+    throw error{what};
+}
+
+} // namespace detail
+
+/// Runs body(transport) on one thread per rank and waits for all.
+///
+/// The error of the rank that failed first stops every rank and is thrown here: what its body threw, or an error with
+/// what it gave to transport.fail. A rank whose body returns while others still count on it is an error of theirs.
+template <class Body>
+void run_ranks(int ranks, const link_options& link, Body body) {
+    detail::run_ranks_on([](auto work) { return std::jthread{std::move(work)}; }, ranks, link, body);
 }
 
 } // namespace pulse::host

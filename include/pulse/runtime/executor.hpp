@@ -1,22 +1,28 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/ids.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/plan.hpp>
 #include <pulse/plan/print.hpp>
+#include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 #include <pulse/runtime/stage_runner.hpp>
 #include <pulse/runtime/step_memory.hpp>
@@ -37,14 +43,11 @@ public:
 
     /// Throws input_error when plan, costs, model and backend do not fit together.
     executor(B& math, T& transport, const plan& planned, const cost_table& costs)
-        : transport_{transport}, model_{planned, costs}, program_{program_of(planned, model_, transport)},
+        : transport_{transport}, model_{planned, fitting(planned, costs, transport)}, program_{program_of(planned, model_, transport.rank())},
           layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
           parameters_{owned_parameters<Model, scalar>(model_, transport.rank())},
           runner_{math, model_, planned.microbatch_size, parameters_, memory_},
-          skips_{static_cast<std::size_t>(model_.edge_count()), planned.microbatches} {
-        if (planned.skips != Policy::policy) { throw input_error{"pulse: the plan keeps skips in another way than the executor"}; }
-        if (planned.data_degree != 1) { throw input_error{"pulse: this executor runs one pipeline replica, data_degree must be 1"}; }
-    }
+          skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
@@ -54,19 +57,23 @@ public:
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
     /// - `task.optimize()`: all gradients of this rank are there.
     ///
-    /// An exception of any rank stops every rank: it is thrown here with the rank and instruction, and peers get peer_failed.
+    /// An exception of any rank stops every rank: it is thrown here with the rank and instruction, and peers get
+    /// peer_failed. What is no std::exception is thrown as it came. No other step can follow.
     template <class Task>
     void step(Task& task) {
         std::size_t i = 0;
         try {
             for (; i != prepared_.size(); ++i) { run(i, task); }
-        } catch (const peer_failed&) {
+        } catch (const peer_failed& e) {
+            transport_.fail(e.what());
             throw;
         } catch (const std::exception& e) {
-            const std::string text = "rank " + std::to_string(transport_.rank()) + ", instruction " + std::to_string(i) + " (" +
-                                     to_text(prepared_.at(i)) + "): " + e.what();
-            transport_.fail(text);
+            const std::string text = stop_others(i, e.what());
+            if (text.empty()) { throw; }
             std::throw_with_nested(error{text});
+        } catch (...) {
+            stop_others(i, "an exception that is no std::exception");
+            throw;
         }
     }
 
@@ -82,12 +89,38 @@ public:
     [[nodiscard]] const trace& recorded() const noexcept { return trace_; }
 
 private:
-    [[nodiscard]] static program program_of(const plan& planned, const step_model& model, const T& transport) {
-        if (planned.pipeline_degree != transport.size()) {
-            throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) + " ranks, there are " +
-                              std::to_string(transport.size())};
+    /// The costs, when plan, costs, model and transport fit together.
+    [[nodiscard]] static const cost_table& fitting(const plan& planned, const cost_table& costs, const T& transport) {
+        if (planned.skips != Policy::policy) {
+            throw input_error{"pulse: the plan keeps skips in another way than the executor"};
         }
-        return std::move(lower(planned, model)[static_cast<std::size_t>(transport.rank())]);
+        if (planned.data_degree != 1) {
+            throw input_error{"pulse: this executor runs one pipeline replica, data_degree must be 1"};
+        }
+        if (planned.pipeline_degree != transport.size()) {
+            throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) +
+                              " ranks, there are " + std::to_string(transport.size())};
+        }
+        static constexpr auto graph = graph_of<Model>();
+        require_fit(graph.view(), costs, planned.microbatch_size, static_cast<int>(sizeof(scalar)));
+        return costs;
+    }
+    [[nodiscard]] static program program_of(const plan& planned, const step_model& model, int rank) {
+        return std::move(lower(planned, model)[static_cast<std::size_t>(rank)]);
+    }
+
+    /// Names the rank and the instruction of an error; empty when there is no memory for that.
+    [[nodiscard]] std::string place_of_error(std::size_t i, const char* what) const noexcept {
+        try {
+            return "rank " + std::to_string(transport_.rank()) + ", instruction " + std::to_string(i) + " (" +
+                   to_text(prepared_.at(i)) + "): " + what;
+        } catch (...) { return {}; }
+    }
+    /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
+    std::string stop_others(std::size_t i, const char* what) {
+        std::string text = place_of_error(i, what);
+        transport_.fail(text.empty() ? std::string_view{what} : std::string_view{text});
+        return text;
     }
 
     template <class Task>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <pulse/model/model.hpp>
+#include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
 namespace pulse {
@@ -18,8 +18,7 @@ struct layer_entry {
     pass_function forward{};
     pass_function backward_input{};
     pass_function backward_weight{};
-    /// Elements; saved, deferred and workspace are per sample.
-    std::int64_t parameters{};
+    /// Elements per sample.
     std::int64_t output{};
     std::int64_t saved{};
 };
@@ -27,13 +26,17 @@ struct layer_entry {
 /// The passes of every layer of model M on backend B.
 template <class M, backend B>
 [[nodiscard]] consteval auto layer_table() {
+    if constexpr (M::is_conditioned) {
+        static_assert(conditions_on<typename M::conditioning, B>,
+                      "pulse: a conditioning module needs static forward and backward_weight over the backend");
+    }
     return []<std::size_t... I>(std::index_sequence<I...>) {
         static_assert((runs_on<typename M::template layer_at<I>, B> && ...),
                       "pulse: a layer needs static forward, backward_input and backward_weight over the backend");
         return std::array<layer_entry<B>, sizeof...(I)>{layer_entry<B>{
             &M::template layer_at<I>::template forward<B>, &M::template layer_at<I>::template backward_input<B>,
-            &M::template layer_at<I>::template backward_weight<B>, parameter_elements<typename M::template layer_at<I>>(),
-            M::template layer_at<I>::output::elements, M::template layer_at<I>::saved_elements}...};
+            &M::template layer_at<I>::template backward_weight<B>, M::template layer_at<I>::output::elements,
+            M::template layer_at<I>::saved_elements}...};
     }(std::make_index_sequence<M::layer_count>{});
 }
 

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/plan/access.hpp>
+#include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>
-#include <pulse/plan/lower.hpp>
+#include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/transport.hpp>
 
@@ -46,7 +48,6 @@ public:
         find_waits(layout);
     }
 
-    [[nodiscard]] const program& source() const noexcept { return source_; }
     [[nodiscard]] std::size_t size() const noexcept { return prepared_.size(); }
     [[nodiscard]] const instruction& at(std::size_t i) const noexcept { return source_.instructions[i]; }
     [[nodiscard]] prepared_instruction& prepared(std::size_t i) noexcept { return prepared_[i]; }

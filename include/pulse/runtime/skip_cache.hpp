@@ -1,15 +1,19 @@
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/step_model.hpp>
 
 namespace pulse {
 
@@ -30,9 +34,30 @@ concept waits_for_decoder = requires {
     { P::policy } -> std::convertible_to<skip_policy>;
 };
 
+/// How many microbatches of one edge a rank's program keeps stashed at once, over its edges the most.
+[[nodiscard]] constexpr int most_in_flight(const step_model& model, const program& of_rank) {
+    std::vector<int> held(static_cast<std::size_t>(model.edge_count()), 0);
+    std::vector<op::stash> stashed{};
+    int most = 0;
+    for (const instruction& what : of_rank.instructions) {
+        if (const auto* s = std::get_if<op::stash>(&what)) {
+            stashed.push_back(*s);
+            most = std::max(most, ++held[static_cast<std::size_t>(index_of(s->edge))]);
+        } else if (const auto* r = std::get_if<op::release>(&what)) {
+            if (r->buffer.kind != buffer_kind::activation) { continue; }
+            const auto ends = [&](const op::stash& one) {
+                return one.microbatch == r->buffer.microbatch && model.edge(index_of(one.edge)).from == r->buffer.index;
+            };
+            for (const op::stash& one : stashed) { held[static_cast<std::size_t>(index_of(one.edge))] -= ends(one) ? 1 : 0; }
+            stashed.erase(std::remove_if(stashed.begin(), stashed.end(), ends), stashed.end());
+        }
+    }
+    return most;
+}
+
 /// Where skip activations wait between encoder forward and decoder: by reference, no copy in and none out.
 ///
-/// `in_flight` is how many microbatches an edge can hold at once; the plan knows it. Throws error on a fetch of what is not
+/// `in_flight` is how many microbatches an edge can hold at once (most_in_flight). Throws error on a fetch of what is not
 /// there and on a stash beyond that, which no checked plan asks for.
 template <class T, waits_for_decoder Policy>
 class skip_cache {
@@ -69,6 +94,7 @@ public:
         }
     }
 
+    [[nodiscard]] int in_flight() const noexcept { return in_flight_; }
     [[nodiscard]] std::size_t held() const noexcept { return held_; }
     [[nodiscard]] std::size_t most_held() const noexcept { return most_held_; }
 

@@ -2,12 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include <pulse/core/error.hpp>
-#include <pulse/plan/footprint.hpp>
+#include <pulse/core/ids.hpp>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/plan/stage_footprint.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
@@ -24,20 +24,9 @@ public:
     static constexpr auto table = layer_table<Model, B>();
     using conditioning_module = typename Model::conditioning;
 
+    /// `model` must be of costs that fit the Model at this batch (require_fit).
     stage_runner(B& math, const step_model& model, int batch, rank_parameters<scalar>& parameters, const step_memory& memory)
-        : math_{math}, model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory} {
-        if (static_cast<std::size_t>(model.layer_count()) != table.size()) {
-            throw input_error{"pulse: the costs have " + std::to_string(model.layer_count()) + " layers, the model has " +
-                              std::to_string(table.size())};
-        }
-        for (std::size_t l = 0; l != table.size(); ++l) {
-            const std::int64_t bytes = table[l].output * batch * static_cast<std::int64_t>(sizeof(scalar));
-            if (model.layer(static_cast<int>(l)).output_bytes != bytes) {
-                throw input_error{"pulse: costs: layers[" + std::to_string(l) + "].output_bytes is not that of the model at this "
-                                  "microbatch size"};
-            }
-        }
-    }
+        : math_{math}, model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory} {}
 
     [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
         return reinterpret_cast<scalar*>(memory_.address(at.place_of(buffer)));

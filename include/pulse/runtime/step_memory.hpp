@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <pulse/plan/layout.hpp>
@@ -14,14 +15,14 @@ namespace pulse {
 
 /// The memory of one rank's step, taken once: the block, the message slots and the workspace of a memory_layout.
 ///
-/// It measures what is really touched, from the acquires that happen and not from the layout's own sums.
+/// It counts what a program acquires as it runs, and shows its bytes, so that a test can see what was really written.
 class step_memory {
 public:
     template <transport T>
     step_memory(const memory_layout& layout, T& transport)
         : places_{layout.places}, block_{allocate_aligned(static_cast<std::size_t>(layout.block_bytes))},
           workspace_{allocate_aligned(static_cast<std::size_t>(layout.workspace_bytes))},
-          workspace_bytes_{layout.workspace_bytes}, slot_used_(layout.slot_bytes.size(), 0) {
+          block_size_{layout.block_bytes}, workspace_size_{layout.workspace_bytes}, slot_size_{layout.slot_bytes}, slot_used_(layout.slot_bytes.size(), 0) {
         slots_.reserve(layout.slot_bytes.size());
         for (const std::int64_t bytes : layout.slot_bytes) {
             slots_.push_back(transport.allocate(static_cast<std::size_t>(bytes)));
@@ -33,7 +34,16 @@ public:
         return p.slot >= 0 ? slots_[static_cast<std::size_t>(p.slot)] : block_.get() + p.offset;
     }
     [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.get(); }
-    [[nodiscard]] std::int64_t bytes(int place) const noexcept { return places_[static_cast<std::size_t>(place)].bytes; }
+
+    /// The block, the workspace and the slots as they are now, for measuring what a step writes.
+    [[nodiscard]] std::span<std::byte> block_bytes() const noexcept { return {block_.get(), static_cast<std::size_t>(block_size_)}; }
+    [[nodiscard]] std::span<std::byte> workspace_bytes() const noexcept {
+        return {workspace_.get(), static_cast<std::size_t>(workspace_size_)};
+    }
+    [[nodiscard]] std::size_t slot_count() const noexcept { return slots_.size(); }
+    [[nodiscard]] std::span<std::byte> slot_bytes(std::size_t slot) const noexcept {
+        return {slots_[slot], static_cast<std::size_t>(slot_size_[slot])};
+    }
 
     void acquire(int place) {
         const buffer_place& p = places_[static_cast<std::size_t>(place)];
@@ -56,9 +66,9 @@ public:
     [[nodiscard]] std::int64_t live_bytes() const noexcept { return live_bytes_; }
     /// Most bytes held at once by buffers.
     [[nodiscard]] std::int64_t most_live_bytes() const noexcept { return most_live_bytes_; }
-    /// Bytes of the block, the slots and the workspace that were in use at some time.
+    /// Bytes of the block and the slots that were acquired at some time, and of the workspace.
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
-        std::int64_t sum = block_used_ + workspace_bytes_;
+        std::int64_t sum = block_used_ + workspace_size_;
         for (const std::int64_t s : slot_used_) { sum += s; }
         return sum;
     }
@@ -67,7 +77,9 @@ private:
     std::vector<buffer_place> places_;
     aligned_bytes block_;
     aligned_bytes workspace_;
-    std::int64_t workspace_bytes_;
+    std::int64_t block_size_;
+    std::int64_t workspace_size_;
+    std::vector<std::int64_t> slot_size_;
     std::vector<std::byte*> slots_;
     std::vector<std::int64_t> slot_used_;
     std::int64_t block_used_{};

@@ -269,8 +269,8 @@ ordered_json simulator_against_clock(effort how) {
     return part;
 }
 
-/// (d) Hunyuan-DiT v1.2 at 1024 px on 8 devices of 256 TFLOP/s at 40 %: times as they are, tensors and links scaled down by
-/// the same factor (11,534,336 bytes to 65,536).
+/// (d) Hunyuan-DiT v1.2 at 1024 px on 8 devices of 256 TFLOP/s at 40 %: times as they are, tensors and links scaled
+/// down by the same factor (11,534,336 bytes to 65,536).
 ordered_json slow_links(effort how) {
     using hunyuan = pulse_bench::timed<40, 16384, 19>;
     constexpr double flops_per_us = 256e12 * 0.4 * 1e-6;

@@ -4,7 +4,8 @@ get_filename_component(name ${PROGRAM} NAME)
 
 # What is wrong with the command line is said, with exit status 2.
 function(expect_refusal)
-    execute_process(COMMAND ${PROGRAM} ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 20)
+    execute_process(COMMAND ${PROGRAM} ${ARGN}
+        RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 20)
     if(NOT result EQUAL 2 OR output STREQUAL "")
         message(FATAL_ERROR "${name} ${ARGN}: exit status ${result} instead of 2, output:\n${output}")
     endif()

@@ -23,8 +23,8 @@ struct pass_times {
     double backward_weight{};
 };
 
-/// A U-shaped model whose layers do nothing but take a known time: `Layers` layers of `Elements` elements, skips from layer
-/// i to layer Layers - 1 - i for the first `Skips` layers.
+/// A U-shaped model whose layers do nothing but take a known time: `Layers` layers of `Elements` elements, skips from
+/// layer i to layer Layers - 1 - i for the first `Skips` layers.
 template <int Layers, int Elements, int Skips>
 struct timed {
     inline static std::array<pass_times, static_cast<std::size_t>(Layers)> times{};

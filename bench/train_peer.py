@@ -1,7 +1,7 @@
 """The torch side of bench_train_peer: trains the UNet of tests/nn/torch_unet.py and answers one request a line.
 
-usage: train_peer.py FOLDER_OF_TORCH_UNET THREADS BATCH. Reads "nchw" or "nhwc" from stdin, takes one training step in that memory
-format (forward, MSE, backward, AdamW, gradients cleared), and writes its milliseconds.
+usage: train_peer.py FOLDER_OF_TORCH_UNET THREADS BATCH. Reads "nchw" or "nhwc" from stdin, takes one training step in
+that memory format (forward, MSE, backward, AdamW, gradients cleared), and writes its milliseconds.
 """
 import os
 import sys
@@ -14,9 +14,10 @@ from torch.nn import functional as F  # noqa: E402
 sys.path.insert(0, sys.argv[1])
 from torch_unet import UNet  # noqa: E402
 
-CONFIG = {"sample_size": 28, "in_channels": 1, "out_channels": 1, "block_out_channels": [32, 64, 64], "layers_per_block": 2,
-          "attention": [False, True, False], "attention_head_dim": 8, "norm_num_groups": 8, "norm_eps": 1e-5, "downsample_padding": 1,
-          "flip_sin_to_cos": True, "freq_shift": 0, "mid_block_attention": True}
+CONFIG = {"sample_size": 28, "in_channels": 1, "out_channels": 1, "block_out_channels": [32, 64, 64],
+          "layers_per_block": 2, "attention": [False, True, False], "attention_head_dim": 8, "norm_num_groups": 8,
+          "norm_eps": 1e-5, "downsample_padding": 1, "flip_sin_to_cos": True, "freq_shift": 0,
+          "mid_block_attention": True}
 
 
 def blas_in_use():

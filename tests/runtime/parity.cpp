@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <random>
-#include <string>
+#include <utility>
 
 #include <pulse/host/reference.hpp>
 #include <pulse/partition/traffic.hpp>
@@ -23,6 +25,9 @@ struct tally {
     int split{};
     int crossing_skips{};
     std::int64_t handed_over{};
+    /// Folded plans by devices and waves.
+    std::map<std::pair<int, int>, int> folded{};
+    int full_workspaces{};
 };
 
 /// Laws 5, 2 and 7 on random plans of one model, against the same model without a pipeline.
@@ -30,9 +35,10 @@ template <class Model>
 void check_random_plans(unsigned seed, int plans, tally& seen) {
     std::mt19937 random{seed};
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
-    for (int done = 0; done != plans;) {
+    for (int done = 0, attempt = 0; done != plans; ++attempt) {
         plan p;
-        p.pipeline_degree = draw(1, 4);
+        p.pipeline_degree = 1 + attempt % 4;
+        const int waves = 1 + attempt / 4 % 2;
         p.microbatches = draw(1, 6);
         p.microbatch_size = draw(1, 3);
         p.split_backward = draw(0, 1) == 1;
@@ -40,7 +46,7 @@ void check_random_plans(unsigned seed, int plans, tally& seen) {
         p.routing = kind == placement::interleaved || draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
         p.skips = draw(0, 1) == 0 ? skip_policy::resident : skip_policy::recomputed;
         const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
-        p.cut = draw_cut(costs, kind, p.pipeline_degree, draw(1, 2), random);
+        p.cut = draw_cut(costs, kind, p.pipeline_degree, waves, random);
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
 
@@ -56,12 +62,21 @@ void check_random_plans(unsigned seed, int plans, tally& seen) {
         REQUIRE(run.losses == want.losses);
         REQUIRE(run.planned_bytes == run.measured_bytes);
         REQUIRE(run.planned_live == run.measured_live);
+        REQUIRE(run.planned_block == run.written_block);
+        for (std::size_t rank = 0; rank != run.planned_workspace.size(); ++rank) {
+            REQUIRE(run.written_workspace[rank] <= run.planned_workspace[rank]);
+            // Only a recompute of stage 0 uses the room for a second conditioning.
+            if (p.cut.stages.front().device == static_cast<int>(rank)) { continue; }
+            REQUIRE(run.written_workspace[rank] == run.planned_workspace[rank]);
+            ++seen.full_workspaces;
+        }
         if (kind == placement::folded) { REQUIRE(run.sent.skip == 0); }
         const traffic expected = traffic_of(p.cut, costs, p.routing);
         REQUIRE(run.sent.boundary == expected.boundary() * p.microbatches * steps);
         REQUIRE(run.sent.skip == expected.skip() * p.microbatches * steps);
         ++done;
         ++seen.plans;
+        if (kind == placement::folded) { ++seen.folded[{p.pipeline_degree, p.cut.waves}]; }
         seen.recomputed += p.skips == skip_policy::recomputed ? 1 : 0;
         seen.split += p.split_backward ? 1 : 0;
         seen.crossing_skips += run.sent.skip > 0 ? 1 : 0;
@@ -84,4 +99,11 @@ TEST_CASE("a pipelined step has the gradients of an unpipelined one, bit for bit
     CHECK(seen.split > 60);
     CHECK(seen.crossing_skips > 10);
     CHECK(seen.handed_over > 0);
+    CHECK(seen.full_workspaces > 100);
+    for (int devices = 1; devices <= 4; ++devices) {
+        for (int waves = 1; waves <= 2; ++waves) {
+            INFO("P " << devices << ", W " << waves);
+            CHECK(seen.folded[{devices, waves}] >= 5);
+        }
+    }
 }

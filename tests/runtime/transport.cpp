@@ -1,9 +1,16 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <pulse/host/threads.hpp>
@@ -112,7 +119,6 @@ TEST_CASE("a link takes its latency and its bytes over its bandwidth, one messag
         if (t.rank() == 0) {
             t.post_send(1, message(0), {&first, 1});
             t.post_send(1, message(1), {&second, 1});
-            if (microseconds_since(start) > 15000) { throw error{"a post blocked"}; }
             t.wait_send(1, message(1));
             if (microseconds_since(start) < 40000) { throw error{"the sender's buffer was free too early"}; }
         } else {
@@ -124,4 +130,128 @@ TEST_CASE("a link takes its latency and its bytes over its bandwidth, one messag
             if (microseconds_since(start) < 60000) { throw error{"the second message was too early"}; }
         }
     });
+}
+
+TEST_CASE("a post does not wait for the other side") {
+    host::run_ranks(2, {}, [](host::thread_transport& t) {
+        int value = t.rank() == 0 ? 7 : 0;
+        message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::boundary, false};
+        if (t.rank() == 0) { t.post_send(1, message(0), {&part, 1}); }
+        t.sum({}); // the receiver posts only after this
+        if (t.rank() == 0) {
+            t.wait_send(1, message(0));
+        } else {
+            t.post_recv(0, message(0), {&part, 1});
+            t.wait_recv(0, message(0));
+            if (value != 7) { throw error{"the message did not arrive"}; }
+        }
+    });
+}
+
+namespace {
+
+/// What run_ranks throws, as text; empty when it throws nothing.
+template <class Body>
+std::string error_of(int ranks, Body body, const host::link_options& link = {}) {
+    try {
+        host::run_ranks(ranks, link, body);
+    } catch (const std::exception& e) { return e.what(); }
+    return {};
+}
+
+} // namespace
+
+TEST_CASE("a rank that says it has failed and returns makes the run fail") {
+    CHECK(error_of(3, [](host::thread_transport& t) {
+              if (t.rank() == 1) { t.fail("rank 1 gave up"); }
+          }) == "rank 1 gave up");
+    CHECK(error_of(3, [](host::thread_transport& t) {
+              if (t.rank() == 1) { t.fail("rank 1 gave up"); } else { t.sum({}); }
+          }) == "rank 1 gave up");
+    CHECK(error_of(1, [](host::thread_transport& t) { t.fail(""); }) == "a rank failed");
+}
+
+TEST_CASE("the error that is thrown is the one of the rank that failed first, however long it takes to return") {
+    CHECK(error_of(2, [](host::thread_transport& t) {
+              if (t.rank() == 0) {
+                  t.fail("the first");
+                  std::this_thread::sleep_for(std::chrono::milliseconds{50});
+                  throw error{"the first, with all it has to say"};
+              }
+              try {
+                  t.sum({});
+              } catch (const peer_failed&) { throw error{"the second"}; }
+          }) == "the first, with all it has to say");
+}
+
+TEST_CASE("a rank that returns leaves nobody waiting for what it never posts") {
+    for (const bool blocking : {false, true}) {
+        const host::link_options link{.blocking = blocking};
+        for (const bool sends : {true, false}) {
+            const std::string text = error_of(3, [&](host::thread_transport& t) {
+                if (t.rank() == 1) { return; }
+                if (t.rank() == 2) { t.sum({}); }
+                int value = 0;
+                message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::boundary, false};
+                if (sends) {
+                    t.post_send(1, message(0), {&part, 1});
+                    t.wait_send(1, message(0));
+                } else {
+                    t.post_recv(1, message(0), {&part, 1});
+                    t.wait_recv(1, message(0));
+                }
+            }, link);
+            CHECK(text.find("rank 1 has returned") != std::string::npos);
+        }
+    }
+    CHECK(error_of(3, [](host::thread_transport& t) {
+              if (t.rank() != 2) { t.sum({}); }
+          }).find("rank 2 has returned") != std::string::npos);
+}
+
+TEST_CASE("what a rank posted before it returned still arrives, and its sums are complete") {
+    int sent = 7;
+    message_part out{reinterpret_cast<std::byte*>(&sent), sizeof sent, traffic_kind::boundary, false};
+    CHECK(error_of(2, [&](host::thread_transport& t) {
+              double one[1]{1.0};
+              t.sum(one);
+              if (one[0] != 2.0) { throw error{"a sum is wrong"}; }
+              if (t.rank() == 0) {
+                  t.post_send(1, message(0), {&out, 1});
+                  return;
+              }
+              std::this_thread::sleep_for(std::chrono::milliseconds{20});
+              int received = 0;
+              message_part in{reinterpret_cast<std::byte*>(&received), sizeof received, traffic_kind::boundary, false};
+              t.post_recv(0, message(0), {&in, 1});
+              t.wait_recv(0, message(0));
+              if (received != 7) { throw error{"the message did not arrive"}; }
+          }, {.latency_us = 1000}).empty());
+}
+
+TEST_CASE("a group of no ranks, a rank or link that is not there, and sums of different lengths are refused") {
+    CHECK_THROWS_AS(host::thread_group{0}, input_error);
+    CHECK_THROWS_AS(host::run_ranks(-1, {}, [](host::thread_transport&) {}), input_error);
+    CHECK_THROWS_AS((host::thread_transport{std::make_shared<host::thread_group>(2), 2}), input_error);
+    CHECK(error_of(2, [](host::thread_transport& t) { t.wait_send(2, message(0)); }).find("no link") != std::string::npos);
+    CHECK(error_of(3, [](host::thread_transport& t) {
+              std::vector<double> values(t.rank() == 1 ? 2U : 1U);
+              t.sum(values);
+          }).find("values") != std::string::npos);
+}
+
+TEST_CASE("ranks that wait are released when the thread of another cannot be started") {
+    std::atomic<int> released{0};
+    const auto body = [&](host::thread_transport& t) {
+        try {
+            t.sum({});
+        } catch (const peer_failed&) { ++released; }
+    };
+    int started = 0;
+    const auto start = [&](auto work) {
+        if (++started == 3) { throw std::system_error{std::make_error_code(std::errc::resource_unavailable_try_again)}; }
+        return std::jthread{std::move(work)};
+    };
+    CHECK_THROWS_AS(host::detail::run_ranks_on(start, 4, {}, body), std::system_error);
+    CHECK(released == 2);
 }

@@ -349,6 +349,7 @@ int main(int argc, char** argv) {
     app.add_option("parts", parts, "a: executor, b: two ranks, c: simulator, d: slow links (all)")
         ->check(CLI::IsMember({"a", "b", "c", "d"}));
     try {
+        app.failure_message(CLI::FailureMessage::help);
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
         static_cast<void>(app.exit(e));

@@ -94,6 +94,7 @@ int main(int argc, char** argv) {
     app.add_option("--json", json_file, "also write the figures to this file");
     app.add_flag("--quick", quick, "one round of two images: shows that the program works, the figures mean nothing");
     try {
+        app.failure_message(CLI::FailureMessage::help);
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
         static_cast<void>(app.exit(e));

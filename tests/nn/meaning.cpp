@@ -16,7 +16,8 @@ using pulse::test::layer_trial;
 namespace {
 
 /// Greatest difference, as a share of the greatest value.
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
+template <class Tensor>
+double distance(const Tensor& a, const Tensor& b) {
     REQUIRE(a.size() == b.size());
     double worst = 0.0;
     double greatest = 1e-300;

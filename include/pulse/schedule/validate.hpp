@@ -102,7 +102,8 @@ namespace detail {
         busy += s.forward_us + s.backward_input_us + (problem.split_backward ? s.backward_weight_us : 0.0);
     }
     const double total = problem.devices * timed.makespan_us();
-    return total > 0 ? (total - busy * problem.microbatches) / total : 0.0;
+    const double idle = total - busy * problem.microbatches;
+    return total > 0 && idle > 0 ? idle / total : 0.0; // sums of times are not exact: no idle time may come out below 0
 }
 
 /// The first rule of `schedule_rule` that `timed` breaks; `none` when it is a schedule of `problem`.

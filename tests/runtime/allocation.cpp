@@ -3,11 +3,11 @@
 #include <random>
 #include <vector>
 
-#include <pulse/host/reference.hpp>
 #include <support/count_allocations.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
+#include <pulse/host/reference.hpp>
 
 using namespace pulse;
 using namespace pulse::test;

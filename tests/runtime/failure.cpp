@@ -10,11 +10,11 @@
 #include <string_view>
 #include <utility>
 
-#include <pulse/host/reference.hpp>
 #include <support/count_allocations.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
+#include <pulse/host/reference.hpp>
 
 using namespace pulse;
 using namespace pulse::test;
@@ -65,8 +65,8 @@ struct failing_task : task_type {
     spot where;
     std::function<void()> act;
 
-    failing_task(host::thread_transport& t, int microbatches, spot w, std::function<void()> a)
-        : task_type{{1, 1, microbatches}}, transport{t}, where{w}, act{std::move(a)} {}
+    failing_task(host::thread_transport& t, int microbatches, spot w, std::function<void()> a) :
+        task_type{{1, 1, microbatches}}, transport{t}, where{w}, act{std::move(a)} {}
 
     void at(spot here, int m = 2) const {
         if (here == where && m == 2) { act(); }
@@ -93,10 +93,10 @@ struct failing_task : task_type {
 };
 
 struct outcome {
-    std::string text{};      ///< of the std::exception that run_ranks throws
-    int number{};            ///< or of the int
-    int stopped_by_peer{};   ///< ranks that left their step with peer_failed
-    int left_quietly{};      ///< ranks that left their step with an exception without a call of fail
+    std::string text{};    ///< of the std::exception that run_ranks throws
+    int number{};          ///< or of the int
+    int stopped_by_peer{}; ///< ranks that left their step with peer_failed
+    int left_quietly{};    ///< ranks that left their step with an exception without a call of fail
 };
 
 /// One step; rank `bad` acts at the spot, or its backend breaks after some products.
@@ -129,9 +129,9 @@ outcome run_with(const plan& p, const host::link_options& link, int bad, spot wh
     };
     try {
         host::run_ranks(p.pipeline_degree, link, body);
-    } catch (const std::exception& e) {
-        seen.text = e.what();
-    } catch (int number) { seen.number = number; }
+    } catch (const std::exception& e) { seen.text = e.what(); } catch (int number) {
+        seen.number = number;
+    }
     seen.stopped_by_peer = stopped;
     seen.left_quietly = quiet;
     return seen;
@@ -148,8 +148,9 @@ TEST_CASE("a rank that throws anywhere in a step stops every rank, with its erro
     for (const bool blocking : {false, true}) {
         const host::link_options link{.blocking = blocking};
         CHECK(run_with(p, link, 0, spot::nowhere, throw_error).text.empty());
-        for (const auto& [where, bad] : {std::pair{spot::input, 0}, std::pair{spot::timesteps, 0}, std::pair{spot::loss, 0},
-                                         std::pair{spot::optimize, 2}, std::pair{spot::sum, 3}}) {
+        for (const auto& [where, bad] :
+             {std::pair{spot::input, 0}, std::pair{spot::timesteps, 0}, std::pair{spot::loss, 0},
+              std::pair{spot::optimize, 2}, std::pair{spot::sum, 3}}) {
             const outcome seen = run_with(p, link, bad, where, throw_error);
             INFO(seen.text);
             CHECK(seen.text.starts_with("rank " + std::to_string(bad) + ", instruction "));
@@ -189,7 +190,8 @@ TEST_CASE("whichever product of whichever rank fails, all ranks stop and its err
     for (int repeat = 0; repeat != 60; ++repeat) {
         const int ranks = draw(2, 4);
         const int bad = draw(0, ranks - 1);
-        const outcome seen = run_with(draw_plan(ranks, static_cast<unsigned>(random())), {.blocking = repeat % 2 == 0}, bad, spot::nowhere, {}, draw(0, 40));
+        const outcome seen = run_with(draw_plan(ranks, static_cast<unsigned>(random())), {.blocking = repeat % 2 == 0},
+                                      bad, spot::nowhere, {}, draw(0, 40));
         if (seen.text.empty()) { continue; } // the rank has fewer products
         ++failed;
         INFO(seen.text);
@@ -277,7 +279,8 @@ TEST_CASE("an executor refuses costs whose bytes are not the model's, by field")
             const std::string at = "layers[" + std::to_string(l) + "].";
             CHECK(contains(refused([&](cost_table& c) { c.layers[l].saved_bytes = wrong; }), at + "saved_bytes"));
             CHECK(contains(refused([&](cost_table& c) { c.layers[l].deferred_bytes = wrong; }), at + "deferred_bytes"));
-            CHECK(contains(refused([&](cost_table& c) { c.layers[l].workspace_bytes = wrong; }), at + "workspace_bytes"));
+            CHECK(
+                contains(refused([&](cost_table& c) { c.layers[l].workspace_bytes = wrong; }), at + "workspace_bytes"));
             CHECK(contains(refused([&](cost_table& c) { c.layers[l].output_bytes = wrong; }), at + "output_bytes"));
         }
         CHECK(contains(refused([&](cost_table& c) { c.input_bytes = wrong; }), "input_bytes"));

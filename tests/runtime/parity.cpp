@@ -6,11 +6,11 @@
 #include <random>
 #include <utility>
 
-#include <pulse/host/reference.hpp>
-#include <pulse/partition/traffic.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
+#include <pulse/host/reference.hpp>
+#include <pulse/partition/traffic.hpp>
 
 using namespace pulse;
 using namespace pulse::test;

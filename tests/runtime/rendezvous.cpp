@@ -5,10 +5,10 @@
 #include <random>
 #include <thread>
 
-#include <pulse/host/reference.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
+#include <pulse/host/reference.hpp>
 
 using namespace pulse;
 using namespace pulse::test;

@@ -7,12 +7,12 @@
 #include <set>
 #include <variant>
 
-#include <pulse/host/reference.hpp>
-#include <pulse/plan/lower.hpp>
-#include <pulse/runtime/skip_cache.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
+#include <pulse/host/reference.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/runtime/skip_cache.hpp>
 
 using namespace pulse;
 using namespace pulse::test;
@@ -54,7 +54,8 @@ TEST_CASE("a rank's skip cache has room for what its program stashes at once, an
         const step_model model{p, costs};
         for (const program& of_rank : lower(p, model)) {
             const int room = most_in_flight(model, of_rank);
-            // The oracle: at every instruction, the microbatches of an edge that are stashed before it and read after it.
+            // The oracle: at every instruction, the microbatches of an edge that are stashed before it and read after
+            // it.
             std::map<int, std::set<int>> held;
             std::size_t most = 0;
             float tensor = 0;
@@ -71,7 +72,9 @@ TEST_CASE("a rank's skip cache has room for what its program stashes at once, an
                     } catch (const error&) { full = true; }
                 } else if (const auto* r = std::get_if<op::release>(&what)) {
                     for (int e = 0; e != model.edge_count(); ++e) {
-                        if (r->buffer != buffer_id{buffer_kind::activation, model.edge(e).from, r->buffer.microbatch}) { continue; }
+                        if (r->buffer != buffer_id{buffer_kind::activation, model.edge(e).from, r->buffer.microbatch}) {
+                            continue;
+                        }
                         held[e].erase(index_of(r->buffer.microbatch));
                         exact.drop(edge_id{e}, r->buffer.microbatch);
                         less.drop(edge_id{e}, r->buffer.microbatch);

@@ -46,7 +46,8 @@ TEST_CASE("a buffer that the sender needs no more changes hands, any other is co
             }
         }
         t.sum({});
-        if (t.rank() == 0 && (t.sent().skip != 16 || t.sent().boundary != 0 || t.sent().handed_over != 8 || t.sent().messages != 2)) {
+        if (t.rank() == 0 &&
+            (t.sent().skip != 16 || t.sent().boundary != 0 || t.sent().handed_over != 8 || t.sent().messages != 2)) {
             throw error{"the transport counted wrong"};
         }
         if (t.rank() == 1 && t.sent().messages != 0) { throw error{"a receiver counted as a sender"}; }
@@ -61,14 +62,23 @@ TEST_CASE("many messages are in flight at once and are waited for in any order")
         for (int i = 0; i != many; ++i) {
             auto& v = values[static_cast<std::size_t>(i)];
             v = t.rank() == 0 ? i : -1;
-            parts[static_cast<std::size_t>(i)] = {reinterpret_cast<std::byte*>(&v), sizeof v, traffic_kind::boundary, false};
+            parts[static_cast<std::size_t>(i)] = {reinterpret_cast<std::byte*>(&v), sizeof v, traffic_kind::boundary,
+                                                  false};
         }
         for (int i = 0; i != many; ++i) {
             const std::span<message_part> part{&parts[static_cast<std::size_t>(i)], 1};
-            if (t.rank() == 0) { t.post_send(1, message(i), part); } else { t.post_recv(0, message(i), part); }
+            if (t.rank() == 0) {
+                t.post_send(1, message(i), part);
+            } else {
+                t.post_recv(0, message(i), part);
+            }
         }
         for (int i = many - 1; i >= 0; --i) {
-            if (t.rank() == 0) { t.wait_send(1, message(i)); } else { t.wait_recv(0, message(i)); }
+            if (t.rank() == 0) {
+                t.wait_send(1, message(i));
+            } else {
+                t.wait_recv(0, message(i));
+            }
             if (values[static_cast<std::size_t>(i)] != i) { throw error{"a message brought the wrong value"}; }
         }
     });
@@ -79,7 +89,9 @@ TEST_CASE("a sum is the same on every rank, in rank order") {
         for (int round = 0; round != 50; ++round) {
             double v[2]{0.1 * (t.rank() + 1), static_cast<double>(round)};
             t.sum(v);
-            if (v[0] != ((0.0 + 0.1 * 1 + 0.1 * 2) + 0.1 * 3) + 0.1 * 4 || v[1] != 4 * round) { throw error{"a sum is wrong"}; }
+            if (v[0] != ((0.0 + 0.1 * 1 + 0.1 * 2) + 0.1 * 3) + 0.1 * 4 || v[1] != 4 * round) {
+                throw error{"a sum is wrong"};
+            }
         }
     });
 }
@@ -99,9 +111,7 @@ TEST_CASE("ranks that disagree about a message are told so") {
                     t.wait_recv(0, other);
                 }
             });
-        } catch (const error& e) {
-            text = e.what();
-        }
+        } catch (const error& e) { text = e.what(); }
         return text;
     };
     CHECK(mismatch(message(0), 8).empty());
@@ -166,7 +176,11 @@ TEST_CASE("a rank that says it has failed and returns makes the run fail") {
               if (t.rank() == 1) { t.fail("rank 1 gave up"); }
           }) == "rank 1 gave up");
     CHECK(error_of(3, [](host::thread_transport& t) {
-              if (t.rank() == 1) { t.fail("rank 1 gave up"); } else { t.sum({}); }
+              if (t.rank() == 1) {
+                  t.fail("rank 1 gave up");
+              } else {
+                  t.sum({});
+              }
           }) == "rank 1 gave up");
     CHECK(error_of(1, [](host::thread_transport& t) { t.fail(""); }) == "a rank failed");
 }
@@ -188,19 +202,23 @@ TEST_CASE("a rank that returns leaves nobody waiting for what it never posts") {
     for (const bool blocking : {false, true}) {
         const host::link_options link{.blocking = blocking};
         for (const bool sends : {true, false}) {
-            const std::string text = error_of(3, [&](host::thread_transport& t) {
-                if (t.rank() == 1) { return; }
-                if (t.rank() == 2) { t.sum({}); }
-                int value = 0;
-                message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::boundary, false};
-                if (sends) {
-                    t.post_send(1, message(0), {&part, 1});
-                    t.wait_send(1, message(0));
-                } else {
-                    t.post_recv(1, message(0), {&part, 1});
-                    t.wait_recv(1, message(0));
-                }
-            }, link);
+            const std::string text = error_of(
+                3,
+                [&](host::thread_transport& t) {
+                    if (t.rank() == 1) { return; }
+                    if (t.rank() == 2) { t.sum({}); }
+                    int value = 0;
+                    message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::boundary,
+                                      false};
+                    if (sends) {
+                        t.post_send(1, message(0), {&part, 1});
+                        t.wait_send(1, message(0));
+                    } else {
+                        t.post_recv(1, message(0), {&part, 1});
+                        t.wait_recv(1, message(0));
+                    }
+                },
+                link);
             CHECK(text.find("rank 1 has returned") != std::string::npos);
         }
     }
@@ -212,28 +230,33 @@ TEST_CASE("a rank that returns leaves nobody waiting for what it never posts") {
 TEST_CASE("what a rank posted before it returned still arrives, and its sums are complete") {
     int sent = 7;
     message_part out{reinterpret_cast<std::byte*>(&sent), sizeof sent, traffic_kind::boundary, false};
-    CHECK(error_of(2, [&](host::thread_transport& t) {
-              double one[1]{1.0};
-              t.sum(one);
-              if (one[0] != 2.0) { throw error{"a sum is wrong"}; }
-              if (t.rank() == 0) {
-                  t.post_send(1, message(0), {&out, 1});
-                  return;
-              }
-              std::this_thread::sleep_for(std::chrono::milliseconds{20});
-              int received = 0;
-              message_part in{reinterpret_cast<std::byte*>(&received), sizeof received, traffic_kind::boundary, false};
-              t.post_recv(0, message(0), {&in, 1});
-              t.wait_recv(0, message(0));
-              if (received != 7) { throw error{"the message did not arrive"}; }
-          }, {.latency_us = 1000}).empty());
+    CHECK(error_of(2,
+                   [&](host::thread_transport& t) {
+                       double one[1]{1.0};
+                       t.sum(one);
+                       if (one[0] != 2.0) { throw error{"a sum is wrong"}; }
+                       if (t.rank() == 0) {
+                           t.post_send(1, message(0), {&out, 1});
+                           return;
+                       }
+                       std::this_thread::sleep_for(std::chrono::milliseconds{20});
+                       int received = 0;
+                       message_part in{reinterpret_cast<std::byte*>(&received), sizeof received, traffic_kind::boundary,
+                                       false};
+                       t.post_recv(0, message(0), {&in, 1});
+                       t.wait_recv(0, message(0));
+                       if (received != 7) { throw error{"the message did not arrive"}; }
+                   },
+                   {.latency_us = 1000})
+              .empty());
 }
 
 TEST_CASE("a group of no ranks, a rank or link that is not there, and sums of different lengths are refused") {
     CHECK_THROWS_AS(host::thread_group{0}, input_error);
     CHECK_THROWS_AS(host::run_ranks(-1, {}, [](host::thread_transport&) {}), input_error);
     CHECK_THROWS_AS((host::thread_transport{std::make_shared<host::thread_group>(2), 2}), input_error);
-    CHECK(error_of(2, [](host::thread_transport& t) { t.wait_send(2, message(0)); }).find("no link") != std::string::npos);
+    CHECK(error_of(2, [](host::thread_transport& t) { t.wait_send(2, message(0)); }).find("no link") !=
+          std::string::npos);
     CHECK(error_of(3, [](host::thread_transport& t) {
               std::vector<double> values(t.rank() == 1 ? 2U : 1U);
               t.sum(values);
@@ -249,7 +272,9 @@ TEST_CASE("ranks that wait are released when the thread of another cannot be sta
     };
     int started = 0;
     const auto start = [&](auto work) {
-        if (++started == 3) { throw std::system_error{std::make_error_code(std::errc::resource_unavailable_try_again)}; }
+        if (++started == 3) {
+            throw std::system_error{std::make_error_code(std::errc::resource_unavailable_try_again)};
+        }
         return std::jthread{std::move(work)};
     };
     CHECK_THROWS_AS(host::detail::run_ranks_on(start, 4, {}, body), std::system_error);

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include <support/unpipelined.hpp>
 #include <pulse/host/threads.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/step_memory.hpp>
-#include <support/unpipelined.hpp>
 
 namespace pulse::test {
 
@@ -58,7 +58,8 @@ struct drawn_task {
     std::vector<double> losses{};
     int optimized{};
 
-    explicit drawn_task(const drawn_data<Model, T>& from) : data{from}, losses(static_cast<std::size_t>(from.microbatches)) {
+    explicit drawn_task(const drawn_data<Model, T>& from) :
+        data{from}, losses(static_cast<std::size_t>(from.microbatches)) {
         for (int m = 0; m != from.microbatches; ++m) {
             inputs.push_back(data.input(m));
             times.push_back(data.timesteps(m));
@@ -112,15 +113,15 @@ struct run_result {
 
 /// `steps` steps of a plan on thread ranks; gradients are those of the last step.
 template <class Model, class Backend, class Policy>
-run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uint64_t seed, const host::link_options& link = {},
-                                                   int steps = 1) {
+run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uint64_t seed,
+                                                   const host::link_options& link = {}, int steps = 1) {
     using T = typename Backend::scalar;
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(T));
     run_result<T> result;
     const auto ranks = static_cast<std::size_t>(planned.pipeline_degree);
-    for (auto* of_ranks : {&result.planned_bytes, &result.measured_bytes, &result.planned_live, &result.measured_live,
-                           &result.planned_block, &result.written_block, &result.planned_workspace,
-                           &result.written_workspace}) {
+    for (auto* of_ranks :
+         {&result.planned_bytes, &result.measured_bytes, &result.planned_live, &result.measured_live,
+          &result.planned_block, &result.written_block, &result.planned_workspace, &result.written_workspace}) {
         of_ranks->resize(ranks);
     }
     std::mutex mutex;
@@ -179,7 +180,9 @@ run_result<typename Backend::scalar> run_unpipelined(int batch, int microbatches
         oracle.backward(tape, std::move(gradient));
     }
     run_result<T> result;
-    for (std::size_t l = 0; l != Model::layer_count; ++l) { result.gradients[static_cast<int>(l)] = oracle.gradients[l]; }
+    for (std::size_t l = 0; l != Model::layer_count; ++l) {
+        result.gradients[static_cast<int>(l)] = oracle.gradients[l];
+    }
     if constexpr (Model::is_conditioned) { result.gradients[conditioning_block] = oracle.conditioning_gradients; }
     result.losses = task.losses;
     return result;

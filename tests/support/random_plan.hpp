@@ -10,9 +10,10 @@
 
 namespace pulse::test {
 
-/// All ways to cut `layers` into `stages` are drawn with some luck: random cuts until one keeps every skip on one device.
-/// Returns no stages when `tries` cuts failed.
-inline partition draw_cut(const cost_table& costs, placement kind, int devices, int waves, std::mt19937& random, int tries = 4000) {
+/// All ways to cut `layers` into `stages` are drawn with some luck: random cuts until one keeps every skip on one
+/// device. Returns no stages when `tries` cuts failed.
+inline partition draw_cut(const cost_table& costs, placement kind, int devices, int waves, std::mt19937& random,
+                          int tries = 4000) {
     const int stages = stage_count(kind, devices, waves);
     const int layers = static_cast<int>(costs.layers.size());
     partition cut{kind, devices, waves, {}};
@@ -42,7 +43,8 @@ inline partition draw_cut(const cost_table& costs, placement kind, int devices, 
     return cut;
 }
 
-/// A random order that respects dependencies and keeps the microbatches of every pass in order; a pass lasts a random time.
+/// A random order that respects dependencies and keeps the microbatches of every pass in order; a pass lasts a random
+/// time.
 inline schedule draw_order(const partition& cut, int microbatches, bool split, std::mt19937& random) {
     const int stages = static_cast<int>(cut.stages.size());
     const int kinds = split ? 3 : 2;

@@ -19,9 +19,9 @@ struct toy_spec {
     static constexpr int capacity = 20;
     int layers{};
     bool conditioned{};
-    int width[capacity + 1]{};  ///< width[i] enters layer i, width[i + 1] leaves it
-    int skip_from[capacity]{};  ///< source of the skip into layer i, or -1
-    bool reads[capacity]{};     ///< layer i reads the conditioning
+    int width[capacity + 1]{}; ///< width[i] enters layer i, width[i + 1] leaves it
+    int skip_from[capacity]{}; ///< source of the skip into layer i, or -1
+    bool reads[capacity]{};    ///< layer i reads the conditioning
 };
 
 consteval toy_spec draw_toy(unsigned seed, int layers, wiring kind, bool conditioned) {
@@ -72,13 +72,14 @@ struct toy_layer_base {
     static constexpr linear_shape main{in, out}, side{skip_in, out}, conditioned{cond_in, out};
 
     static constexpr auto parameters() {
-        return std::array<parameter, 4>{parameter{name + ".w", {out, in, 1, 1}, 2}, parameter{name + ".b", {out, 1, 1, 1}, 1},
-                                        parameter{name + ".u", {out, skip_in, 1, 1}, 2},
-                                        parameter{name + ".v", {out, cond_in, 1, 1}, 2}};
+        return std::array<parameter, 4>{
+            parameter{name + ".w", {out, in, 1, 1}, 2}, parameter{name + ".b", {out, 1, 1, 1}, 1},
+            parameter{name + ".u", {out, skip_in, 1, 1}, 2}, parameter{name + ".v", {out, cond_in, 1, 1}, 2}};
     }
     static constexpr double forward_flops() { return 2.0 * out * (in + skip_in + cond_in); }
 
-    static constexpr std::ptrdiff_t bias = out * in, skip_weight = bias + out, cond_weight = skip_weight + out * skip_in;
+    static constexpr std::ptrdiff_t bias = out * in, skip_weight = bias + out,
+                                    cond_weight = skip_weight + out * skip_in;
 
     template <backend B>
     static void forward(B& math, const layer_frame<typename B::scalar>& f) {
@@ -87,7 +88,8 @@ struct toy_layer_base {
             math.linear(side, f.batch, f.skip, f.parameters + skip_weight, nullptr, f.workspace, into::add);
         }
         if constexpr (cond_in > 0) {
-            math.linear(conditioned, f.batch, f.conditioning, f.parameters + cond_weight, nullptr, f.workspace, into::add);
+            math.linear(conditioned, f.batch, f.conditioning, f.parameters + cond_weight, nullptr, f.workspace,
+                        into::add);
         }
         math.copy(std::int64_t{f.batch} * out, f.workspace, f.saved);
         math.silu(std::int64_t{f.batch} * out, f.saved, f.output);
@@ -95,22 +97,29 @@ struct toy_layer_base {
     template <backend B>
     static void backward_input(B& math, const layer_frame<typename B::scalar>& f) {
         math.silu_backward(std::int64_t{f.batch} * out, f.saved, f.output_gradient, f.deferred, into::write);
-        if (f.input_gradient != nullptr) { math.linear_backward_input(main, f.batch, f.deferred, f.parameters, f.input_gradient, into::write); }
+        if (f.input_gradient != nullptr) {
+            math.linear_backward_input(main, f.batch, f.deferred, f.parameters, f.input_gradient, into::write);
+        }
         if constexpr (skip_in > 0) {
-            math.linear_backward_input(side, f.batch, f.deferred, f.parameters + skip_weight, f.skip_gradient, into::write);
+            math.linear_backward_input(side, f.batch, f.deferred, f.parameters + skip_weight, f.skip_gradient,
+                                       into::write);
         }
         if constexpr (cond_in > 0) {
-            math.linear_backward_input(conditioned, f.batch, f.deferred, f.parameters + cond_weight, f.conditioning_gradient, into::add);
+            math.linear_backward_input(conditioned, f.batch, f.deferred, f.parameters + cond_weight,
+                                       f.conditioning_gradient, into::add);
         }
     }
     template <backend B>
     static void backward_weight(B& math, const layer_frame<typename B::scalar>& f) {
-        math.linear_backward_weight(main, f.batch, f.input, f.deferred, f.parameter_gradients, f.parameter_gradients + bias);
+        math.linear_backward_weight(main, f.batch, f.input, f.deferred, f.parameter_gradients,
+                                    f.parameter_gradients + bias);
         if constexpr (skip_in > 0) {
-            math.linear_backward_weight(side, f.batch, f.skip, f.deferred, f.parameter_gradients + skip_weight, nullptr);
+            math.linear_backward_weight(side, f.batch, f.skip, f.deferred, f.parameter_gradients + skip_weight,
+                                        nullptr);
         }
         if constexpr (cond_in > 0) {
-            math.linear_backward_weight(conditioned, f.batch, f.conditioning, f.deferred, f.parameter_gradients + cond_weight, nullptr);
+            math.linear_backward_weight(conditioned, f.batch, f.conditioning, f.deferred,
+                                        f.parameter_gradients + cond_weight, nullptr);
         }
     }
 };
@@ -137,7 +146,8 @@ struct toy_conditioning {
     using output = shape<3>;
     static constexpr std::int64_t saved_elements = 1, workspace_elements = 0;
     static constexpr auto parameters() {
-        return std::array<parameter, 2>{parameter{"condition.w", {3, 1, 1, 1}, 2}, parameter{"condition.b", {3, 1, 1, 1}, 1}};
+        return std::array<parameter, 2>{parameter{"condition.w", {3, 1, 1, 1}, 2},
+                                        parameter{"condition.b", {3, 1, 1, 1}, 1}};
     }
     static constexpr double forward_flops() { return 6; }
     template <backend B>
@@ -147,7 +157,8 @@ struct toy_conditioning {
     }
     template <backend B>
     static void backward_weight(B& math, const layer_frame<typename B::scalar>& f) {
-        math.linear_backward_weight({1, 3}, f.batch, f.saved, f.output_gradient, f.parameter_gradients, f.parameter_gradients + 3);
+        math.linear_backward_weight({1, 3}, f.batch, f.saved, f.output_gradient, f.parameter_gradients,
+                                    f.parameter_gradients + 3);
     }
 };
 
@@ -172,7 +183,8 @@ template <toy_spec Spec, std::size_t... I, std::size_t... E>
 struct toy_parts<Spec, std::index_sequence<I...>, std::index_sequence<E...>> {
     static constexpr auto edges = toy_edges<Spec>();
     using type = model<"toy", layers<toy_layer<Spec, I, (Spec.skip_from[I] >= 0), Spec.reads[I]>...>,
-                       skips<skip<label{"l"} + static_cast<unsigned>(edges[E].first), label{"l"} + static_cast<unsigned>(edges[E].second)>...>,
+                       skips<skip<label{"l"} + static_cast<unsigned>(edges[E].first),
+                                  label{"l"} + static_cast<unsigned>(edges[E].second)>...>,
                        std::conditional_t<Spec.conditioned, toy_conditioning, unconditioned>>;
 };
 

@@ -44,7 +44,9 @@ public:
         return true;
     }
     [[nodiscard]] explicit operator bool() const noexcept { return set_; }
-    [[nodiscard]] std::string_view text() const noexcept { return text_.empty() ? "a rank failed" : std::string_view{text_}; }
+    [[nodiscard]] std::string_view text() const noexcept {
+        return text_.empty() ? "a rank failed" : std::string_view{text_};
+    }
     void throw_if_set() const {
         if (set_) { throw peer_failed{std::string{text()}}; }
     }
@@ -57,7 +59,8 @@ private:
 /// One direction between two ranks: messages meet in the order in which both sides post them.
 class channel {
 public:
-    /// Starts the transfer when the other side is already there. Throws peer_failed, or error when the two sides disagree.
+    /// Starts the transfer when the other side is already there. Throws peer_failed, or error when the two sides
+    /// disagree.
     void post(side who, message_id message, std::span<message_part> parts, const link_options& link) {
         {
             const std::lock_guard lock{mutex_};
@@ -140,7 +143,8 @@ private:
             } else {
                 std::memcpy(to.data, from.data, from.bytes);
             }
-            (from.kind == traffic_kind::skip ? delivered_.skip : delivered_.boundary) += static_cast<std::int64_t>(from.bytes);
+            (from.kind == traffic_kind::skip ? delivered_.skip : delivered_.boundary) +=
+                static_cast<std::int64_t>(from.bytes);
             bytes += static_cast<std::int64_t>(from.bytes);
         }
         ++delivered_.messages;
@@ -150,7 +154,8 @@ private:
 
     void occupy(transfer& t, const link_options& link, std::int64_t bytes) {
         const auto span_of = [](double us) { return std::chrono::nanoseconds{static_cast<std::int64_t>(us * 1e3)}; };
-        const double wire_us = link.bandwidth_gb_per_s > 0 ? static_cast<double>(bytes) / link.bandwidth_gb_per_s * 1e-3 : 0;
+        const double wire_us =
+            link.bandwidth_gb_per_s > 0 ? static_cast<double>(bytes) / link.bandwidth_gb_per_s * 1e-3 : 0;
         const clock::time_point now = clock::now();
         t.left = (now > link_free_ ? now : link_free_) + span_of(wire_us);
         t.arrived = t.left + span_of(link.latency_us);
@@ -168,7 +173,8 @@ private:
                 if (ready <= clock::now()) { break; }
                 changed_.wait_until(lock, ready);
             } else if (const int rank = left_[who == side::sender ? 1 : 0]; rank >= 0) {
-                throw error{"pulse: rank " + std::to_string(rank) + " has returned, and another waits for a message with it"};
+                throw error{"pulse: rank " + std::to_string(rank) +
+                            " has returned, and another waits for a message with it"};
             } else {
                 changed_.wait(lock);
             }

@@ -25,17 +25,18 @@ namespace pulse::host {
 class thread_group {
 public:
     /// Throws input_error when ranks < 1.
-    explicit thread_group(int ranks, link_options link = {})
-        : ranks_{at_least_one(ranks)}, link_{link},
-          channels_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
-          sums_(static_cast<std::size_t>(ranks)) {}
+    explicit thread_group(int ranks, link_options link = {}) :
+        ranks_{at_least_one(ranks)}, link_{link},
+        channels_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
+        sums_(static_cast<std::size_t>(ranks)) {}
 
     [[nodiscard]] int size() const noexcept { return ranks_; }
     [[nodiscard]] const link_options& link() const noexcept { return link_; }
     /// Throws input_error when there is no such pair of ranks.
     [[nodiscard]] channel& between(int from, int to) {
         if (from < 0 || to < 0 || from >= ranks_ || to >= ranks_) {
-            throw input_error{"pulse: there is no link from rank " + std::to_string(from) + " to rank " + std::to_string(to)};
+            throw input_error{"pulse: there is no link from rank " + std::to_string(from) + " to rank " +
+                              std::to_string(to)};
         }
         return at(from, to);
     }
@@ -107,7 +108,8 @@ private:
         return ranks;
     }
     [[nodiscard]] channel& at(int from, int to) {
-        return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(to)];
+        return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) +
+                         static_cast<std::size_t>(to)];
     }
     void throw_if_incomplete() const {
         failed_.throw_if_set();
@@ -141,13 +143,15 @@ private:
 
 /// One rank's end of a thread_group: the transport of the embedded default.
 ///
-/// A transfer happens when both sides have posted it. It exchanges the two buffers when the sender does not need its own
-/// any more, and copies otherwise.
+/// A transfer happens when both sides have posted it. It exchanges the two buffers when the sender does not need its
+/// own any more, and copies otherwise.
 class thread_transport {
 public:
     /// Throws input_error when the group has no such rank.
     thread_transport(std::shared_ptr<thread_group> group, int rank) : group_{std::move(group)}, rank_{rank} {
-        if (rank < 0 || rank >= group_->size()) { throw input_error{"pulse: there is no rank " + std::to_string(rank)}; }
+        if (rank < 0 || rank >= group_->size()) {
+            throw input_error{"pulse: there is no rank " + std::to_string(rank)};
+        }
     }
 
     [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -208,7 +212,8 @@ void run_ranks_on(Start start, int ranks, const link_options& link, Body& body) 
         threads.reserve(static_cast<std::size_t>(ranks));
         for (int rank = 0; rank != ranks; ++rank) {
             try {
-                threads.push_back(start([&, rank] { thrown[static_cast<std::size_t>(rank)] = run_rank(group, rank, body); }));
+                threads.push_back(
+                    start([&, rank] { thrown[static_cast<std::size_t>(rank)] = run_rank(group, rank, body); }));
             } catch (...) {
                 group->fail(rank, "pulse: the thread of a rank could not be started");
                 throw;
@@ -217,7 +222,9 @@ void run_ranks_on(Start start, int ranks, const link_options& link, Body& body) 
     }
     const auto [first, what] = group->first_failure();
     if (first < 0) { return; }
-    if (const auto& error_of_first = thrown[static_cast<std::size_t>(first)]) { std::rethrow_exception(error_of_first); }
+    if (const auto& error_of_first = thrown[static_cast<std::size_t>(first)]) {
+        std::rethrow_exception(error_of_first);
+    }
     throw error{what};
 }
 

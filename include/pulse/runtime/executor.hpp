@@ -33,26 +33,30 @@ namespace pulse {
 
 /// Walks one rank's program: the same executor for any model, backend, transport and way of keeping skips.
 ///
-/// Everything that a step needs is taken and looked up when it is made; a step allocates nothing. All ranks must be made
-/// from the same plan and costs. The costs give sizes (their times are not read) and must be those of the plan's microbatch
-/// size and the backend's scalar.
+/// Everything that a step needs is taken and looked up when it is made; a step allocates nothing. All ranks must be
+/// made from the same plan and costs. The costs give sizes (their times are not read) and must be those of the plan's
+/// microbatch size and the backend's scalar.
 template <class Model, backend B, transport T, waits_for_decoder Policy = resident>
 class executor {
 public:
     using scalar = typename B::scalar;
 
     /// Throws input_error when plan, costs, model and backend do not fit together.
-    executor(B& math, T& transport, const plan& planned, const cost_table& costs)
-        : transport_{transport}, model_{planned, fitting(planned, costs, transport)}, program_{program_of(planned, model_, transport.rank())},
-          layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
-          parameters_{owned_parameters<Model, scalar>(model_, transport.rank())},
-          runner_{math, model_, planned.microbatch_size, parameters_, memory_},
-          skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)} {}
+    executor(B& math, T& transport, const plan& planned, const cost_table& costs) :
+        transport_{transport}, model_{planned, fitting(planned, costs, transport)}, program_{program_of(
+                                                                                        planned, model_,
+                                                                                        transport.rank())},
+        layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
+        parameters_{owned_parameters<Model, scalar>(model_, transport.rank())}, runner_{math, model_,
+                                                                                        planned.microbatch_size,
+                                                                                        parameters_, memory_},
+        skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
     /// Runs one step. The task gives the data and takes the results:
-    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m, kept until the step ends (stage 0, if conditioned);
+    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m, kept until the step ends (stage 0, if
+    ///   conditioned);
     /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
     /// - `task.optimize()`: all gradients of this rank are there.
@@ -210,7 +214,9 @@ private:
     }
 
     void aim(prepared_instruction& mine) const {
-        for (std::size_t part = 0; part != mine.parts.size(); ++part) { mine.parts[part].data = memory_.address(mine.part_places[part]); }
+        for (std::size_t part = 0; part != mine.parts.size(); ++part) {
+            mine.parts[part].data = memory_.address(mine.part_places[part]);
+        }
     }
 
     T& transport_;

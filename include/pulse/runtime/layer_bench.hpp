@@ -34,7 +34,9 @@ public:
             parameters = std::max(parameters, node.parameter_elements);
         }
         for (const skip_link& edge : graph.skips) { widest = std::max(widest, edge.elements); }
-        for (auto* tensor : {&input_, &skip_, &output_, &output_gradient_, &input_gradient_, &skip_gradient_}) { fill(*tensor, widest * batch); }
+        for (auto* tensor : {&input_, &skip_, &output_, &output_gradient_, &input_gradient_, &skip_gradient_}) {
+            fill(*tensor, widest * batch);
+        }
         fill(saved_, saved * batch);
         fill(deferred_, deferred * batch);
         fill(workspace_, workspace * batch);
@@ -47,10 +49,20 @@ public:
 
     void operator()(int layer, pass what) {
         const auto at = static_cast<std::size_t>(layer);
-        layer_frame<scalar> frame{batch_, input_.data(), skip_.data(), conditioning_.data(), parameters_.data(), output_.data(),
-                                  saved_.data(), output_gradient_.data(), layer == 0 ? nullptr : input_gradient_.data(),
-                                  skip_gradient_.data(), conditioning_gradient_.data(), deferred_.data(),
-                                  parameter_gradients_.data(), workspace_.data()};
+        layer_frame<scalar> frame{batch_,
+                                  input_.data(),
+                                  skip_.data(),
+                                  conditioning_.data(),
+                                  parameters_.data(),
+                                  output_.data(),
+                                  saved_.data(),
+                                  output_gradient_.data(),
+                                  layer == 0 ? nullptr : input_gradient_.data(),
+                                  skip_gradient_.data(),
+                                  conditioning_gradient_.data(),
+                                  deferred_.data(),
+                                  parameter_gradients_.data(),
+                                  workspace_.data()};
         switch (what) {
         case pass::forward: table[at].forward(math_, frame); break;
         case pass::backward_input: table[at].backward_input(math_, frame); break;
@@ -89,7 +101,8 @@ private:
     B& math_;
     int batch_;
     std::vector<scalar> input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
-    std::vector<scalar> saved_, deferred_, workspace_, parameters_, parameter_gradients_, conditioning_, conditioning_gradient_;
+    std::vector<scalar> saved_, deferred_, workspace_, parameters_, parameter_gradients_, conditioning_,
+        conditioning_gradient_;
     std::vector<scalar> timesteps_;
 };
 

@@ -7,8 +7,8 @@ namespace pulse {
 /// Where one pass of one layer finds and leaves its tensors; all are contiguous, the batch first, channels last.
 ///
 /// forward reads input, skip, conditioning, parameters and writes output and saved. backward_input reads these and
-/// output_gradient; it writes input_gradient, skip_gradient and deferred, adds to conditioning_gradient, and adds to the
-/// gradients of affine norm parameters, whose sums it needs anyway. backward_weight adds the rest to
+/// output_gradient; it writes input_gradient, skip_gradient and deferred, adds to conditioning_gradient, and adds to
+/// the gradients of affine norm parameters, whose sums it needs anyway. backward_weight adds the rest to
 /// parameter_gradients, reading input, skip, conditioning, saved, output_gradient and deferred. A pass may use all of
 /// workspace and leaves nothing in it.
 template <class T>

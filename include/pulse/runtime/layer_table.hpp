@@ -37,7 +37,8 @@ template <class M, backend B>
             &M::template layer_at<I>::template forward<B>, &M::template layer_at<I>::template backward_input<B>,
             &M::template layer_at<I>::template backward_weight<B>, M::template layer_at<I>::output::elements,
             M::template layer_at<I>::saved_elements}...};
-    }(std::make_index_sequence<M::layer_count>{});
+    }
+    (std::make_index_sequence<M::layer_count>{});
 }
 
 } // namespace pulse

@@ -76,7 +76,8 @@ template <class Model, class T, class Owned>
 [[nodiscard]] rank_parameters<T> parameters_where(Owned owned) {
     constexpr auto counts = []<std::size_t... I>(std::index_sequence<I...>) {
         return std::array<std::int64_t, sizeof...(I)>{parameter_elements<typename Model::template layer_at<I>>()...};
-    }(std::make_index_sequence<Model::layer_count>{});
+    }
+    (std::make_index_sequence<Model::layer_count>{});
     std::vector<int> layers;
     std::vector<std::int64_t> elements;
     for (int l = 0; l != static_cast<int>(counts.size()); ++l) {
@@ -98,7 +99,8 @@ template <class Model, class T, class Owned>
 /// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
 template <class Model, class T>
 [[nodiscard]] rank_parameters<T> owned_parameters(const step_model& model, int rank) {
-    return detail::parameters_where<Model, T>([&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
+    return detail::parameters_where<Model, T>(
+        [&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
 }
 
 /// Room for the parameters of all layers.
@@ -116,8 +118,11 @@ template <class Model>
     }
     std::vector<parameter> found;
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        static_cast<void>(((static_cast<int>(I) == layer && (found = as_vector(Model::template layer_at<I>::parameters()), true)) || ...));
-    }(std::make_index_sequence<Model::layer_count>{});
+        static_cast<void>(
+            ((static_cast<int>(I) == layer && (found = as_vector(Model::template layer_at<I>::parameters()), true)) ||
+             ...));
+    }
+    (std::make_index_sequence<Model::layer_count>{});
     return found;
 }
 

@@ -34,7 +34,9 @@ struct prepared_instruction {
     [[nodiscard]] int place_of(buffer_id buffer) const {
         const auto at = std::lower_bound(places.begin(), places.end(), buffer,
                                          [](const auto& entry, buffer_id b) { return entry.first < b; });
-        if (at == places.end() || at->first != buffer) { throw error{"pulse: an instruction reads a buffer it does not hold"}; }
+        if (at == places.end() || at->first != buffer) {
+            throw error{"pulse: an instruction reads a buffer it does not hold"};
+        }
         return at->second;
     }
 };
@@ -42,8 +44,8 @@ struct prepared_instruction {
 /// A rank's program with every buffer resolved to its place.
 class prepared_program {
 public:
-    prepared_program(const step_model& model, program source, const memory_layout& layout)
-        : source_{std::move(source)}, prepared_(source_.instructions.size()) {
+    prepared_program(const step_model& model, program source, const memory_layout& layout) :
+        source_{std::move(source)}, prepared_(source_.instructions.size()) {
         for (std::size_t i = 0; i != prepared_.size(); ++i) { resolve(model, layout, i); }
         find_waits(layout);
     }
@@ -56,7 +58,8 @@ private:
     [[nodiscard]] static int place_at(const memory_layout& layout, buffer_id buffer, std::size_t when) {
         for (std::size_t p = 0; p != layout.places.size(); ++p) {
             const buffer_place& place = layout.places[p];
-            if (place.buffer == buffer && place.first <= static_cast<int>(when) && static_cast<int>(when) <= place.last) {
+            if (place.buffer == buffer && place.first <= static_cast<int>(when) &&
+                static_cast<int>(when) <= place.last) {
                 return static_cast<int>(p);
             }
         }
@@ -75,12 +78,16 @@ private:
             const int place = place_at(layout, buffer, i);
             mine.places.emplace_back(buffer, place);
             if (written) { mine.written.push_back(place); }
-            if (layout.places[static_cast<std::size_t>(place)].first == static_cast<int>(i)) { mine.acquired.push_back(place); }
+            if (layout.places[static_cast<std::size_t>(place)].first == static_cast<int>(i)) {
+                mine.acquired.push_back(place);
+            }
         };
         if (const auto* released = std::get_if<op::release>(&at(i))) {
             add(released->buffer, true);
         } else {
-            for (const buffer_access& a : model.accesses(source_.device, at(i))) { add(a.buffer, a.mode != access::read); }
+            for (const buffer_access& a : model.accesses(source_.device, at(i))) {
+                add(a.buffer, a.mode != access::read);
+            }
         }
         sort_unique(mine.places);
         sort_unique(mine.acquired);
@@ -99,8 +106,8 @@ private:
         }
     }
 
-    /// A receive is waited for by the first instruction that touches one of its tensors, a send by the first that writes
-    /// or releases one; each of them once.
+    /// A receive is waited for by the first instruction that touches one of its tensors, a send by the first that
+    /// writes or releases one; each of them once.
     void find_waits(const memory_layout& layout) {
         std::vector<int> last_use(layout.places.size(), -1);
         std::vector<int> send_count(layout.places.size(), 0);
@@ -134,8 +141,8 @@ private:
             for (std::size_t part = 0; part != mine.parts.size(); ++part) {
                 const auto p = static_cast<std::size_t>(mine.part_places[part]);
                 const auto times = std::count(mine.part_places.begin(), mine.part_places.end(), mine.part_places[part]);
-                mine.parts[part].may_exchange = last_use[p] == static_cast<int>(i) && send_count[p] == 1 && times == 1 &&
-                                                layout.places[p].slot >= 0;
+                mine.parts[part].may_exchange = last_use[p] == static_cast<int>(i) && send_count[p] == 1 &&
+                                                times == 1 && layout.places[p].slot >= 0;
             }
         }
     }

@@ -27,8 +27,8 @@ constexpr void require_fit(const graph_view& graph, const cost_table& costs, int
     };
     if (microbatch_size < 1) { throw input_error{"pulse: plan: microbatch_size is less than 1"}; }
     if (costs.microbatch_size != microbatch_size) {
-        throw input_error{"pulse: costs: microbatch_size is " + std::to_string(costs.microbatch_size) + ", the plan's is " +
-                          std::to_string(microbatch_size)};
+        throw input_error{"pulse: costs: microbatch_size is " + std::to_string(costs.microbatch_size) +
+                          ", the plan's is " + std::to_string(microbatch_size)};
     }
     const std::int64_t scale = std::int64_t{microbatch_size} * scalar_bytes;
     require(std::ssize(costs.layers), std::ssize(graph.layers), named("the number of layers"));

@@ -22,8 +22,8 @@ struct resident {
     static constexpr skip_policy policy = skip_policy::resident;
 };
 
-/// Skip tensors are dropped with the rest of the encoder stage and made again, by the same code from the same input, before
-/// the decoder reads them: one more forward of the stage for the memory of every microbatch in between.
+/// Skip tensors are dropped with the rest of the encoder stage and made again, by the same code from the same input,
+/// before the decoder reads them: one more forward of the stage for the memory of every microbatch in between.
 struct recomputed {
     static constexpr skip_policy policy = skip_policy::recomputed;
 };
@@ -48,7 +48,9 @@ concept waits_for_decoder = requires {
             const auto ends = [&](const op::stash& one) {
                 return one.microbatch == r->buffer.microbatch && model.edge(index_of(one.edge)).from == r->buffer.index;
             };
-            for (const op::stash& one : stashed) { held[static_cast<std::size_t>(index_of(one.edge))] -= ends(one) ? 1 : 0; }
+            for (const op::stash& one : stashed) {
+                held[static_cast<std::size_t>(index_of(one.edge))] -= ends(one) ? 1 : 0;
+            }
             stashed.erase(std::remove_if(stashed.begin(), stashed.end(), ends), stashed.end());
         }
     }
@@ -57,12 +59,13 @@ concept waits_for_decoder = requires {
 
 /// Where skip activations wait between encoder forward and decoder: by reference, no copy in and none out.
 ///
-/// `in_flight` is how many microbatches an edge can hold at once (most_in_flight). Throws error on a fetch of what is not
-/// there and on a stash beyond that, which no checked plan asks for.
+/// `in_flight` is how many microbatches an edge can hold at once (most_in_flight). Throws error on a fetch of what is
+/// not there and on a stash beyond that, which no checked plan asks for.
 template <class T, waits_for_decoder Policy>
 class skip_cache {
 public:
-    skip_cache(std::size_t edges, int in_flight) : in_flight_{in_flight}, entries_(edges * static_cast<std::size_t>(in_flight)) {}
+    skip_cache(std::size_t edges, int in_flight) :
+        in_flight_{in_flight}, entries_(edges * static_cast<std::size_t>(in_flight)) {}
 
     void stash(edge_id edge, microbatch_id microbatch, T* tensor) {
         for (entry& e : of(edge)) {

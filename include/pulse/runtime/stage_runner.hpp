@@ -25,15 +25,18 @@ public:
     using conditioning_module = typename Model::conditioning;
 
     /// `model` must be of costs that fit the Model at this batch (require_fit).
-    stage_runner(B& math, const step_model& model, int batch, rank_parameters<scalar>& parameters, const step_memory& memory)
-        : math_{math}, model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory} {}
+    stage_runner(B& math, const step_model& model, int batch, rank_parameters<scalar>& parameters,
+                 const step_memory& memory) :
+        math_{math},
+        model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory} {}
 
     [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
         return reinterpret_cast<scalar*>(memory_.address(at.place_of(buffer)));
     }
 
     template <class Cache, class Task>
-    void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips, Task& task, bool again) {
+    void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips, Task& task,
+                 bool again) {
         const int s = index_of(stage);
         if (s == 0) { begin(m, at, task, again); }
         for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
@@ -44,14 +47,15 @@ public:
     }
 
     template <class Cache, class Task>
-    void backward_input(stage_id stage, microbatch_id m, bool with_weight, const prepared_instruction& at, const Cache& skips,
-                        Task& task) {
+    void backward_input(stage_id stage, microbatch_id m, bool with_weight, const prepared_instruction& at,
+                        const Cache& skips, Task& task) {
         const int s = index_of(stage);
         const int last = model_.last_layer(s);
         if (s + 1 == model_.stage_count()) {
             task.loss(index_of(m), output_of(s, last, m, at), output_gradient_of(s, last, m, at));
             if (model_.has_conditioning()) {
-                math_.fill(conditioning_elements(), scalar{0}, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
+                math_.fill(conditioning_elements(), scalar{0},
+                           tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
             }
         }
         for (int l = last; l >= model_.first_layer(s); --l) {
@@ -65,7 +69,8 @@ public:
     }
 
     template <class Cache, class Task>
-    void backward_weight(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips, Task& task) {
+    void backward_weight(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips,
+                         Task& task) {
         const int s = index_of(stage);
         for (int l = model_.last_layer(s); l >= model_.first_layer(s); --l) {
             auto frame = frame_of(s, l, m, at, skips);
@@ -83,7 +88,8 @@ private:
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
         return model_.costs().conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
     }
-    [[nodiscard]] scalar* block(int s, microbatch_id m, const prepared_instruction& at, buffer_kind kind, std::int64_t offset) const {
+    [[nodiscard]] scalar* block(int s, microbatch_id m, const prepared_instruction& at, buffer_kind kind,
+                                std::int64_t offset) const {
         return reinterpret_cast<scalar*>(memory_.address(at.place_of({kind, s, m})) + offset);
     }
     [[nodiscard]] scalar* output_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
@@ -97,7 +103,8 @@ private:
 
     /// What F, B and W of a layer share.
     template <class Cache>
-    [[nodiscard]] layer_frame<scalar> frame_of(int s, int l, microbatch_id m, const prepared_instruction& at, const Cache& skips) {
+    [[nodiscard]] layer_frame<scalar> frame_of(int s, int l, microbatch_id m, const prepared_instruction& at,
+                                               const Cache& skips) {
         layer_frame<scalar> frame;
         frame.batch = batch_;
         if (l == 0) {
@@ -122,7 +129,8 @@ private:
         return -1;
     }
     template <class Cache>
-    [[nodiscard]] const scalar* skip_of(int s, int e, microbatch_id m, const prepared_instruction& at, const Cache& skips) const {
+    [[nodiscard]] const scalar* skip_of(int s, int e, microbatch_id m, const prepared_instruction& at,
+                                        const Cache& skips) const {
         if (model_.is_inside(e)) { return output_of(s, model_.edge(e).from, m, at); }
         if (model_.is_crossing(e)) { return tensor(at, {buffer_kind::skip, e, m}); }
         return skips.fetch(edge_id{e}, m);
@@ -132,8 +140,8 @@ private:
     void add_skip_gradients(int s, int l, microbatch_id m, const prepared_instruction& at) {
         for (const int e : model_.edges_from(s)) {
             if (model_.edge(e).from != l) { continue; }
-            math_.add(table[static_cast<std::size_t>(l)].output * batch_, tensor(at, {buffer_kind::skip_gradient, e, m}),
-                      output_gradient_of(s, l, m, at));
+            math_.add(table[static_cast<std::size_t>(l)].output * batch_,
+                      tensor(at, {buffer_kind::skip_gradient, e, m}), output_gradient_of(s, l, m, at));
         }
     }
 
@@ -144,7 +152,9 @@ private:
         } else if (l != 0) {
             frame.input_gradient = tensor(at, {buffer_kind::activation_gradient, l - 1, m});
         }
-        if (const int e = edge_into(s, l); e >= 0) { frame.skip_gradient = tensor(at, {buffer_kind::skip_gradient, e, m}); }
+        if (const int e = edge_into(s, l); e >= 0) {
+            frame.skip_gradient = tensor(at, {buffer_kind::skip_gradient, e, m});
+        }
         if (model_.has_conditioning()) {
             frame.conditioning_gradient = tensor(at, {buffer_kind::conditioning_gradient, run(s), m});
         }
@@ -158,9 +168,11 @@ private:
         task.input(index_of(m), block(0, m, at, buffer_kind::saved, model_.footprint(0).input));
         if constexpr (Model::is_conditioned) {
             auto frame = conditioner_frame(m, at, task);
-            // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it alone.
-            frame.output = again ? reinterpret_cast<scalar*>(memory_.workspace() + aligned(model_.layer(0).workspace_bytes))
-                                 : tensor(at, {buffer_kind::conditioning, 0, m});
+            // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it
+            // alone.
+            frame.output =
+                again ? reinterpret_cast<scalar*>(memory_.workspace() + aligned(model_.layer(0).workspace_bytes))
+                      : tensor(at, {buffer_kind::conditioning, 0, m});
             conditioning_module::forward(math_, frame);
         }
     }
@@ -181,7 +193,8 @@ private:
         frame.batch = batch_;
         frame.input = task.timesteps(index_of(m));
         frame.parameters = parameters_.values_of(conditioning_block).data();
-        frame.saved = block(0, m, at, buffer_kind::saved, model_.footprint(0).of_layer(0).saved) + table[0].saved * batch_;
+        frame.saved =
+            block(0, m, at, buffer_kind::saved, model_.footprint(0).of_layer(0).saved) + table[0].saved * batch_;
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
         return frame;
     }

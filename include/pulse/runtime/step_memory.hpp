@@ -19,10 +19,11 @@ namespace pulse {
 class step_memory {
 public:
     template <transport T>
-    step_memory(const memory_layout& layout, T& transport)
-        : places_{layout.places}, block_{allocate_aligned(static_cast<std::size_t>(layout.block_bytes))},
-          workspace_{allocate_aligned(static_cast<std::size_t>(layout.workspace_bytes))},
-          block_size_{layout.block_bytes}, workspace_size_{layout.workspace_bytes}, slot_size_{layout.slot_bytes}, slot_used_(layout.slot_bytes.size(), 0) {
+    step_memory(const memory_layout& layout, T& transport) :
+        places_{layout.places}, block_{allocate_aligned(static_cast<std::size_t>(layout.block_bytes))},
+        workspace_{allocate_aligned(static_cast<std::size_t>(layout.workspace_bytes))}, block_size_{layout.block_bytes},
+        workspace_size_{layout.workspace_bytes}, slot_size_{layout.slot_bytes},
+        slot_used_(layout.slot_bytes.size(), 0) {
         slots_.reserve(layout.slot_bytes.size());
         for (const std::int64_t bytes : layout.slot_bytes) {
             slots_.push_back(transport.allocate(static_cast<std::size_t>(bytes)));
@@ -36,7 +37,9 @@ public:
     [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.get(); }
 
     /// The block, the workspace and the slots as they are now, for measuring what a step writes.
-    [[nodiscard]] std::span<std::byte> block_bytes() const noexcept { return {block_.get(), static_cast<std::size_t>(block_size_)}; }
+    [[nodiscard]] std::span<std::byte> block_bytes() const noexcept {
+        return {block_.get(), static_cast<std::size_t>(block_size_)};
+    }
     [[nodiscard]] std::span<std::byte> workspace_bytes() const noexcept {
         return {workspace_.get(), static_cast<std::size_t>(workspace_size_)};
     }

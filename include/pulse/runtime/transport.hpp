@@ -50,14 +50,15 @@ struct peer_failed : error {
 /// How ranks pass messages. T satisfies transport if, for messages posted in the same order on both sides of a pair:
 /// 1. post_send and post_recv start a transfer and return; the span stays valid until the matching wait has returned;
 /// 2. wait_send and wait_recv return when the transfer is over; they throw when a rank has failed;
-/// 3. sum(values) replaces every element by its sum over ranks, the same bits on every rank; a sum of none is a barrier;
-/// 4. fail(what) makes every present and future post, wait and sum of every rank throw, and the first `what` is what they
-///    report; it throws nothing itself. Once it has returned, no other rank touches what this rank posted: a rank calls
-///    it, whoever failed first, before it lets go of parts that it has not waited for;
+/// 3. sum(values) replaces every element by its sum over ranks, the same bits on every rank; a sum of none is a
+///    barrier;
+/// 4. fail(what) makes every present and future post, wait and sum of every rank throw, and the first `what` is what
+///    they report; it throws nothing itself. Once it has returned, no other rank touches what this rank posted: a rank
+///    calls it, whoever failed first, before it lets go of parts that it has not waited for;
 /// 5. allocate(bytes) gives 64-byte aligned memory for message tensors, which outlives every rank that may own it.
 template <class T>
-concept transport = requires(T& t, int peer, message_id message, std::span<message_part> parts, std::span<double> values,
-                             std::string_view what, std::size_t bytes) {
+concept transport = requires(T& t, int peer, message_id message, std::span<message_part> parts,
+                             std::span<double> values, std::string_view what, std::size_t bytes) {
     { t.rank() } -> std::convertible_to<int>;
     { t.size() } -> std::convertible_to<int>;
     t.post_send(peer, message, parts);

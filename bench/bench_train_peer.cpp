@@ -14,6 +14,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <pulse/host/adamw.hpp>
 #include <pulse/host/backend.hpp>
 #include <pulse/host/threads.hpp>
 #include <pulse/io/atomic_file.hpp>
@@ -33,13 +34,14 @@ namespace {
 
 using model = pulse::ddpm_fmnist;
 using math = pulse::host::onednn_backend;
+using rank_optimizer = pulse::train::basic_rank_optimizer<pulse::host::fused_adamw>;
 
 using pulse_bench::median;
 
 struct task {
     int batch;
     pulse::rank_parameters<float>* parameters{};
-    pulse::train::rank_optimizer* optimizer{};
+    rank_optimizer* optimizer{};
     pulse::host::thread_transport* transport{};
     math* backend{};
     std::int64_t step{};
@@ -130,7 +132,7 @@ int main(int argc, char** argv) {
                 pulse::nn::initialise<float>(pulse::parameters_of<model>(block.layer), 1,
                                              rank.parameters().values_of(block.layer));
             }
-            pulse::train::rank_optimizer optimizer{
+            rank_optimizer optimizer{
                 model::layer_count, 1, rank.parameters().values().size(), {}, 1.0, 0.999};
             task work{batch, &rank.parameters(), &optimizer, &transport, &backend};
             for (int r = -2; r != rounds; ++r) {

@@ -5,12 +5,15 @@
 #include <mutex>
 #include <vector>
 
+#include <pulse/host/adamw.hpp>
 #include <pulse/io/timeline_event.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/train/checkpoint.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
 namespace pulse_train {
+
+using rank_optimizer = pulse::train::basic_rank_optimizer<pulse::host::fused_adamw>;
 
 /// What the thread ranks of a run leave for all to see; guarded by its mutex.
 struct shared_state {
@@ -41,7 +44,7 @@ struct shared_state {
 /// Names, weights, moments and averages of what one rank owns, for a checkpoint.
 template <class Model, class Tensor>
 void append_tensors(std::vector<Tensor>& all, pulse::rank_parameters<float>& parameters,
-                    pulse::train::rank_optimizer& optimizer) {
+                    rank_optimizer& optimizer) {
     for (const auto& block : parameters.blocks()) {
         std::size_t at = block.first;
         for (const pulse::parameter& p : pulse::parameters_of<Model>(block.layer)) {

@@ -168,7 +168,7 @@ private:
     shared_state& shared_;
     math math_;
     pulse::executor<Model, math, pulse::host::thread_transport, Policy> executor_;
-    pulse::train::rank_optimizer optimizer_;
+    rank_optimizer optimizer_;
     pulse::train::diffusion_task task_;
     pulse::train::training_state state_{};
     pulse::train::step_outcome outcome_{};

@@ -126,6 +126,10 @@ struct everything {
     count(__builtin_return_address(0));
     return get(bytes, static_cast<std::size_t>(alignment));
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    count(__builtin_return_address(0));
+    return std::malloc(bytes);
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }

@@ -91,8 +91,8 @@ void append_tensors(std::vector<Tensor>& all, int layer, const State& arrays) {
 
 void save(const std::filesystem::path& file, const training& run) {
     std::vector<train::named_tensor> tensors;
-    for (const auto& [layer, state] : run.layers) {
-        append_tensors(tensors, layer, [&](std::size_t i) { return std::span<const float>{state[i]}; });
+    for (const auto& layer : run.layers) { // not a structured binding: clang 14 does not let a lambda use one
+        append_tensors(tensors, layer.first, [&](std::size_t i) { return std::span<const float>{layer.second[i]}; });
     }
     train::save_checkpoint(file, tensors, run.state);
 }

@@ -24,11 +24,11 @@ std::vector<std::uint8_t> pixels(std::size_t count) {
 }
 
 constexpr bool is_permutation(std::uint64_t seed, std::uint64_t epoch, std::uint32_t count) {
-    std::vector<bool> seen(count);
+    std::vector<char> seen(count, 0); // clang 14 has no constexpr vector<bool>
     for (std::uint32_t i = 0; i != count; ++i) {
         const std::uint32_t index = shuffled_index(seed, epoch, i, count);
-        if (index >= count || seen[index]) { return false; }
-        seen[index] = true;
+        if (index >= count || seen[index] != 0) { return false; }
+        seen[index] = 1;
     }
     return true;
 }

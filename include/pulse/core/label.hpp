@@ -19,7 +19,7 @@ struct label {
 
     template <std::size_t N>
         requires(N <= capacity)
-    consteval label(const char (&text)[N]) noexcept {
+    constexpr label(const char (&text)[N]) noexcept {
         for (std::size_t i = 0; i != N; ++i) { chars[i] = text[i]; }
     }
 

@@ -132,9 +132,9 @@ TEST_CASE("v is the derivative of x_t with respect to the angle of signal and no
 }
 
 TEST_CASE("bad schedules are refused by name") {
-    CHECK_THROWS_WITH_AS(noise_schedule::linear(0), "noise schedule: steps must be at least 1, not 0",
+    CHECK_THROWS_WITH_AS(static_cast<void>(noise_schedule::linear(0)), "noise schedule: steps must be at least 1, not 0",
                          pulse::input_error);
-    CHECK_THROWS_AS(noise_schedule::cosine(-3), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(noise_schedule::cosine(-3)), pulse::input_error);
     CHECK_THROWS_WITH_AS((noise_schedule{{0.1, 1.0}}), "noise schedule: beta 1 is not between 0 and 1",
                          pulse::input_error);
     CHECK_THROWS_AS((noise_schedule{{std::nan("")}}), pulse::input_error);

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <new>
 #include <random>
-#include <vector>
 
 #include <support/count_allocations.hpp>
 #include <support/pipelined.hpp>
@@ -56,7 +56,6 @@ TEST_CASE("a step allocates nothing, traced or not") {
 
 TEST_CASE("the counter of allocations counts") {
     count_allocations(true);
-    const std::vector<int> some(100);
-    CHECK(some.size() == 100);
-    CHECK(count_allocations(false) >= 1);
+    ::operator delete(::operator new(64)); // called by name: a compiler may leave out a new-expression and its delete
+    CHECK(count_allocations(false) == 1);
 }

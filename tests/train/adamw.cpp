@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <span>
@@ -115,9 +116,8 @@ TEST_CASE("AdamW equals torch.optim.AdamW over 20 steps") {
         pulse::test::skip("no python3 with torch");
         return;
     }
-    std::array<char, 32> folder{"/tmp/pulse-adamw-XXXXXX"};
-    REQUIRE(::mkdtemp(folder.data()) != nullptr);
-    const std::string base = folder.data();
+    std::string base = (std::filesystem::temp_directory_path() / "pulse-adamw-XXXXXX").string();
+    REQUIRE(::mkdtemp(base.data()) != nullptr);
     const std::size_t n = 64;
     const int steps = 20;
     for (const auto& constants : options()) {

@@ -89,7 +89,7 @@ pulse::cost_table measured_costs(int batch, effort how) {
     constexpr auto graph = pulse::graph_of<model>();
     return pulse::measure_costs(
         graph.view(), batch, sizeof(float), pulse::label{"host"},
-        [&](int layer, pulse::layer_pass what) { bench(layer, static_cast<pulse::pass>(what)); }, options);
+        [&](int layer, pulse::pass what) { bench(layer, what); }, options);
 }
 
 template <class Model, class B>
@@ -293,7 +293,7 @@ ordered_json slow_links(effort how) {
     for (const double real_gb_per_s : speeds) {
         for (const int devices : degrees) {
             for (const bool blocking : {false, true}) {
-                const pulse::link_speed speed{.latency_us = 20, .bandwidth_gb_per_s = real_gb_per_s * scale};
+                const pulse::link speed{.latency_us = 20, .bandwidth_gb_per_s = real_gb_per_s * scale};
                 const pulse::host::link_options link{
                     .latency_us = 20, .bandwidth_gb_per_s = speed.bandwidth_gb_per_s, .blocking = blocking};
                 const pulse::plan sequential =

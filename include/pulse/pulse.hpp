@@ -8,6 +8,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/core/label.hpp>
+#include <pulse/core/pass.hpp>
 
 #include <pulse/tensor/aligned_bytes.hpp>
 #include <pulse/tensor/shape.hpp>
@@ -20,6 +21,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/model/rules.hpp>
 #include <pulse/model/skip.hpp>
 
+#include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/hardware/link.hpp>
 
@@ -54,6 +56,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/stage_memory.hpp>
+#include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
 

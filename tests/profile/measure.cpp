@@ -32,10 +32,10 @@ struct fake_clock {
     static void pass_us(double us) { elapsed += duration{static_cast<rep>(us * 1000.0)}; }
 };
 
-using call = std::pair<int, layer_pass>;
-constexpr auto F = layer_pass::forward;
-constexpr auto B = layer_pass::backward_input;
-constexpr auto W = layer_pass::backward_weight;
+using call = std::pair<int, pass>;
+constexpr auto F = pass::forward;
+constexpr auto B = pass::backward_input;
+constexpr auto W = pass::backward_weight;
 
 // The passes of one training step of `three`; layer b has no parameters.
 const std::vector<call> step{{0, F}, {1, F}, {2, F}, {2, B}, {2, W}, {1, B}, {0, B}, {0, W}};
@@ -46,7 +46,7 @@ TEST_CASE("every pass gets the median of its timed runs, and bytes come with it"
     std::vector<call> calls;
     // Sweep i of the eight passes: true duration 10 x (place in the step + 1), times 100 while warming up and times 7 in
     // two of the five sweeps that count; the median must see neither.
-    const auto run = [&calls](int layer, layer_pass op) {
+    const auto run = [&calls](int layer, pass op) {
         const std::size_t sweep = calls.size() / step.size();
         const std::size_t place = calls.size() % step.size();
         calls.emplace_back(layer, op);
@@ -74,7 +74,7 @@ TEST_CASE("every pass gets the median of its timed runs, and bytes come with it"
 
 TEST_CASE("an even number of sweeps gives the mean of the middle two") {
     int sweep = 0;
-    const auto run = [&sweep](int layer, layer_pass op) {
+    const auto run = [&sweep](int layer, pass op) {
         fake_clock::pass_us(std::array{40.0, 10.0, 1000.0, 20.0}[static_cast<std::size_t>(sweep)]);
         if (layer == 0 && op == W) { ++sweep; }
     };
@@ -84,7 +84,7 @@ TEST_CASE("an even number of sweeps gives the mean of the middle two") {
 
 TEST_CASE("sweeps go on until enough time is measured, but not for ever") {
     std::size_t calls = 0;
-    const auto run = [&calls](int, layer_pass) {
+    const auto run = [&calls](int, pass) {
         ++calls;
         fake_clock::pass_us(1.0);
     };
@@ -100,7 +100,7 @@ TEST_CASE("sweeps go on until enough time is measured, but not for ever") {
 
 TEST_CASE("a busy runner is timed on the real clock") {
     // Layer b is ten times as long as the others; the machine is shared, so only the order of magnitude is asked for.
-    const auto run = [](int layer, layer_pass) {
+    const auto run = [](int layer, pass) {
         const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds{layer == 1 ? 2000 : 200};
         while (std::chrono::steady_clock::now() < until) {}
     };
@@ -113,7 +113,7 @@ TEST_CASE("a busy runner is timed on the real clock") {
 }
 
 TEST_CASE("bad options are refused and a runner's error passes through") {
-    const auto run = [](int, layer_pass) {};
+    const auto run = [](int, pass) {};
     const auto refused = [&run](const measure_options& options) {
         try {
             static_cast<void>(measure_costs(graph, 1, 4, "fake", run, options));
@@ -127,7 +127,7 @@ TEST_CASE("bad options are refused and a runner's error passes through") {
     CHECK(refused({.sweeps = 0}) == "measure: sweeps must be at least 1");
     CHECK(refused({.min_time_us = -1.0}) == "measure: min_time_us must be at least 0");
     CHECK(refused({.sweeps = 9, .max_sweeps = 8}) == "measure: max_sweeps must be at least sweeps");
-    const auto failing = [](int layer, layer_pass) {
+    const auto failing = [](int layer, pass) {
         if (layer == 2) { throw std::runtime_error("layer 2"); }
     };
     CHECK_THROWS_WITH_AS(static_cast<void>(measure_costs(graph, 1, 4, "fake", failing)), "layer 2", std::runtime_error);

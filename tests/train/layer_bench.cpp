@@ -100,7 +100,7 @@ TEST_CASE("a profile of a bench has a time for every pass that has work") {
     constexpr auto graph = graph_of<ddpm_tiny>();
     std::array<int, 3> calls{};
     const cost_table costs = measure_costs(graph.view(), 1, sizeof(float), label{"test"},
-                                           [&](int layer, layer_pass what) {
+                                           [&](int layer, pass what) {
                                                ++calls[static_cast<std::size_t>(what)];
                                                bench(layer, static_cast<pass>(what));
                                            },

@@ -31,6 +31,9 @@ struct skip_link {
     int from{};
     int to{};
     std::int64_t elements{};
+    /// The identity path around a part of one block, added where it ends: its two ends need not share a device, and a cut
+    /// between them is paid for. A skip that is not residual is collocated.
+    bool residual{false};
 
     [[nodiscard]] constexpr bool operator==(const skip_link&) const = default;
 };

@@ -45,7 +45,7 @@ namespace pulse {
         if (edge.from < 0 || edge.from >= edge.to || edge.to >= layers) {
             throw input_error("graph: a skip must go forwards between two of its layers");
         }
-        table.skips.push_back({edge.from, edge.to, edge.elements * per_sample});
+        table.skips.push_back({edge.from, edge.to, edge.elements * per_sample, edge.residual});
     }
     return table;
 }

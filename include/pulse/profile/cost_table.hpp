@@ -36,6 +36,8 @@ struct skip_cost {
     int from{};
     int to{};
     std::int64_t bytes{};
+    /// May cross a cut between two devices, and is paid for there (see skip_link).
+    bool residual{false};
 
     [[nodiscard]] constexpr bool operator==(const skip_cost&) const = default;
 };

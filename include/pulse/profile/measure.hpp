@@ -9,14 +9,12 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/label.hpp>
+#include <pulse/core/pass.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
-
-/// Which pass of a layer a runner is asked for.
-enum class layer_pass : std::uint8_t { forward, backward_input, backward_weight };
 
 /// How often to measure. A sweep runs every pass of every layer once.
 struct measure_options {
@@ -30,7 +28,7 @@ struct measure_options {
 
 /// Runs one pass of one layer on a real backend and returns when it is done: `run(layer, pass)`.
 template <class R>
-concept layer_runner = std::invocable<R&, int, layer_pass>;
+concept layer_runner = std::invocable<R&, int, pass>;
 
 namespace detail {
 
@@ -68,7 +66,7 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
     const std::size_t layers = graph.layers.size();
     std::vector<samples> measured(layers);
     double measured_us = 0.0;
-    const auto timed = [&run, &measured_us](std::size_t layer, layer_pass op, std::vector<double>* keep) {
+    const auto timed = [&run, &measured_us](std::size_t layer, pass op, std::vector<double>* keep) {
         const auto start = Clock::now();
         run(static_cast<int>(layer), op);
         const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
@@ -79,12 +77,12 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
     };
     const auto sweep = [&](bool keep) {
         for (std::size_t l = 0; l != layers; ++l) {
-            timed(l, layer_pass::forward, keep ? &measured[l].forward : nullptr);
+            timed(l, pass::forward, keep ? &measured[l].forward : nullptr);
         }
         for (std::size_t l = layers; l-- != 0;) {
-            timed(l, layer_pass::backward_input, keep ? &measured[l].backward_input : nullptr);
+            timed(l, pass::backward_input, keep ? &measured[l].backward_input : nullptr);
             if (graph.layers[l].parameter_elements > 0) {
-                timed(l, layer_pass::backward_weight, keep ? &measured[l].backward_weight : nullptr);
+                timed(l, pass::backward_weight, keep ? &measured[l].backward_weight : nullptr);
             }
         }
     };

@@ -6,24 +6,13 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/hardware/link.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/stage_memory.hpp>
 
 namespace pulse {
-
-/// Time of a message of n bytes: latency + n / bandwidth. The default costs nothing.
-struct link_speed {
-    double latency_us{};
-    /// 10^9 bytes per second; 0 means that bytes take no time.
-    double bandwidth_gb_per_s{};
-
-    [[nodiscard]] constexpr double lag_us(std::int64_t bytes) const noexcept {
-        const double transfer = bandwidth_gb_per_s > 0 ? static_cast<double>(bytes) / (bandwidth_gb_per_s * 1e3) : 0.0;
-        return latency_us + transfer;
-    }
-};
 
 /// How a partition is to be run: what `make_problem` needs besides costs and cuts.
 struct problem_options {
@@ -32,9 +21,9 @@ struct problem_options {
     skip_routing routing{skip_routing::direct};
     skip_policy skips{skip_policy::resident};
     /// Between every two devices, unless `links` is given.
-    link_speed link{};
+    pulse::link link{};
     /// Row-major P x P, [from * P + to]; empty means `link` everywhere.
-    std::vector<link_speed> links{};
+    std::vector<pulse::link> links{};
     /// For what one step keeps per microbatch (the holds below); parameters, their gradients, optimizer state and
     /// workspace do not depend on the order and are subtracted by the caller. Empty: unlimited; one value: for every
     /// device; else one per device.
@@ -116,7 +105,7 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
         const int b = stages[static_cast<std::size_t>(to)].device;
         if (a == b) { return 0.0; }
         const auto& links = options.links;
-        return (links.empty() ? options.link : links[static_cast<std::size_t>(a * cut.devices + b)]).lag_us(bytes);
+        return (links.empty() ? options.link : links[static_cast<std::size_t>(a * cut.devices + b)]).transfer_us(bytes);
     };
     auto& dependencies = problem.dependencies;
     for (int s = 0; s + 1 < count; ++s) {

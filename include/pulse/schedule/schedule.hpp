@@ -1,16 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
+#include <pulse/core/pass.hpp>
+
 namespace pulse {
-
-/// F, B, W of a stage on a microbatch. In a schedule without split backward, backward_input includes the weight gradient.
-enum class pass : std::uint8_t { forward, backward_input, backward_weight };
-
-[[nodiscard]] constexpr char letter_of(pass kind) noexcept {
-    return kind == pass::forward ? 'F' : kind == pass::backward_input ? 'B' : 'W';
-}
 
 /// One pass with its place in time, microseconds from the start of the step.
 struct timed_pass {

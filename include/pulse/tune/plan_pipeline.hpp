@@ -37,7 +37,7 @@ struct pipeline_options {
     skip_routing routing{skip_routing::direct};
     skip_policy skips{skip_policy::resident};
     schedule_method method{schedule_method::list};
-    link_speed link{};
+    pulse::link link{};
     /// How much longer than the least load a device may work for fewer bytes; folded only.
     double slack{};
     /// Copies of the parameters that a device keeps: values, gradients, AdamW's two moments, an average.

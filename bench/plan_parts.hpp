@@ -1,0 +1,16 @@
+#pragma once
+
+#include <array>
+
+#include <CLI/CLI.hpp>
+
+namespace pulse_bench {
+
+// Each part of bench_plan adds a subcommand whose callback measures, prints and writes the JSON.
+
+/// Growth of the partitioner's time with the number of layers.
+void add_partition_part(CLI::App& app);
+
+inline constexpr std::array plan_parts{&add_partition_part};
+
+} // namespace pulse_bench

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <stop_token>
+
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+/// What a search may use. With `seconds` unlimited its result depends on the input and `nodes` alone.
+struct search_limit {
+    double seconds{std::numeric_limits<double>::infinity()};
+    /// Schedules, moves or branches tried; what one is, each search says.
+    std::int64_t nodes{std::numeric_limits<std::int64_t>::max()};
+    /// Asks the search to return the best it has.
+    std::stop_token stop{};
+};
+
+/// The state of a synthesis, for whoever watches it.
+struct synthesis_progress {
+    double seconds{};
+    double makespan_us{};
+    double lower_bound_us{};
+};
+
+/// The best schedule that was found, and a makespan that no schedule can beat.
+struct synthesis {
+    schedule best{};
+    double makespan_us{};
+    double lower_bound_us{};
+    std::int64_t nodes{};
+    double seconds{};
+    /// False when a limit or a stop request ended the search before it had no more to try.
+    bool finished{};
+
+    /// makespan / lower bound - 1; 0 when both are 0.
+    [[nodiscard]] constexpr double gap() const noexcept {
+        return lower_bound_us > 0 && makespan_us > lower_bound_us ? makespan_us / lower_bound_us - 1 : 0.0;
+    }
+    /// Bound and makespan agree up to the rounding of sums.
+    [[nodiscard]] constexpr bool proved() const noexcept { return gap() <= 1e-9; }
+};
+
+struct synthesis_options {
+    search_limit limit{.seconds = 1.0};
+    /// Called on the searching thread whenever makespan or bound improved.
+    std::function<void(const synthesis_progress&)> progress{};
+};
+
+} // namespace pulse

@@ -176,6 +176,30 @@ TEST_CASE("a timeline shows every event of every rank, and what cannot be drawn 
     CHECK(well_formed(timeline_svg(std::vector<timeline_event>{{.kind = 'F', .start_us = 3, .end_us = 3}})));
 }
 
+TEST_CASE("counters are stacked below their rank on one scale, and what cannot be drawn is left out") {
+    const std::vector<timeline_event> events{{.rank = 0, .kind = 'F', .start_us = 0, .end_us = 100},
+                                             {.rank = 1, .kind = 'F', .start_us = 0, .end_us = 100}};
+    std::vector<trace_counter> counters{{0, "weights", 0, 1024},
+                                        {0, "activations", 0, 0},
+                                        {0, "activations", 50, 3072},
+                                        {1, "weights", 0, 2048}};
+    const std::string svg = timeline_svg(events, {.width = 1094}, counters); // 1000 pixels for 100 us
+    CHECK(well_formed(svg));
+    CHECK(count(svg, "<polygon") == 4); // two names on each of two ranks
+    // Rank 0: lane at 76 to 110, strip from 113 to 153; 4096 bytes are 40 pixels, so the weights reach up to 143.
+    CHECK(svg.find("74,143") != std::string::npos);
+    CHECK(svg.find("574,143 574,113 1074,113 1074,153") != std::string::npos);
+    CHECK(svg.find(">4 KiB<") != std::string::npos);
+    CHECK(svg.find(">2 KiB<") != std::string::npos);
+    counters.push_back({0, "weights", std::nan(""), 1});
+    counters.push_back({0, "weights", 1, -1});
+    counters.push_back({7, "weights", 1, 1}); // a rank that did nothing
+    CHECK(timeline_svg(events, {.width = 1094}, counters) == svg);
+    CHECK(bytes_text(0) == "0 B");
+    CHECK(bytes_text(1536) == "1.5 KiB");
+    CHECK(bytes_text(80e9) == "74.5 GiB");
+}
+
 TEST_CASE("the length of a bar is the duration, its place the time") {
     const std::vector<timeline_event> events{
         {.rank = 0, .kind = 'F', .stage = 0, .microbatch = 0, .start_us = 1000, .end_us = 2000},

@@ -14,14 +14,6 @@
 
 namespace pulse::io {
 
-/// A value over time on one rank, drawn as a graph: bytes held, messages under way.
-struct trace_counter {
-    int rank{};
-    std::string name{};
-    double time_us{};
-    double value{};
-};
-
 /// Text between the quotes of a JSON string (RFC 8259, section 7). Bytes that are no UTF-8 become U+FFFD.
 [[nodiscard]] inline std::string json_escaped(std::string_view text) {
     constexpr std::string_view hex = "0123456789abcdef";

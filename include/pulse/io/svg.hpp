@@ -99,6 +99,13 @@ public:
         body_ += "\"/>\n";
     }
 
+    /// A filled area; the last point is joined to the first.
+    void polygon(std::span<const std::pair<double, double>> points, std::string_view fill) {
+        body_ += "<polygon fill=\"" + xml_escaped(fill) + "\" points=\"";
+        for (const auto& [x, y] : points) { body_ += svg_number(x) + "," + svg_number(y) + " "; }
+        body_ += "\"/>\n";
+    }
+
     void text(double x, double y, std::string_view content, const text_style& style) {
         body_ += "<text x=\"" + svg_number(x) + "\" y=\"" + svg_number(y) + "\" font-size=\"" + svg_number(style.size) +
                  "\" fill=\"" + xml_escaped(style.colour) + "\" text-anchor=\"" + xml_escaped(style.anchor) + "\"";

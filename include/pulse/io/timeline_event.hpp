@@ -24,4 +24,12 @@ struct timeline_event {
     [[nodiscard]] bool operator==(const timeline_event&) const = default;
 };
 
+/// A value on one rank that holds from `time_us` to the next one of its name: bytes held, messages under way.
+struct trace_counter {
+    int rank{};
+    std::string name{};
+    double time_us{};
+    double value{};
+};
+
 } // namespace pulse::io

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <system_error>
+#include <type_traits>
+
+#include <CLI/CLI.hpp>
+
+namespace pulse_examples {
+
+/// What an option may say, and what that means.
+template <class T>
+using choices = std::map<std::string, T>;
+
+template <class T>
+[[nodiscard]] std::string names_in(const choices<T>& names) {
+    std::string text;
+    for (const auto& [name, value] : names) { text += (text.empty() ? "" : "|") + name; }
+    return text;
+}
+
+/// Accepts the names alone, and puts the value's number in a name's place, as CLI11 converts that to the option's type.
+template <class T>
+[[nodiscard]] CLI::Validator one_of(const choices<T>& names) {
+    const auto replace = [names](std::string& text) -> std::string {
+        const auto found = names.find(text);
+        if (found == names.end()) { return "'" + text + "' is none of " + names_in(names); }
+        if constexpr (std::is_same_v<T, std::string>) {
+            text = found->second;
+        } else {
+            text = std::to_string(static_cast<int>(found->second));
+        }
+        return {};
+    };
+    return {replace, ""};
+}
+
+/// Accepts decimal numbers of type T from `low` to `high`, so neither overflow nor NaN; `range` says the same in words.
+template <class T>
+[[nodiscard]] CLI::Validator number(T low, T high, const std::string& range) {
+    const auto check = [=](std::string& text) -> std::string {
+        T value{};
+        const char* const end = text.data() + text.size();
+        const auto [stop, fault] = std::from_chars(text.data(), end, value);
+        if (fault == std::errc{} && stop == end && value >= low && value <= high) { return {}; }
+        return "'" + text + "' is no " + (std::is_integral_v<T> ? "whole " : "") + "number " + range;
+    };
+    return {check, range};
+}
+
+[[nodiscard]] inline CLI::Validator whole(int low, int high) {
+    return number<std::int64_t>(low, high, "from " + std::to_string(low) + " to " + std::to_string(high));
+}
+
+} // namespace pulse_examples

@@ -10,6 +10,7 @@
 #include "release_only.hpp"
 
 int main(int argc, char** argv) {
+    if (!pulse_bench::is_release()) { return 2; }
     CLI::App app{"What the planner reaches, part by part."};
     app.require_subcommand(1);
     for (const auto add : pulse_bench::plan_parts) { add(app); }

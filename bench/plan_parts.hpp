@@ -11,6 +11,9 @@ namespace pulse_bench {
 /// Growth of the partitioner's time with the number of layers.
 void add_partition_part(CLI::App& app);
 
-inline constexpr std::array plan_parts{&add_partition_part};
+/// Makespan against the certified bound on the grid of schedule_grid.hpp, with the targets.
+void add_gaps_part(CLI::App& app);
+
+inline constexpr std::array plan_parts{&add_partition_part, &add_gaps_part};
 
 } // namespace pulse_bench

@@ -1,4 +1,4 @@
-# Runs PROGRAM --quick, and looks whether its JSON has every part; refuses what it must refuse before any work.
+# Runs PROGRAM --quick (bench_plan: its parts on samples), and looks whether its JSON has every part; refuses what it must refuse before any work.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(name ${PROGRAM} NAME)
 
@@ -16,6 +16,33 @@ endfunction()
 
 file(REMOVE_RECURSE ${SCRATCH})
 file(MAKE_DIRECTORY ${SCRATCH})
+
+# bench_plan PART: runs it on a sample and looks whether its table has the words and its JSON the members.
+function(expect_part part words arguments)
+    execute_process(COMMAND ${PROGRAM} ${part} ${arguments} --json ${SCRATCH}/${part}.json
+        RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+    if(NOT result EQUAL 0 OR NOT output MATCHES "${words}")
+        message(FATAL_ERROR "${name} ${part}: exit status ${result}:\n${output}")
+    endif()
+    file(READ ${SCRATCH}/${part}.json json)
+    foreach(member IN ITEMS format ${ARGN})
+        string(JSON value ERROR_VARIABLE missing GET "${json}" ${member})
+        if(missing)
+            message(FATAL_ERROR "${name} ${part}: no ${member} in\n${json}")
+        endif()
+    endforeach()
+    message("${output}")
+endfunction()
+
+if(name STREQUAL "bench_plan")
+    expect_refusal()
+    expect_refusal(no_such_part)
+    expect_refusal(gaps --sample 0)
+    expect_refusal(gaps --pipeline 3)
+    expect_refusal(gaps --pipeline 2 --sample 1000 --json ${SCRATCH}/absent/gaps.json)
+    expect_part(gaps "proved optimal, %.*target >= 90" "--pipeline;2;4;--sample;53" groups targets instances)
+    return()
+endif()
 expect_refusal(--help)
 expect_refusal(--json)
 expect_refusal(--no-such-option)

@@ -29,8 +29,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                {"sequential", pulse::placement::sequential}};
     const choices<pulse::skip_routing> routings{{"direct", pulse::skip_routing::direct},
                                                 {"relayed", pulse::skip_routing::relayed}};
-    const choices<pulse::skip_policy> policies{{"resident", pulse::skip_policy::resident},
-                                               {"recomputed", pulse::skip_policy::recomputed}};
+    const choices<pulse::recomputation> recomputations{{"none", pulse::recomputation::none},
+                                                       {"skips", pulse::recomputation::skips},
+                                                       {"stages", pulse::recomputation::stages}};
     const choices<pulse::schedule_method> methods{{"list", pulse::schedule_method::list},
                                                   {"gpipe", pulse::schedule_method::gpipe},
                                                   {"1f1b", pulse::schedule_method::one_f_one_b}};
@@ -71,7 +72,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--microbatches", a.microbatches, whole(1, 65536), "Microbatches in a step");
     choice("--placement", a.placement, placements, "folded", "Which device runs which stage");
     choice("--routing", a.routing, routings, "relayed", "How skips travel in a sequential placement");
-    choice("--skips", a.skips, policies, "resident", "How skips wait for the decoder");
+    choice("--recomputation", a.recompute, recomputations, "none", "What forwards are run again for less memory");
     choice("--schedule", a.method, methods, "list", "Who orders the passes");
     choice("--split-backward", a.split_backward, answers, "yes", "Schedule weight gradients apart");
     value("--slack", a.slack, number(0.0, 10.0, "from 0 to 10"), "Load above the optimum that fewer bytes may cost");
@@ -104,7 +105,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     }
     if (!a.plan_file.empty()) {
         for (const char* name : {"--ranks", "--waves", "--microbatch-size", "--microbatches", "--placement",
-                                 "--routing", "--skips", "--schedule", "--split-backward", "--slack"}) {
+                                 "--routing", "--recomputation", "--schedule", "--split-backward", "--slack"}) {
             if (app.count(name) > 0) { return refuse(std::string{name} + ": the plan of --plan decides it"); }
         }
     }

@@ -31,7 +31,7 @@ struct arguments {
     std::uint64_t seed{1};
     pulse::placement placement{pulse::placement::folded};
     pulse::skip_routing routing{pulse::skip_routing::relayed};
-    pulse::skip_policy skips{pulse::skip_policy::resident};
+    pulse::recomputation recompute{pulse::recomputation::none};
     pulse::schedule_method method{pulse::schedule_method::list};
     bool split_backward{true};
     double slack{0.02};

@@ -91,7 +91,7 @@ void prepare_plan(run_inputs& in) {
                                                   .microbatches = a.microbatches,
                                                   .split_backward = a.split_backward,
                                                   .routing = a.routing,
-                                                  .skips = a.skips,
+                                                  .recompute = a.recompute,
                                                   .method = a.method,
                                                   .slack = a.slack});
     } else if (in.plan.model != in.costs.model) {

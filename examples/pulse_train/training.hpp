@@ -187,7 +187,7 @@ void train(const run_inputs& in, shared_state& shared, const Ready& ready) {
         rank.run();
     };
     pulse::host::run_ranks(in.plan.pipeline_degree, {}, [&](pulse::host::thread_transport& transport) {
-        if (in.plan.skips == pulse::skip_policy::resident) {
+        if (pulse::resident::serves(in.plan.recompute)) {
             run_as(pulse::resident{}, transport);
         } else {
             run_as(pulse::recomputed{}, transport);

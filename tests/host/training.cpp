@@ -164,11 +164,11 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
 
 template <class Rule>
 training train_with(const plan& planned, int steps, const std::filesystem::path& resume = {}) {
-    return planned.skips == skip_policy::resident ? train_with<Rule, resident>(planned, steps, resume)
+    return planned.recompute == recomputation::none ? train_with<Rule, resident>(planned, steps, resume)
                                                   : train_with<Rule, recomputed>(planned, steps, resume);
 }
 
-plan plan_of(placement kind, int devices, int waves, bool split, skip_policy skips, unsigned draw) {
+plan plan_of(placement kind, int devices, int waves, bool split, recomputation recompute, unsigned draw) {
     std::mt19937 random{draw};
     plan p;
     p.pipeline_degree = devices;
@@ -176,7 +176,7 @@ plan plan_of(placement kind, int devices, int waves, bool split, skip_policy ski
     p.microbatch_size = batch;
     p.split_backward = split;
     p.routing = draw % 2 == 0 ? skip_routing::relayed : skip_routing::direct;
-    p.skips = skips;
+    p.recompute = recompute;
     p.cut = draw_cut(blank_costs(graph_of<net>().view(), batch, sizeof(float)), kind, devices, waves, random);
     p.order = draw_order(p.cut, microbatches, split, random);
     return p;
@@ -191,13 +191,13 @@ void require_equal(const training& run, const training& want) {
 
 template <class Rule>
 void check_every_cut() {
-    const training want = train_with<Rule>(plan_of(placement::folded, 1, 1, false, skip_policy::resident, 1), 3);
+    const training want = train_with<Rule>(plan_of(placement::folded, 1, 1, false, recomputation::none, 1), 3);
     REQUIRE(want.losses.size() == 3);
     REQUIRE(want.layers.at(0)[0] != want.layers.at(0)[3]);
     unsigned draw = 2;
     const auto check = [&](placement kind, int devices, int waves) {
         for (const bool split : {false, true}) {
-            for (const auto skips : {skip_policy::resident, skip_policy::recomputed}) {
+            for (const auto skips : {recomputation::none, recomputation::skips}) {
                 const plan p = plan_of(kind, devices, waves, split, skips, draw++);
                 INFO(name_of(kind) << ", P " << devices << ", W " << waves << ", split " << split << ", policy "
                                    << static_cast<int>(skips));
@@ -241,7 +241,7 @@ TEST_CASE("the first step on many ranks is clipping and AdamW on the whole gradi
     for (const auto& g : oracle.gradients) { add(g); }
 
     const training run = train_with<train::plain_adamw>(
-        plan_of(placement::folded, 3, 1, true, skip_policy::resident, 9), 1);
+        plan_of(placement::folded, 3, 1, true, recomputation::none, 9), 1);
     REQUIRE(run.norms.size() == 1);
     CHECK(run.norms[0] == doctest::Approx(std::sqrt(squares)).epsilon(1e-12));
     CHECK(run.losses[0] == std::accumulate(task.losses().begin(), task.losses().end(), 0.0));
@@ -269,7 +269,7 @@ TEST_CASE("a run that is resumed ends where it would have ended, on any number o
     const std::filesystem::path file = std::filesystem::path{folder} / "run.safetensors";
     using rule = host::fused_adamw;
     const auto planned = [](int devices) {
-        return plan_of(placement::folded, devices, 1, true, skip_policy::resident, 30U + static_cast<unsigned>(devices));
+        return plan_of(placement::folded, devices, 1, true, recomputation::none, 30U + static_cast<unsigned>(devices));
     };
     const training want = train_with<rule>(planned(2), 3);
     const training two = train_with<rule>(planned(2), 2);
@@ -286,7 +286,7 @@ TEST_CASE("a run that is resumed ends where it would have ended, on any number o
 }
 
 TEST_CASE("the loss falls") {
-    const training run = train_with<host::fused_adamw>(plan_of(placement::folded, 2, 1, true, skip_policy::resident, 40), 30);
+    const training run = train_with<host::fused_adamw>(plan_of(placement::folded, 2, 1, true, recomputation::none, 40), 30);
     const double before = std::accumulate(run.losses.begin(), run.losses.begin() + 5, 0.0) / 5;
     const double after = std::accumulate(run.losses.end() - 5, run.losses.end(), 0.0) / 5;
     CAPTURE(before);

@@ -77,11 +77,24 @@ TEST_CASE("optional fields have the defaults of the format") {
     random_plans make{42};
     pulse::plan p = random_plan(make);
     p.routing = pulse::skip_routing::direct;
-    p.skips = pulse::skip_policy::resident;
+    p.recompute = pulse::recomputation::none;
     json value = json::parse(pulse::print_plan(p));
     value.erase("skip_routing");
-    value.erase("skip_policy");
+    value.erase("recomputation");
     CHECK(parse_plan(value.dump()) == p);
+}
+
+TEST_CASE("the name that recomputation had is still read") {
+    random_plans make{42};
+    for (const auto& [word, kind] : {std::pair{"resident", pulse::recomputation::none},
+                                     std::pair{"recomputed", pulse::recomputation::skips}}) {
+        pulse::plan p = random_plan(make);
+        p.recompute = kind;
+        json value = json::parse(pulse::print_plan(p));
+        value.erase("recomputation");
+        value["skip_policy"] = word;
+        CHECK(parse_plan(value.dump()) == p);
+    }
 }
 
 TEST_CASE("a plan without one of its fields is refused by the field's name") {
@@ -95,7 +108,7 @@ TEST_CASE("a plan without one of its fields is refused by the field's name") {
             json damaged = value;
             json& parent = damaged[place.parent_pointer()];
             const std::string name = place.back();
-            if (name == "skip_routing" || name == "skip_policy" ||
+            if (name == "skip_routing" || name == "recomputation" ||
                 place.to_string().find("peak_memory_bytes/") != std::string::npos) {
                 continue;
             }
@@ -217,7 +230,10 @@ TEST_CASE("what is wrong is named by its field") {
     CHECK(refusal("\"waves\"", "\"wafes\":1,\"waves\"") ==
           "plan.json: the plan has the field 'wafes', which pulse-plan/1 does not know");
     CHECK(refusal("\"waves\"", "\"waves\":1,\"waves\"") == "plan.json: a field is there twice: \"waves\"");
+    CHECK(refusal("\"waves\"", "\"recomputation\":\"gone\",\"waves\"").find("plan.json: recomputation is 'gone'") == 0);
     CHECK(refusal("\"waves\"", "\"skip_policy\":\"gone\",\"waves\"").find("plan.json: skip_policy is 'gone'") == 0);
+    CHECK(refusal("\"waves\"", "\"recomputation\":\"none\",\"skip_policy\":\"resident\",\"waves\"") ==
+          "plan.json: skip_policy must not be there beside recomputation");
 }
 
 TEST_CASE("a plan that could not be read back is not written") {

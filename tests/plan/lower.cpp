@@ -110,7 +110,7 @@ TEST_CASE("what the recomputed policy restores is what local skips read, and it 
     int with_recompute = 0;
     for (int i = 0; i != 300; ++i) {
         planned_model c = make();
-        c.planned.skips = pulse::skip_policy::recomputed;
+        c.planned.recompute = pulse::recomputation::skips;
         const pulse::step_model model{c.planned, c.costs};
         std::vector<bool> made(static_cast<std::size_t>(model.stage_count()));
         for (int e = 0; e != model.edge_count(); ++e) {
@@ -129,9 +129,9 @@ TEST_CASE("what the recomputed policy restores is what local skips read, and it 
         CHECK(recomputes == c.planned.microbatches * std::count(made.begin(), made.end(), true));
         with_recompute += recomputes > 0 ? 1 : 0;
 
-        c.planned.skips = pulse::skip_policy::resident;
+        c.planned.recompute = pulse::recomputation::none;
         const auto resident = pulse::check(c.planned, model, pulse::lower(c.planned, model));
-        c.planned.skips = pulse::skip_policy::recomputed;
+        c.planned.recompute = pulse::recomputation::skips;
         const auto recomputed = pulse::check(c.planned, model, programs);
         for (std::size_t d = 0; d != programs.size(); ++d) {
             CHECK(recomputed.live_peak_bytes[d] <= resident.live_peak_bytes[d]);

@@ -38,7 +38,7 @@ public:
         p.microbatch_size = between(1, 3);
         p.split_backward = coin();
         p.routing = coin() ? pulse::skip_routing::relayed : pulse::skip_routing::direct;
-        p.skips = coin() ? pulse::skip_policy::recomputed : pulse::skip_policy::resident;
+        p.recompute = coin() ? pulse::recomputation::skips : pulse::recomputation::none;
         const auto kind = static_cast<pulse::placement>(between(0, 2));
         const int waves = kind == pulse::placement::sequential ? 1 : between(1, 2);
         p.cut = cut(kind, p.pipeline_degree, waves);

@@ -171,7 +171,7 @@ class Files(Case):
         timed = {"op": str, "stage": int, "microbatch": int, "start_us": float, "end_us": float}
         self.check_fields(plan, {
             "format": str, "model": str, "placement": str, "pipeline_degree": int, "data_degree": int, "waves": int,
-            "microbatches": int, "microbatch_size": int, "split_backward": bool, "skip_routing": str, "skip_policy": str,
+            "microbatches": int, "microbatch_size": int, "split_backward": bool, "skip_routing": str, "recomputation": str,
             "stages": [{"index": int, "device": int, "first_layer": int, "last_layer": int}], "schedule": [[timed]],
             "predicted": {"step_us": float, "lower_bound_us": float, "bubble_ratio": float, "samples_per_s": float,
                           "peak_memory_bytes": [int], "boundary_bytes": int, "skip_bytes": int}}, "plan")
@@ -206,12 +206,12 @@ class Law(Case):
     PIPELINES = [
         "--ranks 2", "--ranks 3", "--ranks 4", "--ranks 8",
         "--ranks 2 --waves 2", "--ranks 3 --waves 2 --split-backward no", "--ranks 2 --split-backward no",
-        "--ranks 2 --skips recomputed", "--ranks 4 --skips recomputed --split-backward no", "--ranks 3 --schedule gpipe",
-        "--ranks 4 --schedule gpipe --waves 2 --skips recomputed", "--ranks 1 --schedule gpipe", "--ranks 1 --waves 4",
+        "--ranks 2 --recomputation skips", "--ranks 4 --recomputation skips --split-backward no", "--ranks 3 --schedule gpipe",
+        "--ranks 4 --schedule gpipe --waves 2 --recomputation skips", "--ranks 1 --schedule gpipe", "--ranks 1 --waves 4",
         "--ranks 2 --placement sequential", "--ranks 3 --placement sequential --routing direct",
         "--ranks 4 --placement sequential --routing relayed", "--ranks 4 --placement sequential --schedule 1f1b",
-        "--ranks 2 --placement sequential --schedule 1f1b --split-backward no --skips recomputed",
-        "--ranks 3 --placement sequential --schedule gpipe --routing direct --skips recomputed",
+        "--ranks 2 --placement sequential --schedule 1f1b --split-backward no --recomputation skips",
+        "--ranks 3 --placement sequential --schedule gpipe --routing direct --recomputation skips",
         "--ranks 13 --placement sequential",
     ]
 
@@ -267,7 +267,7 @@ class Resume(Case):
         return ("--steps", steps, "--seed", seed, "--resume", checkpoint or self.checkpoint, *options)
 
     def test_continues_bit_for_bit(self):
-        for options in ("--ranks 2", "--ranks 1", "--ranks 4", "--ranks 3 --placement sequential --skips recomputed"):
+        for options in ("--ranks 2", "--ranks 1", "--ranks 4", "--ranks 3 --placement sequential --recomputation skips"):
             with self.subTest(options):
                 out = self.train(*self.goes_on(*options.split()))
                 self.assertEqual(report(out)["loss"], report(self.whole)["loss"][3:])
@@ -370,7 +370,7 @@ class PlanFile(Case):
     def test_what_the_plan_decides_is_not_asked_twice(self):
         plan = self.out / "plan.json"
         for option, value in (("--ranks", 3), ("--waves", 1), ("--microbatch-size", 2), ("--microbatches", 4),
-                              ("--placement", "folded"), ("--routing", "direct"), ("--skips", "resident"),
+                              ("--placement", "folded"), ("--routing", "direct"), ("--recomputation", "none"),
                               ("--schedule", "list"), ("--split-backward", "yes"), ("--slack", 0.1)):
             self.refuses("--plan", plan, option, value, size=(), names=[option, "--plan"])
 
@@ -423,7 +423,7 @@ class Errors(Case):
                  "--microbatches": ["0", "99999999999"], "--steps": ["-1", "ten", "9" * 30], "--lr": ["0", "-1", "nan", "inf"],
                  "--seed": ["-1", "1.5", "9" * 30], "--placement": ["zigzag", "1", ""], "--split-backward": ["maybe", "2"],
                  "--checkpoint-every": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
-                 "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--skips": ["gone"], "--routing": ["post"],
+                 "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
                  "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
                  "--prediction": ["x"], "--sample-steps": ["0", "1001"]}
         for option, values in wrong.items():

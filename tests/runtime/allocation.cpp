@@ -23,7 +23,7 @@ int allocations_of_a_step(placement kind, skip_routing routing) {
     p.pipeline_degree = 3;
     p.microbatches = 5;
     p.routing = routing;
-    p.skips = Policy::policy;
+    p.recompute = Policy::serves(recomputation::skips) ? recomputation::skips : recomputation::none;
     const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
     p.cut = draw_cut(costs, kind, 3, 2, random);
     p.order = draw_order(p.cut, p.microbatches, true, random);

@@ -254,7 +254,7 @@ TEST_CASE("an executor refuses a plan that is not for it") {
     CHECK(refusal(p, costs, 2).empty());
     CHECK(contains(refusal(p, costs, 3), "ranks"));
     plan other = p;
-    other.skips = skip_policy::recomputed;
+    other.recompute = recomputation::skips;
     CHECK(contains(refusal(other, costs, 2), "keeps skips"));
     other = p;
     other.microbatch_size = 2;

@@ -44,15 +44,15 @@ void check_random_plans(unsigned seed, int plans, tally& seen) {
         p.split_backward = draw(0, 1) == 1;
         const auto kind = static_cast<placement>(draw(0, 5) < 4 ? 0 : draw(1, 2));
         p.routing = kind == placement::interleaved || draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
-        p.skips = draw(0, 1) == 0 ? skip_policy::resident : skip_policy::recomputed;
+        p.recompute = draw(0, 1) == 0 ? recomputation::none : recomputation::skips;
         const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
         p.cut = draw_cut(costs, kind, p.pipeline_degree, waves, random);
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
 
-        const int steps = p.skips == skip_policy::resident && done % 3 == 0 ? 2 : 1;
+        const int steps = p.recompute == recomputation::none && done % 3 == 0 ? 2 : 1;
         const std::uint64_t data = random();
-        const auto run = p.skips == skip_policy::resident ? run_pipelined<Model, math, resident>(p, data, {}, steps)
+        const auto run = p.recompute == recomputation::none ? run_pipelined<Model, math, resident>(p, data, {}, steps)
                                                           : run_pipelined<Model, math, recomputed>(p, data);
         const auto want = run_unpipelined<Model, math>(p.microbatch_size, p.microbatches, data);
 
@@ -77,7 +77,7 @@ void check_random_plans(unsigned seed, int plans, tally& seen) {
         ++done;
         ++seen.plans;
         if (kind == placement::folded) { ++seen.folded[{p.pipeline_degree, p.cut.waves}]; }
-        seen.recomputed += p.skips == skip_policy::recomputed ? 1 : 0;
+        seen.recomputed += p.recompute == recomputation::skips ? 1 : 0;
         seen.split += p.split_backward ? 1 : 0;
         seen.crossing_skips += run.sent.skip > 0 ? 1 : 0;
         seen.handed_over += run.sent.handed_over;

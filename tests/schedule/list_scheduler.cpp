@@ -80,7 +80,7 @@ TEST_CASE("every random problem ends in a valid schedule above its bound, or in 
         CHECK(found.makespan_us >= found.lower_bound_us * (1 - 1e-12));
         ++scheduled;
         limited += problem.memory_limit_bytes.empty() ? 0 : 1;
-        recomputed += instance.options.skips == skip_policy::recomputed ? 1 : 0;
+        recomputed += instance.options.recompute == recomputation::skips ? 1 : 0;
         const auto chain = 2 * problem.stages.size() - 1 + (problem.split_backward ? problem.stages.size() : 0);
         direct += problem.dependencies.size() > chain ? 1 : 0;
         if (problem.memory_limit_bytes.empty()) { CHECK(found.makespan_us <= gpipe(problem).makespan_us() + 1e-9); }

@@ -126,7 +126,7 @@ TEST_CASE("holds of a folded partition follow the table") {
 
 TEST_CASE("recomputed: the forward runs again before the first reader, and is held from there") {
     problem_options options{};
-    options.skips = skip_policy::recomputed;
+    options.recompute = recomputation::skips;
     const auto p = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
     CHECK(p.stages[0].forward_us == 1);
     CHECK(p.stages[3].forward_us == 4 + 1);
@@ -138,7 +138,7 @@ TEST_CASE("recomputed: the forward runs again before the first reader, and is he
     // in a pipeline filled with microbatches the skip waits on device 0 only from its reader on
     options.microbatches = 4;
     const auto many = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
-    options.skips = skip_policy::resident;
+    options.recompute = recomputation::none;
     const auto kept = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
     const auto after_encoders = [](const schedule_problem& problem) {
         return detail::hold_levels(problem, gpipe(problem).devices[0], 0)[3];

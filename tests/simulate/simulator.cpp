@@ -204,7 +204,7 @@ TEST_CASE("slower links never shorten a step, and no step is shorter than its sc
     double simulated_us = 0;
     for (int i = 0; i != 300; ++i) {
         planned_model c = make();
-        c.planned.skips = pulse::skip_policy::resident;
+        c.planned.recompute = pulse::recomputation::none;
         const pulse::step_model model{c.planned, c.costs};
         const programs all = pulse::lower(c.planned, model);
         const double free_us = pulse::simulate(c.planned, model, all).step_us;

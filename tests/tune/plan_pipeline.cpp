@@ -50,7 +50,7 @@ drawn_case draw_case(std::mt19937& random) {
     o.microbatches = draw(1, 8);
     o.split_backward = draw(0, 1) == 1;
     o.routing = draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
-    o.skips = draw(0, 1) == 0 ? skip_policy::resident : skip_policy::recomputed;
+    o.recompute = draw(0, 1) == 0 ? recomputation::none : recomputation::skips;
     // 1F1B is an order for the sequential placement.
     o.method = static_cast<schedule_method>(draw(0, 4) < 3 ? 0 : draw(1, o.kind == placement::sequential ? 2 : 1));
     if (draw(0, 1) == 1) { o.link = {.latency_us = 0.5 * draw(0, 10), .bandwidth_gb_per_s = 0.001 * draw(1, 50)}; }
@@ -65,7 +65,7 @@ schedule_problem problem_of(const drawn_case& c, const partition& cut) {
     ask.microbatches = c.options.microbatches;
     ask.split_backward = c.options.split_backward;
     ask.routing = c.options.routing;
-    ask.skips = c.options.skips;
+    ask.recompute = c.options.recompute;
     ask.link = c.options.link;
     return make_problem(c.costs, cut, ask);
 }
@@ -100,7 +100,7 @@ void require_sound(const drawn_case& c, const plan& made) {
     REQUIRE(made.pipeline_degree == o.devices);
     REQUIRE(made.split_backward == o.split_backward);
     REQUIRE(made.routing == o.routing);
-    REQUIRE(made.skips == o.skips);
+    REQUIRE(made.recompute == o.recompute);
     REQUIRE(made.cut.kind == o.kind);
     REQUIRE(static_cast<int>(made.cut.stages.size()) == stage_count(o.kind, o.devices, o.waves));
 

@@ -25,11 +25,21 @@ enum class placement : std::uint8_t {
 /// How a skip tensor reaches a decoder layer on another device; `relayed` passes through every boundary in between.
 enum class skip_routing : std::uint8_t { direct, relayed };
 
-/// Where skip activations wait between encoder forward and decoder forward.
-enum class skip_policy : std::uint8_t {
-    resident,   ///< kept as they are
-    recomputed, ///< dropped after the encoder's forward, made again from the stage input before the decoder needs them
+/// What is dropped after a stage's forward and made again, by running that forward once more from the stage's input.
+enum class recomputation : std::uint8_t {
+    none,   ///< nothing: activations and skip tensors wait where they were made
+    skips,  ///< a stage that a later stage of its device reads: made again before the first such stage's forward
+    stages, ///< what every stage saves for its backward: made again right before that; tensors it hands out stay
 };
+
+[[nodiscard]] constexpr std::string_view name_of(recomputation kind) noexcept {
+    switch (kind) {
+    case recomputation::none: return "none";
+    case recomputation::skips: return "skips";
+    case recomputation::stages: return "stages";
+    }
+    return "?";
+}
 
 /// Number of stages of a placement over P devices with W waves (W chunks per device when interleaved).
 [[nodiscard]] constexpr int stage_count(placement kind, int devices, int waves) noexcept {

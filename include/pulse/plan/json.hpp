@@ -65,13 +65,13 @@ namespace detail {
 /// The plan that `text` (format `pulse-plan/1`) describes. Throws input_error, which names `source` and the first field
 /// that is missing, unknown, of a wrong type or inconsistent.
 ///
-/// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "skip_policy" ("resident" if
-/// absent, or "recomputed").
+/// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
+/// absent, "skips" or "stages"). Plans of before have "skip_policy" in its place: "resident" is none, "recomputed" skips.
 [[nodiscard]] inline plan parse_plan(std::string_view text, std::string_view source = "plan") {
     const nlohmann::json value = detail::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
     root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches", "microbatch_size",
-               "split_backward", "skip_routing", "skip_policy", "stages", "schedule", "predicted"});
+               "split_backward", "skip_routing", "recomputation", "skip_policy", "stages", "schedule", "predicted"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     plan made{};
     made.model = root["model"].name();
@@ -88,9 +88,14 @@ namespace detail {
         made.routing = root["skip_routing"].one_of<skip_routing>(
             {{"direct", skip_routing::direct}, {"relayed", skip_routing::relayed}});
     }
+    if (root.has("recomputation")) {
+        made.recompute = root["recomputation"].one_of<recomputation>(
+            {{"none", recomputation::none}, {"skips", recomputation::skips}, {"stages", recomputation::stages}});
+    }
     if (root.has("skip_policy")) {
-        made.skips = root["skip_policy"].one_of<skip_policy>(
-            {{"resident", skip_policy::resident}, {"recomputed", skip_policy::recomputed}});
+        if (root.has("recomputation")) { root["skip_policy"].fail("must not be there beside recomputation"); }
+        made.recompute = root["skip_policy"].one_of<recomputation>(
+            {{"resident", recomputation::none}, {"recomputed", recomputation::skips}});
     }
     for (const io::json_field& one : root["stages"].list()) {
         one.only({"index", "device", "first_layer", "last_layer"});
@@ -123,7 +128,7 @@ namespace detail {
             field("microbatches", planned.microbatches) + ",\n" + field("microbatch_size", planned.microbatch_size) + ",\n" +
             field("split_backward", planned.split_backward) + ",\n" +
             field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
-            field("skip_policy", planned.skips == skip_policy::resident ? "resident" : "recomputed") + ",\n \"stages\": [";
+            field("recomputation", name_of(planned.recompute)) + ",\n \"stages\": [";
     const char* before = "\n  ";
     for (const stage& s : planned.cut.stages) {
         text += before + json{{"index", s.index}, {"device", s.device}, {"first_layer", s.first_layer},

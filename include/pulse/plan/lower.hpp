@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/plan/access.hpp>
 #include <pulse/plan/instruction.hpp>
@@ -70,7 +71,7 @@ class program_writer {
 public:
     constexpr program_writer(const plan& planned, const step_model& model)
         : model_(&model), microbatches_(planned.microbatches), split_(planned.split_backward),
-          reduces_(planned.data_degree > 1), recomputes_(planned.skips == skip_policy::recomputed),
+          reduces_(planned.data_degree > 1), recomputes_(planned.recompute == recomputation::skips),
           code_(static_cast<std::size_t>(model.device_count())),
           recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches), 0),
           gradients_done_(static_cast<std::size_t>(model.stage_count()), 0) {}
@@ -151,9 +152,12 @@ private:
 /// transferred. Either way one more event is done. With sends and receives that do not block, a wait only ever concerns
 /// an event that is earlier in the global order than what follows the wait, so the same induction holds.
 ///
-/// Under skip_policy::recomputed a stage is recomputed right before the first F on its device that reads one of its
-/// skips; stash follows what makes the value that is read: the recompute, or under skip_policy::resident the forward.
+/// Under recomputation::skips a stage is recomputed right before the first F on its device that reads one of its
+/// skips; stash follows what makes the value that is read: the recompute, or under recomputation::none the forward.
 [[nodiscard]] constexpr std::vector<program> lower(const plan& planned, const step_model& model) {
+    if (planned.recompute == recomputation::stages) {
+        throw input_error("pulse: plan: recomputation of whole stages is not supported yet");
+    }
     detail::program_writer writer{planned, model};
     for (const step_event& event : order_step(planned, model)) { writer.add(event); }
     return writer.finish();

@@ -33,7 +33,7 @@ struct plan {
     int microbatch_size{1};
     bool split_backward{true};
     skip_routing routing{skip_routing::direct};
-    skip_policy skips{skip_policy::resident};
+    recomputation recompute{recomputation::none};
     partition cut{};
     schedule order{};
     prediction predicted{};

@@ -27,7 +27,7 @@ public:
 
     verdict operator()(const op::forward& i) const { return pass_of(i.stage, i.microbatch); }
     verdict operator()(const op::recompute& i) const {
-        if (planned_.skips != skip_policy::recomputed) { return "the plan's skip policy has no recompute"; }
+        if (planned_.recompute == recomputation::none) { return "the plan recomputes nothing"; }
         return pass_of(i.stage, i.microbatch);
     }
     verdict operator()(const op::backward_input& i) const {

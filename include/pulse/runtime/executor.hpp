@@ -95,7 +95,7 @@ public:
 private:
     /// The costs, when plan, costs, model and transport fit together.
     [[nodiscard]] static const cost_table& fitting(const plan& planned, const cost_table& costs, const T& transport) {
-        if (planned.skips != Policy::policy) {
+        if (!Policy::serves(planned.recompute)) {
             throw input_error{"pulse: the plan keeps skips in another way than the executor"};
         }
         if (planned.data_degree != 1) {

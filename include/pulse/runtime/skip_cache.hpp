@@ -19,19 +19,19 @@ namespace pulse {
 
 /// Skip tensors stay where the encoder wrote them.
 struct resident {
-    static constexpr skip_policy policy = skip_policy::resident;
+    [[nodiscard]] static constexpr bool serves(recomputation kind) noexcept { return kind != recomputation::skips; }
 };
 
 /// Skip tensors are dropped with the rest of the encoder stage and made again, by the same code from the same input,
 /// before the decoder reads them: one more forward of the stage for the memory of every microbatch in between.
 struct recomputed {
-    static constexpr skip_policy policy = skip_policy::recomputed;
+    [[nodiscard]] static constexpr bool serves(recomputation kind) noexcept { return kind == recomputation::skips; }
 };
 
-/// A way of keeping skip tensors between encoder and decoder.
+/// A way of keeping skip tensors between encoder and decoder; it says for which plans.
 template <class P>
-concept waits_for_decoder = requires {
-    { P::policy } -> std::convertible_to<skip_policy>;
+concept waits_for_decoder = requires(recomputation kind) {
+    { P::serves(kind) } -> std::same_as<bool>;
 };
 
 /// How many microbatches of one edge a rank's program keeps stashed at once, over its edges the most.

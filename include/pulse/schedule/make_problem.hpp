@@ -19,7 +19,7 @@ struct problem_options {
     int microbatches{1};
     bool split_backward{true};
     skip_routing routing{skip_routing::direct};
-    skip_policy skips{skip_policy::resident};
+    recomputation recompute{recomputation::none};
     /// Between every two devices, unless `links` is given.
     pulse::link link{};
     /// Row-major P x P, [from * P + to]; empty means `link` everywhere.
@@ -49,6 +49,7 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
     for (const auto& e : costs.skips) {
         if (e.from < 0 || e.to <= e.from || e.to >= layers) { fail("a skip of the cost table has no such layers"); }
     }
+    if (options.recompute == recomputation::stages) { fail("recomputation of whole stages is not supported yet"); }
     if (options.microbatches < 1) { fail("microbatches is less than 1"); }
     const std::size_t devices = static_cast<std::size_t>(cut.devices);
     const std::size_t limits = options.memory_limit_bytes.size();
@@ -90,7 +91,7 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
         }
         problem.stages.push_back(timing);
     }
-    if (options.skips == skip_policy::recomputed) {
+    if (options.recompute == recomputation::skips) {
         const auto readers = detail::first_local_readers(costs, stages);
         const auto once = problem.stages;
         for (std::size_t s = 0; s != readers.size(); ++s) {
@@ -137,7 +138,7 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
         }
     }
 
-    problem.holds = make_holds(costs, stages, options.split_backward, options.routing, options.skips);
+    problem.holds = make_holds(costs, stages, options.split_backward, options.routing, options.recompute);
     problem.memory_limit_bytes = options.memory_limit_bytes;
     if (problem.memory_limit_bytes.size() == 1) {
         problem.memory_limit_bytes.assign(static_cast<std::size_t>(cut.devices), options.memory_limit_bytes.front());

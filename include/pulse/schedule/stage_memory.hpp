@@ -113,11 +113,11 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
 /// buffers; this is the planner's model of them.
 [[nodiscard]] constexpr std::vector<memory_hold> make_holds(const cost_table& costs, const std::vector<stage>& stages,
                                                             bool split_backward, skip_routing routing,
-                                                            skip_policy skips) {
+                                                            recomputation recompute) {
     const int count = static_cast<int>(stages.size());
     detail::hold_list holds{stages, split_backward};
     std::vector<int> restored(stages.size(), -1);
-    if (skips == skip_policy::recomputed) { restored = detail::first_local_readers(costs, stages); }
+    if (recompute == recomputation::skips) { restored = detail::first_local_readers(costs, stages); }
     const auto F = [](int s) { return stage_pass{pass::forward, s}; };
     const auto B = [](int s) { return stage_pass{pass::backward_input, s}; };
     for (int s = 0; s != count; ++s) {

@@ -35,7 +35,7 @@ struct pipeline_options {
     int microbatches{1};
     bool split_backward{true};
     skip_routing routing{skip_routing::direct};
-    skip_policy skips{skip_policy::resident};
+    recomputation recompute{recomputation::none};
     schedule_method method{schedule_method::list};
     pulse::link link{};
     /// How much longer than the least load a device may work for fewer bytes; folded only.
@@ -141,14 +141,14 @@ namespace detail {
     made.microbatch_size = costs.microbatch_size;
     made.split_backward = options.split_backward;
     made.routing = options.routing;
-    made.skips = options.skips;
+    made.recompute = options.recompute;
     made.cut = detail::cut_for(costs, options);
 
     problem_options ask{};
     ask.microbatches = options.microbatches;
     ask.split_backward = options.split_backward;
     ask.routing = options.routing;
-    ask.skips = options.skips;
+    ask.recompute = options.recompute;
     ask.link = options.link;
     ask.memory_limit_bytes = detail::room_for_steps(made.cut, costs, options);
     prediction& expected = made.predicted;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +10,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/require_valid.hpp>
@@ -41,25 +41,6 @@ namespace detail {
     return made;
 }
 
-/// The JSON value of `text`; also refuses an object that names a field twice, of which one would be ignored.
-[[nodiscard]] inline nlohmann::json parse_json(std::string_view text, std::string_view source) {
-    std::vector<std::set<std::string>> open{};
-    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-        using event_t = nlohmann::json::parse_event_t;
-        if (event == event_t::object_start) { open.emplace_back(); }
-        if (event == event_t::object_end) { open.pop_back(); }
-        if (event == event_t::key && !open.back().insert(value.get<std::string>()).second) {
-            throw input_error(std::string(source) + ": a field is there twice: " + value.dump());
-        }
-        return true;
-    };
-    try {
-        return nlohmann::json::parse(text.begin(), text.end(), watch);
-    } catch (const nlohmann::json::exception& e) {
-        throw input_error(std::string(source) + ": not valid JSON: " + e.what());
-    }
-}
-
 } // namespace detail
 
 /// The plan that `text` (format `pulse-plan/1`) describes. Throws input_error, which names `source` and the first field
@@ -68,7 +49,7 @@ namespace detail {
 /// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
 /// absent, "skips" or "stages"). Plans of before have "skip_policy" in its place: "resident" is none, "recomputed" skips.
 [[nodiscard]] inline plan parse_plan(std::string_view text, std::string_view source = "plan") {
-    const nlohmann::json value = detail::parse_json(text, source);
+    const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
     root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches", "microbatch_size",
                "split_backward", "skip_routing", "recomputation", "skip_policy", "stages", "schedule", "predicted"});

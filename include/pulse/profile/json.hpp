@@ -12,37 +12,13 @@
 #include <pulse/core/error.hpp>
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
 #include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
 
 namespace detail {
-
-/// The JSON value of `text`; also refuses an object that names a field twice, of which one would be ignored. Where the
-/// text stops being JSON, the error names the last field before.
-[[nodiscard]] inline nlohmann::json parse_profile_json(std::string_view text, std::string_view source) {
-    std::vector<std::set<std::string>> open{};
-    std::string last{};
-    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-        using event_t = nlohmann::json::parse_event_t;
-        if (event == event_t::object_start) { open.emplace_back(); }
-        if (event == event_t::object_end) { open.pop_back(); }
-        if (event == event_t::key) {
-            last = value.get<std::string>();
-            if (!open.back().insert(last).second) {
-                throw input_error(std::string(source) + ": the field '" + io::printable(last) + "' is there twice");
-            }
-        }
-        return true;
-    };
-    try {
-        return nlohmann::json::parse(text.begin(), text.end(), watch);
-    } catch (const nlohmann::json::exception& e) {
-        throw input_error(std::string(source) + ": not valid JSON" +
-                          (last.empty() ? "" : " at or after the field '" + io::printable(last) + '\'') + ": " + e.what());
-    }
-}
 
 [[nodiscard]] inline layer_cost read_layer(const io::json_field& field) {
     field.only({"name", "forward_us", "backward_input_us", "backward_weight_us", "parameter_bytes", "saved_bytes",
@@ -88,7 +64,7 @@ inline void check_names(const cost_table& costs) {
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or out
 /// of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer and "input_bytes", 0 when absent.
 [[nodiscard]] inline cost_table parse_profile(std::string_view text, std::string_view source = "profile") {
-    const nlohmann::json value = detail::parse_profile_json(text, source);
+    const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};
     root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "conditioning_bytes", "input_bytes"});
     if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }

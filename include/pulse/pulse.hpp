@@ -98,13 +98,18 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 #include <pulse/nn/attention.hpp>
 #include <pulse/nn/block.hpp>
+#include <pulse/nn/conditioning_modules.hpp>
 #include <pulse/nn/convolution.hpp>
+#include <pulse/nn/description.hpp>
+#include <pulse/nn/eager.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/norm.hpp>
 #include <pulse/nn/pointwise.hpp>
 #include <pulse/nn/resnet.hpp>
+#include <pulse/nn/spatial_transformer.hpp>
 #include <pulse/nn/time_embedding.hpp>
 #include <pulse/nn/unet.hpp>
+#include <pulse/nn/unet_config.hpp>
 #include <pulse/nn/unet_layout.hpp>
 
 #include <pulse/zoo/ddpm.hpp>

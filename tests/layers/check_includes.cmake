@@ -1,7 +1,7 @@
 # Reads every header below ROOT/pulse and fails on
 # - an include against the flow (flow.cmake), or of a header that does not exist, or written with quotes;
 # - a header of pulse::pulse (HEADERS in the file PARTS) that reaches a third party's header, or one of another part;
-# - a header of pulse::pulse that the umbrella pulse.hpp does not reach.
+# - a header of pulse::pulse that the umbrella pulse.hpp does not reach, or reaches though flow.cmake keeps it beside.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/flow.cmake)
 include(${PARTS})
@@ -67,8 +67,13 @@ function(reach from out)
 endfunction()
 
 reach(pulse.hpp umbrella)
+foreach(header IN LISTS beside_umbrella)
+    if(header IN_LIST umbrella)
+        list(APPEND bad "pulse.hpp reaches ${header}, which flow.cmake keeps beside it")
+    endif()
+endforeach()
 foreach(header IN LISTS HEADERS)
-    if(NOT header IN_LIST umbrella)
+    if(NOT header IN_LIST umbrella AND NOT header IN_LIST beside_umbrella)
         list(APPEND bad "pulse.hpp does not reach ${header}")
     endif()
     reach(${header} seen)

@@ -72,3 +72,6 @@ expect(zlib "reaches <zlib.h> in core/label.hpp"
     "core/label.hpp" "#include <zlib.h>" "pulse.hpp" "#include <pulse/core/label.hpp>")
 expect(left_out_of_the_umbrella "pulse.hpp does not reach core/label.hpp"
     ${core} "pulse.hpp" "#include <string>")
+expect(heavy_beside_the_umbrella "" "zoo/sdxl.hpp" "#include <string>" "pulse.hpp" "#include <string>")
+expect(heavy_in_the_umbrella "pulse.hpp reaches zoo/sdxl.hpp, which flow.cmake keeps beside it"
+    "zoo/sdxl.hpp" "#include <string>" "pulse.hpp" "#include <pulse/zoo/sdxl.hpp>")

@@ -39,7 +39,8 @@ template <any_model M>
     for (std::size_t e = 0; e != M::skip_count; ++e) {
         const std::size_t from = find_layer(facts, M::skip_list::ends[e].from);
         const std::size_t to = find_layer(facts, M::skip_list::ends[e].to);
-        graph.skips[e] = {static_cast<int>(from), static_cast<int>(to), graph.layers[from].output_elements};
+        graph.skips[e] = {static_cast<int>(from), static_cast<int>(to), graph.layers[from].output_elements,
+                          M::skip_list::ends[e].residual};
     }
 
     if constexpr (M::is_conditioned) {
@@ -50,6 +51,7 @@ template <any_model M>
         first.saved_elements += module::saved_elements;
         first.workspace_elements = std::max<std::int64_t>(first.workspace_elements, module::workspace_elements);
         graph.conditioning_elements = module::output::elements;
+        if constexpr (reads_context<module>) { graph.conditioning_elements += module::context::elements; }
     }
     return graph;
 }

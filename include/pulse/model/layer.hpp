@@ -75,11 +75,25 @@ concept concatenates = requires { typename T::skip_input; };
 template <class T>
 concept reads_conditioning = requires { typename T::conditioning; };
 
+/// T adds the tensor of a residual edge to its output: it has a `residual_input`.
+template <class T>
+concept adds_residual = requires { typename T::residual_input; };
+
+/// T reads the text states, or whatever else the model relays to every layer unchanged: it has a `context`.
+template <class T>
+concept reads_context = requires { typename T::context; };
+
 template <class T>
 concept skip_input_is_shape = !concatenates<T> || requires { requires static_shape<typename T::skip_input>; };
 
 template <class T>
 concept conditioning_is_shape = !reads_conditioning<T> || requires { requires static_shape<typename T::conditioning>; };
+
+template <class T>
+concept residual_input_is_shape = !adds_residual<T> || requires { requires static_shape<typename T::residual_input>; };
+
+template <class T>
+concept context_is_shape = !reads_context<T> || requires { requires static_shape<typename T::context>; };
 
 /// A node of the model. L satisfies layer if
 /// 1. L::name is a label that is not empty;
@@ -88,17 +102,20 @@ concept conditioning_is_shape = !reads_conditioning<T> || requires { requires st
 /// 4. L::forward_flops() is a constexpr number, per sample;
 /// 5. L::saved_elements, L::deferred_elements and L::workspace_elements are integers, per sample;
 /// 6. L::skip_input, if it is there, is the shape that L concatenates to its input;
-/// 7. L::conditioning, if it is there, is the shape of the model's conditioning, which L reads.
+/// 7. L::conditioning, if it is there, is the shape of the model's conditioning, which L reads;
+/// 8. L::residual_input, if it is there, is the shape that L adds to its output;
+/// 9. L::context, if it is there, is the shape of the model's context (text states), which L reads.
 template <class L>
 concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> &&
-                deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L>;
+                deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> &&
+                residual_input_is_shape<L> && context_is_shape<L>;
 
 /// What makes the model's conditioning (a time embedding): a layer whose input is the timestep, and which runs before
 /// the first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and
-/// workspace_elements with the meaning they have in a layer.
+/// workspace_elements with the meaning they have in a layer, and, if it also gives text states, their shape as `context`.
 template <class C>
-concept conditioner =
-    named<C> && has_output<C> && has_parameters<C> && costed<C> && saving<C> && has_workspace<C>;
+concept conditioner = named<C> && has_output<C> && has_parameters<C> && costed<C> && saving<C> && has_workspace<C> &&
+                      context_is_shape<C>;
 
 /// Stands where a conditioner would: the model has no conditioning.
 struct unconditioned {};
@@ -129,6 +146,10 @@ template <class T>
         static_assert(skip_input_is_shape<T>, "pulse: the skip_input of a layer is a pulse::shape<...>");
     } else if constexpr (!conditioning_is_shape<T>) {
         static_assert(conditioning_is_shape<T>, "pulse: the conditioning of a layer is a pulse::shape<...>");
+    } else if constexpr (!residual_input_is_shape<T>) {
+        static_assert(residual_input_is_shape<T>, "pulse: the residual_input of a layer is a pulse::shape<...>");
+    } else if constexpr (!context_is_shape<T>) {
+        static_assert(context_is_shape<T>, "pulse: the context of a layer is a pulse::shape<...>");
     }
     return layer<T>;
 }
@@ -153,6 +174,8 @@ template <class T>
         } else if constexpr (!has_workspace<T>) {
             static_assert(has_workspace<T>, "pulse: a conditioning module needs 'static constexpr std::int64_t "
                                             "workspace_elements', not negative");
+        } else if constexpr (!context_is_shape<T>) {
+            static_assert(context_is_shape<T>, "pulse: the context of a conditioning module is a pulse::shape<...>");
         }
     }
     return conditioner<T> || std::same_as<T, unconditioned>;

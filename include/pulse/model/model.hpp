@@ -61,9 +61,13 @@ namespace detail {
 template <class Layers, class Skips, class Conditioning>
 [[nodiscard]] consteval model_finding finding_of() {
     shape_facts conditioning{};
-    if constexpr (conditioner<Conditioning>) { conditioning = facts_of_shape<typename Conditioning::output>(); }
+    shape_facts context{};
+    if constexpr (conditioner<Conditioning>) {
+        conditioning = facts_of_shape<typename Conditioning::output>();
+        if constexpr (reads_context<Conditioning>) { context = facts_of_shape<typename Conditioning::context>(); }
+    }
     const auto facts = Layers::facts();
-    return inspect_model(facts, Skips::ends, conditioning);
+    return inspect_model(facts, Skips::ends, conditioning, context);
 }
 
 /// Whether the parts make a model; if not, compilation stops with the first rule that they break, in words.
@@ -94,7 +98,8 @@ struct model_tag {};
 ///
 /// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip edge
 /// names two layers, the source before the target, and carries what the target concatenates; every layer that
-/// concatenates has one skip edge; conditioning that is read is given, in the same shape.
+/// concatenates has one skip edge, and every layer that adds one residual edge, of the shape of its output; conditioning
+/// and context that are read are given, in the same shape.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
 struct model : model_tag {
     static_assert(detail::explain_parts<Layers, Skips, Conditioning>(), "pulse: this is not a model; the error above says why");

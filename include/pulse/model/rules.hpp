@@ -40,6 +40,8 @@ struct layer_facts {
     shape_facts output{};
     shape_facts skip_input{};
     shape_facts conditioning{};
+    shape_facts residual_input{};
+    shape_facts context{};
 };
 
 template <layer L>
@@ -49,6 +51,8 @@ template <layer L>
                       .output = facts_of_shape<typename L::output>()};
     if constexpr (concatenates<L>) { facts.skip_input = facts_of_shape<typename L::skip_input>(); }
     if constexpr (reads_conditioning<L>) { facts.conditioning = facts_of_shape<typename L::conditioning>(); }
+    if constexpr (adds_residual<L>) { facts.residual_input = facts_of_shape<typename L::residual_input>(); }
+    if constexpr (reads_context<L>) { facts.context = facts_of_shape<typename L::context>(); }
     return facts;
 }
 
@@ -67,6 +71,13 @@ enum class model_rule : std::uint8_t {
     concatenation_is_fed,
     conditioning_is_given,
     conditioning_agrees,
+    residual_target_adds,
+    residual_shape_agrees,
+    one_residual_per_layer,
+    addition_is_fed,
+    addition_fits_output,
+    context_is_given,
+    context_agrees,
 };
 
 /// The first rule that a model breaks, and the layers concerned.
@@ -83,9 +94,33 @@ struct model_finding {
     return at;
 }
 
-/// Looks for the first broken rule. `conditioning` is the shape that the model gives, if it gives any.
+/// The first rule that edge `e` breaks.
+[[nodiscard]] constexpr model_finding inspect_edge(std::span<const layer_facts> layers, std::span<const skip_ends> skips,
+                                                   std::size_t e) noexcept {
+    using enum model_rule;
+    const label& from = skips[e].from;
+    const label& to = skips[e].to;
+    const bool residual = skips[e].residual;
+    const std::size_t source = find_layer(layers, from);
+    const std::size_t target = find_layer(layers, to);
+    if (source == layers.size()) { return {skip_source_exists, from, to}; }
+    if (target == layers.size()) { return {skip_target_exists, from, to}; }
+    if (source >= target) { return {skip_goes_forward, from, to}; }
+    const shape_facts& wanted = residual ? layers[target].residual_input : layers[target].skip_input;
+    if (!wanted.present()) { return {residual ? residual_target_adds : skip_target_concatenates, from, to}; }
+    if (!(wanted == layers[source].output)) { return {residual ? residual_shape_agrees : skip_shape_agrees, from, to}; }
+    for (std::size_t other = 0; other != e; ++other) {
+        if (skips[other].residual == residual && skips[other].to == to) {
+            return {residual ? one_residual_per_layer : one_skip_per_layer, from, to};
+        }
+    }
+    return {};
+}
+
+/// Looks for the first broken rule. `conditioning` and `context` are the shapes that the model gives, if it gives any.
 [[nodiscard]] constexpr model_finding inspect_model(std::span<const layer_facts> layers, std::span<const skip_ends> skips,
-                                                    const shape_facts& conditioning) noexcept {
+                                                    const shape_facts& conditioning,
+                                                    const shape_facts& context = {}) noexcept {
     using enum model_rule;
     if (layers.empty()) { return {has_layers, {}, {}}; }
     for (std::size_t i = 0; i != layers.size(); ++i) {
@@ -97,27 +132,28 @@ struct model_finding {
         }
     }
     for (std::size_t e = 0; e != skips.size(); ++e) {
-        const auto& [from, to] = skips[e];
-        const std::size_t source = find_layer(layers, from);
-        const std::size_t target = find_layer(layers, to);
-        if (source == layers.size()) { return {skip_source_exists, from, to}; }
-        if (target == layers.size()) { return {skip_target_exists, from, to}; }
-        if (source >= target) { return {skip_goes_forward, from, to}; }
-        if (!layers[target].skip_input.present()) { return {skip_target_concatenates, from, to}; }
-        if (!(layers[target].skip_input == layers[source].output)) { return {skip_shape_agrees, from, to}; }
-        for (std::size_t other = 0; other != e; ++other) {
-            if (skips[other].to == to) { return {one_skip_per_layer, from, to}; }
-        }
+        const model_finding found = inspect_edge(layers, skips, e);
+        if (found.broken != kept) { return found; }
     }
+    const auto fed = [skips](const label& name, bool residual) {
+        for (const skip_ends& edge : skips) {
+            if (edge.residual == residual && edge.to == name) { return true; }
+        }
+        return false;
+    };
     for (const layer_facts& node : layers) {
-        if (node.skip_input.present()) {
-            bool fed = false;
-            for (const skip_ends& edge : skips) { fed = fed || edge.to == node.name; }
-            if (!fed) { return {concatenation_is_fed, node.name, {}}; }
+        if (node.skip_input.present() && !fed(node.name, false)) { return {concatenation_is_fed, node.name, {}}; }
+        if (node.residual_input.present()) {
+            if (!(node.residual_input == node.output)) { return {addition_fits_output, node.name, {}}; }
+            if (!fed(node.name, true)) { return {addition_is_fed, node.name, {}}; }
         }
         if (node.conditioning.present()) {
             if (!conditioning.present()) { return {conditioning_is_given, node.name, {}}; }
             if (!(conditioning == node.conditioning)) { return {conditioning_agrees, node.name, {}}; }
+        }
+        if (node.context.present()) {
+            if (!context.present()) { return {context_is_given, node.name, {}}; }
+            if (!(context == node.context)) { return {context_agrees, node.name, {}}; }
         }
     }
     return {};
@@ -146,6 +182,19 @@ template <model_rule Broken, label Subject, label Object>
                   "pulse: a layer reads conditioning (Subject) but the model has no conditioning module");
     static_assert(Broken != conditioning_agrees,
                   "pulse: a layer reads conditioning of another shape (Subject) than the model gives");
+    static_assert(Broken != residual_target_adds,
+                  "pulse: a residual edge ends at a layer that adds nothing (Object has no residual_input)");
+    static_assert(Broken != residual_shape_agrees,
+                  "pulse: the shape on a residual edge (output of Subject) is not what its target (Object) adds");
+    static_assert(Broken != one_residual_per_layer, "pulse: two residual edges end at the same layer (Object)");
+    static_assert(Broken != addition_is_fed,
+                  "pulse: a layer adds a residual (Subject has a residual_input) but no residual edge ends at it");
+    static_assert(Broken != addition_fits_output,
+                  "pulse: a layer adds a residual (Subject) of another shape than its output");
+    static_assert(Broken != context_is_given,
+                  "pulse: a layer reads context (Subject) but the model's conditioning module gives none");
+    static_assert(Broken != context_agrees,
+                  "pulse: a layer reads context of another shape (Subject) than the model gives");
     return Broken == kept;
 }
 

@@ -13,11 +13,12 @@
 
 namespace pulse::nn {
 
-/// Channels, height and width of an image; a plain vector of features has height and width 0, an absent tensor all 0.
+/// Channels, height and width of an image, or a number of tokens and their features and 0; a plain vector of features has
+/// height and width 0, an absent tensor all 0.
 using extent = std::array<int, 3>;
 
 [[nodiscard]] constexpr std::int64_t elements(const extent& e) noexcept {
-    return e[1] == 0 ? e[0] : std::int64_t{e[0]} * e[1] * e[2];
+    return std::int64_t{e[0]} * (e[1] == 0 ? 1 : e[1]) * (e[2] == 0 ? 1 : e[2]);
 }
 
 /// What makes the numbers of a block unusable; `block` turns each into one sentence when it is compiled.
@@ -65,6 +66,11 @@ template <extent E>
     requires(E[1] == 0)
 struct shape_of<E> {
     using type = shape<E[0]>;
+};
+template <extent E>
+    requires(E[1] != 0 && E[2] == 0)
+struct shape_of<E> {
+    using type = shape<E[0], E[1]>;
 };
 
 template <auto Math>

@@ -9,11 +9,16 @@
 #include <pulse/model/skip.hpp>
 #include <pulse/nn/attention.hpp>
 #include <pulse/nn/block.hpp>
+#include <pulse/nn/conditioning_modules.hpp>
 #include <pulse/nn/convolution.hpp>
+#include <pulse/nn/description.hpp>
 #include <pulse/nn/norm.hpp>
 #include <pulse/nn/resnet.hpp>
+#include <pulse/nn/spatial_transformer.hpp>
 #include <pulse/nn/time_embedding.hpp>
+#include <pulse/nn/unet_config.hpp>
 #include <pulse/nn/unet_layout.hpp>
+#include <pulse/tensor/shape.hpp>
 
 namespace pulse {
 
@@ -45,6 +50,47 @@ namespace pulse {
     return {.features = c.channels(0), .width = c.conditioning(), .flip_sin_to_cos = c.flip_sin_to_cos,
             .freq_shift = c.freq_shift};
 }
+[[nodiscard]] constexpr nn::text_attention text_attention_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {.channels = l.in_channels, .height = l.size, .width = l.size, .heads = c.transformer_heads_of(l.in_channels),
+            .context_tokens = c.context_tokens, .context_features = c.cross_attention_dim};
+}
+[[nodiscard]] constexpr nn::spatial_transformer transformer_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {text_attention_of(c, l), l.blocks, c.use_linear_projection};
+}
+[[nodiscard]] constexpr nn::transformer_in transformer_in_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {text_attention_of(c, l), c.use_linear_projection};
+}
+[[nodiscard]] constexpr nn::transformer_block transformer_block_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {text_attention_of(c, l)};
+}
+[[nodiscard]] constexpr nn::transformer_out transformer_out_of(const unet_config& c, const unet_layer& l) noexcept {
+    return {text_attention_of(c, l), c.use_linear_projection};
+}
+[[nodiscard]] constexpr nn::mlp_embedding added_embedding_of(const unet_config& c) noexcept {
+    return {1, c.projection_class_embeddings_input_dim, c.conditioning(), c.conditioning()};
+}
+
+/// What makes the conditioning of a UNet: the time embedding; with text also the text states, which are given, and what
+/// is added to the time embedding.
+template <unet_config C>
+struct unet_conditioning {
+    using time = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
+    using type = time;
+};
+template <unet_config C>
+    requires(C.reads_text() && C.projection_class_embeddings_input_dim == 0)
+struct unet_conditioning<C> {
+    using time = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
+    using type = nn::conditioning_modules<typename time::output, shape<C.context_tokens, C.cross_attention_dim>, time>;
+};
+template <unet_config C>
+    requires(C.reads_text() && C.projection_class_embeddings_input_dim != 0)
+struct unet_conditioning<C> {
+    using time = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
+    using added = nn::described_module<"add_embedding", added_embedding_of(C)>;
+    using type =
+        nn::conditioning_modules<typename time::output, shape<C.context_tokens, C.cross_attention_dim>, time, added>;
+};
 
 template <unet_config C>
 struct unet_parts {
@@ -53,6 +99,9 @@ struct unet_parts {
     [[nodiscard]] static constexpr unet_layer layer(std::size_t i) noexcept { return layout.layers[i]; }
     [[nodiscard]] static constexpr label skip_end(std::size_t edge, std::size_t end) noexcept {
         return layer(static_cast<std::size_t>(layout.skips[edge][end])).name;
+    }
+    [[nodiscard]] static constexpr label residual_end(std::size_t edge, std::size_t end) noexcept {
+        return layer(static_cast<std::size_t>(layout.residuals[edge][end])).name;
     }
 
     /// The type of layer I; never called, only its result is named.
@@ -70,6 +119,14 @@ struct unet_parts {
             return std::type_identity<nn::block<name, downsample_of(C, layer(I))>>{};
         } else if constexpr (part == unet_part::upsample) {
             return std::type_identity<nn::block<name, upsample_of(layer(I))>>{};
+        } else if constexpr (part == unet_part::transformer) {
+            return std::type_identity<nn::described<name, transformer_of(C, layer(I))>>{};
+        } else if constexpr (part == unet_part::transformer_in) {
+            return std::type_identity<nn::described<name, transformer_in_of(C, layer(I))>>{};
+        } else if constexpr (part == unet_part::transformer_block) {
+            return std::type_identity<nn::described<name, transformer_block_of(C, layer(I))>>{};
+        } else if constexpr (part == unet_part::transformer_out) {
+            return std::type_identity<nn::described<name, transformer_out_of(C, layer(I))>>{};
         } else {
             return std::type_identity<nn::block<name, conv_out_of(C, layer(I))>>{};
         }
@@ -79,14 +136,17 @@ struct unet_parts {
     using layer_at = typename decltype(layer_type<I>())::type;
     template <std::size_t E>
     using skip_at = skip<skip_end(E, 0), skip_end(E, 1)>;
-    using conditioning = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
+    template <std::size_t E>
+    using residual_at = residual<residual_end(E, 0), residual_end(E, 1)>;
+    using conditioning = typename unet_conditioning<C>::type;
 
-    template <std::size_t... L, std::size_t... E>
-    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning>
-    assemble(std::index_sequence<L...>, std::index_sequence<E...>);
+    template <std::size_t... L, std::size_t... E, std::size_t... R>
+    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>..., residual_at<R>...>, conditioning>
+    assemble(std::index_sequence<L...>, std::index_sequence<E...>, std::index_sequence<R...>);
 
     using model_type = decltype(assemble(std::make_index_sequence<layout.layers.size()>{},
-                                         std::make_index_sequence<layout.skips.size()>{}));
+                                         std::make_index_sequence<layout.skips.size()>{},
+                                         std::make_index_sequence<layout.residuals.size()>{}));
 };
 
 /// Whether C describes a UNet; if not, compilation stops with one sentence.
@@ -106,10 +166,16 @@ template <unet_config C>
     static_assert(found != unet_flaw::padding, "pulse: downsample_padding of a unet is 0 or 1");
     static_assert(found != unet_flaw::sinusoid,
                   "pulse: the first number of block_out_channels is even and more than twice freq_shift");
+    static_assert(found != unet_flaw::transformers,
+                  "pulse: transformers of a unet are set for levels that exist, and not where it has attention blocks");
+    static_assert(found != unet_flaw::text,
+                  "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it is not fine "
+                  "and adds nothing to the time embedding");
     return found == unet_flaw::none;
 }
 
-/// The backbone that a unet_config describes, in diffusers' UNet2DModel layout: layers, parameter names and skip edges.
+/// The backbone that a unet_config describes, in diffusers' UNet2DModel or
+/// UNet2DConditionModel layout: layers, parameter names and skip edges.
 ///
 /// A user derives a named struct: `struct mine : pulse::unet<pulse::unet_config{.name = "mine", ...}> {};`. A bad
 /// config stops compilation with one sentence.

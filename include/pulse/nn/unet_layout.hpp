@@ -5,79 +5,22 @@
 #include <cstdint>
 
 #include <pulse/core/label.hpp>
+#include <pulse/nn/unet_config.hpp>
 
 namespace pulse {
 
-/// The structure of a diffusers UNet2DModel; the names of the fields and their defaults are those of its config.json.
-///
-/// Level i has block_out_channels[i] channels and half the pixels of level i - 1; zeros end the list. `attention[i]`
-/// puts an attention block behind every ResNet block of level i, down and up. Heads are channels / attention_head_dim;
-/// attention_head_dim 0 is diffusers' null: one head.
-struct unet_config {
-    label name{};
-    int sample_size{};
-    int in_channels{3};
-    int out_channels{3};
-    std::array<int, 8> block_out_channels{};
-    int layers_per_block{2};
-    std::array<bool, 8> attention{};
-    bool mid_block_attention{true};
-    int attention_head_dim{8};
-    int norm_num_groups{32};
-    double norm_eps{1e-5};
-    int downsample_padding{1};
-    bool flip_sin_to_cos{true};
-    int freq_shift{};
-
-    [[nodiscard]] constexpr int levels() const noexcept {
-        int count = 0;
-        while (count != 8 && block_out_channels[static_cast<std::size_t>(count)] != 0) { ++count; }
-        return count;
-    }
-    [[nodiscard]] constexpr int channels(int level) const noexcept {
-        return block_out_channels[static_cast<std::size_t>(level)];
-    }
-    [[nodiscard]] constexpr bool attends(int level) const noexcept {
-        return attention[static_cast<std::size_t>(level)];
-    }
-    [[nodiscard]] constexpr int size(int level) const noexcept { return sample_size >> level; }
-    [[nodiscard]] constexpr int heads(int channels) const noexcept {
-        return attention_head_dim == 0 ? 1 : channels / attention_head_dim;
-    }
-    [[nodiscard]] constexpr int conditioning() const noexcept { return 4 * channels(0); }
+enum class unet_part : std::uint8_t {
+    conv_in,
+    resnet,
+    attention,
+    downsample,
+    upsample,
+    conv_out,
+    transformer,
+    transformer_in,
+    transformer_block,
+    transformer_out,
 };
-
-/// What makes a unet_config unusable.
-enum class unet_flaw : std::uint8_t { none, name, levels, attention, sizes, halving, groups, heads, padding, sinusoid };
-
-[[nodiscard]] constexpr unet_flaw flaw_of(const unet_config& c) noexcept {
-    if (c.name.empty()) { return unet_flaw::name; }
-    const int levels = c.levels();
-    if (levels == 0) { return unet_flaw::levels; }
-    for (int level = levels; level != 8; ++level) {
-        if (c.channels(level) != 0) { return unet_flaw::levels; }
-    }
-    for (int level = levels; level != 8; ++level) {
-        if (c.attends(level)) { return unet_flaw::attention; }
-    }
-    if (c.sample_size <= 0 || c.in_channels <= 0 || c.out_channels <= 0 || c.layers_per_block <= 0 ||
-        c.norm_num_groups <= 0 || c.attention_head_dim < 0) {
-        return unet_flaw::sizes;
-    }
-    if (c.sample_size % (1 << (levels - 1)) != 0) { return unet_flaw::halving; }
-    if (c.downsample_padding != 0 && c.downsample_padding != 1) { return unet_flaw::padding; }
-    for (int level = 0; level != levels; ++level) {
-        const int channels = c.channels(level);
-        if (channels < 0) { return unet_flaw::sizes; }
-        if (channels % c.norm_num_groups != 0) { return unet_flaw::groups; }
-        const bool attends = c.attends(level) || (level == levels - 1 && c.mid_block_attention);
-        if (attends && c.attention_head_dim != 0 && channels % c.attention_head_dim != 0) { return unet_flaw::heads; }
-    }
-    if (c.channels(0) % 2 != 0 || c.freq_shift < 0 || c.channels(0) / 2 <= c.freq_shift) { return unet_flaw::sinusoid; }
-    return unet_flaw::none;
-}
-
-enum class unet_part : std::uint8_t { conv_in, resnet, attention, downsample, upsample, conv_out };
 
 /// One layer of a UNet before it is a type; `size` is the height and width of its input.
 struct unet_layer {
@@ -88,18 +31,28 @@ struct unet_layer {
     int out_channels{};
     int size{};
     int skip_from{-1}; ///< position of the layer whose output comes in, or -1
+    int blocks{};      ///< of a transformer
 };
 
-template <std::size_t Layers, std::size_t Skips>
+/// Edges are {from, to}, in the order in which their targets run.
+template <std::size_t Layers, std::size_t Skips, std::size_t Residuals>
 struct unet_layout {
     std::array<unet_layer, Layers> layers{};
-    std::array<std::array<int, 2>, Skips> skips{}; ///< from, to; in the order in which their targets run
+    std::array<std::array<int, 2>, Skips> skips{};
+    std::array<std::array<int, 2>, Residuals> residuals{};
 };
+
+/// Layers that a transformer of so many blocks is made of.
+[[nodiscard]] constexpr int transformer_parts(const unet_config& c, int blocks) noexcept {
+    return blocks == 0 ? 0 : c.fine ? blocks + 2 : 1;
+}
 
 [[nodiscard]] constexpr std::size_t layer_count(const unet_config& c) noexcept {
     int count = c.mid_block_attention ? 5 : 4; // conv_in, mid_block, conv_out
+    count += transformer_parts(c, c.mid_block_transformer_layers);
     for (int level = 0; level != c.levels(); ++level) {
-        count += (c.attends(level) ? 2 : 1) * (2 * c.layers_per_block + 1);
+        const int behind = (c.attends(level) ? 1 : 0) + transformer_parts(c, c.transformer_blocks(level));
+        count += (1 + behind) * (2 * c.layers_per_block + 1);
     }
     return static_cast<std::size_t>(count + 2 * (c.levels() - 1));
 }
@@ -108,14 +61,25 @@ struct unet_layout {
     return static_cast<std::size_t>(c.levels() * (c.layers_per_block + 1));
 }
 
+/// One edge around each transformer that is cut into layers.
+[[nodiscard]] constexpr std::size_t residual_count(const unet_config& c) noexcept {
+    if (!c.fine) { return 0; }
+    int count = c.mid_block_transformer_layers != 0 ? 1 : 0;
+    for (int level = 0; level != c.levels(); ++level) {
+        if (c.transformer_blocks(level) != 0) { count += 2 * c.layers_per_block + 1; }
+    }
+    return static_cast<std::size_t>(count);
+}
+
 /// Walks down, through the middle and up as UNet2DModel.forward does, with the list of waiting skips as a stack.
 template <unet_config C>
 [[nodiscard]] constexpr auto layout_of() {
-    unet_layout<layer_count(C), skip_count(C)> layout{};
+    unet_layout<layer_count(C), skip_count(C), residual_count(C)> layout{};
     std::array<int, skip_count(C)> waiting{};
     std::size_t layers = 0;
     std::size_t depth = 0;
     std::size_t skips = 0;
+    std::size_t residuals = 0;
 
     const auto add = [&](unet_part part, const label& name, int in, int out, int size) -> unet_layer& {
         unet_layer& l = layout.layers[layers++];
@@ -136,6 +100,22 @@ template <unet_config C>
         return label{block} + static_cast<unsigned>(level) + list + static_cast<unsigned>(at);
     };
 
+    const auto add_transformer = [&](const label& name, int channels, int size, int blocks) {
+        if (blocks == 0) { return; }
+        if (!C.fine) {
+            add(unet_part::transformer, name, channels, channels, size).blocks = blocks;
+            return;
+        }
+        const int around = static_cast<int>(layers) - 1;
+        add(unet_part::transformer_in, name + ".proj_in", channels, channels, size);
+        for (int i = 0; i != blocks; ++i) {
+            add(unet_part::transformer_block, name + ".transformer_blocks." + static_cast<unsigned>(i), channels, channels,
+                size);
+        }
+        add(unet_part::transformer_out, name + ".proj_out", channels, channels, size);
+        layout.residuals[residuals++] = {around, static_cast<int>(layers) - 1};
+    };
+
     const int levels = C.levels();
     int channels = C.channels(0);
     add(unet_part::conv_in, "conv_in", C.in_channels, channels, C.sample_size);
@@ -148,6 +128,8 @@ template <unet_config C>
             if (C.attends(level)) {
                 add(unet_part::attention, part_of("down_blocks.", level, ".attentions.", j), channels, channels, size);
             }
+            add_transformer(part_of("down_blocks.", level, ".attentions.", j), channels, size,
+                            C.transformer_blocks(level));
             leave_skip();
         }
         if (level != levels - 1) {
@@ -159,6 +141,7 @@ template <unet_config C>
     const int bottom = C.size(levels - 1);
     add(unet_part::resnet, "mid_block.resnets.0", channels, channels, bottom);
     if (C.mid_block_attention) { add(unet_part::attention, "mid_block.attentions.0", channels, channels, bottom); }
+    add_transformer("mid_block.attentions.0", channels, bottom, C.mid_block_transformer_layers);
     add(unet_part::resnet, "mid_block.resnets.1", channels, channels, bottom);
 
     for (int i = 0; i != levels; ++i) {
@@ -171,6 +154,7 @@ template <unet_config C>
             if (C.attends(level)) {
                 add(unet_part::attention, part_of("up_blocks.", i, ".attentions.", j), channels, channels, size);
             }
+            add_transformer(part_of("up_blocks.", i, ".attentions.", j), channels, size, C.transformer_blocks(level));
         }
         if (level != 0) {
             add(unet_part::upsample, part_of("up_blocks.", i, ".upsamplers.", 0), channels, channels, size);

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <pulse/core/label.hpp>
+
+namespace pulse {
+
+/// The structure of a diffusers UNet2DModel or UNet2DConditionModel; fields that their config.json has are named as there.
+///
+/// Level i has block_out_channels[i] channels and half the pixels of level i - 1; zeros end the list. `attention[i]`
+/// puts an attention block behind every ResNet block of level i, down and up. Heads are channels / attention_head_dim;
+/// attention_head_dim 0 is diffusers' null: one head.
+///
+/// `transformer_layers_per_block[i]` puts a transformer of so many blocks there instead, which also attends to
+/// context_tokens text states of cross_attention_dim features. Its heads are transformer_heads at every level, or, where
+/// that is 0, channels / transformer_head_dim. `fine` makes a layer of its own of each part of a transformer.
+struct unet_config {
+    label name{};
+    int sample_size{};
+    int in_channels{3};
+    int out_channels{3};
+    std::array<int, 8> block_out_channels{};
+    int layers_per_block{2};
+    std::array<bool, 8> attention{};
+    bool mid_block_attention{true};
+    int attention_head_dim{8};
+    int norm_num_groups{32};
+    double norm_eps{1e-5};
+    int downsample_padding{1};
+    bool flip_sin_to_cos{true};
+    int freq_shift{};
+    std::array<int, 8> transformer_layers_per_block{};
+    int mid_block_transformer_layers{};
+    int cross_attention_dim{};
+    int context_tokens{77};
+    int transformer_heads{};
+    int transformer_head_dim{64};
+    bool use_linear_projection{true};
+    /// Features of what a second embedding adds to the time embedding (SDXL: pooled text and sizes); 0: there is none.
+    int projection_class_embeddings_input_dim{};
+    bool fine{};
+
+    [[nodiscard]] constexpr int levels() const noexcept {
+        int count = 0;
+        while (count != 8 && block_out_channels[static_cast<std::size_t>(count)] != 0) { ++count; }
+        return count;
+    }
+    [[nodiscard]] constexpr int channels(int level) const noexcept {
+        return block_out_channels[static_cast<std::size_t>(level)];
+    }
+    [[nodiscard]] constexpr bool attends(int level) const noexcept {
+        return attention[static_cast<std::size_t>(level)];
+    }
+    [[nodiscard]] constexpr int transformer_blocks(int level) const noexcept {
+        return transformer_layers_per_block[static_cast<std::size_t>(level)];
+    }
+    [[nodiscard]] constexpr bool reads_text() const noexcept { return cross_attention_dim != 0; }
+    [[nodiscard]] constexpr int transformer_heads_of(int channels) const noexcept {
+        return transformer_heads != 0 ? transformer_heads : channels / transformer_head_dim;
+    }
+    [[nodiscard]] constexpr int size(int level) const noexcept { return sample_size >> level; }
+    [[nodiscard]] constexpr int heads(int channels) const noexcept {
+        return attention_head_dim == 0 ? 1 : channels / attention_head_dim;
+    }
+    [[nodiscard]] constexpr int conditioning() const noexcept { return 4 * channels(0); }
+};
+
+/// What makes a unet_config unusable.
+enum class unet_flaw : std::uint8_t {
+    none,
+    name,
+    levels,
+    attention,
+    sizes,
+    halving,
+    groups,
+    heads,
+    padding,
+    sinusoid,
+    transformers,
+    text,
+};
+
+/// Whether the transformers of a config fit their levels and each other.
+[[nodiscard]] constexpr unet_flaw transformer_flaw_of(const unet_config& c) noexcept {
+    if (c.mid_block_transformer_layers < 0 || c.cross_attention_dim < 0 || c.context_tokens <= 0 ||
+        c.transformer_heads < 0 || c.transformer_head_dim <= 0 || c.projection_class_embeddings_input_dim < 0) {
+        return unet_flaw::sizes;
+    }
+    bool any = c.mid_block_transformer_layers != 0;
+    if (any && c.mid_block_attention) { return unet_flaw::transformers; }
+    for (int level = 0; level != 8; ++level) {
+        const int blocks = c.transformer_blocks(level);
+        if (blocks < 0 || (blocks != 0 && (level >= c.levels() || c.attends(level)))) {
+            return unet_flaw::transformers;
+        }
+        const bool here = blocks != 0 || (level == c.levels() - 1 && c.mid_block_transformer_layers != 0);
+        if (here) {
+            const int heads = c.transformer_heads_of(c.channels(level));
+            if (heads == 0 || c.channels(level) % heads != 0) { return unet_flaw::heads; }
+        }
+        any = any || here;
+    }
+    if (any != c.reads_text()) { return unet_flaw::text; }
+    // A UNet without text is UNet2DModel, which has no second embedding; the parts of no transformer cannot be layers.
+    if (!any && (c.projection_class_embeddings_input_dim != 0 || c.fine)) { return unet_flaw::text; }
+    return unet_flaw::none;
+}
+
+[[nodiscard]] constexpr unet_flaw flaw_of(const unet_config& c) noexcept {
+    if (c.name.empty()) { return unet_flaw::name; }
+    const int levels = c.levels();
+    if (levels == 0) { return unet_flaw::levels; }
+    for (int level = levels; level != 8; ++level) {
+        if (c.channels(level) != 0) { return unet_flaw::levels; }
+    }
+    for (int level = levels; level != 8; ++level) {
+        if (c.attends(level)) { return unet_flaw::attention; }
+    }
+    if (c.sample_size <= 0 || c.in_channels <= 0 || c.out_channels <= 0 || c.layers_per_block <= 0 ||
+        c.norm_num_groups <= 0 || c.attention_head_dim < 0) {
+        return unet_flaw::sizes;
+    }
+    if (c.sample_size % (1 << (levels - 1)) != 0) { return unet_flaw::halving; }
+    if (c.downsample_padding != 0 && c.downsample_padding != 1) { return unet_flaw::padding; }
+    for (int level = 0; level != levels; ++level) {
+        const int channels = c.channels(level);
+        if (channels < 0) { return unet_flaw::sizes; }
+        if (channels % c.norm_num_groups != 0) { return unet_flaw::groups; }
+        const bool attends = c.attends(level) || (level == levels - 1 && c.mid_block_attention);
+        if (attends && c.attention_head_dim != 0 && channels % c.attention_head_dim != 0) { return unet_flaw::heads; }
+    }
+    if (c.channels(0) % 2 != 0 || c.freq_shift < 0 || c.channels(0) / 2 <= c.freq_shift) { return unet_flaw::sinusoid; }
+    return transformer_flaw_of(c);
+}
+
+} // namespace pulse

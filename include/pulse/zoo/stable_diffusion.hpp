@@ -1,0 +1,33 @@
+#pragma once
+
+#include <pulse/nn/unet.hpp>
+
+namespace pulse {
+
+/// The UNet of Stable Diffusion 1.5 (Rombach et al. 2022; CompVis/stable-diffusion v1-inference.yaml), 64x64 latents of
+/// 512-pixel images, text states of CLIP ViT-L/14: 859,520,964 parameters.
+struct sd15 : unet<unet_config{.name = "sd15",
+                               .sample_size = 64,
+                               .in_channels = 4,
+                               .out_channels = 4,
+                               .block_out_channels = {320, 640, 1280, 1280},
+                               .mid_block_attention = false,
+                               .transformer_layers_per_block = {1, 1, 1},
+                               .mid_block_transformer_layers = 1,
+                               .cross_attention_dim = 768,
+                               .transformer_heads = 8,
+                               .use_linear_projection = false}> {};
+
+/// The UNet of Stable Diffusion 2.1 (Stability-AI/stablediffusion v2-inference-v.yaml), 96x96 latents of 768-pixel
+/// images, text states of OpenCLIP ViT-H/14: 865,910,724 parameters.
+struct sd21 : unet<unet_config{.name = "sd21",
+                               .sample_size = 96,
+                               .in_channels = 4,
+                               .out_channels = 4,
+                               .block_out_channels = {320, 640, 1280, 1280},
+                               .mid_block_attention = false,
+                               .transformer_layers_per_block = {1, 1, 1},
+                               .mid_block_transformer_layers = 1,
+                               .cross_attention_dim = 1024}> {};
+
+} // namespace pulse

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/nn/eager.hpp>
+
+namespace pulse::test {
+
+/// A table of facts about a published backbone (see its "source"): names, shapes, FLOPs, kept tensors, edges, counts.
+/// "parameters" has the lists of parameters that layers share; a layer's names begin with its "root".
+inline nlohmann::json table(const std::string& name) {
+    const std::string path = std::string{PULSE_TEST_ZOO_DATA} + "/" + name + ".json";
+    std::ifstream in{path};
+    REQUIRE_MESSAGE(in.good(), path);
+    return nlohmann::json::parse(in);
+}
+
+/// What a layer type says about itself, as values: checks on values are compiled once, not once per layer.
+struct layer_facade {
+    std::string name;
+    std::vector<int> in, out, skip, residual, conditioning, context;
+    int heads{};
+    double flops{};
+    std::int64_t saved{}, kept{};
+    bool runs{};
+    std::vector<parameter> parameters;
+};
+
+struct module_facade {
+    std::string name;
+    double flops{};
+    std::int64_t kept{};
+    std::vector<parameter> parameters;
+};
+
+struct model_facade {
+    std::string name;
+    std::vector<layer_facade> layers;
+    std::vector<module_facade> modules;
+    std::vector<int> conditioning, context;
+    std::int64_t parameter_count{};
+    graph_view graph, eager;
+};
+
+template <class Shape>
+std::vector<int> dims_of() {
+    return {Shape::dims.begin(), Shape::dims.end()};
+}
+
+template <class L>
+std::vector<parameter> parameters_of() {
+    static constexpr auto parameters = L::parameters();
+    return {parameters.begin(), parameters.end()};
+}
+
+template <class L>
+layer_facade facade_of() {
+    layer_facade f{};
+    f.name = L::name.str();
+    f.in = dims_of<typename L::input>();
+    f.out = dims_of<typename L::output>();
+    f.flops = L::forward_flops();
+    f.saved = L::saved_elements;
+    f.kept = eager_elements<L>();
+    f.runs = requires { L::math.saved_elements(); };
+    f.parameters = parameters_of<L>();
+    if constexpr (concatenates<L>) { f.skip = dims_of<typename L::skip_input>(); }
+    if constexpr (adds_residual<L>) { f.residual = dims_of<typename L::residual_input>(); }
+    if constexpr (reads_conditioning<L>) { f.conditioning = dims_of<typename L::conditioning>(); }
+    if constexpr (reads_context<L>) { f.context = dims_of<typename L::context>(); }
+    if constexpr (requires { L::math.heads; }) { f.heads = L::math.heads; }
+    if constexpr (requires { L::math.core.heads; }) { f.heads = L::math.core.heads; }
+    return f;
+}
+
+template <class Module>
+module_facade module_facade_of() {
+    return {Module::name.str(), Module::forward_flops(), eager_elements<Module>(), parameters_of<Module>()};
+}
+
+template <class M>
+std::vector<module_facade> module_facades_of() {
+    using made = typename M::conditioning;
+    if constexpr (requires { typename made::modules; }) {
+        return []<class... Modules>(nn::module_list<Modules...>) {
+            return std::vector<module_facade>{module_facade_of<Modules>()...};
+        }(typename made::modules{});
+    } else if constexpr (M::is_conditioned) {
+        return {module_facade_of<made>()};
+    } else {
+        return {};
+    }
+}
+
+template <class M>
+model_facade model_facade_of() {
+    static constexpr auto graph = graph_of<M>();
+    static constexpr auto eager = eager_graph_of<M>();
+    model_facade f{};
+    f.name = M::name.str();
+    f.layers = []<std::size_t... I>(std::index_sequence<I...>) {
+        return std::vector<layer_facade>{facade_of<typename M::template layer_at<I>>()...};
+    }
+    (std::make_index_sequence<M::layer_count>{});
+    f.modules = module_facades_of<M>();
+    if constexpr (M::is_conditioned) {
+        f.conditioning = dims_of<typename M::conditioning::output>();
+        if constexpr (reads_context<typename M::conditioning>) {
+            f.context = dims_of<typename M::conditioning::context>();
+        }
+    }
+    f.parameter_count = M::parameter_count();
+    f.graph = graph.view();
+    f.eager = eager.view();
+    return f;
+}
+
+/// Compares a model with its table in everything that the table has.
+void check_against_table(const model_facade& model);
+
+/// What holds for every model, with or without a table: `tensors` parameters of different names, `parameters` scalars
+/// in all, counted four ways.
+void check_totals(const model_facade& model, std::int64_t parameters, std::size_t tensors);
+
+} // namespace pulse::test

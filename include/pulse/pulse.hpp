@@ -101,7 +101,10 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/nn/conditioning_modules.hpp>
 #include <pulse/nn/convolution.hpp>
 #include <pulse/nn/description.hpp>
+#include <pulse/nn/dit.hpp>
 #include <pulse/nn/eager.hpp>
+#include <pulse/nn/hunyuan_conditioning.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/norm.hpp>
 #include <pulse/nn/pointwise.hpp>
@@ -111,6 +114,8 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/unet_config.hpp>
 #include <pulse/nn/unet_layout.hpp>
+#include <pulse/nn/uvit.hpp>
+#include <pulse/nn/vit.hpp>
 
 #include <pulse/zoo/ddpm.hpp>
 

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <pulse/core/label.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/model/skip.hpp>
+#include <pulse/nn/conditioning_modules.hpp>
+#include <pulse/nn/description.hpp>
+#include <pulse/nn/dit.hpp>
+#include <pulse/nn/hunyuan_conditioning.hpp>
+#include <pulse/tensor/shape.hpp>
+
+namespace pulse {
+
+/// The structure of a Hunyuan-DiT (Li et al. 2024); fields are named as in diffusers' HunyuanDiT2DModel, but mlp_hidden,
+/// its int(hidden_size * mlp_ratio).
+///
+/// Of num_layers blocks, the last num_layers / 2 - 1 concatenate the output of their mirror in the first half; the two in
+/// the middle have no partner. The head predicts a mean and a variance: twice in_channels.
+struct hunyuan_dit_config {
+    label name{};
+    int sample_size{128};
+    int patch_size{2};
+    int in_channels{4};
+    int hidden_size{1408};
+    int num_layers{40};
+    int num_attention_heads{16};
+    int mlp_hidden{6144};
+    int cross_attention_dim{1024};
+    int cross_attention_dim_t5{2048};
+    int text_len{77};
+    int text_len_t5{256};
+    bool use_style_cond_and_image_meta_size{};
+
+    [[nodiscard]] constexpr int context_tokens() const noexcept { return text_len + text_len_t5; }
+};
+
+/// What makes a hunyuan_dit_config unusable.
+enum class hunyuan_dit_flaw : std::uint8_t { none, name, sizes, patches, depth, heads };
+
+[[nodiscard]] constexpr hunyuan_dit_flaw flaw_of(const hunyuan_dit_config& c) noexcept {
+    if (c.name.empty()) { return hunyuan_dit_flaw::name; }
+    for (const int size : {c.sample_size, c.patch_size, c.in_channels, c.hidden_size, c.num_attention_heads,
+                           c.mlp_hidden, c.cross_attention_dim, c.cross_attention_dim_t5, c.text_len, c.text_len_t5}) {
+        if (size <= 0) { return hunyuan_dit_flaw::sizes; }
+    }
+    if (c.sample_size % c.patch_size != 0) { return hunyuan_dit_flaw::patches; }
+    if (c.num_layers < 4 || c.num_layers % 2 != 0) { return hunyuan_dit_flaw::depth; }
+    return c.hidden_size % c.num_attention_heads != 0 ? hunyuan_dit_flaw::heads : hunyuan_dit_flaw::none;
+}
+
+[[nodiscard]] constexpr nn::patch_embed embed_of(const hunyuan_dit_config& c) noexcept {
+    return {c.in_channels, c.sample_size, c.patch_size, c.hidden_size};
+}
+[[nodiscard]] constexpr nn::dit_head head_of(const hunyuan_dit_config& c) noexcept {
+    return {embed_of(c), 2 * c.in_channels};
+}
+[[nodiscard]] constexpr nn::dit_block dit_block_of(const hunyuan_dit_config& c, bool skip) noexcept {
+    return {embed_of(c).tokens(),  c.hidden_size, c.num_attention_heads, c.mlp_hidden, c.context_tokens(),
+            c.cross_attention_dim, skip};
+}
+[[nodiscard]] constexpr nn::hunyuan_time_embedding time_embedding_of(const hunyuan_dit_config& c) noexcept {
+    return {c.hidden_size, c.text_len_t5, c.cross_attention_dim_t5, c.cross_attention_dim,
+            c.use_style_cond_and_image_meta_size};
+}
+[[nodiscard]] constexpr nn::hunyuan_text_embedding text_embedding_of(const hunyuan_dit_config& c) noexcept {
+    return {c.text_len_t5, c.cross_attention_dim_t5, c.cross_attention_dim, c.context_tokens()};
+}
+
+template <hunyuan_dit_config C>
+struct hunyuan_dit_parts {
+    static constexpr std::size_t blocks = static_cast<std::size_t>(C.num_layers);
+    static constexpr std::size_t skips_count = blocks / 2 - 1;
+
+    [[nodiscard]] static constexpr label block_name(std::size_t i) {
+        return label{"blocks."} + static_cast<unsigned>(i);
+    }
+
+    /// The type of layer I; never called, only its result is named.
+    template <std::size_t I>
+    [[nodiscard]] static constexpr auto layer_type() {
+        if constexpr (I == 0) {
+            return std::type_identity<nn::described<"pos_embed", embed_of(C)>>{};
+        } else if constexpr (I <= blocks) {
+            return std::type_identity<nn::described<block_name(I - 1), dit_block_of(C, I - 1 > blocks / 2)>>{};
+        } else {
+            return std::type_identity<nn::described<"proj_out", head_of(C)>>{};
+        }
+    }
+    template <std::size_t I>
+    using layer_at = typename decltype(layer_type<I>())::type;
+    /// Edges in the order in which their targets run.
+    template <std::size_t E>
+    using skip_at = skip<block_name(skips_count - 1 - E), block_name(blocks / 2 + 1 + E)>;
+    using conditioning =
+        nn::conditioning_modules<shape<C.hidden_size>, shape<C.context_tokens(), C.cross_attention_dim>,
+                                 nn::described_module<"time_extra_emb", time_embedding_of(C)>,
+                                 nn::described_module<"text_embedder", text_embedding_of(C)>>;
+
+    template <std::size_t... L, std::size_t... E>
+    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(
+        std::index_sequence<L...>, std::index_sequence<E...>);
+    using model_type =
+        decltype(assemble(std::make_index_sequence<blocks + 2>{}, std::make_index_sequence<skips_count>{}));
+};
+
+/// Whether C describes a Hunyuan-DiT; if not, compilation stops with one sentence.
+template <hunyuan_dit_config C>
+[[nodiscard]] consteval bool explain_hunyuan_dit() {
+    constexpr hunyuan_dit_flaw found = flaw_of(C);
+    static_assert(found != hunyuan_dit_flaw::name, "pulse: a hunyuan_dit_config needs a name");
+    static_assert(found != hunyuan_dit_flaw::sizes, "pulse: the sizes of a hunyuan_dit are positive");
+    static_assert(found != hunyuan_dit_flaw::patches, "pulse: patch_size of a hunyuan_dit divides sample_size");
+    static_assert(found != hunyuan_dit_flaw::depth, "pulse: num_layers of a hunyuan_dit is even and at least 4");
+    static_assert(found != hunyuan_dit_flaw::heads, "pulse: num_attention_heads of a hunyuan_dit divides hidden_size");
+    return found == hunyuan_dit_flaw::none;
+}
+
+/// The backbone that a hunyuan_dit_config describes, with diffusers' parameter names. Its layers describe themselves and
+/// have no passes. A bad config stops compilation with one sentence.
+template <hunyuan_dit_config C>
+    requires(explain_hunyuan_dit<C>())
+struct hunyuan_dit : hunyuan_dit_parts<C>::model_type {
+    static constexpr hunyuan_dit_config config = C;
+};
+
+} // namespace pulse

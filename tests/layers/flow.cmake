@@ -18,7 +18,7 @@ set(flow_runtime core tensor model plan partition/partition schedule/schedule pr
 set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
 # Headers that need only the standard library and are not in pulse.hpp, because every user would wait for them.
-set(beside_umbrella zoo/hunyuan_dit.hpp zoo/sdxl.hpp zoo/stable_diffusion.hpp zoo/uvit.hpp)
+set(beside_umbrella zoo/hunyuan_dit.hpp zoo/known_models.hpp zoo/sdxl.hpp zoo/stable_diffusion.hpp zoo/uvit.hpp)
 set(flow_host core tensor runtime plan/instruction)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
 set(flow_io core)

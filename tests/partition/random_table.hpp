@@ -1,10 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <random>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <pulse/profile/cost_table.hpp>
 
@@ -78,6 +80,25 @@ inline cost_table random_table(std::mt19937& random, int layers, skip_pattern pa
     }
     std::shuffle(table.skips.begin(), table.skips.end(), random);
     return table;
+}
+
+/// Adds identity paths: most around a few layers, as inside a block, some around many.
+inline void add_residuals(std::mt19937& random, cost_table& table) {
+    const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    const auto layers = static_cast<int>(table.layers.size());
+    for (int e = draw(1, 4); e > 0 && layers > 1; --e) {
+        const int from = draw(0, layers - 2);
+        const int to = draw(0, 2) == 0 ? draw(from + 1, layers - 1) : std::min(layers - 1, from + draw(1, 4));
+        table.skips.push_back({from, to, draw(0, 9) * 8, true});
+    }
+    std::shuffle(table.skips.begin(), table.skips.end(), random);
+}
+
+/// Speeds that divide whole numbers exactly.
+inline std::vector<double> random_speeds(std::mt19937& random, int devices) {
+    std::vector<double> speeds{};
+    for (int d = 0; d != devices; ++d) { speeds.push_back(std::array{0.5, 1.0, 1.0, 2.0, 4.0}[random() % 5U]); }
+    return speeds;
 }
 
 } // namespace pulse::test

@@ -57,7 +57,8 @@ value worth(const partition& cut, const cost_table& costs, skip_routing routing)
     return {load, cut.kind == placement::sequential ? report.bytes.total() : report.bytes.boundary()};
 }
 
-value best_by_trial(const cost_table& costs, placement kind, int devices, int chunks, double slack, skip_routing routing) {
+value best_by_trial(const cost_table& costs, placement kind, int devices, int chunks, double slack,
+                    skip_routing routing) {
     double least = std::numeric_limits<double>::infinity();
     every_chain(costs, kind, devices, chunks,
                 [&](const partition& cut) { least = std::min(least, worth(cut, costs, routing).load); });

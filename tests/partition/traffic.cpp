@@ -27,8 +27,7 @@ partition random_cut(std::mt19937& random, placement kind, int devices, int wave
     int first = 0;
     for (int s = 0; s != stages; ++s) {
         const int left = stages - 1 - s;
-        const int last = left == 0 ? layers - 1
-                                   : std::uniform_int_distribution<int>{first, layers - 1 - left}(random);
+        const int last = left == 0 ? layers - 1 : std::uniform_int_distribution<int>{first, layers - 1 - left}(random);
         cut.stages.push_back({s, device_of(kind, s, devices), first, last});
         first = last + 1;
     }
@@ -39,9 +38,7 @@ partition random_cut(std::mt19937& random, placement kind, int devices, int wave
 // as they would be sent, not a formula.
 traffic walk(const partition& cut, const cost_table& costs, skip_routing routing) {
     std::vector<int> home;
-    for (const stage& part : cut.stages) {
-        home.resize(static_cast<std::size_t>(part.last_layer) + 1, part.device);
-    }
+    for (const stage& part : cut.stages) { home.resize(static_cast<std::size_t>(part.last_layer) + 1, part.device); }
     traffic sum{};
     std::vector<const skip_cost*> in_hand;
     for (std::size_t l = 0; l != home.size(); ++l) {
@@ -91,9 +88,10 @@ TEST_CASE("traffic equals a walk that counts messages") {
             const int devices = 1 + static_cast<int>(random() % 4U);
             const int waves = kind == placement::sequential ? 1 : 1 + static_cast<int>(random() % 2U);
             const int layers = stage_count(kind, devices, waves) + 2 + static_cast<int>(random() % 8U);
-            const cost_table costs = random_table(
-                random, layers, std::array{skip_pattern::nested, skip_pattern::fan_out, skip_pattern::crossing,
-                                           skip_pattern::anything}[random() % 4U]);
+            const cost_table costs =
+                random_table(random, layers,
+                             std::array{skip_pattern::nested, skip_pattern::fan_out, skip_pattern::crossing,
+                                        skip_pattern::anything}[random() % 4U]);
             const partition cut = random_cut(random, kind, devices, waves, layers);
             for (const skip_routing routing : {skip_routing::direct, skip_routing::relayed}) {
                 const traffic counted = traffic_of(cut, costs, routing);

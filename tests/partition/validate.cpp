@@ -30,9 +30,7 @@ cost_table u_shape(int layers) {
 std::string broken(const partition& cut, const cost_table& costs) {
     try {
         check_partition(cut, costs);
-    } catch (const input_error& e) {
-        return e.what();
-    }
+    } catch (const input_error& e) { return e.what(); }
     return "valid";
 }
 
@@ -65,10 +63,12 @@ TEST_CASE("each broken invariant of a partition is named") {
     CHECK(broken(bad, costs) == "partition: stages[3].device is not the placement's");
     bad = good;
     ++bad.stages[1].first_layer;
-    CHECK(broken(bad, costs) == "partition: stages[1].first_layer must be " + std::to_string(good.stages[1].first_layer));
+    CHECK(broken(bad, costs) ==
+          "partition: stages[1].first_layer must be " + std::to_string(good.stages[1].first_layer));
     bad = good;
     --bad.stages[2].first_layer;
-    CHECK(broken(bad, costs) == "partition: stages[2].first_layer must be " + std::to_string(good.stages[2].first_layer));
+    CHECK(broken(bad, costs) ==
+          "partition: stages[2].first_layer must be " + std::to_string(good.stages[2].first_layer));
     bad = good;
     bad.stages[1].last_layer = bad.stages[1].first_layer - 1;
     CHECK(broken(bad, costs) == "partition: stages[1] is empty");

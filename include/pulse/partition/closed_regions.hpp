@@ -3,52 +3,36 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
-#include <pulse/partition/skip_aware_options.hpp>
-#include <pulse/profile/cost_table.hpp>
+#include <pulse/partition/layer_sums.hpp>
 
 namespace pulse {
 
-/// Sums of a table over ranges of layers, and its skips listed by target: what the search reads again and again.
-struct layer_sums {
-    int layers{};
-    std::vector<double> load{};          ///< load of layers [0, c), microseconds
-    std::vector<std::int64_t> memory{};  ///< bytes of layers [0, c)
-    std::vector<std::int64_t> sent{};    ///< bytes sent by a cut before layer c
-    std::vector<int> starts{};           ///< per source: how many skips leave it
-    std::vector<int> sources{};          ///< sources of the skips into layer l are at [first_source[l], first_source[l+1])
-    std::vector<int> first_source{};
+/// How much load the layers of devices d to P-1 can have, for d = 1 to P-1, when no device may work longer than a limit.
+struct load_windows {
+    std::vector<double> least{}; ///< [d]; microseconds at speed 1
+    std::vector<double> most{};
 
-    constexpr layer_sums(const cost_table& costs, const memory_model& memory_of)
-        : layers(static_cast<int>(costs.layers.size())) {
-        const std::size_t n = costs.layers.size();
-        load.assign(n + 1, 0.0);
-        memory.assign(n + 1, 0);
-        sent.assign(n + 1, 0);
-        starts.assign(n, 0);
-        first_source.assign(n + 1, 0);
-        for (std::size_t l = 0; l != n; ++l) {
-            load[l + 1] = load[l] + costs.layers[l].load_us();
-            memory[l + 1] = memory[l] + memory_of.bytes_of(costs.layers[l]);
-            sent[l + 1] = costs.layers[l].output_bytes + costs.conditioning_bytes;
-        }
-        for (const skip_cost& edge : costs.skips) {
-            ++starts[static_cast<std::size_t>(edge.from)];
-            ++first_source[static_cast<std::size_t>(edge.to) + 1];
-        }
-        for (std::size_t l = 0; l != n; ++l) { first_source[l + 1] += first_source[l]; }
-        std::vector<int> next = first_source;
-        sources.assign(costs.skips.size(), 0);
-        for (const skip_cost& edge : costs.skips) {
-            sources[static_cast<std::size_t>(next[static_cast<std::size_t>(edge.to)]++)] = edge.from;
+    constexpr load_windows(double total_us, const std::vector<double>& speed, double limit_us) {
+        const double rounding = 1e-9 * total_us;
+        least.assign(speed.size(), 0.0);
+        most.assign(speed.size(), 0.0);
+        double outside = 0.0;
+        double all = 0.0;
+        for (const double s : speed) { all += s; }
+        for (std::size_t d = 0; d != speed.size(); ++d) {
+            least[d] = total_us - outside * limit_us - rounding;
+            most[d] = (all - outside) * limit_us + rounding;
+            outside += speed[d];
         }
     }
 };
 
 /// The layers that devices d to P-1 may hold together: W intervals [cut[0], cut[1]), [cut[2], cut[3]), ..., one per wave,
-/// closed (no skip has one end inside and one outside). Regions are sorted by load.
+/// closed (no skip has one end inside and one outside). Regions are in ascending order of their cuts.
 struct closed_regions {
     int waves{1};
     std::size_t size{0};
@@ -56,6 +40,8 @@ struct closed_regions {
     std::vector<double> load{};
     std::vector<std::int64_t> memory{};
     std::vector<std::int64_t> sent{}; ///< bytes that its 2W ends send, one direction
+    std::vector<int> least_level{};   ///< the devices d to P-1 that it may belong to have d from least_level
+    std::vector<int> most_level{};    ///< to most_level, by the layers that the stages inside and outside need
 
     [[nodiscard]] constexpr const int* cut(std::size_t region) const noexcept {
         return cuts.data() + region * static_cast<std::size_t>(2 * waves);
@@ -64,104 +50,123 @@ struct closed_regions {
 
 namespace detail {
 
-/// Lists closed regions by labelling layers inside or outside from the first to the last, and giving up on a prefix as
-/// soon as a skip inside it has unlike ends.
+/// Lists closed regions by labelling layers inside or outside from the first to the last. It gives up on a prefix as soon
+/// as a skip inside it has unlike ends, or no level can have as much load or as few layers inside or outside.
 struct region_search {
     const layer_sums& sums;
+    const load_windows& windows;
     int waves;
+    int devices;
     std::size_t limit;
     std::vector<char> inside{};
     std::vector<int> chosen{};
-    std::vector<int> found{};
+    closed_regions out{};
 
-    // Segments 0, 2, ... before cut k are outside, 1, 3, ... inside. Each device has a stage in every segment that it
-    // touches, so an interval and a gap hold at least two layers and the two ends at least one.
-    [[nodiscard]] constexpr int least_length(int segment) const noexcept {
+    // Segments 0, 2, ... before cut k are outside, 1, 3, ... inside. The devices of level d need `devices - d` layers at
+    // both ends of every interval, the others d layers at both ends of every gap and at the ends of the model.
+    struct prefix {
+        int open{};       // skips with a source inside that have not met their target yet
+        int most_level{}; // what the segments outside leave room for
+        int least_level{};
+        double load_inside{};
+        double load_outside{};
+    };
+
+    [[nodiscard]] constexpr int ends_of(int segment) const noexcept {
         return segment == 0 || segment == 2 * waves ? 1 : 2;
     }
+    [[nodiscard]] constexpr int least_length(int segment, const prefix& at) const noexcept {
+        return ends_of(segment) * (segment % 2 == 1 ? devices - at.most_level : at.least_level);
+    }
+    [[nodiscard]] constexpr double load_of(int first, int last) const noexcept {
+        return sums.load[static_cast<std::size_t>(last)] - sums.load[static_cast<std::size_t>(first)];
+    }
+    [[nodiscard]] constexpr bool too_heavy(const prefix& at) const noexcept {
+        return at.load_inside > windows.most[static_cast<std::size_t>(at.least_level)] ||
+               at.load_outside > sums.load.back() - windows.least[static_cast<std::size_t>(at.most_level)];
+    }
 
-    // `open`: skips with a source inside that have not met their target yet.
-    constexpr void extend(int segment, int begin, int open) {
+    constexpr void keep(const prefix& at) {
+        bool any = false;
+        for (int d = at.least_level; d <= at.most_level && !any; ++d) {
+            any = at.load_inside >= windows.least[static_cast<std::size_t>(d)] &&
+                  at.load_inside <= windows.most[static_cast<std::size_t>(d)];
+        }
+        if (!any) { return; }
+        if (out.size == limit) {
+            throw error("partition: more closed regions than the search may hold; use fewer waves");
+        }
+        ++out.size;
+        std::int64_t memory = 0;
+        std::int64_t sent = 0;
+        for (std::size_t k = 0; k != chosen.size(); ++k) {
+            const auto c = static_cast<std::size_t>(chosen[k]);
+            memory += k % 2 == 1 ? sums.memory[c] : -sums.memory[c];
+            sent += sums.sent[c];
+            out.cuts.push_back(chosen[k]);
+        }
+        out.load.push_back(at.load_inside);
+        out.memory.push_back(memory);
+        out.sent.push_back(sent);
+        out.least_level.push_back(at.least_level);
+        out.most_level.push_back(at.most_level);
+    }
+
+    constexpr void extend(int segment, int begin, const prefix& before) {
         const bool in = segment % 2 == 1;
         if (segment == 2 * waves) {
-            if (open == 0) {
-                if (found.size() >= limit) {
-                    throw error("partition: more closed regions than the search may hold; use fewer waves");
-                }
-                found.insert(found.end(), chosen.begin(), chosen.end());
-            }
+            prefix at = before;
+            at.most_level = std::min(at.most_level, sums.layers - begin);
+            at.load_outside += load_of(begin, sums.layers);
+            if (at.open == 0 && at.least_level <= at.most_level && !too_heavy(at)) { keep(at); }
             return;
         }
-        const int shortest = least_length(segment);
+        const int shortest = least_length(segment, before);
         int after = 0;
-        for (int later = segment + 1; later <= 2 * waves; ++later) { after += least_length(later); }
+        for (int later = segment + 1; later <= 2 * waves; ++later) { after += least_length(later, before); }
         const int last = sums.layers - after;
+        prefix at = before;
         for (int l = begin;; ++l) {
+            (in ? at.load_inside : at.load_outside) =
+                (in ? before.load_inside : before.load_outside) + load_of(begin, l);
+            if (too_heavy(at)) { return; }
             if (l - begin >= shortest) {
+                prefix next = at;
+                const int room = (l - begin) / ends_of(segment);
+                if (in) {
+                    next.least_level = std::max(next.least_level, devices - room);
+                } else {
+                    next.most_level = std::min(next.most_level, room);
+                }
                 chosen[static_cast<std::size_t>(segment)] = l;
-                extend(segment + 1, l, open);
+                if (next.least_level <= next.most_level && !too_heavy(next)) { extend(segment + 1, l, next); }
             }
             if (l >= last) { return; }
-            const auto at = static_cast<std::size_t>(l);
-            inside[at] = in ? 1 : 0;
-            for (int e = sums.first_source[at]; e != sums.first_source[at + 1]; ++e) {
+            const auto here = static_cast<std::size_t>(l);
+            inside[here] = in ? 1 : 0;
+            for (int e = sums.first_source[here]; e != sums.first_source[here + 1]; ++e) {
                 const int source = sums.sources[static_cast<std::size_t>(e)];
                 if ((inside[static_cast<std::size_t>(source)] != 0) != in) { return; }
-                if (in) { --open; }
+                if (in) { --at.open; }
             }
-            if (in) { open += sums.starts[at]; }
+            if (in) { at.open += sums.starts[here]; }
         }
     }
 };
 
 } // namespace detail
 
-/// All closed regions of W intervals whose intervals and gaps are long enough for two devices. Throws error when there
-/// are more than `limit`.
-[[nodiscard]] constexpr closed_regions list_closed_regions(const layer_sums& sums, int waves, std::size_t limit) {
-    const auto width = static_cast<std::size_t>(2 * waves);
-    detail::region_search search{sums, waves, limit * width, {}, {}, {}};
+/// All closed regions of W intervals that devices d to P-1 may hold for some d from 1 to P-1: with a layer for every stage
+/// inside and outside, and a load inside the window of that d. Throws error when there are more than `limit`.
+[[nodiscard]] constexpr closed_regions list_closed_regions(const layer_sums& sums, int waves,
+                                                           const load_windows& windows, std::size_t limit) {
+    const auto devices = static_cast<int>(windows.least.size());
+    detail::region_search search{sums, windows, waves, devices, limit, {}, {}, {}};
     search.inside.assign(static_cast<std::size_t>(sums.layers), 0);
-    search.chosen.assign(width, 0);
-    search.extend(0, 0, 0);
-
-    closed_regions out{};
-    out.waves = waves;
-    out.size = search.found.size() / width;
-    std::vector<double> load(out.size, 0.0);
-    std::vector<int> order(out.size, 0);
-    for (std::size_t r = 0; r != out.size; ++r) {
-        order[r] = static_cast<int>(r);
-        for (std::size_t w = 0; w != width; w += 2) {
-            const auto first = static_cast<std::size_t>(search.found[r * width + w]);
-            const auto last = static_cast<std::size_t>(search.found[r * width + w + 1]);
-            load[r] += sums.load[last] - sums.load[first];
-        }
-    }
-    std::sort(order.begin(), order.end(), [&load](int a, int b) {
-        const double la = load[static_cast<std::size_t>(a)];
-        const double lb = load[static_cast<std::size_t>(b)];
-        return la < lb || (la == lb && a < b);
-    });
-    out.cuts.reserve(out.size * width);
-    out.load.reserve(out.size);
-    out.memory.reserve(out.size);
-    out.sent.reserve(out.size);
-    for (const int from : order) {
-        const auto r = static_cast<std::size_t>(from);
-        std::int64_t memory = 0;
-        std::int64_t sent = 0;
-        for (std::size_t w = 0; w != width; ++w) {
-            const auto at = static_cast<std::size_t>(search.found[r * width + w]);
-            memory += w % 2 == 1 ? sums.memory[at] : -sums.memory[at];
-            sent += sums.sent[at];
-            out.cuts.push_back(search.found[r * width + w]);
-        }
-        out.load.push_back(load[r]);
-        out.memory.push_back(memory);
-        out.sent.push_back(sent);
-    }
-    return out;
+    search.chosen.assign(static_cast<std::size_t>(2 * waves), 0);
+    search.out.waves = waves;
+    search.extend(0, 0, {0, devices - 1, 1, 0.0, 0.0});
+    return std::move(search.out);
 }
 
 } // namespace pulse

@@ -24,7 +24,8 @@ struct judged_cut {
 /// `last[s]` is the last layer of stage s; `devices_in_order` has the device of every stage.
 [[nodiscard]] constexpr judged_cut judge(const cost_table& costs, const std::vector<int>& last,
                                          const std::vector<int>& devices_in_order, int devices,
-                                         const memory_model& memory) {
+                                         const skip_aware_options& options) {
+    const memory_model& memory = options.memory;
     const std::size_t stages = last.size();
     std::vector<double> stage_load(stages, 0.0);
     std::vector<double> device_load(static_cast<std::size_t>(devices), 0.0);
@@ -44,19 +45,31 @@ struct judged_cut {
     }
     judged_cut out{};
     for (const skip_cost& edge : costs.skips) {
-        if (home[static_cast<std::size_t>(edge.from)] != home[static_cast<std::size_t>(edge.to)]) { out.allowed = false; }
+        const auto to = static_cast<std::size_t>(edge.to);
+        if (home[static_cast<std::size_t>(edge.from)] == home[to]) { continue; }
+        if (!edge.residual) { out.allowed = false; }
+        if (options.routing == skip_routing::direct) { out.bytes += edge.bytes; }
+        for (auto l = static_cast<std::size_t>(edge.from); options.routing == skip_routing::relayed && l != to; ++l) {
+            if (home[l] != home[l + 1]) { out.bytes += edge.bytes; }
+        }
     }
-    for (const std::int64_t held : device_bytes) {
-        if (memory.limit_bytes != 0 && held > memory.limit_bytes) { out.allowed = false; }
+    for (std::size_t d = 0; d != device_bytes.size(); ++d) {
+        const std::int64_t limit =
+            memory.device_limit_bytes.empty() ? memory.limit_bytes : memory.device_limit_bytes[d];
+        if (limit != 0 && device_bytes[d] > limit) { out.allowed = false; }
     }
-    for (const double load : device_load) {
+    const std::vector<double>& speed = options.device_speed;
+    for (std::size_t d = 0; d != device_load.size(); ++d) {
+        const double load = speed.empty() ? device_load[d] : device_load[d] / speed[d];
         if (load > out.greatest_load) { out.greatest_load = load; }
     }
     for (std::size_t l = 0; l + 1 < costs.layers.size(); ++l) {
         if (home[l] != home[l + 1]) { out.bytes += costs.layers[l].output_bytes + costs.conditioning_bytes; }
     }
     for (std::size_t a = 0, z = stages - 1; a < z; ++a, --z) {
-        out.imbalance += stage_load[a] > stage_load[z] ? stage_load[a] - stage_load[z] : stage_load[z] - stage_load[a];
+        const double off =
+            stage_load[a] > stage_load[z] ? stage_load[a] - stage_load[z] : stage_load[z] - stage_load[a];
+        out.imbalance += speed.empty() ? off : off / speed[static_cast<std::size_t>(devices_in_order[a])];
     }
     return out;
 }
@@ -79,9 +92,8 @@ struct judged_cut {
 
 /// The oracle for find_skip_aware_partition: tries all C(n-1, 2PW-1) cuts, checks every invariant and value from its
 /// definition, and returns the best under the same objective, or nothing. For small tables only.
-[[nodiscard]] constexpr maybe_partition exhaustive_partition(const cost_table& costs, int devices,
-                                                                      int waves = 1,
-                                                                      const skip_aware_options& options = {}) {
+[[nodiscard]] constexpr maybe_partition exhaustive_partition(const cost_table& costs, int devices, int waves = 1,
+                                                             const skip_aware_options& options = {}) {
     std::vector<int> order{};
     for (int w = 0; w != waves; ++w) {
         for (int d = 0; d != devices; ++d) { order.push_back(d); }
@@ -97,7 +109,7 @@ struct judged_cut {
     bool any = false;
     std::vector<int> last = first_cuts;
     do {
-        const detail::judged_cut cut = detail::judge(costs, last, order, devices, options.memory);
+        const detail::judged_cut cut = detail::judge(costs, last, order, devices, options);
         if (cut.allowed && (!any || cut.greatest_load < least)) {
             any = true;
             least = cut.greatest_load;
@@ -110,7 +122,7 @@ struct judged_cut {
     detail::judged_cut best_cut{};
     last = first_cuts;
     do {
-        const detail::judged_cut cut = detail::judge(costs, last, order, devices, options.memory);
+        const detail::judged_cut cut = detail::judge(costs, last, order, devices, options);
         if (!cut.allowed || cut.greatest_load > most) { continue; }
         bool better = best.empty();
         if (!better && cut.bytes != best_cut.bytes) {

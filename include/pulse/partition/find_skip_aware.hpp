@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/partition/device_speed.hpp>
 #include <pulse/partition/folded_search.hpp>
+#include <pulse/partition/layer_sums.hpp>
 #include <pulse/partition/maybe_partition.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/skip_aware_options.hpp>
@@ -19,14 +22,42 @@ namespace pulse {
 
 namespace detail {
 
+/// The least greatest device load, found by trying limits from a lower bound upwards: a tight limit leaves few regions,
+/// and a limit that admits any cut admits the best one.
+[[nodiscard]] constexpr std::optional<double> least_folded_load(const folded_search& search, const layer_sums& sums,
+                                                                const std::vector<double>& speed) {
+    double together = 0.0;
+    double fastest = 0.0;
+    double slowest = std::numeric_limits<double>::infinity();
+    for (const double s : speed) {
+        together += s;
+        fastest = std::max(fastest, s);
+        slowest = std::min(slowest, s);
+    }
+    const double all = sums.load.back() / slowest * (1.0 + load_tolerance);
+    double bound = sums.load.back() / together;
+    for (std::size_t l = 1; l != sums.load.size(); ++l) {
+        bound = std::max(bound, (sums.load[l] - sums.load[l - 1]) / fastest);
+    }
+    for (double excess = 1.0 / 1024.0;; excess *= 2.0) {
+        const double limit = std::min(all, bound * (1.0 + excess));
+        if (const std::optional<double> least = search.least_load(limit)) { return least; }
+        if (limit >= all) { return std::nullopt; }
+    }
+}
+
 /// First layers of the 2W stages of one device: nested pairs with the least imbalance in sum. Nothing crosses devices,
 /// so it is the search over W devices with one wave, with neither skips nor bytes nor a limit.
 [[nodiscard]] constexpr std::vector<int> balanced_fold(layer_sums sums, int waves, std::size_t region_limit) {
+    const auto pairs = static_cast<std::size_t>(waves);
     if (waves > 1) {
         std::fill(sums.sent.begin(), sums.sent.end(), std::int64_t{0});
         std::fill(sums.starts.begin(), sums.starts.end(), 0);
         std::fill(sums.first_source.begin(), sums.first_source.end(), 0);
-        return folded_search{sums, waves, 1, 0, region_limit}.best_cut(2.0 * sums.load.back());
+        sums.residual.clear();
+        const folded_search search{sums, 1, std::vector<double>(pairs, 1.0), std::vector<std::int64_t>(pairs, 0),
+                                   region_limit};
+        return search.best_cut(2.0 * sums.load.back());
     }
     int best = 1;
     double least = std::numeric_limits<double>::infinity();
@@ -42,34 +73,7 @@ namespace detail {
     return {0, best};
 }
 
-/// The least greatest device load, found by trying limits from a lower bound upwards: a tight limit leaves few regions,
-/// and a limit that admits any cut admits the best one.
-[[nodiscard]] constexpr std::optional<double> least_folded_load(const folded_search& search, const layer_sums& sums,
-                                                                const cost_table& costs, int devices) {
-    const double total = sums.load.back();
-    const double all = total * (1.0 + load_tolerance);
-    double bound = total / devices;
-    for (const layer_cost& layer : costs.layers) { bound = std::max(bound, layer.load_us()); }
-    for (double excess = 1.0 / 64.0;; excess *= 2.0) {
-        const double limit = std::min(all, bound * (1.0 + excess));
-        if (const std::optional<double> least = search.least_load(limit)) { return least; }
-        if (limit >= all) { return std::nullopt; }
-    }
-}
-
-} // namespace detail
-
-/// The best folded partition over P devices with W waves, or nothing when there is none.
-///
-/// Among the cuts that leave no stage empty, keep both ends of every skip on one device and respect the memory limit, it
-/// has (1) the least greatest device load F+B+W, (2) within the slack of that the fewest bytes across boundaries,
-/// (3) the least imbalance: the sum over the PW pairs of |load(stage s) - load(stage 2PW-1-s)|, (4) the least greatest load.
-/// Exact; about P r^2 steps for r closed regions, of which a graph with a skip at nearly every layer has O(n^W).
-/// Throws input_error for a bad table or option, error when there are more than region_limit regions.
-[[nodiscard]] constexpr maybe_partition find_skip_aware_partition(const cost_table& costs, int devices,
-                                                                           int waves = 1,
-                                                                           const skip_aware_options& options = {}) {
-    check_costs(costs);
+constexpr void check_options(const skip_aware_options& options, int devices, int waves) {
     if (devices < 1) { throw input_error("devices: it must be at least 1"); }
     if (waves < 1) { throw input_error("waves: it must be at least 1"); }
     if (!(options.slack >= 0.0) || options.slack > std::numeric_limits<double>::max()) {
@@ -78,17 +82,50 @@ namespace detail {
     if (options.memory.limit_bytes < 0 || options.memory.state_factor < 0 || options.memory.in_flight < 0) {
         throw input_error("memory: limit_bytes, state_factor and in_flight must be at least 0");
     }
+    const std::vector<std::int64_t>& limits = options.memory.device_limit_bytes;
+    if (!limits.empty() && limits.size() != static_cast<std::size_t>(devices)) {
+        throw input_error("memory: device_limit_bytes must have one value for each of " + std::to_string(devices) +
+                          " devices, not " + std::to_string(limits.size()));
+    }
+    for (const std::int64_t limit : limits) {
+        if (limit < 0) { throw input_error("memory: device_limit_bytes must be at least 0"); }
+    }
+    check_device_speed(options.device_speed, devices);
+}
+
+} // namespace detail
+
+/// The best folded partition over P devices with W waves, or nothing when there is none.
+///
+/// Among the cuts that leave no stage empty, keep both ends of every skip that is not residual on one device and respect
+/// the memory limits, it has (1) the least greatest device load F+B+W, (2) within the slack of that the fewest bytes
+/// between devices, those of residual edges included, (3) the least imbalance: the sum over the PW pairs of
+/// |load(stage s) - load(stage 2PW-1-s)|, (4) the least greatest load. Loads are times on their device.
+/// Exact. Only regions whose load lets every device keep the limit are looked at: for one wave at most n^2/2 in all, and
+/// O(n) when there is a skip at nearly every layer.
+/// Throws input_error for a bad table or option, error when there are more than region_limit regions.
+[[nodiscard]] constexpr maybe_partition find_skip_aware_partition(const cost_table& costs, int devices, int waves = 1,
+                                                                  const skip_aware_options& options = {}) {
+    check_costs(costs);
+    detail::check_options(options, devices, waves);
     const auto layers = static_cast<std::int64_t>(costs.layers.size());
     if (std::int64_t{2} * devices * waves > layers) { return {}; }
 
-    const layer_sums sums{costs, options.memory};
+    const layer_sums sums{costs, options.memory, options.routing};
     std::vector<int> first{};
     if (devices == 1) {
-        if (options.memory.limit_bytes != 0 && sums.memory.back() > options.memory.limit_bytes) { return {}; }
+        const std::int64_t limit = options.memory.limit_of(0);
+        if (limit != 0 && sums.memory.back() > limit) { return {}; }
         first = detail::balanced_fold(sums, waves, options.region_limit);
     } else {
-        const folded_search search{sums, devices, waves, options.memory.limit_bytes, options.region_limit};
-        const std::optional<double> least = detail::least_folded_load(search, sums, costs, devices);
+        std::vector<double> speed{};
+        std::vector<std::int64_t> limits{};
+        for (int d = 0; d != devices; ++d) {
+            speed.push_back(speed_of(options.device_speed, d));
+            limits.push_back(options.memory.limit_of(d));
+        }
+        const folded_search search{sums, waves, speed, limits, options.region_limit};
+        const std::optional<double> least = detail::least_folded_load(search, sums, speed);
         if (!least) { return {}; }
         first = search.best_cut(*least * (1.0 + options.slack) * (1.0 + load_tolerance));
     }

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <pulse/partition/closed_regions.hpp>
+#include <pulse/partition/fold_terms.hpp>
+#include <pulse/partition/layer_sums.hpp>
 
 namespace pulse {
 
@@ -30,239 +32,32 @@ struct fold_cost {
 /// Let R(d) be the layers of devices d to P-1. Folding makes R(d) a union of W intervals whose 2W ends are exactly the
 /// boundaries between devices d-1 and d; every skip is local to a device if and only if every R(d) is closed. So a cut
 /// is a chain R(1) > R(2) > ... > R(P-1) of closed regions, each strictly inside the one before at all of its ends; the
-/// load of device d is load(R(d)) - load(R(d+1)), the bytes are a sum over regions, and a dynamic program over (d, region)
-/// is exact for any W. Inside R(P-1), and around R(1), the last cuts are free and only serve balance.
+/// load of device d is load(R(d)) - load(R(d+1)) over its speed, the bytes are a sum over regions (less what residual
+/// edges within a device save, which two neighbouring regions say), and a dynamic program over (d, region) is exact for
+/// any W. Inside R(P-1), and around R(1), the last cuts are free and only serve balance.
+///
+/// A limit on device loads bounds the load of R(d) from both sides; a tight one leaves few regions to each d, and few
+/// regions of d+1 inside a region of d.
 class folded_search {
 public:
-    constexpr folded_search(const layer_sums& sums, int devices, int waves, std::int64_t memory_limit,
-                            std::size_t region_limit)
-        : sums_(sums), devices_(devices), waves_(waves), memory_limit_(memory_limit),
-          regions_(list_closed_regions(sums, waves, region_limit)) {
-        rooms_.reserve(regions_.size);
-        for (std::size_t r = 0; r != regions_.size; ++r) { rooms_.push_back(room_of(regions_.cut(r))); }
-    }
+    /// `speed` and `memory_limit` have one value per device; a limit of 0 is none.
+    constexpr folded_search(const layer_sums& sums, int waves, std::vector<double> speed,
+                            std::vector<std::int64_t> memory_limit, std::size_t region_limit) :
+        sums_(&sums),
+        devices_(static_cast<int>(speed.size())), waves_(waves), speed_(std::move(speed)),
+        memory_limit_(std::move(memory_limit)), region_limit_(region_limit), terms_(sums, devices_, waves) {}
 
-private:
-    /// How many levels fit outside and inside a region.
-    struct room {
-        int outside{};
-        int inside{};
-    };
-    template <class Cost>
-    struct outcome {
-        Cost cost{};
-        std::vector<std::size_t> chain{}; ///< R(1), R(2), ..., R(P-1)
-    };
-    template <class Cost>
-    struct level {
-        std::vector<std::size_t> region{};
-        std::vector<Cost> cost{};
-        std::vector<std::size_t> inner{}; ///< position in the level inside, unused at the innermost
-    };
-
-    [[nodiscard]] constexpr double total_load() const noexcept { return sums_.load.back(); }
-    [[nodiscard]] constexpr double load_between(int first, int last) const noexcept {
-        return sums_.load[static_cast<std::size_t>(last)] - sums_.load[static_cast<std::size_t>(first)];
-    }
-    [[nodiscard]] constexpr bool fits(std::int64_t bytes) const noexcept {
-        return memory_limit_ == 0 || bytes <= memory_limit_;
-    }
-
-    [[nodiscard]] constexpr room room_of(const int* cut) const noexcept {
-        const int ends = 2 * waves_;
-        room free{std::min(cut[0], sums_.layers - cut[ends - 1]), sums_.layers};
-        for (int w = 0; w != waves_; ++w) {
-            free.inside = std::min(free.inside, (cut[2 * w + 1] - cut[2 * w]) / 2);
-            if (w != 0) { free.outside = std::min(free.outside, (cut[2 * w] - cut[2 * w - 1]) / 2); }
-        }
-        return free;
-    }
-
-    [[nodiscard]] constexpr bool strictly_inside(const int* inner, const int* outer) const noexcept {
-        for (int w = 0; w != waves_; ++w) {
-            if (inner[2 * w] <= outer[2 * w] || inner[2 * w + 1] >= outer[2 * w + 1]) { return false; }
-        }
-        return true;
-    }
-
-    /// The dynamic program: from R(P-1) outwards, keeping for each region of a level the best chain inside it.
-    /// `limit_us` bounds every device's load, and through it how much load a region of each level can have.
-    template <class Cost, class Innermost, class Step, class Outermost>
-    [[nodiscard]] constexpr outcome<Cost> sweep(double limit_us, const Innermost& innermost, const Step& step,
-                                                const Outermost& outermost) const {
-        const double total = total_load();
-        const double rounding = 1e-9 * total;
-        std::vector<level<Cost>> levels(static_cast<std::size_t>(devices_));
-        for (int d = devices_ - 1; d >= 1; --d) {
-            level<Cost>& here = levels[static_cast<std::size_t>(d)];
-            const bool last = d == devices_ - 1;
-            const double least = total - d * limit_us - rounding;
-            const double most = (devices_ - d) * limit_us + rounding;
-            std::size_t window = 0;
-            for (std::size_t r = 0; r != regions_.size; ++r) {
-                const double load = regions_.load[r];
-                if (load > most) { break; }
-                if (load < least || rooms_[r].outside < d || rooms_[r].inside < devices_ - d) { continue; }
-                if (last) {
-                    if (load > limit_us || !fits(regions_.memory[r])) { continue; }
-                    here.region.push_back(r);
-                    here.cost.push_back(innermost(r));
-                    continue;
-                }
-                const level<Cost>& next = levels[static_cast<std::size_t>(d) + 1];
-                const std::size_t count = next.region.size();
-                const std::size_t* candidates = next.region.data();
-                while (window != count && regions_.load[candidates[window]] < load - limit_us - rounding) { ++window; }
-                bool any = false;
-                Cost best{};
-                std::size_t best_inner = 0;
-                for (std::size_t i = window; i != count; ++i) {
-                    const std::size_t inner = candidates[i];
-                    const double diff = load - regions_.load[inner];
-                    if (diff < -rounding) { break; }
-                    if (diff > limit_us || !strictly_inside(regions_.cut(inner), regions_.cut(r)) ||
-                        !fits(regions_.memory[r] - regions_.memory[inner])) {
-                        continue;
-                    }
-                    const Cost cost = step(r, inner, diff, next.cost[i]);
-                    if (!any || cost < best) {
-                        any = true;
-                        best = cost;
-                        best_inner = i;
-                    }
-                }
-                if (any) {
-                    here.region.push_back(r);
-                    here.cost.push_back(best);
-                    here.inner.push_back(best_inner);
-                }
-            }
-        }
-        return close(levels, limit_us, outermost);
-    }
-
-    template <class Cost, class Outermost>
-    [[nodiscard]] constexpr outcome<Cost> close(const std::vector<level<Cost>>& levels, double limit_us,
-                                                const Outermost& outermost) const {
-        const level<Cost>& first = levels[1];
-        outcome<Cost> out{};
-        bool any = false;
-        std::size_t at = 0;
-        for (std::size_t i = 0; i != first.region.size(); ++i) {
-            const std::size_t r = first.region[i];
-            if (total_load() - regions_.load[r] > limit_us || !fits(sums_.memory.back() - regions_.memory[r])) {
-                continue;
-            }
-            const Cost cost = outermost(r, first.cost[i]);
-            if (!any || cost < out.cost) {
-                any = true;
-                out.cost = cost;
-                at = i;
-            }
-        }
-        if (!any) { return out; }
-        for (std::size_t d = 1; d != static_cast<std::size_t>(devices_); ++d) {
-            out.chain.push_back(levels[d].region[at]);
-            if (d + 1 != static_cast<std::size_t>(devices_)) { at = levels[d].inner[at]; }
-        }
-        return out;
-    }
-
-    static constexpr double distance(double a, double b) noexcept { return a < b ? b - a : a - b; }
-
-    /// Sum over the W pairs of a device between R(d) and R(d+1) of the difference of their two loads.
-    [[nodiscard]] constexpr double imbalance(const int* outer, const int* inner) const noexcept {
-        double sum = 0.0;
-        for (int w = 0; w != waves_; ++w) {
-            const int mirror = 2 * (waves_ - 1 - w) + 1;
-            sum += distance(load_between(outer[2 * w], inner[2 * w]), load_between(inner[mirror], outer[mirror]));
-        }
-        return sum;
-    }
-
-    /// Cuts ranges a and b (mirrors of each other, perhaps the same) so that outer parts and inner parts match best.
-    [[nodiscard]] constexpr double split(int a0, int a1, int b0, int b1, int* a_cut, int* b_cut) const noexcept {
-        double best = std::numeric_limits<double>::infinity();
-        const bool same = a0 == b0;
-        for (int m = a0 + 1; m < a1; ++m) {
-            const double head = load_between(a0, m);
-            const double tail = load_between(m, a1);
-            for (int k = same ? m : b0 + 1; k < b1; ++k) {
-                const double off = same ? distance(head, tail)
-                                        : distance(head, load_between(k, b1)) + distance(tail, load_between(b0, k));
-                if (off < best) {
-                    best = off;
-                    if (a_cut != nullptr) {
-                        *a_cut = m;
-                        *b_cut = k;
-                    }
-                }
-                if (same) { break; }
-            }
-        }
-        return best;
-    }
-
-    /// The best free cuts inside R(P-1), one per interval; `middles` may be null.
-    [[nodiscard]] constexpr double split_inside(const int* cut, int* middles) const noexcept {
-        double sum = 0.0;
-        for (int w = 0; 2 * w < waves_; ++w) {
-            const int v = waves_ - 1 - w;
-            sum += split(cut[2 * w], cut[2 * w + 1], cut[2 * v], cut[2 * v + 1],
-                         middles == nullptr ? nullptr : middles + w, middles == nullptr ? nullptr : middles + v);
-        }
-        return sum;
-    }
-
-    /// The best free cuts around R(1), one per gap between intervals, and the outermost pair's imbalance.
-    [[nodiscard]] constexpr double split_outside(const int* cut, int* gaps) const noexcept {
-        double sum = distance(load_between(0, cut[0]), load_between(cut[2 * waves_ - 1], sums_.layers));
-        for (int w = 1; 2 * w <= waves_; ++w) {
-            const int v = waves_ - w;
-            sum += split(cut[2 * w - 1], cut[2 * w], cut[2 * v - 1], cut[2 * v],
-                         gaps == nullptr ? nullptr : gaps + w, gaps == nullptr ? nullptr : gaps + v);
-        }
-        return sum;
-    }
-
-    [[nodiscard]] constexpr std::vector<int> first_layers(const std::vector<std::size_t>& chain) const {
-        std::vector<int> gaps(static_cast<std::size_t>(waves_), 0);
-        std::vector<int> middles(static_cast<std::size_t>(waves_), 0);
-        static_cast<void>(split_outside(regions_.cut(chain.front()), gaps.data()));
-        static_cast<void>(split_inside(regions_.cut(chain.back()), middles.data()));
-        std::vector<int> first{};
-        for (std::size_t w = 0; w != static_cast<std::size_t>(waves_); ++w) {
-            first.push_back(gaps[w]);
-            for (std::size_t d = 0; d != chain.size(); ++d) { first.push_back(regions_.cut(chain[d])[2 * w]); }
-            first.push_back(middles[w]);
-            for (std::size_t d = chain.size(); d-- != 0;) { first.push_back(regions_.cut(chain[d])[2 * w + 1]); }
-        }
-        return first;
-    }
-
-public:
     /// The least greatest device load of any cut, at most `limit_us`; nothing when there is none.
     [[nodiscard]] constexpr std::optional<double> least_load(double limit_us) const {
-        const double total = total_load();
         const auto found = sweep<double>(
-            limit_us, [this](std::size_t inner) { return regions_.load[inner]; },
-            [](std::size_t, std::size_t, double diff, double rest) { return std::max(diff, rest); },
-            [this, total](std::size_t outer, double rest) { return std::max(total - regions_.load[outer], rest); });
-        if (found.chain.empty()) { return std::nullopt; }
-        return found.cost;
-    }
-
-    /// The least greatest memory of a device over all cuts, whatever their loads; nothing when there is no cut.
-    [[nodiscard]] constexpr std::optional<std::int64_t> least_memory() const {
-        const std::int64_t total = sums_.memory.back();
-        const auto found = sweep<std::int64_t>(
-            2.0 * total_load(), [this](std::size_t inner) { return regions_.memory[inner]; },
-            [this](std::size_t outer, std::size_t inner, double, std::int64_t rest) {
-                return std::max(regions_.memory[outer] - regions_.memory[inner], rest);
+            limit_us, [](const closed_regions&, std::size_t, double time) { return time; },
+            [](const closed_regions&, int, std::size_t, std::size_t, double time, double rest, bool any, double& best) {
+                const double cost = std::max(time, rest);
+                if (any && !(cost < best)) { return false; }
+                best = cost;
+                return true;
             },
-            [this, total](std::size_t outer, std::int64_t rest) {
-                return std::max(total - regions_.memory[outer], rest);
-            });
+            [](const closed_regions&, std::size_t, double time, double rest) { return std::max(time, rest); });
         if (found.chain.empty()) { return std::nullopt; }
         return found.cost;
     }
@@ -270,33 +65,198 @@ public:
     /// First layers of the 2PW stages of the cut with the least fold_cost among those with no device load above
     /// `limit_us`; empty when there is none.
     [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us) const {
-        const double total = total_load();
+        const bool residual = terms_.any_residual();
         const auto found = sweep<fold_cost>(
             limit_us,
-            [this](std::size_t inner) {
-                return fold_cost{regions_.sent[inner], split_inside(regions_.cut(inner), nullptr),
-                                 regions_.load[inner]};
+            [this, residual](const closed_regions& regions, std::size_t r, double time) {
+                const int* cut = regions.cut(r);
+                const std::int64_t saved = residual ? terms_.residual_saving(devices_ - 1, cut, nullptr) : 0;
+                return fold_cost{regions.sent[r] - saved, terms_.split_inside(cut, nullptr) / speed_.back(), time};
             },
-            [this](std::size_t outer, std::size_t inner, double diff, const fold_cost& rest) {
-                return fold_cost{rest.bytes + regions_.sent[outer],
-                                 rest.imbalance_us + imbalance(regions_.cut(outer), regions_.cut(inner)),
-                                 std::max(diff, rest.load_us)};
+            [this, residual](const closed_regions& regions, int d, std::size_t outer, std::size_t inner, double time,
+                             const fold_cost& rest, bool any, fold_cost& best) {
+                fold_cost cost{rest.bytes + regions.sent[outer], rest.imbalance_us, std::max(time, rest.load_us)};
+                if (residual) { cost.bytes -= terms_.residual_saving(d, regions.cut(outer), regions.cut(inner)); }
+                if (any && cost.bytes > best.bytes) { return false; }
+                cost.imbalance_us += terms_.imbalance(regions.cut(outer), regions.cut(inner)) / speed_[at(d)];
+                if (any && !(cost < best)) { return false; }
+                best = cost;
+                return true;
             },
-            [this, total](std::size_t outer, const fold_cost& rest) {
-                return fold_cost{rest.bytes, rest.imbalance_us + split_outside(regions_.cut(outer), nullptr),
-                                 std::max(total - regions_.load[outer], rest.load_us)};
+            [this, residual](const closed_regions& regions, std::size_t r, double time, const fold_cost& rest) {
+                const int* cut = regions.cut(r);
+                const std::int64_t saved = residual ? terms_.residual_saving(0, nullptr, cut) : 0;
+                return fold_cost{rest.bytes - saved + terms_.residual_base(),
+                                 rest.imbalance_us + terms_.split_outside(cut, nullptr) / speed_.front(),
+                                 std::max(time, rest.load_us)};
             });
         if (found.chain.empty()) { return {}; }
         return first_layers(found.chain);
     }
 
 private:
-    const layer_sums& sums_;
+    template <class Cost>
+    struct outcome {
+        Cost cost{};
+        std::vector<int> chain{}; ///< the ends of R(1), R(2), ..., R(P-1)
+    };
+    template <class Cost>
+    struct level {
+        std::vector<std::size_t> region{};
+        std::vector<Cost> cost{};
+        std::vector<std::size_t> inner{}; ///< position in the level inside, unused at the innermost
+        std::vector<std::size_t> from{};  ///< [c]: position of the first region whose first end is at least c
+    };
+
+    const layer_sums* sums_;
     int devices_;
     int waves_;
-    std::int64_t memory_limit_;
-    closed_regions regions_;
-    std::vector<room> rooms_{};
+    std::vector<double> speed_;
+    std::vector<std::int64_t> memory_limit_;
+    std::size_t region_limit_;
+    fold_terms terms_;
+
+    [[nodiscard]] static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
+    [[nodiscard]] constexpr double load_between(int first, int last) const noexcept {
+        return sums_->load[at(last)] - sums_->load[at(first)];
+    }
+    [[nodiscard]] constexpr bool fits(int device, std::int64_t bytes) const noexcept {
+        return memory_limit_[at(device)] == 0 || bytes <= memory_limit_[at(device)];
+    }
+
+    /// Calls `visit(position)` for the regions at positions [low, high) of a level that are strictly inside `outer` at
+    /// end k and all later ones and leave at most `room` load between. They agree before k, so that k is ascending there.
+    template <class Visit>
+    constexpr void visit_inside(const closed_regions& regions, const std::vector<std::size_t>& listed, const int* outer,
+                                double room, int k, std::size_t low, std::size_t high, const Visit& visit) const {
+        const bool first = k % 2 == 0;
+        const auto end_of = [&](std::size_t i) { return regions.cut(listed[i])[k]; };
+        const auto bisect = [&](std::size_t from, std::size_t to, const auto& before) {
+            while (from != to) {
+                const std::size_t middle = from + (to - from) / 2;
+                if (before(end_of(middle))) {
+                    from = middle + 1;
+                } else {
+                    to = middle;
+                }
+            }
+            return from;
+        };
+        std::size_t i =
+            bisect(low, high, [&](int end) { return first ? end <= outer[k] : load_between(end, outer[k]) > room; });
+        while (i != high) {
+            const int end = end_of(i);
+            const double used = first ? load_between(outer[k], end) : load_between(end, outer[k]);
+            if (first ? used > room : end >= outer[k]) { return; }
+            if (k + 1 == 2 * waves_) {
+                visit(i);
+                ++i;
+                continue;
+            }
+            const std::size_t next = bisect(i, high, [end](int other) { return other <= end; });
+            visit_inside(regions, listed, outer, room - used, k + 1, i, next, visit);
+            i = next;
+        }
+    }
+
+    /// The dynamic program: from R(P-1) outwards, keeping for each region of a level the best chain inside it.
+    template <class Cost, class Innermost, class Step, class Outermost>
+    [[nodiscard]] constexpr outcome<Cost> sweep(double limit_us, const Innermost& innermost, const Step& step,
+                                                const Outermost& outermost) const {
+        const double rounding = 1e-9 * sums_->load.back();
+        const load_windows windows{sums_->load.back(), speed_, limit_us};
+        const closed_regions regions = list_closed_regions(*sums_, waves_, windows, region_limit_);
+        std::vector<level<Cost>> levels(at(devices_));
+        for (int d = devices_ - 1; d >= 1; --d) {
+            level<Cost>& here = levels[at(d)];
+            const bool last = d == devices_ - 1;
+            for (std::size_t r = 0; r != regions.size; ++r) {
+                const double load = regions.load[r];
+                if (load < windows.least[at(d)] || load > windows.most[at(d)] || d < regions.least_level[r] ||
+                    d > regions.most_level[r]) {
+                    continue;
+                }
+                if (last) {
+                    const double time = load / speed_.back();
+                    if (time > limit_us || !fits(d, regions.memory[r])) { continue; }
+                    here.region.push_back(r);
+                    here.cost.push_back(innermost(regions, r, time));
+                    continue;
+                }
+                const level<Cost>& next = levels[at(d) + 1];
+                bool any = false;
+                Cost best{};
+                std::size_t best_inner = 0;
+                const auto visit = [&](std::size_t i) {
+                    const std::size_t inner = next.region[i];
+                    const double time = (load - regions.load[inner]) / speed_[at(d)];
+                    if (time > limit_us || !fits(d, regions.memory[r] - regions.memory[inner])) { return; }
+                    if (!step(regions, d, r, inner, time, next.cost[i], any, best)) { return; }
+                    any = true;
+                    best_inner = i;
+                };
+                const int* cut = regions.cut(r);
+                const double room = limit_us * speed_[at(d)] + rounding;
+                for (int end = cut[0] + 1; end < cut[1] && load_between(cut[0], end) <= room; ++end) {
+                    visit_inside(regions, next.region, cut, room - load_between(cut[0], end), 1, next.from[at(end)],
+                                 next.from[at(end) + 1], visit);
+                }
+                if (any) {
+                    here.region.push_back(r);
+                    here.cost.push_back(best);
+                    here.inner.push_back(best_inner);
+                }
+            }
+            if (here.region.empty()) { return {}; }
+            here.from.assign(at(sums_->layers) + 2, 0);
+            for (const std::size_t r : here.region) { ++here.from[at(regions.cut(r)[0]) + 1]; }
+            for (std::size_t c = 1; c != here.from.size(); ++c) { here.from[c] += here.from[c - 1]; }
+        }
+        return close(regions, levels, limit_us, outermost);
+    }
+
+    template <class Cost, class Outermost>
+    [[nodiscard]] constexpr outcome<Cost> close(const closed_regions& regions, const std::vector<level<Cost>>& levels,
+                                                double limit_us, const Outermost& outermost) const {
+        const level<Cost>& first = levels[1];
+        outcome<Cost> out{};
+        bool any = false;
+        std::size_t best = 0;
+        for (std::size_t i = 0; i != first.region.size(); ++i) {
+            const std::size_t r = first.region[i];
+            const double time = (sums_->load.back() - regions.load[r]) / speed_.front();
+            if (time > limit_us || !fits(0, sums_->memory.back() - regions.memory[r])) { continue; }
+            const Cost cost = outermost(regions, r, time, first.cost[i]);
+            if (!any || cost < out.cost) {
+                any = true;
+                out.cost = cost;
+                best = i;
+            }
+        }
+        if (!any) { return out; }
+        for (std::size_t d = 1; d != at(devices_); ++d) {
+            const int* cut = regions.cut(levels[d].region[best]);
+            out.chain.insert(out.chain.end(), cut, cut + 2 * waves_);
+            if (d + 1 != at(devices_)) { best = levels[d].inner[best]; }
+        }
+        return out;
+    }
+
+    [[nodiscard]] constexpr std::vector<int> first_layers(const std::vector<int>& chain) const {
+        const std::size_t ends = 2 * at(waves_);
+        std::vector<int> gaps(at(waves_), 0);
+        std::vector<int> middles(at(waves_), 0);
+        static_cast<void>(terms_.split_outside(chain.data(), gaps.data()));
+        static_cast<void>(terms_.split_inside(chain.data() + (chain.size() - ends), middles.data()));
+        std::vector<int> first{};
+        for (std::size_t w = 0; w != at(waves_); ++w) {
+            first.push_back(gaps[w]);
+            for (std::size_t i = 0; i != chain.size(); i += ends) { first.push_back(chain[i + 2 * w]); }
+            first.push_back(middles[w]);
+            for (std::size_t i = chain.size(); i != 0; i -= ends) { first.push_back(chain[i - ends + 2 * w + 1]); }
+        }
+        return first;
+    }
 };
 
 } // namespace pulse

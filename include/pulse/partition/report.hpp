@@ -4,18 +4,19 @@
 #include <cstdint>
 #include <vector>
 
+#include <pulse/partition/device_speed.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
 
-/// What a partition amounts to, for one microbatch.
+/// What a partition amounts to, for one microbatch. A load is the time that its device takes for it.
 struct partition_report {
-    std::vector<double> stage_load_us{};  ///< F + B + W of each stage
+    std::vector<double> stage_load_us{}; ///< F + B + W of each stage
     std::vector<double> device_load_us{};
     double max_load_us{};
-    /// Mean device load over greatest device load: 1 is perfect balance.
+    /// Time that all devices would take together over greatest device load: 1 is perfect balance.
     double balance{};
     int binding_device{}; ///< the device with the greatest load
     int binding_stage{};  ///< its heaviest stage
@@ -24,9 +25,12 @@ struct partition_report {
     traffic bytes{};
 };
 
-/// Sums up `cut`. Requires a partition that passes check_partition with `costs`.
+/// Sums up `cut`; `device_speed` and `routing` as in skip_aware_options. Requires a partition that passes check_partition
+/// with `costs`. Throws input_error for bad speeds.
 [[nodiscard]] constexpr partition_report report_of(const partition& cut, const cost_table& costs,
-                                                   skip_routing routing = skip_routing::direct) {
+                                                   skip_routing routing = skip_routing::direct,
+                                                   const std::vector<double>& device_speed = {}) {
+    check_device_speed(device_speed, cut.devices);
     partition_report report{};
     report.device_load_us.assign(static_cast<std::size_t>(cut.devices), 0.0);
     double total = 0.0;
@@ -35,17 +39,20 @@ struct partition_report {
         for (int l = part.first_layer; l <= part.last_layer; ++l) {
             load += costs.layers[static_cast<std::size_t>(l)].load_us();
         }
-        report.stage_load_us.push_back(load);
+        report.stage_load_us.push_back(load / speed_of(device_speed, part.device));
         report.device_load_us[static_cast<std::size_t>(part.device)] += load;
         total += load;
     }
+    double speed = 0.0;
     for (std::size_t d = 0; d != report.device_load_us.size(); ++d) {
+        speed += speed_of(device_speed, static_cast<int>(d));
+        report.device_load_us[d] /= speed_of(device_speed, static_cast<int>(d));
         if (report.device_load_us[d] > report.max_load_us) {
             report.max_load_us = report.device_load_us[d];
             report.binding_device = static_cast<int>(d);
         }
     }
-    report.balance = report.max_load_us > 0.0 ? total / (cut.devices * report.max_load_us) : 1.0;
+    report.balance = report.max_load_us > 0.0 ? total / (speed * report.max_load_us) : 1.0;
     double heaviest = -1.0;
     for (std::size_t s = 0; s != cut.stages.size(); ++s) {
         if (cut.stages[s].device == report.binding_device && report.stage_load_us[s] > heaviest) {

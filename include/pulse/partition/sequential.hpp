@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/partition/device_speed.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -19,6 +20,14 @@ struct sequential_options {
     /// A cut whose greatest stage load is at most (1 + slack) times the least one may be taken if it sends fewer bytes.
     double slack{0.0};
     skip_routing routing{skip_routing::relayed};
+    /// Relative speed of each device: its load is the time of its layers divided by it. Empty: all are alike.
+    std::vector<double> device_speed{};
+};
+
+/// What an interleaved partition knows of its devices.
+struct interleaved_options {
+    /// As in sequential_options.
+    std::vector<double> device_speed{};
 };
 
 namespace detail {
@@ -29,8 +38,8 @@ struct chain_bytes {
     std::vector<std::int64_t> kept{}; ///< [a * (n + 1) + b]
     std::size_t width{};
 
-    constexpr chain_bytes(const cost_table& costs, bool with_skips, skip_routing routing)
-        : width(costs.layers.size() + 1) {
+    constexpr chain_bytes(const cost_table& costs, bool with_skips, skip_routing routing) :
+        width(costs.layers.size() + 1) {
         const std::size_t n = costs.layers.size();
         cut.assign(n + 1, 0);
         kept.assign(width * width, 0);
@@ -55,9 +64,9 @@ struct chain_bytes {
 };
 
 /// First layers of `stages` contiguous stages with the least greatest load and, within `slack` of it, the fewest bytes.
-/// Dynamic program over prefixes, O(stages n^2). Requires 1 <= stages <= layers.
+/// Stage s runs at `speed[s mod P]`. Dynamic program over prefixes, O(stages n^2). Requires 1 <= stages <= layers.
 [[nodiscard]] constexpr std::vector<int> chain_cut(const cost_table& costs, int stages, double slack,
-                                                   const chain_bytes& bytes) {
+                                                   const chain_bytes& bytes, const std::vector<double>& speed) {
     const std::size_t n = costs.layers.size();
     const auto parts = static_cast<std::size_t>(stages);
     std::vector<double> load(n + 1, 0.0);
@@ -67,9 +76,12 @@ struct chain_bytes {
     std::vector<double> least(n + 1, none); // least[b]: greatest load of the first p stages over layers [0, b)
     least[0] = 0.0;
     for (std::size_t p = 1; p <= parts; ++p) {
+        const double own_speed = speed[(p - 1) % speed.size()];
         for (std::size_t b = n; b + 1 > p; --b) {
             double best = none;
-            for (std::size_t a = p - 1; a < b; ++a) { best = std::min(best, std::max(least[a], load[b] - load[a])); }
+            for (std::size_t a = p - 1; a < b; ++a) {
+                best = std::min(best, std::max(least[a], (load[b] - load[a]) / own_speed));
+            }
             least[b] = best;
         }
         std::fill(least.begin(), least.begin() + static_cast<std::ptrdiff_t>(p), none);
@@ -85,11 +97,12 @@ struct chain_bytes {
     std::vector<prefix> best((parts + 1) * (n + 1), prefix{});
     best[0].any = true;
     for (std::size_t p = 1; p <= parts; ++p) {
+        const double own_speed = speed[(p - 1) % speed.size()];
         for (std::size_t b = p; b <= n; ++b) {
             prefix& here = best[p * (n + 1) + b];
             for (std::size_t a = p - 1; a < b; ++a) {
                 const prefix& before = best[(p - 1) * (n + 1) + a];
-                const double own = load[b] - load[a];
+                const double own = (load[b] - load[a]) / own_speed;
                 if (!before.any || own > limit) { continue; }
                 const std::int64_t sent = before.bytes + bytes.of_stage(a, b);
                 const double greatest = std::max(before.greatest, own);
@@ -109,20 +122,24 @@ struct chain_bytes {
 }
 
 [[nodiscard]] constexpr partition chain_partition(const cost_table& costs, placement kind, int devices, int chunks,
-                                                  double slack, skip_routing routing) {
+                                                  double slack, skip_routing routing,
+                                                  const std::vector<double>& device_speed) {
     check_costs(costs);
     if (devices < 1) { throw input_error("devices: it must be at least 1"); }
     if (chunks < 1) { throw input_error("waves: it must be at least 1"); }
     if (!(slack >= 0.0) || slack > std::numeric_limits<double>::max()) {
         throw input_error("slack: it must be a number of at least 0");
     }
+    check_device_speed(device_speed, devices);
     const std::int64_t stages = std::int64_t{devices} * chunks;
     if (stages > static_cast<std::int64_t>(costs.layers.size())) {
         throw infeasible_error("no " + std::string{name_of(kind)} + " partition: it needs " + std::to_string(stages) +
                                " stages, the model has " + std::to_string(costs.layers.size()) + " layers");
     }
     const chain_bytes bytes{costs, kind == placement::sequential, routing};
-    const std::vector<int> first = chain_cut(costs, static_cast<int>(stages), slack, bytes);
+    std::vector<double> speed = device_speed;
+    if (speed.empty()) { speed.push_back(1.0); }
+    const std::vector<int> first = chain_cut(costs, static_cast<int>(stages), slack, bytes, speed);
     partition cut{kind, devices, chunks, {}};
     for (std::size_t s = 0; s != first.size(); ++s) {
         const std::size_t next = s + 1 == first.size() ? costs.layers.size() : static_cast<std::size_t>(first[s + 1]);
@@ -135,20 +152,23 @@ struct chain_bytes {
 } // namespace detail
 
 /// The honest baseline: P contiguous stages, stage s on device s, with the least greatest load F+B+W and, within the slack
-/// of that, the fewest bytes across boundaries, skips included as `routing` sends them. Exact.
+/// of that, the fewest bytes across boundaries, skips and residual edges included as `routing` sends them. Exact.
 ///
 /// Throws infeasible_error when the model has fewer layers than devices, input_error for a bad table or option.
 [[nodiscard]] constexpr partition sequential_partition(const cost_table& costs, int devices,
                                                        const sequential_options& options = {}) {
-    return detail::chain_partition(costs, placement::sequential, devices, 1, options.slack, options.routing);
+    return detail::chain_partition(costs, placement::sequential, devices, 1, options.slack, options.routing,
+                                   options.device_speed);
 }
 
 /// P devices with `chunks` stages each, stage s on device s mod P: the cut with the least greatest load of a single stage
-/// and, among those, the fewest bytes of main activations. Loads of whole devices are not optimised.
+/// and, among those, the fewest bytes of main activations. Loads of whole devices and bytes of skips are not optimised.
 ///
 /// Throws as sequential_partition.
-[[nodiscard]] constexpr partition interleaved_partition(const cost_table& costs, int devices, int chunks) {
-    return detail::chain_partition(costs, placement::interleaved, devices, chunks, 0.0, skip_routing::direct);
+[[nodiscard]] constexpr partition interleaved_partition(const cost_table& costs, int devices, int chunks,
+                                                        const interleaved_options& options = {}) {
+    return detail::chain_partition(costs, placement::interleaved, devices, chunks, 0.0, skip_routing::direct,
+                                   options.device_speed);
 }
 
 } // namespace pulse

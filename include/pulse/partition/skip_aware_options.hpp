@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
@@ -18,9 +20,15 @@ struct memory_model {
     std::int64_t state_factor{4};
     /// Microbatches whose activations a device holds at once.
     std::int64_t in_flight{1};
+    /// One limit per device in place of limit_bytes, 0 for a device without one; empty means that limit_bytes holds for all.
+    std::vector<std::int64_t> device_limit_bytes{};
 
     [[nodiscard]] constexpr std::int64_t bytes_of(const layer_cost& layer) const noexcept {
         return state_factor * layer.parameter_bytes + in_flight * (layer.saved_bytes + layer.output_bytes);
+    }
+    /// What `device` may hold; 0 means no limit.
+    [[nodiscard]] constexpr std::int64_t limit_of(int device) const noexcept {
+        return device_limit_bytes.empty() ? limit_bytes : device_limit_bytes[static_cast<std::size_t>(device)];
     }
 };
 
@@ -31,6 +39,11 @@ struct skip_aware_options {
     memory_model memory{};
     /// Closed regions that the search may hold; a guard for graphs with few skips and many waves.
     std::size_t region_limit{2'000'000};
+    /// Relative speed of each device: its load is the time of its layers divided by it. Empty: all are alike.
+    std::vector<double> device_speed{};
+    /// How a residual edge between two devices travels, for counting its bytes. Relayed, it goes with the activation that
+    /// it is added to, and most span one cut only; skips that are not residual never leave their device.
+    skip_routing routing{skip_routing::relayed};
 };
 
 /// Loads that differ by less than this share are equal: sums of measured times are not exact.

@@ -14,7 +14,7 @@ struct traffic {
     /// Main activations and the conditioning relayed with them.
     std::int64_t boundary_forward{};
     std::int64_t boundary_backward{};
-    /// Skip tensors, and their gradients on the way back.
+    /// Skip tensors, those of residual edges included, and their gradients on the way back.
     std::int64_t skip_forward{};
     std::int64_t skip_backward{};
 
@@ -34,8 +34,8 @@ struct traffic {
 /// Every boundary between stages of different devices sends its activation and conditioning forward and gradients of the
 /// same sizes back. A skip tensor whose ends are on one device waits there and costs nothing. Any other is sent once when
 /// `routing` is direct, and once per device change from its source stage to its target stage when relayed; its
-/// gradient goes the same way back. Each edge counts: no tensor is shared between edges of one source, or with the
-/// main activation. Requires a partition that covers the layers of `costs`.
+/// gradient goes the same way back. So does a residual edge, under every placement. Each edge counts: no tensor is
+/// shared between edges of one source, or with the main activation. Requires a partition that covers the layers of `costs`.
 [[nodiscard]] constexpr traffic traffic_of(const partition& cut, const cost_table& costs, skip_routing routing) {
     traffic sum{};
     std::vector<int> changes(cut.stages.size(), 0); // device changes on the way from stage 0 to each stage

@@ -11,7 +11,8 @@
 namespace pulse {
 
 /// Throws input_error naming the broken invariant unless `cut` has the stages of its placement on their devices, in
-/// order and without gaps over all layers of `costs`, none empty, and, when folded, both ends of every skip on one device.
+/// order and without gaps over all layers of `costs`, none empty, and, when folded, both ends of every skip that is not
+/// residual on one device.
 constexpr void check_partition(const partition& cut, const cost_table& costs) {
     if (cut.devices < 1) { throw input_error("partition: devices must be at least 1"); }
     if (cut.waves < 1) { throw input_error("partition: waves must be at least 1"); }
@@ -26,12 +27,15 @@ constexpr void check_partition(const partition& cut, const cost_table& costs) {
     for (std::size_t s = 0; s != cut.stages.size(); ++s) {
         const stage& at = cut.stages[s];
         const auto index = static_cast<int>(s);
-        if (at.index != index) { throw input_error("partition: stages[" + std::to_string(s) + "].index is not its place"); }
+        if (at.index != index) {
+            throw input_error("partition: stages[" + std::to_string(s) + "].index is not its place");
+        }
         if (at.device != device_of(cut.kind, index, cut.devices)) {
             throw input_error("partition: stages[" + std::to_string(s) + "].device is not the placement's");
         }
         if (at.first_layer != next) {
-            throw input_error("partition: stages[" + std::to_string(s) + "].first_layer must be " + std::to_string(next));
+            throw input_error("partition: stages[" + std::to_string(s) + "].first_layer must be " +
+                              std::to_string(next));
         }
         if (at.last_layer < at.first_layer) {
             throw input_error("partition: stages[" + std::to_string(s) + "] is empty");
@@ -46,6 +50,7 @@ constexpr void check_partition(const partition& cut, const cost_table& costs) {
     }
     if (cut.kind != placement::folded) { return; }
     for (std::size_t e = 0; e != costs.skips.size(); ++e) {
+        if (costs.skips[e].residual) { continue; }
         const int from = stage_of(cut.stages, costs.skips[e].from);
         const int to = stage_of(cut.stages, costs.skips[e].to);
         if (cut.stages[static_cast<std::size_t>(from)].device != cut.stages[static_cast<std::size_t>(to)].device) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <set>
@@ -46,6 +47,17 @@ namespace detail {
     field.fail("is '" + io::printable(name) + "', which names no layer");
 }
 
+[[nodiscard]] inline skip_cost read_edge(const io::json_field& field, const cost_table& costs, bool residual) {
+    field.only({"from", "to", "bytes"});
+    skip_cost edge{};
+    edge.from = read_end(field["from"], costs);
+    edge.to = read_end(field["to"], costs);
+    if (edge.to <= edge.from) { field["to"].fail("must name a layer after the one in from"); }
+    edge.bytes = field["bytes"].bytes();
+    edge.residual = residual;
+    return edge;
+}
+
 /// Names hold the file together: each must be there, once.
 inline void check_names(const cost_table& costs) {
     std::set<std::string_view> names{};
@@ -62,11 +74,14 @@ inline void check_names(const cost_table& costs) {
 /// The cost table that `text` (format `pulse-profile/1`) describes.
 ///
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or out
-/// of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer and "input_bytes", 0 when absent.
+/// of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer and "input_bytes", 0 when
+/// absent, and "residuals", a list like "skips" of the edges that may cross a cut, empty when absent. In the table they
+/// follow the skips.
 [[nodiscard]] inline cost_table parse_profile(std::string_view text, std::string_view source = "profile") {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};
-    root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "conditioning_bytes", "input_bytes"});
+    root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "residuals", "conditioning_bytes",
+               "input_bytes"});
     if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }
     cost_table costs{};
     costs.model = root["model"].name();
@@ -79,20 +94,20 @@ inline void check_names(const cost_table& costs) {
     }
     if (costs.layers.empty()) { root["layers"].fail("must not be empty"); }
     for (const io::json_field& one : root["skips"].list()) {
-        one.only({"from", "to", "bytes"});
-        skip_cost edge{};
-        edge.from = detail::read_end(one["from"], costs);
-        edge.to = detail::read_end(one["to"], costs);
-        if (edge.to <= edge.from) { one["to"].fail("must name a layer after the one in from"); }
-        edge.bytes = one["bytes"].bytes();
-        costs.skips.push_back(edge);
+        costs.skips.push_back(detail::read_edge(one, costs, false));
+    }
+    if (root.has("residuals")) {
+        for (const io::json_field& one : root["residuals"].list()) {
+            costs.skips.push_back(detail::read_edge(one, costs, true));
+        }
     }
     costs.conditioning_bytes = root["conditioning_bytes"].bytes();
     costs.input_bytes = root.bytes_or_none("input_bytes");
     return costs;
 }
 
-/// The table as `pulse-profile/1`, one layer and one skip a line; parse_profile gives the same table back. Throws
+/// The table as `pulse-profile/1`, one layer and one edge a line, residual edges in a list of their own when there are
+/// any; parse_profile gives the same table back, residual edges behind the skips. Throws
 /// input_error when the table is not valid, so that nothing is written that cannot be read.
 [[nodiscard]] inline std::string print_profile(const cost_table& costs) {
     using json = nlohmann::ordered_json;
@@ -117,17 +132,23 @@ inline void check_names(const cost_table& costs) {
                                  .dump();
             before = ",\n  ";
         }
+        const auto print_edges = [&](bool residual) {
+            before = "\n  ";
+            for (const skip_cost& s : costs.skips) {
+                if (s.residual != residual) { continue; }
+                text += before + json{{"from", name_at(s.from)}, {"to", name_at(s.to)}, {"bytes", s.bytes}}.dump();
+                before = ",\n  ";
+            }
+        };
         text += "],\n \"skips\": [";
-        before = "\n  ";
-        for (const skip_cost& s : costs.skips) {
-            text += before + json{{"from", name_at(s.from)}, {"to", name_at(s.to)}, {"bytes", s.bytes}}.dump();
-            before = ",\n  ";
+        print_edges(false);
+        if (std::any_of(costs.skips.begin(), costs.skips.end(), [](const skip_cost& s) { return s.residual; })) {
+            text += "],\n \"residuals\": [";
+            print_edges(true);
         }
         return text + "],\n \"conditioning_bytes\": " + std::to_string(costs.conditioning_bytes) +
                ",\n \"input_bytes\": " + std::to_string(costs.input_bytes) + "\n}\n";
-    } catch (const json::exception&) {
-        throw input_error("profile: a name is not UTF-8");
-    }
+    } catch (const json::exception&) { throw input_error("profile: a name is not UTF-8"); }
 }
 
 /// Reads a profile from a file. Throws input_error naming the file and the field.
@@ -140,9 +161,7 @@ inline void save_profile(const cost_table& costs, const std::filesystem::path& p
     const std::string text = print_profile(costs);
     try {
         io::write_file(path, text);
-    } catch (const input_error&) {
-        throw input_error(path.string() + ": cannot be written");
-    }
+    } catch (const input_error&) { throw input_error(path.string() + ": cannot be written"); }
 }
 
 } // namespace pulse

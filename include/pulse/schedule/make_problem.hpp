@@ -7,6 +7,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/link.hpp>
+#include <pulse/partition/device_speed.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/problem.hpp>
@@ -28,6 +29,8 @@ struct problem_options {
     /// workspace do not depend on the order and are subtracted by the caller. Empty: unlimited; one value: for every
     /// device; else one per device.
     std::vector<std::int64_t> memory_limit_bytes{};
+    /// Relative speed of each device; empty means that all run at the speed of the cost table.
+    std::vector<double> device_speed{};
 };
 
 namespace detail {
@@ -51,6 +54,7 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
     }
     if (options.recompute == recomputation::stages) { fail("recomputation of whole stages is not supported yet"); }
     if (options.microbatches < 1) { fail("microbatches is less than 1"); }
+    check_device_speed(options.device_speed, cut.devices);
     const std::size_t devices = static_cast<std::size_t>(cut.devices);
     const std::size_t limits = options.memory_limit_bytes.size();
     if (limits > 1 && limits != devices) { fail("memory_limit_bytes has neither one value nor one per device"); }
@@ -63,13 +67,13 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
 
 /// The scheduling problem of a cut model. Microseconds and bytes, for one microbatch.
 ///
-/// Time of a stage: the sums of its layers' F, B, W; unsplit, B is B + W. `recomputed`: a stage whose skip tensors a
-/// later stage on its device reads runs its forward once more right before the first such stage's forward, whose time
-/// grows by it.
+/// Time of a stage: the sums of its layers' F, B, W over its device's speed; unsplit, B is B + W. `recomputed`: a stage
+/// whose skip tensors a later stage on its device reads runs its forward once more right before the first such stage's
+/// forward, whose time grows by it.
 ///
 /// Lag of a boundary: latency + bytes / bandwidth when the device changes, else 0; bytes are the last layer's output,
 /// the conditioning and the relayed skips, forward and backward. A direct skip between devices adds F(from) -> F(to)
-/// and B(to) -> B(from).
+/// and B(to) -> B(from). A residual edge is a skip like any other here, and takes the same route when it crosses.
 ///
 /// What is held where and how long: `make_holds`. Throws input_error when table, cut and options do not fit together.
 [[nodiscard]] constexpr schedule_problem make_problem(const cost_table& costs, const partition& cut,
@@ -89,6 +93,10 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
             timing.backward_input_us += layer.backward_input_us;
             (options.split_backward ? timing.backward_weight_us : timing.backward_input_us) += layer.backward_weight_us;
         }
+        const double speed = speed_of(options.device_speed, s.device);
+        timing.forward_us /= speed;
+        timing.backward_input_us /= speed;
+        timing.backward_weight_us /= speed;
         problem.stages.push_back(timing);
     }
     if (options.recompute == recomputation::skips) {

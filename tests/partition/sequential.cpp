@@ -49,8 +49,8 @@ struct value {
     std::int64_t bytes{};
 };
 
-value worth(const partition& cut, const cost_table& costs, skip_routing routing) {
-    const partition_report report = report_of(cut, costs, routing);
+value worth(const partition& cut, const cost_table& costs, skip_routing routing, const std::vector<double>& speed) {
+    const partition_report report = report_of(cut, costs, routing, speed);
     const double load = cut.kind == placement::sequential
                             ? report.max_load_us
                             : *std::max_element(report.stage_load_us.begin(), report.stage_load_us.end());
@@ -58,13 +58,13 @@ value worth(const partition& cut, const cost_table& costs, skip_routing routing)
 }
 
 value best_by_trial(const cost_table& costs, placement kind, int devices, int chunks, double slack,
-                    skip_routing routing) {
+                    skip_routing routing, const std::vector<double>& speed) {
     double least = std::numeric_limits<double>::infinity();
     every_chain(costs, kind, devices, chunks,
-                [&](const partition& cut) { least = std::min(least, worth(cut, costs, routing).load); });
+                [&](const partition& cut) { least = std::min(least, worth(cut, costs, routing, speed).load); });
     std::optional<value> best;
     every_chain(costs, kind, devices, chunks, [&](const partition& cut) {
-        const value now = worth(cut, costs, routing);
+        const value now = worth(cut, costs, routing, speed);
         if (now.load > least * (1.0 + slack) * (1.0 + 1e-9)) { return; }
         if (!best || now.bytes < best->bytes || (now.bytes == best->bytes && now.load < best->load)) { best = now; }
     });
@@ -94,13 +94,17 @@ TEST_CASE("the sequential optimum equals exhaustive search") {
                                            skip_pattern::fan_out, skip_pattern::anything}) {
             for (int repeat = 0; repeat != 20; ++repeat) {
                 const int layers = std::max(2, std::uniform_int_distribution<int>{devices, 11}(random));
-                const cost_table costs = random_table(random, layers, pattern);
+                cost_table costs = random_table(random, layers, pattern);
+                if (random() % 2U == 0U) { test::add_residuals(random, costs); }
+                const std::vector<double> speed =
+                    random() % 2U == 0U ? test::random_speeds(random, devices) : std::vector<double>{};
                 const double slack = std::array{0.0, 0.1, 0.5}[random() % 3U];
                 for (const skip_routing routing : {skip_routing::direct, skip_routing::relayed}) {
-                    const partition cut = sequential_partition(costs, devices, {.slack = slack, .routing = routing});
+                    const partition cut = sequential_partition(
+                        costs, devices, {.slack = slack, .routing = routing, .device_speed = speed});
                     check_partition(cut, costs);
-                    const value ours = worth(cut, costs, routing);
-                    const value best = best_by_trial(costs, placement::sequential, devices, 1, slack, routing);
+                    const value ours = worth(cut, costs, routing, speed);
+                    const value best = best_by_trial(costs, placement::sequential, devices, 1, slack, routing, speed);
                     CHECK(ours.load == best.load);
                     CHECK(ours.bytes == best.bytes);
                     ++cases;
@@ -119,10 +123,12 @@ TEST_CASE("the interleaved cut has the least greatest stage load, then the fewes
         const cost_table costs = random_table(random, 6 + static_cast<int>(random() % 4U), skip_pattern::nested);
         // A cut between chunks of one device sends nothing; with one device there is no other.
         if (devices == 1) { continue; }
-        const partition cut = interleaved_partition(costs, devices, chunks);
+        const std::vector<double> speed = test::random_speeds(random, devices);
+        const partition cut = interleaved_partition(costs, devices, chunks, {.device_speed = speed});
         check_partition(cut, costs);
-        const value ours = worth(cut, costs, skip_routing::direct);
-        const value best = best_by_trial(costs, placement::interleaved, devices, chunks, 0.0, skip_routing::direct);
+        const value ours = worth(cut, costs, skip_routing::direct, speed);
+        const value best =
+            best_by_trial(costs, placement::interleaved, devices, chunks, 0.0, skip_routing::direct, speed);
         CHECK(ours.load == best.load);
         CHECK(ours.bytes == best.bytes);
     }
@@ -141,4 +147,8 @@ TEST_CASE("what cannot be cut is refused") {
     CHECK_THROWS_AS(static_cast<void>(interleaved_partition(costs, 2, 0)), input_error);
     CHECK_THROWS_AS(static_cast<void>(sequential_partition(costs, 2, {.slack = -1.0})), input_error);
     CHECK_THROWS_AS(static_cast<void>(sequential_partition({}, 1)), input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(sequential_partition(costs, 2, {.device_speed = {1.0}})),
+                         "device_speed: it must have one value for each of 2 devices, not 1", input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(interleaved_partition(costs, 2, 1, {.device_speed = {1.0, -1.0}})),
+                         "device_speed: device 1: it must be a number above 0", input_error);
 }

@@ -220,6 +220,16 @@ TEST_CASE("bad arguments are refused by name") {
     CHECK(refused(costs, 2, 1, {.slack = -0.1}).rfind("slack:", 0) == 0);
     CHECK(refused(costs, 2, 1, {.slack = std::numeric_limits<double>::quiet_NaN()}).rfind("slack:", 0) == 0);
     CHECK(refused(costs, 2, 1, {.memory = {.limit_bytes = -1}}).rfind("memory:", 0) == 0);
+    skip_aware_options options{};
+    options.memory.device_limit_bytes = {1};
+    CHECK(refused(costs, 2, 1, options).rfind("memory: device_limit_bytes must have one value for each", 0) == 0);
+    options.memory.device_limit_bytes = {1, -1};
+    CHECK(refused(costs, 2, 1, options) == "memory: device_limit_bytes must be at least 0");
+    options.memory.device_limit_bytes.clear();
+    options.device_speed = {1.0, 1.0, 1.0};
+    CHECK(refused(costs, 2, 1, options).rfind("device_speed:", 0) == 0);
+    options.device_speed = {1.0, std::numeric_limits<double>::infinity()};
+    CHECK(refused(costs, 2, 1, options) == "device_speed: device 1: it must be a number above 0");
     CHECK(refused({}, 2, 1, {}).find("layers") != std::string::npos);
     cost_table bad = costs;
     bad.skips.push_back({4, 4, 1});

@@ -67,7 +67,8 @@ private:
         return made;
     }
 
-    /// Skips between any layers, several from and into one layer too; under folded placement only within a device.
+    /// Skips between any layers, several from and into one layer too; under folded placement within a device, unless they
+    /// are residual.
     [[nodiscard]] pulse::cost_table costs(const pulse::partition& cut) {
         pulse::cost_table made{};
         made.model = pulse::label{std::string_view{"random"}};
@@ -91,8 +92,10 @@ private:
             const auto device = [&](int l) {
                 return cut.stages[static_cast<std::size_t>(pulse::stage_of(cut.stages, l))].device;
             };
-            if (!scattered_ && cut.kind == pulse::placement::folded && device(from) != device(to)) { continue; }
-            made.skips.push_back({from, to, made.layers[static_cast<std::size_t>(from)].output_bytes});
+            const bool residual = between(0, 3) == 0;
+            const bool local = device(from) == device(to);
+            if (!scattered_ && cut.kind == pulse::placement::folded && !residual && !local) { continue; }
+            made.skips.push_back({from, to, made.layers[static_cast<std::size_t>(from)].output_bytes, residual});
         }
         made.conditioning_bytes = coin() ? 4 * between(1, 64) : 0;
         made.input_bytes = 4 * between(1, 200);

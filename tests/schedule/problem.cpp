@@ -107,6 +107,42 @@ TEST_CASE("skips between devices: direct ones are dependencies, relayed ones rid
     CHECK(held(direct, F(3), W(3), W(3)) == 1 + 10 + 10 + 1000); // saved, input, skip, conditioning
 }
 
+TEST_CASE("a residual edge that crosses a cut of a folded partition goes the way of a skip between devices") {
+    cost_table costs = u_net();
+    costs.skips.push_back({0, 1, 100000, true}); // device 0 to 1
+    costs.skips.push_back({1, 2, 200000, true}); // at the fold
+    problem_options options{};
+    options.link = {5, 0.001};
+    const auto cut = cut_of(placement::folded, 2, 4);
+    const auto direct = make_problem(costs, cut, options);
+    CHECK(lag_between(direct, F(0), F(1)) == doctest::Approx(1015)); // the boundary is listed first
+    CHECK(std::count_if(direct.dependencies.begin(), direct.dependencies.end(), [](const dependency& d) {
+              return d.before == F(0) && d.after == F(1) && d.lag_us == doctest::Approx(5 + 100000);
+          }) == 1);
+    options.routing = skip_routing::relayed;
+    const auto relayed = make_problem(costs, cut, options);
+    CHECK(lag_between(relayed, F(0), F(1)) == doctest::Approx(1015 + 100000));
+    CHECK(lag_between(relayed, B(1), B(0)) == doctest::Approx(1015 + 100000));
+    CHECK(lag_between(relayed, F(1), F(2)) == 0);
+    CHECK(held(relayed, F(1), W(1), W(1)) >= 100000);
+}
+
+TEST_CASE("a stage takes its layers' times over the speed of its device") {
+    problem_options options{};
+    options.device_speed = {2.0, 0.5};
+    const auto p = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
+    CHECK(p.stages[0].forward_us == 0.5);
+    CHECK(p.stages[1].forward_us == 4.0);
+    CHECK(p.stages[2].backward_input_us == 24.0);
+    CHECK(p.stages[3].backward_weight_us == 51.5);
+    options.device_speed = {1.0};
+    CHECK_THROWS_WITH_AS(static_cast<void>(make_problem(u_net(), cut_of(placement::folded, 2, 4), options)),
+                         "device_speed: it must have one value for each of 2 devices, not 1", input_error);
+    options.device_speed = {1.0, 0.0};
+    CHECK_THROWS_WITH_AS(static_cast<void>(make_problem(u_net(), cut_of(placement::folded, 2, 4), options)),
+                         "device_speed: device 1: it must be a number above 0", input_error);
+}
+
 TEST_CASE("holds of a folded partition follow the table") {
     const auto p = make_problem(u_net(), cut_of(placement::folded, 2, 4), {});
     CHECK(held(p, F(0), W(0), W(0)) == 1 + 10000 + 1000); // saved, input of the model, conditioning

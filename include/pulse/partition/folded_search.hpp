@@ -47,53 +47,6 @@ public:
         devices_(static_cast<int>(speed.size())), waves_(waves), speed_(std::move(speed)),
         memory_limit_(std::move(memory_limit)), region_limit_(region_limit), terms_(sums, devices_, waves) {}
 
-    /// The least greatest device load of any cut, at most `limit_us`; nothing when there is none.
-    [[nodiscard]] constexpr std::optional<double> least_load(double limit_us) const {
-        const auto found = sweep<double>(
-            limit_us, [](const closed_regions&, std::size_t, double time) { return time; },
-            [](const closed_regions&, int, std::size_t, std::size_t, double time, double rest, bool any, double& best) {
-                const double cost = std::max(time, rest);
-                if (any && !(cost < best)) { return false; }
-                best = cost;
-                return true;
-            },
-            [](const closed_regions&, std::size_t, double time, double rest) { return std::max(time, rest); });
-        if (found.chain.empty()) { return std::nullopt; }
-        return found.cost;
-    }
-
-    /// First layers of the 2PW stages of the cut with the least fold_cost among those with no device load above
-    /// `limit_us`; empty when there is none.
-    [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us) const {
-        const bool residual = terms_.any_residual();
-        const auto found = sweep<fold_cost>(
-            limit_us,
-            [this, residual](const closed_regions& regions, std::size_t r, double time) {
-                const int* cut = regions.cut(r);
-                const std::int64_t saved = residual ? terms_.residual_saving(devices_ - 1, cut, nullptr) : 0;
-                return fold_cost{regions.sent[r] - saved, terms_.split_inside(cut, nullptr) / speed_.back(), time};
-            },
-            [this, residual](const closed_regions& regions, int d, std::size_t outer, std::size_t inner, double time,
-                             const fold_cost& rest, bool any, fold_cost& best) {
-                fold_cost cost{rest.bytes + regions.sent[outer], rest.imbalance_us, std::max(time, rest.load_us)};
-                if (residual) { cost.bytes -= terms_.residual_saving(d, regions.cut(outer), regions.cut(inner)); }
-                if (any && cost.bytes > best.bytes) { return false; }
-                cost.imbalance_us += terms_.imbalance(regions.cut(outer), regions.cut(inner)) / speed_[at(d)];
-                if (any && !(cost < best)) { return false; }
-                best = cost;
-                return true;
-            },
-            [this, residual](const closed_regions& regions, std::size_t r, double time, const fold_cost& rest) {
-                const int* cut = regions.cut(r);
-                const std::int64_t saved = residual ? terms_.residual_saving(0, nullptr, cut) : 0;
-                return fold_cost{rest.bytes - saved + terms_.residual_base(),
-                                 rest.imbalance_us + terms_.split_outside(cut, nullptr) / speed_.front(),
-                                 std::max(time, rest.load_us)};
-            });
-        if (found.chain.empty()) { return {}; }
-        return first_layers(found.chain);
-    }
-
 private:
     template <class Cost>
     struct outcome {
@@ -256,6 +209,54 @@ private:
             for (std::size_t i = chain.size(); i != 0; i -= ends) { first.push_back(chain[i - ends + 2 * w + 1]); }
         }
         return first;
+    }
+
+public:
+    /// The least greatest device load of any cut, at most `limit_us`; nothing when there is none.
+    [[nodiscard]] constexpr std::optional<double> least_load(double limit_us) const {
+        const auto found = sweep<double>(
+            limit_us, [](const closed_regions&, std::size_t, double time) { return time; },
+            [](const closed_regions&, int, std::size_t, std::size_t, double time, double rest, bool any, double& best) {
+                const double cost = std::max(time, rest);
+                if (any && !(cost < best)) { return false; }
+                best = cost;
+                return true;
+            },
+            [](const closed_regions&, std::size_t, double time, double rest) { return std::max(time, rest); });
+        if (found.chain.empty()) { return std::nullopt; }
+        return found.cost;
+    }
+
+    /// First layers of the 2PW stages of the cut with the least fold_cost among those with no device load above
+    /// `limit_us`; empty when there is none.
+    [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us) const {
+        const bool residual = terms_.any_residual();
+        const auto found = sweep<fold_cost>(
+            limit_us,
+            [this, residual](const closed_regions& regions, std::size_t r, double time) {
+                const int* cut = regions.cut(r);
+                const std::int64_t saved = residual ? terms_.residual_saving(devices_ - 1, cut, nullptr) : 0;
+                return fold_cost{regions.sent[r] - saved, terms_.split_inside(cut, nullptr) / speed_.back(), time};
+            },
+            [this, residual](const closed_regions& regions, int d, std::size_t outer, std::size_t inner, double time,
+                             const fold_cost& rest, bool any, fold_cost& best) {
+                fold_cost cost{rest.bytes + regions.sent[outer], rest.imbalance_us, std::max(time, rest.load_us)};
+                if (residual) { cost.bytes -= terms_.residual_saving(d, regions.cut(outer), regions.cut(inner)); }
+                if (any && cost.bytes > best.bytes) { return false; }
+                cost.imbalance_us += terms_.imbalance(regions.cut(outer), regions.cut(inner)) / speed_[at(d)];
+                if (any && !(cost < best)) { return false; }
+                best = cost;
+                return true;
+            },
+            [this, residual](const closed_regions& regions, std::size_t r, double time, const fold_cost& rest) {
+                const int* cut = regions.cut(r);
+                const std::int64_t saved = residual ? terms_.residual_saving(0, nullptr, cut) : 0;
+                return fold_cost{rest.bytes - saved + terms_.residual_base(),
+                                 rest.imbalance_us + terms_.split_outside(cut, nullptr) / speed_.front(),
+                                 std::max(time, rest.load_us)};
+            });
+        if (found.chain.empty()) { return {}; }
+        return first_layers(found.chain);
     }
 };
 

@@ -58,8 +58,12 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/search_budget.hpp>
+#include <pulse/schedule/sequence_search.hpp>
+#include <pulse/schedule/sequence_state.hpp>
 #include <pulse/schedule/stage_memory.hpp>
 #include <pulse/schedule/synthesis.hpp>
+#include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
 

@@ -65,8 +65,12 @@ private:
 class list_search {
 public:
     constexpr list_search(const schedule_problem& problem, const list_options& options) :
+        list_search{problem, options, bound_schedule(problem)} {}
+
+    /// With the bound of the problem, which may have been raised.
+    constexpr list_search(const schedule_problem& problem, const list_options& options, schedule_bound bound) :
         problem_{&problem}, options_{options}, index_{index_problem(problem)}, back_{mirrored(index_)},
-        memory_{profile_memory(problem, index_)}, bound_{bound_schedule(problem)} {
+        memory_{profile_memory(problem, index_)}, bound_{std::move(bound)} {
         require_room(memory_);
         free_.begins.resize(memory_.begins.size(), 0);
         free_.ends.resize(memory_.ends.size());
@@ -78,7 +82,9 @@ public:
         }
     }
 
-    [[nodiscard]] constexpr list_result search() {
+    /// Looks until all is tried, the bound is met, or `go_on()` is false, which is asked after every run.
+    template <class GoOn>
+    [[nodiscard]] constexpr list_result search(GoOn go_on) {
         const rule_keys keys{index_, bound_.head};
         std::vector<int> caps{0};
         if (memory_.limited()) {
@@ -90,7 +96,7 @@ public:
         const auto rules = list_rules(options_.effort);
         for (const int cap : caps) {
             for (const auto& rule : rules) {
-                if (proved() || (cap != 0 && rule.delay > 0)) { continue; }
+                if (proved() || stopped_ || (cap != 0 && rule.delay > 0)) { continue; }
                 const double before = best_.makespan_us;
                 const auto base = keys.base(rule);
                 try_run(keys.of(base), {rule.delay, cap, std::numeric_limits<double>::infinity()});
@@ -98,13 +104,16 @@ public:
                     best_base_ = base;
                     best_limits_ = {rule.delay, cap, 0};
                 }
+                stopped_ = !go_on();
             }
         }
-        for (std::size_t i = 0; i < pool_.size() && !proved(); ++i) { improve(pool_[i]); }
+        for (std::size_t i = 0; i < pool_.size() && !proved() && !stopped_; ++i) { improve(pool_[i], go_on); }
         take_baselines();
-        explore(keys, caps);
+        explore(keys, caps, go_on);
         return {to_schedule(index_, best_), best_.makespan_us, bound_.makespan_us, runs_};
     }
+
+    [[nodiscard]] constexpr const indexed_problem& index() const noexcept { return index_; }
 
 private:
     [[nodiscard]] constexpr bool proved() const noexcept {
@@ -165,10 +174,11 @@ private:
 
     /// Forward-backward improvement: schedule the mirrored problem by the ends of the last run, then the problem by the
     /// starts that this gives, until there is no gain. Memory is watched in the forward direction only.
-    constexpr void improve(list_run run) {
+    template <class GoOn>
+    constexpr void improve(list_run run, GoOn& go_on) {
         const auto m = static_cast<std::size_t>(index_.microbatches);
         double reached = run.makespan_us;
-        for (int idle = 0; idle < options_.patience && !proved();) {
+        for (int idle = 0; idle < options_.patience && !proved() && !stopped_;) {
             std::vector<double> priority(run.start.size(), 0.0);
             for (std::size_t op = 0; op != index_.device.size(); ++op) {
                 for (std::size_t k = 0; k != m; ++k) {
@@ -190,18 +200,20 @@ private:
             } else {
                 ++idle;
             }
+            stopped_ = !go_on();
         }
     }
 
     /// Walks over the bases of the keys: changes a few, keeps what is not worse.
-    constexpr void explore(const rule_keys& keys, const std::vector<int>& caps) {
+    template <class GoOn>
+    constexpr void explore(const rule_keys& keys, const std::vector<int>& caps, GoOn& go_on) {
         random_numbers random{};
         const double period = keys.period_us();
         std::vector<double> base = best_base_;
         list_limits limits = best_limits_;
         double reached = std::numeric_limits<double>::infinity();
         const double delays[] = {0, 0, 0.25, 0.5, 1};
-        for (int left = options_.explored_runs; left > 0 && !proved(); --left) {
+        for (int left = options_.explored_runs; left > 0 && !proved() && !stopped_; --left) {
             auto changed = base;
             list_limits tried = limits;
             const std::uint64_t changes = 1 + random.below(3);
@@ -220,6 +232,7 @@ private:
             if (random.below(8) == 0) { tried.in_flight = caps[random.below(caps.size())]; }
             tried.give_up_us = reached * (1 + 1e-12);
             const list_run run = forward(keys.of(changed), tried);
+            stopped_ = !go_on();
             if (run.start.empty()) { continue; }
             reached = run.makespan_us;
             base = std::move(changed);
@@ -241,6 +254,7 @@ private:
     list_limits best_limits_{};
     std::vector<list_run> pool_{};
     int runs_{};
+    bool stopped_{};
 };
 
 } // namespace detail
@@ -253,7 +267,7 @@ private:
 /// that runs alone (each W right after its B); input_error for an ill-formed problem.
 [[nodiscard]] constexpr list_result list_search(const schedule_problem& problem,
                                                 const list_options& options = list_options{}) {
-    return detail::list_search{problem, options}.search();
+    return detail::list_search{problem, options}.search([] { return true; });
 }
 
 /// The schedule of `list_search`.

@@ -1,0 +1,459 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/problem.hpp>
+
+namespace pulse {
+
+/// What a local search reads of a problem, in flat arrays. An instance is numbered op * microbatches + microbatch.
+struct sequence_graph {
+    /// An operation that another one waits for or lets start: where its instance lies from the other's, and the time
+    /// from start to start.
+    struct edge {
+        int shift{};
+        double weight_us{};
+    };
+
+    int devices{};
+    int microbatches{};
+    int ops{};
+    std::vector<int> op{};
+    std::vector<int> device{};
+    std::vector<double> duration{};
+    /// Edges into and out of operation o are [first_before[o], first_before[o + 1]) of `before`, and so on.
+    std::vector<edge> before{};
+    std::vector<edge> after{};
+    std::vector<int> first_before{};
+    std::vector<int> first_after{};
+    /// [a * ops + b]: a path leads from a to b, or a is b: then a of a microbatch runs before b of a later one.
+    std::vector<char> leads_to{};
+    /// Per operation: bytes that its start takes; [a * ops + b]: bytes freed when both a and b have ended; limits.
+    std::vector<std::int64_t> begins{};
+    std::vector<std::int64_t> frees{};
+    std::vector<std::int64_t> shared{};
+    std::vector<std::int64_t> limit{};
+
+    [[nodiscard]] int instances() const noexcept { return ops * microbatches; }
+};
+
+/// Flattens a problem. Requires the index of the same problem.
+[[nodiscard]] inline sequence_graph make_sequence_graph(const schedule_problem& problem, const indexed_problem& index) {
+    sequence_graph out{};
+    out.devices = index.devices;
+    out.microbatches = index.microbatches;
+    out.ops = index.ops();
+    const auto n = static_cast<std::size_t>(out.ops);
+    out.device = index.device;
+    out.duration = index.duration;
+    for (int o = 0; o != out.ops; ++o) {
+        out.op.insert(out.op.end(), static_cast<std::size_t>(out.microbatches), o);
+        out.first_before.push_back(static_cast<int>(out.before.size()));
+        out.first_after.push_back(static_cast<int>(out.after.size()));
+        const auto at = static_cast<std::size_t>(o);
+        for (const auto& e : index.before[at]) {
+            const double weight = index.duration[static_cast<std::size_t>(e.op)] + e.lag_us;
+            out.before.push_back({(e.op - o) * out.microbatches, weight});
+        }
+        for (const auto& e : index.after[at]) {
+            const double weight = index.duration[static_cast<std::size_t>(e.op)] + e.lag_us;
+            out.after.push_back({(e.op - o) * out.microbatches, weight});
+        }
+    }
+    out.first_before.push_back(static_cast<int>(out.before.size()));
+    out.first_after.push_back(static_cast<int>(out.after.size()));
+    out.leads_to.resize(n * n, 0);
+    for (const int to : index.alone) {
+        const auto b = static_cast<std::size_t>(to);
+        out.leads_to[b * n + b] = 1;
+        for (const auto& e : index.before[b]) {
+            for (std::size_t a = 0; a != n; ++a) {
+                if (out.leads_to[a * n + static_cast<std::size_t>(e.op)] != 0) { out.leads_to[a * n + b] = 1; }
+            }
+        }
+    }
+    out.begins.resize(n, 0);
+    out.frees.resize(n, 0);
+    out.shared.resize(n * n, 0);
+    out.limit = problem.memory_limit_bytes;
+    for (const auto& h : problem.holds) {
+        const auto end = static_cast<std::size_t>(index.op_of(h.end));
+        const auto also = static_cast<std::size_t>(index.op_of(h.also_end));
+        out.begins[static_cast<std::size_t>(index.op_of(h.begin))] += h.bytes;
+        if (end == also) {
+            out.frees[end] += h.bytes;
+        } else {
+            out.shared[end * n + also] += h.bytes;
+            out.shared[also * n + end] += h.bytes;
+        }
+    }
+    return out;
+}
+
+/// The sequences of all devices with their earliest starts, tails and memory levels, kept up to date under swaps of
+/// neighbours.
+///
+/// start = the longest path to an instance, tail = the longest from its end to the end of the step (Balas, 1969). Every
+/// move costs what it changes: a swap is judged in O(1) (Taillard, 1994), then the order of evaluation is repaired
+/// between the two and starts and tails are propagated from there.
+class sequence_state {
+public:
+    explicit sequence_state(const sequence_graph& graph) : g_{&graph} {
+        const auto count = static_cast<std::size_t>(graph.instances());
+        start_.resize(count, 0);
+        tail_.resize(count, 0);
+        prev_.resize(count, -1);
+        next_.resize(count, -1);
+        order_.resize(count, 0);
+        place_.resize(count, 0);
+        mark_.resize(count, 0);
+        level_.resize(count, 0);
+        freed_.resize(count, 0);
+        dirty_.resize(count / 64 + 1, 0);
+        last_.resize(static_cast<std::size_t>(graph.devices), -1);
+    }
+
+    [[nodiscard]] const sequence_graph& graph() const noexcept { return *g_; }
+    [[nodiscard]] double start(int x) const noexcept { return start_[at(x)]; }
+    [[nodiscard]] double tail(int x) const noexcept { return tail_[at(x)]; }
+    [[nodiscard]] int next(int x) const noexcept { return next_[at(x)]; }
+    [[nodiscard]] int prev(int x) const noexcept { return prev_[at(x)]; }
+    [[nodiscard]] double duration(int x) const noexcept { return g_->duration[at(g_->op[at(x)])]; }
+    [[nodiscard]] double end(int x) const noexcept { return start(x) + duration(x); }
+    [[nodiscard]] double makespan_us() const noexcept { return makespan_; }
+    /// Bytes over the limits, summed over all instances.
+    [[nodiscard]] std::int64_t excess() const noexcept { return excess_; }
+    /// Instances whose start or tail was computed, since the beginning: the work done.
+    [[nodiscard]] std::int64_t visits() const noexcept { return visits_; }
+
+    /// Takes the sequences of every device. Throws input_error when they wait for each other in a circle.
+    void assign(const std::vector<std::vector<int>>& sequences) {
+        std::fill(prev_.begin(), prev_.end(), -1);
+        std::fill(next_.begin(), next_.end(), -1);
+        for (std::size_t d = 0; d != sequences.size(); ++d) {
+            int last = -1;
+            for (const int x : sequences[d]) {
+                prev_[at(x)] = last;
+                if (last >= 0) { next_[at(last)] = x; }
+                last = x;
+            }
+            last_[d] = last;
+            take_levels(sequences[d], d);
+        }
+        sort();
+        for (std::size_t i = 0; i != order_.size(); ++i) { start_[at(order_[i])] = start_of(order_[i]); }
+        for (std::size_t i = order_.size(); i-- > 0;) { tail_[at(order_[i])] = tail_of(order_[i]); }
+        visits_ += 2 * static_cast<std::int64_t>(order_.size());
+        measure();
+    }
+
+    /// The sequences as they are.
+    [[nodiscard]] std::vector<std::vector<int>> sequences() const {
+        std::vector<std::vector<int>> out(last_.size());
+        for (std::size_t d = 0; d != last_.size(); ++d) {
+            for (int x = last_[d]; x >= 0; x = prev(x)) { out[d].push_back(x); }
+            std::reverse(out[d].begin(), out[d].end());
+        }
+        return out;
+    }
+
+    /// All instances, each after everything that it waits for; what a device runs stands in its sequence.
+    [[nodiscard]] const std::vector<int>& order() const noexcept { return order_; }
+
+    /// What a swap of an instance with the one after it would do.
+    struct swap_effect {
+        /// Longest path through the two afterwards: the new makespan where it is above the old one.
+        double through_us{};
+        std::int64_t excess_change{};
+    };
+
+    /// Whether `u` and the instance after it may trade places as far as the order of microbatches is concerned.
+    [[nodiscard]] bool may_swap(int u) const noexcept {
+        const int v = next(u);
+        if (v < 0) { return false; }
+        const auto a = at(g_->op[at(u)]);
+        const auto b = at(g_->op[at(v)]);
+        const int k = u - static_cast<int>(a) * g_->microbatches;
+        const int l = v - static_cast<int>(b) * g_->microbatches;
+        return k > l || g_->leads_to[a * at(g_->ops) + b] == 0;
+    }
+
+    /// Judges the swap of `u` and the instance after it, O(edges of the two).
+    [[nodiscard]] swap_effect judge(int u) const noexcept {
+        const int v = next(u);
+        const int p = prev(u);
+        const int n = next(v);
+        double start_v = p >= 0 ? end(p) : 0.0;
+        start_v = std::max(start_v, ready(v));
+        const double start_u = std::max(start_v + duration(v), ready(u));
+        double tail_u = n >= 0 ? tail(n) + duration(n) : 0.0;
+        tail_u = std::max(tail_u, least_after(u));
+        const double tail_v = std::max(tail_u + duration(u), least_after(v));
+        swap_effect out{std::max(start_v + duration(v) + tail_v, start_u + duration(u) + tail_u), 0};
+        if (!g_->limit.empty()) {
+            const std::int64_t limit = g_->limit[at(g_->device[at(g_->op[at(u)])])];
+            const auto after = levels_after(u, v);
+            out.excess_change = over(after.first, limit) + over(after.second, limit) - over(level_[at(u)], limit) -
+                                over(level_[at(v)], limit);
+        }
+        return out;
+    }
+
+    /// Swaps `u` and the instance after it; false, with nothing changed, when a path leads from one to the other.
+    bool swap(int u) {
+        const int v = next(u);
+        if (!repair_order(u, v)) { return false; }
+        const int p = prev(u);
+        const int n = next(v);
+        if (!g_->limit.empty()) { move_levels(u, v); }
+        prev_[at(v)] = p;
+        next_[at(v)] = u;
+        prev_[at(u)] = v;
+        next_[at(u)] = n;
+        if (p >= 0) { next_[at(p)] = v; }
+        if (n >= 0) {
+            prev_[at(n)] = u;
+        } else {
+            last_[at(g_->device[at(g_->op[at(u)])])] = u;
+        }
+        push(v);
+        push(u);
+        if (n >= 0) { push(n); }
+        propagate_starts(place_[at(v)]);
+        push(v);
+        push(u);
+        if (p >= 0) { push(p); }
+        propagate_tails(place_[at(u)]);
+        measure();
+        return true;
+    }
+
+private:
+    [[nodiscard]] static std::size_t at(int x) noexcept { return static_cast<std::size_t>(x); }
+    [[nodiscard]] static std::int64_t over(std::int64_t level, std::int64_t limit) noexcept {
+        return level > limit ? level - limit : 0;
+    }
+
+    [[nodiscard]] double ready(int x) const noexcept {
+        const auto o = at(g_->op[at(x)]);
+        double time = 0;
+        for (int e = g_->first_before[o]; e != g_->first_before[o + 1]; ++e) {
+            const auto& edge = g_->before[at(e)];
+            time = std::max(time, start_[at(x + edge.shift)] + edge.weight_us);
+        }
+        return time;
+    }
+    [[nodiscard]] double least_after(int x) const noexcept {
+        const auto o = at(g_->op[at(x)]);
+        double time = 0;
+        for (int e = g_->first_after[o]; e != g_->first_after[o + 1]; ++e) {
+            const auto& edge = g_->after[at(e)];
+            time = std::max(time, tail_[at(x + edge.shift)] + edge.weight_us);
+        }
+        return time;
+    }
+    [[nodiscard]] double start_of(int x) const noexcept {
+        const int p = prev(x);
+        return p >= 0 ? std::max(end(p), ready(x)) : ready(x);
+    }
+    [[nodiscard]] double tail_of(int x) const noexcept {
+        const int n = next(x);
+        return n >= 0 ? std::max(tail(n) + duration(n), least_after(x)) : least_after(x);
+    }
+
+    void measure() noexcept {
+        makespan_ = 0;
+        for (const int x : last_) {
+            if (x >= 0) { makespan_ = std::max(makespan_, end(x)); }
+        }
+    }
+
+    void take_levels(const std::vector<int>& sequence, std::size_t device) {
+        if (g_->limit.empty()) { return; }
+        if (device == 0) { excess_ = 0; }
+        const auto n = at(g_->ops);
+        std::int64_t held = 0;
+        for (const int x : sequence) { mark_[at(x)] = 0; }
+        for (const int x : sequence) {
+            const auto o = at(g_->op[at(x)]);
+            const int k = x - static_cast<int>(o) * g_->microbatches;
+            level_[at(x)] = held + g_->begins[o];
+            excess_ += over(level_[at(x)], g_->limit[device]);
+            freed_[at(x)] = g_->frees[o];
+            mark_[at(x)] = 1;
+            for (std::size_t other = 0; other != n; ++other) {
+                if (g_->shared[o * n + other] == 0) { continue; }
+                if (mark_[other * at(g_->microbatches) + at(k)] != 0) { freed_[at(x)] += g_->shared[o * n + other]; }
+            }
+            held = level_[at(x)] - freed_[at(x)];
+        }
+        for (const int x : sequence) { mark_[at(x)] = 0; }
+    }
+
+    /// Bytes that both release together when they are of one microbatch.
+    [[nodiscard]] std::int64_t shared(int u, int v) const noexcept {
+        const auto a = at(g_->op[at(u)]);
+        const auto b = at(g_->op[at(v)]);
+        const bool same = u - static_cast<int>(a) * g_->microbatches == v - static_cast<int>(b) * g_->microbatches;
+        return same ? g_->shared[a * at(g_->ops) + b] : 0;
+    }
+    /// Levels of u and v when v runs first.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> levels_after(int u, int v) const noexcept {
+        const std::int64_t begins_u = g_->begins[at(g_->op[at(u)])];
+        const std::int64_t level_v = level_[at(u)] - begins_u + g_->begins[at(g_->op[at(v)])];
+        return {level_v - (freed_[at(v)] - shared(u, v)) + begins_u, level_v};
+    }
+    void move_levels(int u, int v) noexcept {
+        const std::int64_t limit = g_->limit[at(g_->device[at(g_->op[at(u)])])];
+        const auto after = levels_after(u, v);
+        excess_ += over(after.first, limit) + over(after.second, limit) - over(level_[at(u)], limit) -
+                   over(level_[at(v)], limit);
+        const std::int64_t both = shared(u, v);
+        freed_[at(v)] -= both;
+        freed_[at(u)] += both;
+        level_[at(u)] = after.first;
+        level_[at(v)] = after.second;
+    }
+
+    /// An order in which every instance comes after all that it waits for, close to that of the starts.
+    void sort() {
+        std::vector<int> waits(start_.size(), 0);
+        using entry = std::pair<double, int>;
+        std::priority_queue<entry, std::vector<entry>, std::greater<>> open{};
+        for (std::size_t x = 0; x != waits.size(); ++x) {
+            const auto o = at(g_->op[x]);
+            waits[x] = g_->first_before[o + 1] - g_->first_before[o] + (prev_[x] >= 0 ? 1 : 0);
+            start_[x] = 0;
+            if (waits[x] == 0) { open.push({0.0, static_cast<int>(x)}); }
+        }
+        std::size_t placed = 0;
+        const auto reach = [&](int x, double time) {
+            start_[at(x)] = std::max(start_[at(x)], time);
+            if (--waits[at(x)] == 0) { open.push({start_[at(x)], x}); }
+        };
+        while (!open.empty()) {
+            const int x = open.top().second;
+            open.pop();
+            place_[at(x)] = static_cast<int>(placed);
+            order_[placed++] = x;
+            const auto o = at(g_->op[at(x)]);
+            for (int e = g_->first_after[o]; e != g_->first_after[o + 1]; ++e) {
+                const int y = x + g_->after[at(e)].shift;
+                reach(y, start(x) + g_->after[at(e)].weight_us - duration(y) + duration(x));
+            }
+            if (next(x) >= 0) { reach(next(x), end(x)); }
+        }
+        if (placed != order_.size()) { throw input_error("sequences: the devices wait for each other in a circle"); }
+    }
+
+    /// Moves u and what follows from it behind v in the order of evaluation.
+    [[nodiscard]] bool repair_order(int u, int v) {
+        const int from = place_[at(u)];
+        const int to = place_[at(v)];
+        moved_.clear();
+        moved_.push_back(u);
+        mark_[at(u)] = 1;
+        bool circle = false;
+        for (int i = from + 1; i <= to && !circle; ++i) {
+            const int x = order_[at(i)];
+            const int p = x == v ? -1 : prev(x);
+            bool follows = p >= 0 && mark_[at(p)] != 0;
+            const auto o = at(g_->op[at(x)]);
+            for (int e = g_->first_before[o]; e != g_->first_before[o + 1]; ++e) {
+                follows = follows || mark_[at(x + g_->before[at(e)].shift)] != 0;
+            }
+            if (!follows) { continue; }
+            circle = x == v;
+            mark_[at(x)] = 1;
+            moved_.push_back(x);
+        }
+        if (!circle) {
+            int put = from;
+            for (int i = from; i <= to; ++i) {
+                const int x = order_[at(i)];
+                if (mark_[at(x)] != 0) { continue; }
+                order_[at(put)] = x;
+                place_[at(x)] = put++;
+            }
+            for (const int x : moved_) {
+                order_[at(put)] = x;
+                place_[at(x)] = put++;
+            }
+        }
+        for (const int x : moved_) { mark_[at(x)] = 0; }
+        return !circle;
+    }
+
+    void push(int x) noexcept {
+        const int i = place_[at(x)];
+        dirty_[at(i >> 6)] |= std::uint64_t{1} << (i & 63);
+    }
+    void push_after(int x) noexcept {
+        const auto o = at(g_->op[at(x)]);
+        for (int e = g_->first_after[o]; e != g_->first_after[o + 1]; ++e) { push(x + g_->after[at(e)].shift); }
+        if (next(x) >= 0) { push(next(x)); }
+    }
+    void push_before(int x) noexcept {
+        const auto o = at(g_->op[at(x)]);
+        for (int e = g_->first_before[o]; e != g_->first_before[o + 1]; ++e) { push(x + g_->before[at(e)].shift); }
+        if (prev(x) >= 0) { push(prev(x)); }
+    }
+
+    void propagate_starts(int from) noexcept {
+        for (std::size_t w = at(from >> 6); w != dirty_.size(); ++w) {
+            while (dirty_[w] != 0) {
+                const auto i = w * 64 + static_cast<std::size_t>(std::countr_zero(dirty_[w]));
+                dirty_[w] &= dirty_[w] - 1;
+                const int x = order_[i];
+                const double time = start_of(x);
+                ++visits_;
+                if (time == start_[at(x)]) { continue; }
+                start_[at(x)] = time;
+                push_after(x);
+            }
+        }
+    }
+    void propagate_tails(int from) noexcept {
+        for (std::size_t w = at(from >> 6) + 1; w-- > 0;) {
+            while (dirty_[w] != 0) {
+                const auto bit = 63 - static_cast<std::size_t>(std::countl_zero(dirty_[w]));
+                dirty_[w] &= ~(std::uint64_t{1} << bit);
+                const int x = order_[w * 64 + bit];
+                const double time = tail_of(x);
+                ++visits_;
+                if (time == tail_[at(x)]) { continue; }
+                tail_[at(x)] = time;
+                push_before(x);
+            }
+        }
+    }
+
+    const sequence_graph* g_;
+    std::vector<double> start_{};
+    std::vector<double> tail_{};
+    std::vector<int> prev_{};
+    std::vector<int> next_{};
+    std::vector<int> last_{};
+    std::vector<int> order_{};
+    std::vector<int> place_{};
+    std::vector<char> mark_{};
+    std::vector<int> moved_{};
+    std::vector<std::int64_t> level_{};
+    std::vector<std::int64_t> freed_{};
+    std::vector<std::uint64_t> dirty_{};
+    double makespan_{};
+    std::int64_t excess_{};
+    std::int64_t visits_{};
+};
+
+} // namespace pulse

@@ -252,7 +252,11 @@ private:
 
     void event(glp_tree* tree) {
         const int reason = glp_ios_reason(tree);
-        if (reason == GLP_IPREPRO) { ++nodes_; }
+        // A node comes again when rows were added to it.
+        if (reason == GLP_IPREPRO && glp_ios_curr_node(tree) != node_) {
+            node_ = glp_ios_curr_node(tree);
+            ++nodes_;
+        }
         if (reason == GLP_IROWGEN) { add_violated(); }
         if (reason == GLP_IHEUR && inject_) {
             glp_ios_heur_sol(tree, best_.data());
@@ -303,6 +307,7 @@ private:
     double best_cost_{std::numeric_limits<double>::infinity()};
     double bound_{};
     std::int64_t nodes_{};
+    int node_{};
     bool inject_{};
     bool ended_{};
     std::exception_ptr thrown_{};

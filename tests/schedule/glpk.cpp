@@ -138,7 +138,7 @@ TEST_CASE("implied rows change no optimum") {
     ilp_model half{};
     std::vector<ilp_term> all{};
     for (int j = 0; j != 7; ++j) { all.push_back({half.add_column({0, 1, 1, true}), 1}); }
-    half.add_column({0.25, 0.25, 1, false}); // so that GLPK cannot round the bound by itself
+    half.add_column({0.25, 1, 1, false}); // so that GLPK cannot round the bound by itself
     half.add_row(3.5, infinity, all);
     const auto plain = solver.solve(half, {});
     half.add_row(4, infinity, all, true);

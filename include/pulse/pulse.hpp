@@ -50,9 +50,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/baselines/gpipe.hpp>
 #include <pulse/schedule/baselines/one_f_one_b.hpp>
 #include <pulse/schedule/bound.hpp>
-#include <pulse/schedule/disjunctive_program.hpp>
-#include <pulse/schedule/ilp_model.hpp>
-#include <pulse/schedule/ilp_solver.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/list_engine.hpp>
 #include <pulse/schedule/list_rules.hpp>
@@ -69,8 +66,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
-#include <pulse/schedule/window_propagation.hpp>
-#include <pulse/schedule/window_state.hpp>
 
 #include <pulse/plan/access.hpp>
 #include <pulse/plan/check.hpp>
@@ -91,7 +86,15 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/simulate/simulation.hpp>
 #include <pulse/simulate/simulator.hpp>
 
+#include <pulse/tune/candidate_bound.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/rank_grid.hpp>
+#include <pulse/tune/scaled_costs.hpp>
+#include <pulse/tune/search_space.hpp>
+#include <pulse/tune/step_end.hpp>
+#include <pulse/tune/tuner.hpp>
+#include <pulse/tune/tuning.hpp>
 
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/executor.hpp>

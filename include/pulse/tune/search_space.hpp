@@ -1,0 +1,266 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/schedule.hpp>
+#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/rank_grid.hpp>
+
+namespace pulse {
+
+/// One point of the tuner's space: everything but the cut and the order of passes, which follow from it.
+struct tune_candidate {
+    int pipeline_degree{1};
+    int data_degree{1};
+    /// Folded: waves; interleaved: chunks on a device; sequential: 1.
+    int waves{1};
+    int microbatch_size{1};
+    int microbatches{1};
+    placement kind{placement::folded};
+    skip_routing routing{skip_routing::direct};
+    bool split_backward{true};
+    recomputation recompute{recomputation::none};
+    rank_layout layout{rank_layout::pipeline_inside};
+    schedule_method method{schedule_method::list};
+    /// How much longer than the least load a device may work for fewer bytes.
+    double slack{};
+
+    [[nodiscard]] constexpr bool operator==(const tune_candidate&) const = default;
+};
+
+/// How far a tuning is.
+struct tune_progress {
+    std::size_t done{};
+    std::size_t total{};
+    double best_step_us{}; ///< 0 before the first plan
+    std::string_view stage{};
+};
+
+/// What the tuner may choose from; a list of one fixes the choice, an empty list means every sensible value.
+struct tune_options {
+    /// Samples of one optimizer step over all devices: microbatch size x microbatches x data degree.
+    int global_batch{};
+    /// Devices that are used; 0 is all of the cluster.
+    int devices{};
+    /// Empty: every divisor of the devices.
+    std::vector<int> pipeline_degrees{};
+    std::vector<int> data_degrees{};
+    /// Empty: powers of two.
+    std::vector<int> microbatch_sizes{};
+    std::vector<int> microbatches{};
+    std::vector<placement> placements{placement::folded, placement::sequential, placement::interleaved};
+    /// Of the folded placement.
+    std::vector<int> waves{1, 2};
+    /// Stages on a device of the interleaved placement.
+    std::vector<int> chunks{2, 4};
+    std::vector<skip_routing> routings{skip_routing::direct, skip_routing::relayed};
+    std::vector<bool> split_backwards{true, false};
+    std::vector<recomputation> recomputations{recomputation::none, recomputation::skips};
+    std::vector<rank_layout> layouts{rank_layout::pipeline_inside, rank_layout::replicas_inside};
+    /// Where a method does not fit a placement the pair is left out.
+    std::vector<schedule_method> methods{schedule_method::list};
+    std::vector<double> slacks{0.0};
+
+    /// Copies of the parameters that a device keeps: values, gradients, AdamW's two moments, an average.
+    int parameter_copies{5};
+    /// Rate at which the optimizer reads and writes them; 0: its time does not count.
+    double memory_gb_per_s{};
+    /// Per device; 0 is the memory of the cluster's devices, and where that is 0 too, unlimited.
+    std::int64_t memory_limit_bytes{};
+
+    /// How the candidates' orders are looked for.
+    list_options list{.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
+    /// Looks longer for the orders of the best few: gets the scheduling problem, gives an order of it.
+    std::function<schedule(const schedule_problem&)> refine{};
+    int refined{3};
+
+    /// How many of the best plans are sure to be evaluated; the rest may lose by their bounds.
+    std::size_t ranked{10};
+    /// False evaluates every candidate: slow, for comparison.
+    bool prune{true};
+    std::function<void(const tune_progress&)> progress{};
+    std::stop_token stop{};
+};
+
+/// Whether a method has an order for stages laid like this.
+[[nodiscard]] constexpr bool method_fits(schedule_method method, const tune_candidate& c) noexcept {
+    switch (method) {
+    case schedule_method::list:
+    case schedule_method::gpipe: return true;
+    case schedule_method::one_f_one_b: return c.kind == placement::sequential;
+    }
+    return false;
+}
+
+namespace detail {
+
+[[nodiscard]] inline std::vector<int> divisors_of(int number) {
+    std::vector<int> all{};
+    for (int d = 1; d <= number; ++d) {
+        if (number % d == 0) { all.push_back(d); }
+    }
+    return all;
+}
+
+[[nodiscard]] inline bool allows(const std::vector<int>& values, int value) {
+    return values.empty() || std::find(values.begin(), values.end(), value) != values.end();
+}
+
+inline void require_sensible(const tune_options& options, int devices) {
+    const auto fail = [](const std::string& what) { throw input_error("tune: " + what); };
+    if (devices < 1) { fail("devices: there must be at least one"); }
+    if (options.global_batch < 1) { fail("global_batch: it must be at least 1"); }
+    for (const int p : options.pipeline_degrees) {
+        if (p < 1 || devices % p != 0) {
+            fail("pipeline_degrees: " + std::to_string(p) + " does not divide " + std::to_string(devices) + " devices");
+        }
+    }
+    for (const int d : options.data_degrees) {
+        if (d < 1 || devices % d != 0) {
+            fail("data_degrees: " + std::to_string(d) + " does not divide " + std::to_string(devices) + " devices");
+        }
+    }
+    const auto positive = [&](const std::vector<int>& values, const char* name) {
+        for (const int v : values) {
+            if (v < 1) { fail(std::string{name} + ": it must be at least 1"); }
+        }
+    };
+    positive(options.microbatch_sizes, "microbatch_sizes");
+    positive(options.microbatches, "microbatches");
+    positive(options.waves, "waves");
+    positive(options.chunks, "chunks");
+    const auto present = [&](bool there, const char* name) {
+        if (!there) { fail(std::string{name} + ": there is none to choose from"); }
+    };
+    present(!options.placements.empty(), "placements");
+    present(!options.waves.empty(), "waves");
+    present(!options.chunks.empty(), "chunks");
+    present(!options.routings.empty(), "routings");
+    present(!options.split_backwards.empty(), "split_backwards");
+    present(!options.recomputations.empty(), "recomputations");
+    present(!options.layouts.empty(), "layouts");
+    present(!options.methods.empty(), "methods");
+    present(!options.slacks.empty(), "slacks");
+    if (options.parameter_copies < 0) { fail("parameter_copies: it must not be negative"); }
+    if (options.memory_limit_bytes < 0) { fail("memory_limit_bytes: it must not be negative"); }
+}
+
+/// The stage layouts of `c`'s pipeline degree: placement and number of stages on a device.
+inline void add_layouts_of_stages(std::vector<tune_candidate>& all, tune_candidate c, const tune_options& options) {
+    const auto add = [&](placement kind, int waves) {
+        c.kind = kind;
+        c.waves = waves;
+        all.push_back(c);
+    };
+    const auto has = [&](placement kind) {
+        return std::find(options.placements.begin(), options.placements.end(), kind) != options.placements.end();
+    };
+    if (c.pipeline_degree == 1 && has(placement::sequential)) {
+        add(placement::sequential, 1); // one device, one stage
+        // More stages on it are of use only where each is recomputed by itself.
+        for (const int chunks : options.chunks) {
+            if (chunks > 1 && has(placement::interleaved)) { add(placement::interleaved, chunks); }
+        }
+        return;
+    }
+    for (const placement kind : options.placements) {
+        if (kind == placement::sequential) { add(kind, 1); }
+        for (const int waves : options.waves) {
+            if (kind == placement::folded) { add(kind, waves); }
+        }
+        for (const int chunks : options.chunks) {
+            if (kind == placement::interleaved) { add(kind, chunks); }
+        }
+    }
+}
+
+/// Every candidate once with each value, or with the first alone where `once` says that it makes no difference.
+template <class Values, class Set, class Once>
+[[nodiscard]] std::vector<tune_candidate> multiply(const std::vector<tune_candidate>& from, const Values& values,
+                                                   Set set, Once once) {
+    std::vector<tune_candidate> all{};
+    for (const tune_candidate& c : from) {
+        for (const auto& value : values) {
+            all.push_back(c);
+            set(all.back(), value);
+            if (once(c)) { break; }
+        }
+    }
+    return all;
+}
+
+} // namespace detail
+
+/// Every candidate, in an order that depends on the options alone. Degrees, sizes and counts that do not multiply to the
+/// global batch are left out and counted in `indivisible`.
+///
+/// Choices without effect are made once: one device has no split (nothing waits for it), no routing and no layout; a folded
+/// placement takes the first routing, as its skips stay on their devices. Throws input_error for options that make no sense.
+[[nodiscard]] inline std::vector<tune_candidate> enumerate_candidates(const tune_options& options, int devices,
+                                                                      int nodes, int& indivisible) {
+    detail::require_sensible(options, devices);
+    indivisible = 0;
+    std::vector<tune_candidate> all{};
+    const auto degrees = options.pipeline_degrees.empty() ? detail::divisors_of(devices) : options.pipeline_degrees;
+    for (const int p : degrees) {
+        const int d = devices / p;
+        if (!detail::allows(options.data_degrees, d)) { continue; }
+        std::vector<int> sizes = options.microbatch_sizes;
+        for (int b = 1; options.microbatch_sizes.empty() && b <= std::max(1, options.global_batch / d); b *= 2) {
+            sizes.push_back(b);
+        }
+        for (const int size : sizes) {
+            const std::int64_t samples = std::int64_t{size} * d;
+            const auto count = static_cast<int>(options.global_batch / samples);
+            if (options.global_batch % samples != 0) {
+                ++indivisible;
+                continue;
+            }
+            if (!detail::allows(options.microbatches, count)) { continue; }
+            tune_candidate c{};
+            c.pipeline_degree = p;
+            c.data_degree = d;
+            c.microbatch_size = size;
+            c.microbatches = count;
+            detail::add_layouts_of_stages(all, c, options);
+        }
+    }
+    const auto alone = [](const tune_candidate& c) { return c.pipeline_degree == 1; };
+    all = detail::multiply(
+        all, options.routings, [](tune_candidate& c, skip_routing r) { c.routing = r; },
+        [&](const tune_candidate& c) { return alone(c) || c.kind == placement::folded; });
+    all = detail::multiply(
+        all, options.split_backwards, [&](tune_candidate& c, bool split) { c.split_backward = split && !alone(c); },
+        alone);
+    all = detail::multiply(
+        all, options.recomputations, [](tune_candidate& c, recomputation r) { c.recompute = r; },
+        [](const tune_candidate&) { return false; });
+    all = detail::multiply(
+        all, options.layouts, [](tune_candidate& c, rank_layout l) { c.layout = l; },
+        [&](const tune_candidate& c) { return alone(c) || c.data_degree == 1 || nodes == 1; });
+    all = detail::multiply(
+        all, options.methods,
+        [&](tune_candidate& c, schedule_method m) { c.method = alone(c) ? schedule_method::list : m; }, alone);
+    all = detail::multiply(
+        all, options.slacks, [](tune_candidate& c, double slack) { c.slack = slack; }, alone);
+    const auto useless = [&](const tune_candidate& c) {
+        const bool chunked = alone(c) && c.kind == placement::interleaved;
+        return !method_fits(c.method, c) || (chunked && c.recompute != recomputation::stages);
+    };
+    all.erase(std::remove_if(all.begin(), all.end(), useless), all.end());
+    return all;
+}
+
+} // namespace pulse

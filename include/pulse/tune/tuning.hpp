@@ -1,0 +1,103 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <pulse/plan/plan.hpp>
+#include <pulse/tune/search_space.hpp>
+
+namespace pulse {
+
+/// What became of a candidate.
+enum class tune_verdict : std::uint8_t {
+    best,
+    slower,     ///< evaluated, and another one is faster
+    bound,      ///< its bound is above the best plans that were found: not evaluated
+    memory,     ///< it needs more than a device has
+    cut,        ///< the model cannot be cut for it
+    same,       ///< a choice of it makes no difference: another candidate is the same plan
+    not_reached ///< the search was stopped before
+};
+inline constexpr std::size_t tune_verdicts = 7;
+
+[[nodiscard]] constexpr std::string_view name_of(tune_verdict verdict) noexcept {
+    switch (verdict) {
+    case tune_verdict::best: return "best";
+    case tune_verdict::slower: return "slower";
+    case tune_verdict::bound: return "bound";
+    case tune_verdict::memory: return "memory";
+    case tune_verdict::cut: return "cut";
+    case tune_verdict::same: return "same";
+    case tune_verdict::not_reached: return "not reached";
+    }
+    return "?";
+}
+
+/// A candidate and what was found out about it. Microseconds of a whole step, bytes of one replica and step.
+struct tune_row {
+    tune_candidate candidate{};
+    tune_verdict verdict{tune_verdict::not_reached};
+    /// One sentence on why it lost; empty for the best.
+    std::string reason{};
+    /// No order of its passes is faster; 0 where that was not asked.
+    double bound_us{};
+    /// 0 unless it was evaluated, and so the rest.
+    double step_us{};
+    double samples_per_s{};
+    double bubble_ratio{};
+    std::int64_t peak_memory_bytes{}; ///< of the device that needs most
+    std::int64_t boundary_bytes{};
+    std::int64_t skip_bytes{};
+    std::int64_t gradient_bytes{};
+
+    [[nodiscard]] constexpr bool evaluated() const noexcept {
+        return verdict == tune_verdict::best || verdict == tune_verdict::slower;
+    }
+};
+
+/// What the tuner found.
+struct tuning {
+    /// The best plan; its prediction is of the whole step with reduction and optimizer.
+    plan best{};
+    /// Row of the best plan.
+    std::size_t chosen{};
+    /// Every candidate, in the order of enumerate_candidates.
+    std::vector<tune_row> rows{};
+    /// Rows of the best plans, fastest first: as many as asked for are the fastest of all, the rest was evaluated on the way.
+    std::vector<std::size_t> ranking{};
+    /// Rows by verdict, [static_cast<std::size_t>(verdict)].
+    std::array<std::size_t, tune_verdicts> counts{};
+    /// Degrees and microbatch sizes that do not multiply to the global batch; they have no rows.
+    int indivisible{};
+    /// Schedules that were synthesized.
+    std::size_t evaluations{};
+    /// False when a stop request ended the search.
+    bool finished{};
+
+    [[nodiscard]] constexpr const tune_row& best_row() const noexcept { return rows[chosen]; }
+    [[nodiscard]] constexpr std::size_t count(tune_verdict verdict) const noexcept {
+        return counts[static_cast<std::size_t>(verdict)];
+    }
+};
+
+/// A candidate in a few words: degrees, placement, sizes.
+[[nodiscard]] inline std::string to_text(const tune_candidate& c) {
+    std::string text = "P" + std::to_string(c.pipeline_degree) + " D" + std::to_string(c.data_degree) + " " +
+                       std::string{name_of(c.kind)};
+    if (c.waves > 1) { text += (c.kind == placement::folded ? " W" : " x") + std::to_string(c.waves); }
+    text += ", " + std::to_string(c.microbatches) + " x " + std::to_string(c.microbatch_size) + " samples";
+    if (c.pipeline_degree > 1) {
+        text += c.split_backward ? ", split" : ", unsplit";
+        if (c.kind != placement::folded) { text += c.routing == skip_routing::relayed ? ", relayed" : ", direct"; }
+    }
+    if (c.recompute != recomputation::none) { text += ", recompute " + std::string{name_of(c.recompute)}; }
+    if (c.pipeline_degree > 1 && c.data_degree > 1) { text += ", " + std::string{name_of(c.layout)}; }
+    if (c.slack > 0) { text += ", slack " + std::to_string(c.slack).substr(0, 5); }
+    return text;
+}
+
+} // namespace pulse

@@ -1,0 +1,351 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include <partition/random_table.hpp>
+#include <pulse/plan/check.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/scaled_costs.hpp>
+#include <pulse/tune/tuner.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+struct drawn_space {
+    cost_table costs{}; ///< for microbatches of one sample
+    cluster machine{};
+    tune_options options{};
+
+    [[nodiscard]] tuning run() const {
+        return tune([this](int size) { return scaled_costs(costs, size); }, machine, options);
+    }
+};
+
+cost_table draw_costs(std::mt19937& random, int layers, skip_pattern pattern) {
+    const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    cost_table costs = random_table(random, layers, pattern);
+    costs.microbatch_size = 1;
+    costs.input_bytes = draw(1, 20) * 8;
+    for (layer_cost& l : costs.layers) {
+        l.saved_bytes = draw(0, 9) * 8;
+        l.deferred_bytes = draw(0, 9) * 8;
+        l.workspace_bytes = draw(0, 9) * 8;
+        l.output_bytes = draw(1, 20) * 8;
+        l.parameter_bytes = draw(0, 5) == 0 ? 0 : draw(1, 200) * 8;
+    }
+    for (skip_cost& e : costs.skips) { e.bytes = costs.layers[static_cast<std::size_t>(e.from)].output_bytes; }
+    return costs;
+}
+
+drawn_space draw_space(std::mt19937& random) {
+    const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    drawn_space s;
+    s.costs = draw_costs(random, draw(2, 12), static_cast<skip_pattern>(draw(0, 5)));
+    s.machine.nodes = draw(1, 2);
+    s.machine.devices_per_node = draw(1, 3);
+    s.machine.intra_node = {.latency_us = 0.1 * draw(0, 5), .bandwidth_gb_per_s = 0.001 * draw(0, 300)};
+    s.machine.inter_node = {.latency_us = 0.5 * draw(0, 9), .bandwidth_gb_per_s = 0.001 * draw(1, 100)};
+    s.options.global_batch = s.machine.devices() * draw(1, 4);
+    s.options.parameter_copies = draw(1, 5);
+    s.options.memory_gb_per_s = 0.01 * draw(0, 20);
+    if (draw(0, 2) == 0) { s.options.waves = {1}; }
+    if (draw(0, 2) == 0) { s.options.chunks = {2}; }
+    if (draw(0, 2) == 0) { s.options.slacks = {0.0, 0.3}; }
+    if (draw(0, 3) == 0) {
+        s.options.methods = {schedule_method::gpipe, schedule_method::one_f_one_b, schedule_method::list};
+    }
+    return s;
+}
+
+std::vector<std::size_t> first_of(const std::vector<std::size_t>& ranking, std::size_t count) {
+    return {ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(std::min(count, ranking.size()))};
+}
+
+template <class Error>
+std::string refusal(const drawn_space& s) {
+    try {
+        static_cast<void>(s.run());
+    } catch (const Error& e) { return e.what(); }
+    return "nothing was thrown";
+}
+
+bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+const tune_row* find_row(const tuning& made, tune_verdict verdict) {
+    for (const tune_row& row : made.rows) {
+        if (row.verdict == verdict) { return &row; }
+    }
+    return nullptr;
+}
+
+/// Eight equal layers with nested skips on two nodes of two devices.
+drawn_space plain_space() {
+    drawn_space s;
+    std::mt19937 random{7};
+    s.costs = draw_costs(random, 8, skip_pattern::nested);
+    for (layer_cost& l : s.costs.layers) {
+        l.forward_us = l.backward_input_us = l.backward_weight_us = 10;
+        l.parameter_bytes = 800;
+        l.saved_bytes = 160;
+    }
+    s.machine = {.name = "four",
+                 .nodes = 2,
+                 .devices_per_node = 2,
+                 .memory_bytes = 0,
+                 .intra_node = {.latency_us = 0.1, .bandwidth_gb_per_s = 1.0},
+                 .inter_node = {.latency_us = 1.0, .bandwidth_gb_per_s = 0.1}};
+    s.options.global_batch = 16;
+    return s;
+}
+
+} // namespace
+
+TEST_CASE("pruning by bounds changes neither the choice nor the ranking, and no step beats its bound") {
+    std::mt19937 random{5001};
+    int compared = 0;
+    int pruned = 0;
+    int evaluated = 0;
+    for (int i = 0; i != 24; ++i) {
+        drawn_space s = draw_space(random);
+        const std::size_t ranked = i % 2 == 0 ? 1 : 4;
+        s.options.ranked = ranked;
+        INFO("space " << i);
+        s.options.prune = false;
+        const tuning all = s.run();
+        if (i % 3 == 0) {
+            // Again with a memory limit under which many candidates fail in one way or another.
+            std::int64_t most = 0;
+            for (const tune_row& row : all.rows) { most = std::max(most, row.peak_memory_bytes); }
+            s.options.memory_limit_bytes = std::max<std::int64_t>(most * 6 / 10, 1);
+        }
+        tuning whole;
+        try {
+            whole = s.run();
+        } catch (const infeasible_error&) {
+            s.options.prune = true;
+            CHECK_THROWS_AS(static_cast<void>(s.run()), infeasible_error);
+            continue;
+        }
+        CHECK(whole.count(tune_verdict::bound) == 0);
+        for (const tune_row& row : whole.rows) {
+            if (!row.evaluated()) { continue; }
+            INFO(to_text(row.candidate));
+            REQUIRE(row.bound_us <= row.step_us * (1 + 1e-9));
+            REQUIRE(row.step_us >= whole.best_row().step_us);
+            ++evaluated;
+        }
+        s.options.prune = true;
+        const tuning quick = s.run();
+        REQUIRE(quick.rows.size() == whole.rows.size());
+        REQUIRE(first_of(quick.ranking, ranked) == first_of(whole.ranking, ranked));
+        REQUIRE(quick.best == whole.best);
+        for (std::size_t r = 0; r != quick.rows.size(); ++r) {
+            const tune_row& row = quick.rows[r];
+            if (row.verdict != tune_verdict::bound) { continue; }
+            // What was dropped is not better than what was kept.
+            REQUIRE(whole.rows[r].verdict != tune_verdict::best);
+            if (whole.rows[r].evaluated()) { REQUIRE(row.bound_us <= whole.rows[r].step_us * (1 + 1e-9)); }
+            ++pruned;
+        }
+        REQUIRE(quick.evaluations <= whole.evaluations);
+        ++compared;
+    }
+    CHECK(compared > 16);
+    CHECK(pruned > 50);
+    CHECK(evaluated > 500);
+}
+
+TEST_CASE("the chosen plan is sound, its samples are the global batch, and its memory fits by the exact layout") {
+    std::mt19937 random{5002};
+    int limited = 0;
+    for (int i = 0; i != 16; ++i) {
+        drawn_space s = draw_space(random);
+        s.options.ranked = 1;
+        for (const int percent : {0, 80, 60, 40}) {
+            INFO("space " << i << " at " << percent << " %");
+            tuning made;
+            try {
+                made = s.run();
+            } catch (const infeasible_error&) { break; }
+            const plan& best = made.best;
+            const cost_table costs = scaled_costs(s.costs, best.microbatch_size);
+            REQUIRE(best.microbatch_size * best.microbatches * best.data_degree == s.options.global_batch);
+            REQUIRE(best.pipeline_degree * best.data_degree == s.machine.devices());
+            const step_model model{best, costs};
+            const auto programs = lower(best, model);
+            const check_report report = check(best, model, programs);
+            REQUIRE_MESSAGE(report.ok(), report.violation);
+            const auto peaks = peak_bytes(best, costs, s.options.parameter_copies);
+            REQUIRE(peaks == best.predicted.peak_memory_bytes);
+            const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
+            REQUIRE(most == made.best_row().peak_memory_bytes);
+            if (s.options.memory_limit_bytes > 0) {
+                REQUIRE(most <= s.options.memory_limit_bytes);
+                ++limited;
+            }
+            REQUIRE(best.predicted.lower_bound_us <= best.predicted.step_us * (1 + 1e-9));
+            REQUIRE(best.predicted.samples_per_s * best.predicted.step_us ==
+                    doctest::Approx(1e6 * s.options.global_batch));
+            s.options.memory_limit_bytes = most * (percent == 0 ? 80 : percent) / 100;
+            if (s.options.memory_limit_bytes == 0) { break; }
+        }
+    }
+    CHECK(limited > 10);
+}
+
+TEST_CASE("what is fixed stays fixed") {
+    drawn_space s = plain_space();
+    s.options.placements = {placement::interleaved};
+    s.options.chunks = {4};
+    s.options.pipeline_degrees = {2};
+    s.options.microbatch_sizes = {2};
+    s.options.split_backwards = {false};
+    s.options.routings = {skip_routing::relayed};
+    s.options.recomputations = {recomputation::skips};
+    s.options.layouts = {rank_layout::replicas_inside};
+    const tuning made = s.run();
+    REQUIRE(made.rows.size() == 1);
+    const plan& best = made.best;
+    CHECK(best.cut.kind == placement::interleaved);
+    CHECK(best.cut.stages.size() == 8);
+    CHECK(best.pipeline_degree == 2);
+    CHECK(best.data_degree == 2);
+    CHECK(best.microbatch_size == 2);
+    CHECK(best.microbatches == 4);
+    CHECK_FALSE(best.split_backward);
+    CHECK(best.routing == skip_routing::relayed);
+    CHECK(best.recompute == recomputation::skips);
+    CHECK(made.best_row().candidate.layout == rank_layout::replicas_inside);
+
+    s = plain_space();
+    s.options.data_degrees = {4};
+    CHECK(s.run().best.pipeline_degree == 1);
+    s.options.data_degrees = {};
+    s.options.microbatches = {16};
+    for (const tune_row& row : s.run().rows) { CHECK(row.candidate.microbatches == 16); }
+    s.options.devices = 2;
+    const tuning fewer = s.run();
+    CHECK(fewer.best.pipeline_degree * fewer.best.data_degree == 2);
+}
+
+TEST_CASE("every candidate that lost says why") {
+    drawn_space s = plain_space();
+    s.options.ranked = 1;
+    s.options.slacks = {0.0, 1e-6};
+    s.costs.skips = {{0, 7, 8}, {1, 5, 8}, {2, 6, 8}}; // the last two cross: no fold over four devices
+    for (skip_cost& e : s.costs.skips) { e.bytes = s.costs.layers[static_cast<std::size_t>(e.from)].output_bytes; }
+    s.options.memory_limit_bytes =
+        5 * 800 * 6; // six layers' parameters and their copies: one device alone is too small
+    s.options.microbatch_sizes = {1, 2, 3, 16};
+    s.machine.devices_per_node = 2;
+    const tuning made = s.run();
+    CHECK(made.indivisible == 3 + 2); // 3 with every degree; 16 with two and four replicas
+    std::size_t sum = 0;
+    for (const std::size_t count : made.counts) { sum += count; }
+    CHECK(sum == made.rows.size());
+    for (const tune_row& row : made.rows) { CHECK(row.reason.empty() == (row.verdict == tune_verdict::best)); }
+
+    const tune_row* memory = find_row(made, tune_verdict::memory);
+    REQUIRE(memory != nullptr);
+    CHECK(mentions(memory->reason, "memory: device 0 needs"));
+    CHECK(mentions(memory->reason, "parameters and their copies 32000"));
+    CHECK(mentions(memory->reason, "bytes of 24000"));
+    const tune_row* cut = find_row(made, tune_verdict::cut);
+    REQUIRE(cut != nullptr);
+    bool edge = false;
+    for (const tune_row& row : made.rows) { edge = edge || mentions(row.reason, "skip layer"); }
+    CHECK(edge);
+    const tune_row* same = find_row(made, tune_verdict::same);
+    REQUIRE(same != nullptr);
+    CHECK(mentions(same->reason, "same: "));
+    const tune_row* bound = find_row(made, tune_verdict::bound);
+    REQUIRE(bound != nullptr);
+    CHECK(mentions(bound->reason, "bound"));
+    CHECK(bound->step_us == 0);
+    CHECK(bound->bound_us > made.best_row().step_us);
+    s.options.prune = false;
+    const tuning whole = s.run();
+    const tune_row* slower = find_row(whole, tune_verdict::slower);
+    REQUIRE(slower != nullptr);
+    CHECK(mentions(slower->reason, "slower than the best by"));
+
+    s.options.memory_limit_bytes = 100;
+    const std::string text = refusal<infeasible_error>(s);
+    CHECK(mentions(text, "no feasible plan"));
+    CHECK(mentions(text, "bytes of 100"));
+    s.options.memory_limit_bytes = 0;
+    s.options.global_batch = 17;
+    s.options.microbatch_sizes = {2};
+    CHECK(mentions(refusal<infeasible_error>(s), "global batch of 17"));
+}
+
+TEST_CASE("bad options and bad costs are refused by name") {
+    const auto with = [](auto change) {
+        drawn_space s = plain_space();
+        change(s.options);
+        return refusal<input_error>(s);
+    };
+    CHECK(mentions(with([](tune_options& o) { o.global_batch = 0; }), "global_batch"));
+    CHECK(mentions(with([](tune_options& o) { o.devices = 5; }), "devices"));
+    CHECK(mentions(with([](tune_options& o) { o.pipeline_degrees = {3}; }), "pipeline_degrees: 3"));
+    CHECK(mentions(with([](tune_options& o) { o.data_degrees = {8}; }), "data_degrees: 8"));
+    CHECK(mentions(with([](tune_options& o) { o.microbatch_sizes = {0}; }), "microbatch_sizes"));
+    CHECK(mentions(with([](tune_options& o) { o.microbatches = {-1}; }), "microbatches"));
+    CHECK(mentions(with([](tune_options& o) { o.waves = {}; }), "waves"));
+    CHECK(mentions(with([](tune_options& o) { o.chunks = {0}; }), "chunks"));
+    CHECK(mentions(with([](tune_options& o) { o.placements = {}; }), "placements"));
+    CHECK(mentions(with([](tune_options& o) { o.methods = {}; }), "methods"));
+    CHECK(mentions(with([](tune_options& o) { o.slacks = {}; }), "slacks"));
+    CHECK(mentions(with([](tune_options& o) { o.parameter_copies = -1; }), "parameter_copies"));
+    CHECK(mentions(with([](tune_options& o) { o.memory_limit_bytes = -1; }), "memory_limit_bytes"));
+    const drawn_space s = plain_space();
+    CHECK_THROWS_AS(static_cast<void>(tune([&](int) { return s.costs; }, s.machine, s.options)), input_error);
+}
+
+TEST_CASE("a stopped search returns the best so far, and says that it did not finish") {
+    drawn_space s = plain_space();
+    std::stop_source source;
+    s.options.stop = source.get_token();
+    s.options.prune = false;
+    std::size_t schedules = 0;
+    s.options.progress = [&](const tune_progress& p) {
+        CHECK(p.done <= p.total);
+        if (p.stage == "schedules" && ++schedules == 4) { source.request_stop(); }
+    };
+    const tuning made = s.run();
+    CHECK_FALSE(made.finished);
+    CHECK(made.evaluations == 4);
+    CHECK(made.best.predicted.step_us > 0);
+    CHECK(made.count(tune_verdict::not_reached) > 0);
+    // Stopped before anything was found.
+    CHECK(mentions(refusal<error>(s), "stopped"));
+}
+
+TEST_CASE("refinement looks again at the best few and never makes the choice worse") {
+    std::mt19937 random{5003};
+    for (int i = 0; i != 8; ++i) {
+        drawn_space s = draw_space(random);
+        const tuning before = s.run();
+        int asked = 0;
+        s.options.refined = 2;
+        s.options.refine = [&](const schedule_problem& problem) {
+            ++asked;
+            return list_schedule(problem, {.effort = list_effort::rules});
+        };
+        const tuning after = s.run();
+        CHECK(asked == static_cast<int>(std::min<std::size_t>(2, before.ranking.size())));
+        CHECK(after.best_row().step_us <= before.best_row().step_us);
+        CHECK(after.best.predicted.step_us == after.best_row().step_us);
+    }
+}

@@ -47,8 +47,21 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/partition/traffic.hpp>
 #include <pulse/partition/validate.hpp>
 
+#include <pulse/schedule/baselines/baseline.hpp>
+#include <pulse/schedule/baselines/bidirectional.hpp>
+#include <pulse/schedule/baselines/chimera.hpp>
+#include <pulse/schedule/baselines/dualpipe_v.hpp>
 #include <pulse/schedule/baselines/gpipe.hpp>
+#include <pulse/schedule/baselines/hanayo.hpp>
+#include <pulse/schedule/baselines/interleaved.hpp>
 #include <pulse/schedule/baselines/one_f_one_b.hpp>
+#include <pulse/schedule/baselines/placed.hpp>
+#include <pulse/schedule/baselines/v_order.hpp>
+#include <pulse/schedule/baselines/within_limit.hpp>
+#include <pulse/schedule/baselines/zb_h1.hpp>
+#include <pulse/schedule/baselines/zb_v.hpp>
+#include <pulse/schedule/baselines/zb_v_greedy.hpp>
+#include <pulse/schedule/baselines/zero_bubble_heuristic.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/list_engine.hpp>
@@ -56,6 +69,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/list_scheduler.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>

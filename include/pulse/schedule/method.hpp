@@ -41,6 +41,12 @@ inline constexpr std::array baseline_methods{
     return "?";
 }
 
+/// Whether the method looks for another order where memory is short; the others have one, which fits or does not.
+[[nodiscard]] constexpr bool adapts_to_memory(schedule_method method) noexcept {
+    return method == schedule_method::list || method == schedule_method::zb_h1 || method == schedule_method::zb_v ||
+           method == schedule_method::hanayo;
+}
+
 /// Why `method` orders no pipeline of this form, in one clause ("needs ..."); empty when it does.
 ///
 /// `waves` are chunks on a device where the placement is interleaved.

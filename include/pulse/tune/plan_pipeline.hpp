@@ -14,17 +14,14 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/profile/cost_table.hpp>
-#include <pulse/schedule/baselines/gpipe.hpp>
-#include <pulse/schedule/baselines/one_f_one_b.hpp>
+#include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
 #include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/validate.hpp>
 
 namespace pulse {
-
-/// Who orders the passes.
-enum class schedule_method : std::uint8_t { list, gpipe, one_f_one_b };
 
 /// A pipeline whose degrees are decided: what is left is where to cut and in which order to run.
 struct pipeline_options {
@@ -88,13 +85,12 @@ namespace detail {
     return sequential_partition(costs, options.devices);
 }
 
-[[nodiscard]] constexpr schedule order_for(const schedule_problem& problem, schedule_method method) {
-    switch (method) {
-    case schedule_method::gpipe: return gpipe(problem);
-    case schedule_method::one_f_one_b: return one_f_one_b(problem);
-    case schedule_method::list: break;
-    }
-    return list_schedule(problem);
+/// A published method first gives its order whatever the limit, because the exact layout of the plan judges whether it
+/// fits; only then those that can adapt are told the limit.
+[[nodiscard]] constexpr schedule order_for(schedule_problem problem, schedule_method method, int attempt) {
+    if (method == schedule_method::list) { return list_schedule(problem); }
+    if (attempt == 0) { problem.memory_limit_bytes.clear(); }
+    return baseline_schedule(problem, method);
 }
 
 /// What the scheduler may let every device hold, from what the device has; throws when parameters alone do not fit.
@@ -129,11 +125,15 @@ namespace detail {
 ///
 /// Under a memory limit the scheduler is given what a device has left; where the exact layout of its answer needs more than
 /// that (alignment, transfers under way, scratch), the excess is subtracted and it is asked again. Throws infeasible_error
-/// when no cut keeps every skip on one device or the limit cannot be met, and input_error for options that make no sense.
+/// when no cut keeps every skip on one device or the limit cannot be met, and input_error for options that make no sense,
+/// a schedule method that is not defined for the placement, waves or split among them.
 [[nodiscard]] constexpr plan plan_pipeline(const cost_table& costs, const pipeline_options& options) {
     if (options.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
     if (options.parameter_copies < 0) { throw input_error("parameter_copies: it must not be negative"); }
     if (options.memory_limit_bytes < 0) { throw input_error("memory_limit_bytes: it must not be negative"); }
+    if (const auto need = unmet_need(options.method, options.kind, options.waves, options.split_backward); !need.empty()) {
+        throw input_error("schedule method " + std::string{name_of(options.method)} + ": " + std::string{need});
+    }
     plan made{};
     made.model = costs.model;
     made.pipeline_degree = options.devices;
@@ -154,7 +154,7 @@ namespace detail {
     prediction& expected = made.predicted;
     for (int attempt = 0;; ++attempt) {
         const schedule_problem problem = make_problem(costs, made.cut, ask);
-        made.order = detail::order_for(problem, options.method);
+        made.order = detail::order_for(problem, options.method, attempt);
         // The first problem is the one that was asked; later ones are only tighter to find a plan that fits.
         if (attempt == 0) { expected.lower_bound_us = lower_bound_us(problem); }
         expected.bubble_ratio = bubble_ratio(problem, made.order);
@@ -163,7 +163,7 @@ namespace detail {
         if (over < 0) { break; }
         constexpr int attempts = 8;
         const std::int64_t needed = expected.peak_memory_bytes[static_cast<std::size_t>(over)];
-        if (attempt == attempts || options.method != schedule_method::list) {
+        if (attempt == attempts || !adapts_to_memory(options.method)) {
             throw infeasible_error("memory limit: device " + std::to_string(over) + " needs " + std::to_string(needed) +
                                    " bytes of " + std::to_string(options.memory_limit_bytes));
         }

@@ -85,11 +85,8 @@ namespace detail {
     return sequential_partition(costs, options.devices);
 }
 
-/// A published method first gives its order whatever the limit, because the exact layout of the plan judges whether it
-/// fits; only then those that can adapt are told the limit.
-[[nodiscard]] constexpr schedule order_for(schedule_problem problem, schedule_method method, int attempt) {
+[[nodiscard]] constexpr schedule order_for(const schedule_problem& problem, schedule_method method) {
     if (method == schedule_method::list) { return list_schedule(problem); }
-    if (attempt == 0) { problem.memory_limit_bytes.clear(); }
     return baseline_schedule(problem, method);
 }
 
@@ -123,8 +120,9 @@ namespace detail {
 
 /// Cuts, schedules and predicts: the whole way from costs to a plan for given degrees.
 ///
-/// Under a memory limit the scheduler is given what a device has left; where the exact layout of its answer needs more than
-/// that (alignment, transfers under way, scratch), the excess is subtracted and it is asked again. Throws infeasible_error
+/// A memory limit is judged by the exact layout of the plan. The scheduler is asked without it first; where that needs too
+/// much, methods that can adapt are given what a device has left, and where the layout of the answer still needs more
+/// (alignment, transfers under way, scratch), the excess is subtracted and they are asked again. Throws infeasible_error
 /// when no cut keeps every skip on one device or the limit cannot be met, and input_error for options that make no sense,
 /// a schedule method that is not defined for the placement, waves or split among them.
 [[nodiscard]] constexpr plan plan_pipeline(const cost_table& costs, const pipeline_options& options) {
@@ -150,13 +148,13 @@ namespace detail {
     ask.routing = options.routing;
     ask.recompute = options.recompute;
     ask.link = options.link;
-    ask.memory_limit_bytes = detail::room_for_steps(made.cut, costs, options);
+    const std::vector<std::int64_t> room = detail::room_for_steps(made.cut, costs, options);
     prediction& expected = made.predicted;
     for (int attempt = 0;; ++attempt) {
         const schedule_problem problem = make_problem(costs, made.cut, ask);
-        made.order = detail::order_for(problem, options.method, attempt);
-        // The first problem is the one that was asked; later ones are only tighter to find a plan that fits.
-        if (attempt == 0) { expected.lower_bound_us = lower_bound_us(problem); }
+        made.order = detail::order_for(problem, options.method);
+        // With the limit, the first problem is the one that was asked; later ones are only tighter to find a plan that fits.
+        if (attempt <= 1) { expected.lower_bound_us = lower_bound_us(problem); }
         expected.bubble_ratio = bubble_ratio(problem, made.order);
         expected.peak_memory_bytes = peak_bytes(made, costs, options.parameter_copies);
         const int over = detail::worst_over(expected.peak_memory_bytes, options.memory_limit_bytes);
@@ -166,6 +164,10 @@ namespace detail {
         if (attempt == attempts || !adapts_to_memory(options.method)) {
             throw infeasible_error("memory limit: device " + std::to_string(over) + " needs " + std::to_string(needed) +
                                    " bytes of " + std::to_string(options.memory_limit_bytes));
+        }
+        if (attempt == 0) {
+            ask.memory_limit_bytes = room;
+            continue;
         }
         for (std::size_t d = 0; d != ask.memory_limit_bytes.size(); ++d) {
             const std::int64_t excess = expected.peak_memory_bytes[d] - options.memory_limit_bytes;

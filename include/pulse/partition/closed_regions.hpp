@@ -50,8 +50,9 @@ struct closed_regions {
 
 namespace detail {
 
-/// Lists closed regions by labelling layers inside or outside from the first to the last. It gives up on a prefix as soon
-/// as a skip inside it has unlike ends, or no level can have as much load or as few layers inside or outside.
+/// Lists closed regions by labelling layers inside or outside from the first to the last, up to where the last interval
+/// begins: the code there says where it may end. It gives up on a prefix as soon as a skip inside it has unlike ends, or
+/// no level can have as much load or as few layers inside or outside.
 struct region_search {
     const layer_sums& sums;
     const load_windows& windows;
@@ -65,11 +66,11 @@ struct region_search {
     // Segments 0, 2, ... before cut k are outside, 1, 3, ... inside. The devices of level d need `devices - d` layers at
     // both ends of every interval, the others d layers at both ends of every gap and at the ends of the model.
     struct prefix {
-        int open{};       // skips with a source inside that have not met their target yet
-        int most_level{}; // what the segments outside leave room for
-        int least_level{};
+        int least_level{}; // what the segments leave room for
+        int most_level{};
         double load_inside{};
         double load_outside{};
+        std::uint64_t code{}; // of all layers inside
     };
 
     [[nodiscard]] constexpr int ends_of(int segment) const noexcept {
@@ -81,46 +82,20 @@ struct region_search {
     [[nodiscard]] constexpr double load_of(int first, int last) const noexcept {
         return sums.load[static_cast<std::size_t>(last)] - sums.load[static_cast<std::size_t>(first)];
     }
+    [[nodiscard]] constexpr std::uint64_t code_at(int c) const noexcept {
+        return sums.code[static_cast<std::size_t>(c)];
+    }
     [[nodiscard]] constexpr bool too_heavy(const prefix& at) const noexcept {
         return at.load_inside > windows.most[static_cast<std::size_t>(at.least_level)] ||
                at.load_outside > sums.load.back() - windows.least[static_cast<std::size_t>(at.most_level)];
     }
 
-    constexpr void keep(const prefix& at) {
-        bool any = false;
-        for (int d = at.least_level; d <= at.most_level && !any; ++d) {
-            any = at.load_inside >= windows.least[static_cast<std::size_t>(d)] &&
-                  at.load_inside <= windows.most[static_cast<std::size_t>(d)];
-        }
-        if (!any) { return; }
-        if (out.size == limit) {
-            throw error("partition: more closed regions than the search may hold; use fewer waves");
-        }
-        ++out.size;
-        std::int64_t memory = 0;
-        std::int64_t sent = 0;
-        for (std::size_t k = 0; k != chosen.size(); ++k) {
-            const auto c = static_cast<std::size_t>(chosen[k]);
-            memory += k % 2 == 1 ? sums.memory[c] : -sums.memory[c];
-            sent += sums.sent[c];
-            out.cuts.push_back(chosen[k]);
-        }
-        out.load.push_back(at.load_inside);
-        out.memory.push_back(memory);
-        out.sent.push_back(sent);
-        out.least_level.push_back(at.least_level);
-        out.most_level.push_back(at.most_level);
-    }
-
     constexpr void extend(int segment, int begin, const prefix& before) {
-        const bool in = segment % 2 == 1;
-        if (segment == 2 * waves) {
-            prefix at = before;
-            at.most_level = std::min(at.most_level, sums.layers - begin);
-            at.load_outside += load_of(begin, sums.layers);
-            if (at.open == 0 && at.least_level <= at.most_level && !too_heavy(at)) { keep(at); }
+        if (segment + 1 == 2 * waves) {
+            end_last_interval(begin, before);
             return;
         }
+        const bool in = segment % 2 == 1;
         const int shortest = least_length(segment, before);
         int after = 0;
         for (int later = segment + 1; later <= 2 * waves; ++later) { after += least_length(later, before); }
@@ -135,6 +110,7 @@ struct region_search {
                 const int room = (l - begin) / ends_of(segment);
                 if (in) {
                     next.least_level = std::max(next.least_level, devices - room);
+                    next.code ^= code_at(begin) ^ code_at(l);
                 } else {
                     next.most_level = std::min(next.most_level, room);
                 }
@@ -147,10 +123,65 @@ struct region_search {
             for (int e = sums.first_source[here]; e != sums.first_source[here + 1]; ++e) {
                 const int source = sums.sources[static_cast<std::size_t>(e)];
                 if ((inside[static_cast<std::size_t>(source)] != 0) != in) { return; }
-                if (in) { --at.open; }
             }
-            if (in) { at.open += sums.starts[here]; }
         }
+    }
+
+    // The ends of one code are ascending, and so are the loads: the levels whose windows hold a load only descend.
+    constexpr void end_last_interval(int begin, const prefix& at) {
+        const std::uint64_t wanted = at.code ^ code_at(begin);
+        const int shortest = begin + least_length(2 * waves - 1, at);
+        auto c = std::lower_bound(sums.by_code.begin(), sums.by_code.end(), shortest, [&](int position, int least) {
+            const std::uint64_t code = code_at(position);
+            return code < wanted || (code == wanted && position < least);
+        });
+        int lowest = devices; // least level whose window begins at or below the load
+        int highest = devices - 1;
+        for (; c != sums.by_code.end() && *c < sums.layers && code_at(*c) == wanted; ++c) {
+            const int end = *c;
+            const double load = at.load_inside + load_of(begin, end);
+            while (lowest > 1 && windows.least[static_cast<std::size_t>(lowest) - 1] <= load) { --lowest; }
+            while (highest > 0 && windows.most[static_cast<std::size_t>(highest)] < load) { --highest; }
+            if (highest < at.least_level) { return; }
+            const int least_level = std::max(at.least_level, devices - (end - begin) / 2);
+            const int most_level = std::min(at.most_level, sums.layers - end);
+            if (std::max(least_level, lowest) > std::min(most_level, highest)) { continue; }
+            chosen.back() = end;
+            if (is_closed()) { keep(least_level, most_level, load); }
+        }
+    }
+
+    [[nodiscard]] constexpr bool contains(int layer) const noexcept {
+        bool in = false;
+        for (const int c : chosen) { in = in != (c <= layer); }
+        return in;
+    }
+    // Equal codes may be an accident.
+    [[nodiscard]] constexpr bool is_closed() const noexcept {
+        for (std::size_t e = 0; e != sums.sources.size(); ++e) {
+            if (contains(sums.sources[e]) != contains(sums.targets[e])) { return false; }
+        }
+        return true;
+    }
+
+    constexpr void keep(int least_level, int most_level, double load) {
+        if (out.size == limit) {
+            throw error("partition: more closed regions than the search may hold; use fewer waves");
+        }
+        ++out.size;
+        std::int64_t memory = 0;
+        std::int64_t sent = 0;
+        for (std::size_t k = 0; k != chosen.size(); ++k) {
+            const auto c = static_cast<std::size_t>(chosen[k]);
+            memory += k % 2 == 1 ? sums.memory[c] : -sums.memory[c];
+            sent += sums.sent[c];
+            out.cuts.push_back(chosen[k]);
+        }
+        out.load.push_back(load);
+        out.memory.push_back(memory);
+        out.sent.push_back(sent);
+        out.least_level.push_back(least_level);
+        out.most_level.push_back(most_level);
     }
 };
 
@@ -165,7 +196,7 @@ struct region_search {
     search.inside.assign(static_cast<std::size_t>(sums.layers), 0);
     search.chosen.assign(static_cast<std::size_t>(2 * waves), 0);
     search.out.waves = waves;
-    search.extend(0, 0, {0, devices - 1, 1, 0.0, 0.0});
+    search.extend(0, 0, {1, devices - 1, 0.0, 0.0, 0});
     return std::move(search.out);
 }
 

@@ -24,7 +24,7 @@ namespace detail {
 
 /// The least greatest device load, found by trying limits from a lower bound upwards: a tight limit leaves few regions,
 /// and a limit that admits any cut admits the best one.
-[[nodiscard]] constexpr std::optional<double> least_folded_load(const folded_search& search, const layer_sums& sums,
+[[nodiscard]] constexpr std::optional<double> least_folded_load(folded_search& search, const layer_sums& sums,
                                                                 const std::vector<double>& speed) {
     double together = 0.0;
     double fastest = 0.0;
@@ -51,11 +51,8 @@ namespace detail {
 [[nodiscard]] constexpr std::vector<int> balanced_fold(layer_sums sums, int waves, std::size_t region_limit) {
     const auto pairs = static_cast<std::size_t>(waves);
     if (waves > 1) {
-        std::fill(sums.sent.begin(), sums.sent.end(), std::int64_t{0});
-        std::fill(sums.starts.begin(), sums.starts.end(), 0);
-        std::fill(sums.first_source.begin(), sums.first_source.end(), 0);
-        sums.residual.clear();
-        const folded_search search{sums, 1, std::vector<double>(pairs, 1.0), std::vector<std::int64_t>(pairs, 0),
+        sums.forget_edges();
+        folded_search search{sums, 1, std::vector<double>(pairs, 1.0), std::vector<std::int64_t>(pairs, 0),
                                    region_limit};
         return search.best_cut(2.0 * sums.load.back());
     }
@@ -124,7 +121,7 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
             speed.push_back(speed_of(options.device_speed, d));
             limits.push_back(options.memory.limit_of(d));
         }
-        const folded_search search{sums, waves, speed, limits, options.region_limit};
+        folded_search search{sums, waves, speed, limits, options.region_limit};
         const std::optional<double> least = detail::least_folded_load(search, sums, speed);
         if (!least) { return {}; }
         first = search.best_cut(*least * (1.0 + options.slack) * (1.0 + load_tolerance));

@@ -68,6 +68,8 @@ private:
     std::vector<std::int64_t> memory_limit_;
     std::size_t region_limit_;
     fold_terms terms_;
+    closed_regions regions_{}; // those of a limit of listed_for_, which are those of any lower limit too
+    double listed_for_{0.0};
 
     [[nodiscard]] static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
     [[nodiscard]] constexpr double load_between(int first, int last) const noexcept {
@@ -115,10 +117,14 @@ private:
     /// The dynamic program: from R(P-1) outwards, keeping for each region of a level the best chain inside it.
     template <class Cost, class Innermost, class Step, class Outermost>
     [[nodiscard]] constexpr outcome<Cost> sweep(double limit_us, const Innermost& innermost, const Step& step,
-                                                const Outermost& outermost) const {
+                                                const Outermost& outermost) {
         const double rounding = 1e-9 * sums_->load.back();
         const load_windows windows{sums_->load.back(), speed_, limit_us};
-        const closed_regions regions = list_closed_regions(*sums_, waves_, windows, region_limit_);
+        if (regions_.size == 0 || limit_us > listed_for_) {
+            regions_ = list_closed_regions(*sums_, waves_, windows, region_limit_);
+            listed_for_ = limit_us;
+        }
+        const closed_regions& regions = regions_;
         std::vector<level<Cost>> levels(at(devices_));
         for (int d = devices_ - 1; d >= 1; --d) {
             level<Cost>& here = levels[at(d)];
@@ -213,7 +219,7 @@ private:
 
 public:
     /// The least greatest device load of any cut, at most `limit_us`; nothing when there is none.
-    [[nodiscard]] constexpr std::optional<double> least_load(double limit_us) const {
+    [[nodiscard]] constexpr std::optional<double> least_load(double limit_us) {
         const auto found = sweep<double>(
             limit_us, [](const closed_regions&, std::size_t, double time) { return time; },
             [](const closed_regions&, int, std::size_t, std::size_t, double time, double rest, bool any, double& best) {
@@ -229,7 +235,7 @@ public:
 
     /// First layers of the 2PW stages of the cut with the least fold_cost among those with no device load above
     /// `limit_us`; empty when there is none.
-    [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us) const {
+    [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us) {
         const bool residual = terms_.any_residual();
         const auto found = sweep<fold_cost>(
             limit_us,

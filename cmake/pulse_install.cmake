@@ -20,5 +20,6 @@ install(FILES
     ${PROJECT_BINARY_DIR}/pulse-config.cmake
     ${PROJECT_BINARY_DIR}/pulse-config-version.cmake
     ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindGLPK.cmake
     DESTINATION ${pulse_cmake_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -63,6 +63,9 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/baselines/zb_v_greedy.hpp>
 #include <pulse/schedule/baselines/zero_bubble_heuristic.hpp>
 #include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/disjunctive_program.hpp>
+#include <pulse/schedule/ilp_model.hpp>
+#include <pulse/schedule/ilp_solver.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/list_engine.hpp>
 #include <pulse/schedule/list_rules.hpp>
@@ -80,6 +83,8 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
+#include <pulse/schedule/window_propagation.hpp>
+#include <pulse/schedule/window_state.hpp>
 
 #include <pulse/plan/access.hpp>
 #include <pulse/plan/check.hpp>

@@ -10,6 +10,9 @@
 #ifdef USES_host
 #include <pulse/host/backend.hpp>
 #endif
+#ifdef USES_glpk
+#include <pulse/schedule/glpk.hpp>
+#endif
 
 pulse::graph_view other_unit();
 

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+
+namespace pulse {
+
+/// A variable of a mixed-integer program.
+struct ilp_column {
+    double lower{};
+    double upper{std::numeric_limits<double>::infinity()};
+    double cost{};
+    bool integer{};
+};
+
+/// coefficient x column, in a row.
+struct ilp_term {
+    int column{};
+    double coefficient{};
+};
+
+/// lower <= sum of `count` terms from `first` on <= upper.
+struct ilp_row {
+    double lower{-std::numeric_limits<double>::infinity()};
+    double upper{std::numeric_limits<double>::infinity()};
+    std::size_t first{};
+    std::size_t count{};
+    /// The row follows from the others and from integrality: a solver may leave it out, or add it where it is violated.
+    bool implied{};
+};
+
+/// Minimise the sum of cost x column under the rows: a mixed-integer program as a plain value.
+struct ilp_model {
+    std::vector<ilp_column> columns{};
+    std::vector<ilp_row> rows{};
+    /// The rows' terms, one row after the other.
+    std::vector<ilp_term> terms{};
+
+    /// Adds a column and gives its number.
+    constexpr int add_column(const ilp_column& column) {
+        columns.push_back(column);
+        return static_cast<int>(columns.size()) - 1;
+    }
+    /// Adds a row over `row_terms`, each column named once.
+    constexpr void add_row(double lower, double upper, const std::vector<ilp_term>& row_terms, bool implied = false) {
+        rows.push_back({lower, upper, terms.size(), row_terms.size(), implied});
+        terms.insert(terms.end(), row_terms.begin(), row_terms.end());
+    }
+    /// How many columns must be whole.
+    [[nodiscard]] constexpr int integers() const noexcept {
+        int count = 0;
+        for (const auto& c : columns) { count += c.integer ? 1 : 0; }
+        return count;
+    }
+};
+
+/// Throws input_error, naming the column or row, unless `model` can be given to a solver: bounds in order, finite costs
+/// and coefficients, every term's column there and once per row.
+constexpr void require_valid(const ilp_model& model) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const auto fail = [](const char* kind, std::size_t at, const char* what) {
+        throw input_error(std::string{"ilp_model: "} + kind + " " + std::to_string(at) + " " + what);
+    };
+    const auto in_order = [](double lower, double upper) {
+        return lower <= upper && lower < infinity && upper > -infinity;
+    };
+    for (std::size_t j = 0; j != model.columns.size(); ++j) {
+        const auto& c = model.columns[j];
+        if (!in_order(c.lower, c.upper)) { fail("column", j, "has no value between its bounds"); }
+        if (!(c.cost > -infinity && c.cost < infinity)) { fail("column", j, "has a cost that is not finite"); }
+    }
+    std::vector<std::size_t> seen(model.columns.size(), model.rows.size());
+    for (std::size_t i = 0; i != model.rows.size(); ++i) {
+        const auto& row = model.rows[i];
+        if (!in_order(row.lower, row.upper)) { fail("row", i, "has no value between its bounds"); }
+        if (row.first > model.terms.size() || row.count > model.terms.size() - row.first) {
+            fail("row", i, "has terms that are not there");
+        }
+        for (std::size_t t = row.first; t != row.first + row.count; ++t) {
+            const auto& term = model.terms[t];
+            if (term.column < 0 || static_cast<std::size_t>(term.column) >= model.columns.size()) {
+                fail("row", i, "names a column that is not there");
+            }
+            if (!(term.coefficient > -infinity && term.coefficient < infinity)) {
+                fail("row", i, "has a coefficient that is not finite");
+            }
+            auto& last = seen[static_cast<std::size_t>(term.column)];
+            if (last == i) { fail("row", i, "names a column twice"); }
+            last = i;
+        }
+    }
+}
+
+/// The objective of `values`.
+[[nodiscard]] constexpr double cost_of(const ilp_model& model, const std::vector<double>& values) {
+    double sum = 0;
+    for (std::size_t j = 0; j != model.columns.size(); ++j) { sum += model.columns[j].cost * values[j]; }
+    return sum;
+}
+
+/// By how much `values` break a bound, a row or integrality at most; 0 when they solve `model`. Throws input_error when
+/// there is not one value per column.
+[[nodiscard]] constexpr double worst_violation(const ilp_model& model, const std::vector<double>& values) {
+    if (values.size() != model.columns.size()) { throw input_error("ilp_model: there is not one value per column"); }
+    double worst = 0;
+    for (std::size_t j = 0; j != values.size(); ++j) {
+        const auto& c = model.columns[j];
+        worst = std::max({worst, c.lower - values[j], values[j] - c.upper});
+        if (c.integer) { worst = std::max(worst, std::abs(values[j] - std::round(values[j]))); }
+    }
+    for (const auto& row : model.rows) {
+        double sum = 0;
+        for (std::size_t t = row.first; t != row.first + row.count; ++t) {
+            sum += model.terms[t].coefficient * values[static_cast<std::size_t>(model.terms[t].column)];
+        }
+        worst = std::max({worst, row.lower - sum, sum - row.upper});
+    }
+    return worst;
+}
+
+} // namespace pulse

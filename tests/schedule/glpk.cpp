@@ -1,0 +1,268 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <glpk.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/disjunctive_program.hpp>
+#include <pulse/schedule/glpk.hpp>
+#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/timed_orders.hpp>
+#include <pulse/schedule/validate.hpp>
+#include <pulse/schedule/window_propagation.hpp>
+
+#include "every_schedule.hpp"
+#include "small_problems.hpp"
+
+namespace {
+
+using namespace pulse;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// A program over `count` columns with values 0..3, and rows that some values meet.
+ilp_model random_program(std::mt19937& random, int count) {
+    const auto up_to = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    ilp_model out{};
+    for (int j = 0; j != count; ++j) { out.add_column({0.0, 3.0, 1.0 * up_to(-5, 5), true}); }
+    for (int i = 0; i != 4; ++i) {
+        std::vector<ilp_term> terms{};
+        for (int j = 0; j != count; ++j) {
+            if (up_to(0, 2) != 0) { terms.push_back({j, 1.0 * up_to(-4, 6)}); }
+        }
+        const double low = up_to(-4, 8);
+        out.add_row(i % 2 == 0 ? low : -infinity, i == 2 ? low + 3 : i % 2 == 0 ? infinity : low + 4, terms);
+    }
+    return out;
+}
+
+/// The least cost over all values; infinite when no values solve the program.
+double exhaustive(const ilp_model& model) {
+    double best = infinity;
+    std::vector<double> values(model.columns.size(), 0);
+    for (std::size_t code = 0; code != std::size_t{1} << (2 * values.size()); ++code) {
+        for (std::size_t j = 0; j != values.size(); ++j) { values[j] = static_cast<double>(code >> (2 * j) & 3U); }
+        if (worst_violation(model, values) == 0) { best = std::min(best, cost_of(model, values)); }
+    }
+    return best;
+}
+
+/// The schedule that runs the microbatches one after the other.
+schedule one_by_one(const schedule_problem& problem) {
+    const auto index = index_problem(problem);
+    device_orders orders(index.on_device.size());
+    for (std::size_t d = 0; d != orders.size(); ++d) {
+        for (int k = 0; k != problem.microbatches; ++k) {
+            for (const int op : index.on_device[d]) {
+                orders[d].push_back({index.pass_of(op).op, index.pass_of(op).stage, k});
+            }
+        }
+    }
+    return timed_from_orders(problem, orders);
+}
+
+/// A scheduling program that takes GLPK some thousand nodes, with the schedule that was known before.
+struct hard_program {
+    schedule_problem problem = test::chain_problem({0, 1, 1, 0}, 2, 4, false, 3, 2, 4, 0.6, 1);
+    window_facts facts{};
+    schedule_bound bound{};
+    window_state state{};
+    schedule known{};
+
+    hard_program() {
+        problem.memory_limit_bytes = {4, 4};
+        known = list_schedule(problem, {list_effort::one, 0, 0, 0});
+        facts = window_facts_of(problem);
+        bound = bound_schedule(problem);
+        state = window_state_of(facts, bound, known.makespan_us());
+        REQUIRE(window_propagator{facts}.narrow(state));
+    }
+};
+
+} // namespace
+
+TEST_CASE("GLPK finds what trying all values finds") {
+    std::mt19937 random{7};
+    glpk_solver solver{};
+    int solved = 0;
+    int impossible = 0;
+    for (int round = 0; round != 150; ++round) {
+        auto model = random_program(random, 5);
+        const double best = exhaustive(model);
+        ilp_request request{};
+        if (round % 3 == 1 && best < infinity) { request.known_bound = best; }
+        if (round % 3 == 2) { request.cutoff = best + (round % 2 == 0 ? 0 : 1); }
+        const auto answer = solver.solve(model, request);
+        REQUIRE(answer.closed());
+        if (best == infinity || request.cutoff == best) {
+            ++impossible;
+            CHECK(answer.status == ilp_status::infeasible);
+            CHECK(answer.bound == request.cutoff);
+            continue;
+        }
+        ++solved;
+        CHECK(answer.status == ilp_status::optimal);
+        CHECK(worst_violation(model, answer.values) < 1e-6);
+        CHECK(cost_of(model, answer.values) == doctest::Approx(best));
+        CHECK(answer.bound == doctest::Approx(best));
+    }
+    CHECK(solved > 50);
+    CHECK(impossible > 20);
+}
+
+TEST_CASE("implied rows change no optimum") {
+    std::mt19937 random{9};
+    glpk_solver solver{};
+    for (int round = 0; round != 60; ++round) {
+        const auto model = random_program(random, 5);
+        const double best = exhaustive(model);
+        if (best == infinity) { continue; }
+        // Rows that hold in every solution, as weak combinations of the others would: the cost is at least the optimum.
+        auto more = model;
+        std::vector<ilp_term> cost{};
+        for (int j = 0; j != 5; ++j) { cost.push_back({j, model.columns[static_cast<std::size_t>(j)].cost}); }
+        more.add_row(best, infinity, cost, true);
+        const auto helped = solver.solve(more, {});
+        CHECK(cost_of(model, helped.values) == doctest::Approx(best));
+    }
+    // At least half of seven must be taken: the relaxation takes 3.5, the implied row 4.
+    ilp_model half{};
+    std::vector<ilp_term> all{};
+    for (int j = 0; j != 7; ++j) { all.push_back({half.add_column({0, 1, 1, true}), 1}); }
+    half.add_column({0.25, 1, 1, false}); // so that GLPK cannot round the bound by itself
+    half.add_row(3.5, infinity, all);
+    const auto plain = solver.solve(half, {});
+    half.add_row(4, infinity, all, true);
+    const auto helped = solver.solve(half, {});
+    CHECK(cost_of(half, plain.values) == 4.25);
+    CHECK(cost_of(half, helped.values) == 4.25);
+    CHECK(helped.nodes < plain.nodes);
+}
+
+TEST_CASE("the program's optimum is the best of all schedules") {
+    std::mt19937 random{23};
+    glpk_solver solver{};
+    int solved = 0;
+    int better = 0;
+    int limited = 0;
+    int two_ends = 0;
+    for (int round = 0; round != 150 && solved != 60; ++round) {
+        const auto problem = test::small_problem(random, 18);
+        const auto known = one_by_one(problem);
+        double best = known.makespan_us();
+        test::every_schedule all{problem, list_search(problem).makespan_us + 1e-6, 60000,
+                                 [&](const schedule& timed) { best = std::min(best, timed.makespan_us()); }};
+        if (!all.walk()) { continue; }
+        const auto facts = window_facts_of(problem);
+        const auto bound = bound_schedule(problem);
+        auto state = window_state_of(facts, bound, known.makespan_us());
+        REQUIRE(window_propagator{facts}.narrow(state));
+        const disjunctive_program program{facts, state, bound};
+        ilp_request request{};
+        if (round % 2 == 0) { request.incumbent = program.encode(known); }
+        request.known_bound = bound.makespan_us;
+        request.limit.nodes = 20000;
+        const auto answer = solver.solve(program.model(), request);
+        if (!answer.closed()) {
+            CHECK(answer.bound <= best + 1e-6);
+            continue;
+        }
+        ++solved;
+        better += best < known.makespan_us() - 1e-6 ? 1 : 0;
+        limited += problem.memory_limit_bytes.empty() ? 0 : 1;
+        two_ends += std::any_of(problem.holds.begin(), problem.holds.end(),
+                                [](const memory_hold& h) { return h.end != h.also_end; })
+                        ? 1
+                        : 0;
+        REQUIRE(answer.status == ilp_status::optimal);
+        const auto timed = program.decode(problem, answer.values);
+        CHECK(describe(find_violation(problem, timed)) == "");
+        CHECK(timed.makespan_us() == doctest::Approx(best));
+        CHECK(answer.bound == doctest::Approx(best));
+    }
+    MESSAGE(solved << " solved, " << better << " better than what was known, " << limited << " with a limit");
+    CHECK(solved == 60);
+    CHECK(better > 5);
+    CHECK(limited > 20);
+    CHECK(two_ends > 5);
+}
+
+TEST_CASE("limits, stop requests and exceptions end a search") {
+    const hard_program hard{};
+    const disjunctive_program program{hard.facts, hard.state, hard.bound};
+    glpk_solver solver{};
+    ilp_request request{};
+    request.incumbent = program.encode(hard.known);
+
+    request.limit.nodes = 40;
+    const auto one = solver.solve(program.model(), request);
+    const auto two = solver.solve(program.model(), request);
+    CHECK(one.status == ilp_status::feasible);
+    CHECK(one.nodes <= 41);
+    CHECK(one.values == two.values);
+    CHECK(one.bound == two.bound);
+    CHECK(one.nodes == two.nodes);
+    CHECK(one.bound <= cost_of(program.model(), one.values) + 1e-9);
+    CHECK(worst_violation(program.model(), one.values) < 1e-6);
+
+    std::stop_source stop{};
+    request.limit = {};
+    request.limit.stop = stop.get_token();
+    int calls = 0;
+    request.progress = [&](const ilp_progress& p) {
+        CHECK(p.bound <= p.best);
+        if (++calls == 2) { stop.request_stop(); }
+    };
+    const auto stopped = solver.solve(program.model(), request);
+    CHECK(!stopped.closed());
+    CHECK(cost_of(program.model(), stopped.values) <= hard.known.makespan_us() + 1e-9);
+    const auto not_begun = solver.solve(program.model(), request);
+    CHECK(not_begun.nodes == 0);
+    CHECK(not_begun.values == request.incumbent);
+
+    request.limit = {};
+    request.progress = [](const ilp_progress&) { throw std::runtime_error("enough"); };
+    CHECK_THROWS_WITH_AS((void)solver.solve(program.model(), request), "enough", std::runtime_error);
+
+    request.progress = {};
+    request.incumbent.front() = -1;
+    CHECK_THROWS_WITH_AS((void)solver.solve(program.model(), request), doctest::Contains("incumbent"), input_error);
+}
+
+TEST_CASE("an internal error of GLPK becomes an exception, and the next call works") {
+    const hard_program hard{};
+    const disjunctive_program program{hard.facts, hard.state, hard.bound};
+    glpk_solver solver{};
+    ilp_request request{};
+    request.limit.nodes = 10;
+    request.progress = [](const ilp_progress&) { glp_error("out of everything"); };
+    CHECK_THROWS_WITH_AS((void)solver.solve(program.model(), request), doctest::Contains("out of everything"), error);
+    request.progress = {};
+    CHECK(solver.solve(program.model(), request).nodes > 0);
+}
+
+TEST_CASE("threads solve at the same time") {
+    const hard_program hard{};
+    const disjunctive_program program{hard.facts, hard.state, hard.bound};
+    ilp_request request{};
+    request.limit.nodes = 30;
+    std::vector<ilp_answer> answers(3);
+    {
+        std::vector<std::jthread> threads{};
+        for (auto& answer : answers) {
+            threads.emplace_back([&] { answer = glpk_solver{}.solve(program.model(), request); });
+        }
+    }
+    CHECK(answers[0].bound == answers[1].bound);
+    CHECK(answers[1].bound == answers[2].bound);
+    CHECK(answers[0].nodes == answers[2].nodes);
+}

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/disjunctive_program.hpp>
+#include <pulse/schedule/ilp_model.hpp>
+#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/validate.hpp>
+#include <pulse/schedule/window_propagation.hpp>
+
+#include "every_schedule.hpp"
+#include "small_problems.hpp"
+
+namespace {
+
+using namespace pulse;
+
+/// Whether the windows and settled orders of `state` hold in `timed`.
+bool agrees(const window_facts& facts, const window_state& state, const schedule& timed) {
+    bool holds = true;
+    const double slack = 1e-6;
+    for (const auto& passes : timed.devices) {
+        for (std::size_t i = 0; i != passes.size(); ++i) {
+            const int b = facts.index.op_of({passes[i].op, passes[i].stage});
+            const int l = passes[i].microbatch;
+            holds = holds && passes[i].start_us >= state.start[facts.at(b, l)] - slack;
+            // A semi-active schedule may end before its cutoff: only the step as a whole is late enough to be compared.
+            holds = holds && passes[i].end_us <= state.due[facts.at(b, l)] + slack;
+            for (std::size_t j = 0; j != i; ++j) {
+                const int a = facts.index.op_of({passes[j].op, passes[j].stage});
+                if (a != b) {
+                    holds = holds && state.surely_before(facts, b, a, passes[j].microbatch) <= l &&
+                            passes[j].microbatch < state.perhaps_before(facts, a, b, l);
+                }
+            }
+        }
+    }
+    return holds;
+}
+
+} // namespace
+
+TEST_CASE("windows hold in every schedule that meets the cutoff, and are refused only when there is none") {
+    std::mt19937 random{11};
+    int walked = 0;
+    int refused = 0;
+    int settled = 0;
+    for (int round = 0; round != 260; ++round) {
+        const auto problem = test::small_problem(random, 20);
+        const auto known = list_search(problem);
+        const auto facts = window_facts_of(problem);
+        const auto bound = bound_schedule(problem);
+        const double cutoff = known.lower_bound_us +
+                              (known.makespan_us - known.lower_bound_us + 0.02 * known.makespan_us) * (round % 4) / 3;
+        auto state = window_state_of(facts, bound, cutoff);
+        const auto before = state.ahead;
+        window_propagator propagator{facts};
+        const bool possible = propagator.narrow(state);
+        int schedules = 0;
+        int wrong = 0;
+        int broken = 0;
+        std::vector<double> values{};
+        std::vector<disjunctive_program> program{};
+        if (possible) { program.emplace_back(facts, state, bound); }
+        test::every_schedule all{problem, cutoff, 100000, [&](const schedule& timed) {
+                                     ++schedules;
+                                     if (!possible) { return; }
+                                     wrong += agrees(facts, state, timed) ? 0 : 1;
+                                     values = program.front().encode(timed);
+                                     broken += worst_violation(program.front().model(), values) > 1e-6 ? 1 : 0;
+                                 }};
+        const bool complete = all.walk();
+        CHECK(wrong == 0);
+        CHECK(broken == 0);
+        if (!possible) { CHECK(schedules == 0); }
+        if (!complete) { continue; }
+        ++walked;
+        refused += possible ? 0 : 1;
+        settled += state.ahead != before ? 1 : 0;
+        if (!values.empty()) {
+            const auto timed = program.front().decode(problem, values);
+            CHECK(describe(find_violation(problem, timed)) == "");
+            CHECK(timed.makespan_us() <= values[0] + 1e-6);
+        }
+    }
+    CHECK(walked > 150);
+    CHECK(refused > 10);
+    CHECK(settled > 100);
+}
+
+TEST_CASE("a program's columns say what they mean") {
+    const auto problem = test::chain_problem({0, 1, 1, 0}, 2, 2, true, 1, 1, 1);
+    const auto facts = window_facts_of(problem);
+    const auto bound = bound_schedule(problem);
+    auto state = window_state_of(facts, bound, bound.makespan_us + 3);
+    REQUIRE(window_propagator{facts}.narrow(state));
+    const disjunctive_program program{facts, state, bound};
+    REQUIRE(program.open_pairs() > 0);
+    CHECK(program.open_pairs() == program.model().integers());
+    CHECK(program.name_of(0) == "makespan");
+    CHECK(program.name_of(1) == "start of F of stage 0 of microbatch 0");
+    const auto first_pair = 1 + static_cast<int>(bound.head.size());
+    CHECK(program.name_of(first_pair).find(" before ") != std::string::npos);
+    CHECK_NOTHROW(require_valid(program.model()));
+}
+
+TEST_CASE("ill-formed programs are refused by name") {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    ilp_model good{};
+    const int x = good.add_column({0, 3, 1, true});
+    const int y = good.add_column({});
+    good.add_row(1, infinity, {{x, 1}, {y, 2}});
+    CHECK_NOTHROW(require_valid(good));
+    CHECK(cost_of(good, {2, 5}) == 2);
+    CHECK(worst_violation(good, {1, 0}) == 0);
+    CHECK(worst_violation(good, {0, 0.25}) == 0.5);
+    CHECK(worst_violation(good, {3.25, 0}) == 0.25);
+    CHECK_THROWS_WITH_AS((void)worst_violation(good, {1}), doctest::Contains("one value per column"), input_error);
+    const auto refuses = [](const ilp_model& model, const char* words) {
+        CHECK_THROWS_WITH_AS(require_valid(model), doctest::Contains(words), input_error);
+    };
+    auto bad = good;
+    bad.columns[0].lower = 4;
+    refuses(bad, "column 0 has no value");
+    bad = good;
+    bad.columns[1].cost = std::numeric_limits<double>::quiet_NaN();
+    refuses(bad, "column 1 has a cost");
+    bad = good;
+    bad.rows[0].lower = infinity;
+    refuses(bad, "row 0 has no value");
+    bad = good;
+    bad.terms[1].column = 2;
+    refuses(bad, "row 0 names a column that is not there");
+    bad = good;
+    bad.terms[1].column = 0;
+    refuses(bad, "row 0 names a column twice");
+    bad = good;
+    bad.terms[0].coefficient = infinity;
+    refuses(bad, "row 0 has a coefficient");
+    bad = good;
+    bad.rows[0].count = 3;
+    refuses(bad, "row 0 has terms that are not there");
+}

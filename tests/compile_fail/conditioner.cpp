@@ -6,6 +6,7 @@
 // error-4: pulse: a conditioning module needs 'static constexpr double forward_flops()', not negative
 // error-5: pulse: a conditioning module needs 'static constexpr std::int64_t saved_elements', not negative
 // error-6: pulse: a conditioning module needs 'static constexpr std::int64_t workspace_elements', not negative
+// error-7: pulse: the context of a conditioning module is a pulse::shape<...>
 
 #include <array>
 #include <cstdint>
@@ -32,6 +33,9 @@ struct clock_module {
 #endif
 #if CASE != 6
     static constexpr std::int64_t workspace_elements = 0;
+#endif
+#if CASE == 7
+    using context = float;
 #endif
 };
 

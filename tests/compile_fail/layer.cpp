@@ -11,6 +11,8 @@
 // error-9: pulse: a layer needs 'static constexpr std::int64_t workspace_elements', not negative
 // error-10: pulse: the skip_input of a layer is a pulse::shape<...>
 // error-11: pulse: the conditioning of a layer is a pulse::shape<...>
+// error-12: pulse: the residual_input of a layer is a pulse::shape<...>
+// error-13: pulse: the context of a layer is a pulse::shape<...>
 
 #include <array>
 #include <cstdint>
@@ -59,6 +61,12 @@ struct some {
 #endif
 #if CASE == 11
     using conditioning = float;
+#endif
+#if CASE == 12
+    using residual_input = int;
+#endif
+#if CASE == 13
+    using context = float;
 #endif
 };
 

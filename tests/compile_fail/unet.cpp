@@ -9,6 +9,8 @@
 // error-7: pulse: attention_head_dim divides the channels of every level that attends
 // error-8: pulse: downsample_padding of a unet is 0 or 1
 // error-9: pulse: the first number of block_out_channels is even and more than twice freq_shift
+// error-10: pulse: transformers of a unet are set for levels that exist, and not where it has attention blocks
+// error-11: pulse: a unet has cross_attention_dim if and only if it has transformers
 
 #include <pulse/nn/unet.hpp>
 
@@ -37,6 +39,11 @@ constexpr pulse::unet_config config() {
     c.downsample_padding = 2;
 #elif CASE == 9
     c.freq_shift = 4;
+#elif CASE == 10
+    c.transformer_layers_per_block = {0, 1};
+    c.cross_attention_dim = 4;
+#elif CASE == 11
+    c.cross_attention_dim = 4;
 #endif
     return c;
 }

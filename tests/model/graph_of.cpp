@@ -17,10 +17,16 @@ using up = archetype::joining_layer<"up", shape<8, 4, 4>, shape<8, 4, 4>, shape<
 using out = archetype::joining_layer<"out", shape<4, 8, 8>, shape<4, 8, 8>, shape<1, 8, 8>>;
 using edges = pulse::skips<pulse::skip<"in", "out">, pulse::skip<"down", "up">>;
 
-struct unet : pulse::model<"unet", pulse::layers<in, down, mid, up, out>, edges, archetype::module<"clock", shape<16>>> {};
+struct unet
+    : pulse::model<"unet", pulse::layers<in, down, mid, up, out>, edges, archetype::module<"clock", shape<16>>> {};
 struct chain : pulse::model<"chain", pulse::layers<in, down>> {};
 
 constexpr auto graph = pulse::graph_of<unet>();
+
+using add = archetype::adding_layer<"add", shape<8, 4, 4>, shape<8, 4, 4>>;
+using read = archetype::attending_layer<"read", shape<8, 4, 4>, shape<3, 5>>;
+struct around : pulse::model<"around", pulse::layers<in, down, read, add>, pulse::skips<pulse::residual<"down", "add">>,
+                             archetype::module_with_text<"clock", shape<16>, shape<3, 5>>> {};
 
 // Named, because clang 14 crashes on a consteval constructor inside a doctest expression.
 constexpr pulse::layer_node expected_down{.name = "down",
@@ -36,40 +42,50 @@ constexpr pulse::layer_node expected_down{.name = "down",
 
 TEST_SUITE("constexpr") {
 
-TEST_CASE("a graph has the model's layers in order, per sample") {
-    CHECK_BOTH(graph.model == unet::name);
-    CHECK_BOTH(graph.layers.size() == 5);
-    CHECK_BOTH(graph.layers[1] == expected_down);
-    CHECK_BOTH(graph.layers[4].name.view() == "out");
-}
+    TEST_CASE("a graph has the model's layers in order, per sample") {
+        CHECK_BOTH(graph.model == unet::name);
+        CHECK_BOTH(graph.layers.size() == 5);
+        CHECK_BOTH(graph.layers[1] == expected_down);
+        CHECK_BOTH(graph.layers[4].name.view() == "out");
+    }
 
-TEST_CASE("skips keep their order and carry the output of their source") {
-    CHECK_BOTH(graph.skips[0] == pulse::skip_link{0, 4, 4 * 8 * 8});
-    CHECK_BOTH(graph.skips[1] == pulse::skip_link{1, 3, 8 * 4 * 4});
-}
+    TEST_CASE("skips keep their order and carry the output of their source") {
+        CHECK_BOTH(graph.skips[0] == pulse::skip_link{0, 4, 4 * 8 * 8});
+        CHECK_BOTH(graph.skips[1] == pulse::skip_link{1, 3, 8 * 4 * 4});
+    }
 
-TEST_CASE("the conditioning module is counted in layer 0") {
-    constexpr auto alone = pulse::graph_of<chain>();
-    CHECK_BOTH(alone.conditioning_elements == 0);
-    CHECK_BOTH(graph.conditioning_elements == 16);
-    CHECK_BOTH(graph.layers[0].parameter_elements == alone.layers[0].parameter_elements + 100);
-    CHECK_BOTH(graph.layers[0].forward_flops == alone.layers[0].forward_flops + 200.0);
-    CHECK_BOTH(graph.layers[0].saved_elements == alone.layers[0].saved_elements + 13);
-    CHECK_BOTH(graph.layers[0].workspace_elements == 17);
-    CHECK_BOTH(graph.layers[0].deferred_elements == alone.layers[0].deferred_elements);
-    CHECK_BOTH(graph.layers[1] == alone.layers[1]);
-}
+    TEST_CASE("a residual is marked and carries the output of its source") {
+        constexpr auto marked = pulse::graph_of<around>();
+        CHECK_BOTH(marked.skips[0] == pulse::skip_link{1, 3, 8 * 4 * 4, true});
+        CHECK_BOTH(!graph.skips[0].residual);
+    }
 
-TEST_CASE("a graph's parameters are the model's") {
-    std::int64_t total = 0;
-    for (const auto& node : graph.view().layers) { total += node.parameter_elements; }
-    CHECK(total == unet::parameter_count());
-}
+    TEST_CASE("text states are relayed with the conditioning") {
+        CHECK_BOTH(pulse::graph_of<around>().conditioning_elements == 16 + 3 * 5);
+    }
 
-TEST_CASE("a view shows the graph") {
-    CHECK_BOTH(graph.view().layers.size() == 5 && graph.view().skips.size() == 2);
-    CHECK_BOTH(graph.view().model == graph.model);
-    CHECK_BOTH(graph.view().conditioning_elements == 16);
-}
+    TEST_CASE("the conditioning module is counted in layer 0") {
+        constexpr auto alone = pulse::graph_of<chain>();
+        CHECK_BOTH(alone.conditioning_elements == 0);
+        CHECK_BOTH(graph.conditioning_elements == 16);
+        CHECK_BOTH(graph.layers[0].parameter_elements == alone.layers[0].parameter_elements + 100);
+        CHECK_BOTH(graph.layers[0].forward_flops == alone.layers[0].forward_flops + 200.0);
+        CHECK_BOTH(graph.layers[0].saved_elements == alone.layers[0].saved_elements + 13);
+        CHECK_BOTH(graph.layers[0].workspace_elements == 17);
+        CHECK_BOTH(graph.layers[0].deferred_elements == alone.layers[0].deferred_elements);
+        CHECK_BOTH(graph.layers[1] == alone.layers[1]);
+    }
+
+    TEST_CASE("a graph's parameters are the model's") {
+        std::int64_t total = 0;
+        for (const auto& node : graph.view().layers) { total += node.parameter_elements; }
+        CHECK(total == unet::parameter_count());
+    }
+
+    TEST_CASE("a view shows the graph") {
+        CHECK_BOTH(graph.view().layers.size() == 5 && graph.view().skips.size() == 2);
+        CHECK_BOTH(graph.view().model == graph.model);
+        CHECK_BOTH(graph.view().conditioning_elements == 16);
+    }
 
 } // TEST_SUITE

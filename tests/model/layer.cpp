@@ -17,6 +17,15 @@ using pulse::shape;
 using ok = archetype::layer<"ok", shape<4>>;
 using ok_module = archetype::module<"ok", shape<4>>;
 
+struct residual_is_no_shape : ok {
+    using residual_input = double;
+};
+struct context_is_no_shape : ok {
+    using context = double;
+};
+struct module_context_is_no_shape : ok_module {
+    using context = double;
+};
 struct no_name : ok {
     static constexpr int name = 3;
 };
@@ -72,10 +81,10 @@ struct lacks_everything {};
 
 /// How many of the small concepts hold for T.
 template <class T>
-inline constexpr int rules_kept = pulse::named<T> + pulse::has_input<T> + pulse::has_output<T> +
-                                  pulse::has_parameters<T> + pulse::costed<T> + pulse::saving<T> + pulse::deferring<T> +
-                                  pulse::has_workspace<T> + pulse::skip_input_is_shape<T> +
-                                  pulse::conditioning_is_shape<T>;
+inline constexpr int rules_kept =
+    pulse::named<T> + pulse::has_input<T> + pulse::has_output<T> + pulse::has_parameters<T> + pulse::costed<T> +
+    pulse::saving<T> + pulse::deferring<T> + pulse::has_workspace<T> + pulse::skip_input_is_shape<T> +
+    pulse::conditioning_is_shape<T> + pulse::residual_input_is_shape<T> + pulse::context_is_shape<T>;
 
 template <class T>
 inline constexpr bool breaks_one_rule = rules_kept<T> == rules_kept<ok> - 1 && !pulse::layer<T>;
@@ -84,58 +93,65 @@ inline constexpr bool breaks_one_rule = rules_kept<T> == rules_kept<ok> - 1 && !
 
 TEST_SUITE("constexpr") {
 
-TEST_CASE("the archetypes are layers") {
-    CHECK_BOTH(pulse::layer<ok>);
-    CHECK_BOTH(pulse::layer<archetype::joining_layer<"a", shape<4>, shape<2, 3>>>);
-    CHECK_BOTH(pulse::layer<archetype::conditioned_layer<"a", shape<4>, shape<16>>>);
-    CHECK_BOTH(rules_kept<ok> == 10);
-    CHECK_BOTH(pulse::explain_layer<ok>());
-}
+    TEST_CASE("the archetypes are layers") {
+        CHECK_BOTH(pulse::layer<ok>);
+        CHECK_BOTH(pulse::layer<archetype::joining_layer<"a", shape<4>, shape<2, 3>>>);
+        CHECK_BOTH(pulse::layer<archetype::conditioned_layer<"a", shape<4>, shape<16>>>);
+        CHECK_BOTH(pulse::layer<archetype::adding_layer<"a", shape<4>, shape<4>>>);
+        CHECK_BOTH(pulse::layer<archetype::attending_layer<"a", shape<4>, shape<3, 16>>>);
+        CHECK_BOTH(rules_kept<ok> == 12);
+        CHECK_BOTH(pulse::explain_layer<ok>());
+    }
 
-TEST_CASE("a layer has a name") {
-    CHECK_BOTH(breaks_one_rule<no_name> && !pulse::named<no_name>);
-    CHECK_BOTH(breaks_one_rule<name_from_text> && !pulse::named<name_from_text>);
-    CHECK_BOTH(breaks_one_rule<empty_name> && !pulse::named<empty_name>);
-    CHECK_BOTH(!pulse::named<name_per_object>);
-}
+    TEST_CASE("a layer has a name") {
+        CHECK_BOTH(breaks_one_rule<no_name> && !pulse::named<no_name>);
+        CHECK_BOTH(breaks_one_rule<name_from_text> && !pulse::named<name_from_text>);
+        CHECK_BOTH(breaks_one_rule<empty_name> && !pulse::named<empty_name>);
+        CHECK_BOTH(!pulse::named<name_per_object>);
+    }
 
-TEST_CASE("a layer has shapes") {
-    CHECK_BOTH(breaks_one_rule<input_is_no_shape> && !pulse::has_input<input_is_no_shape>);
-    CHECK_BOTH(breaks_one_rule<output_is_no_shape> && !pulse::has_output<output_is_no_shape>);
-    CHECK_BOTH(breaks_one_rule<skip_input_is_no_shape> && !pulse::skip_input_is_shape<skip_input_is_no_shape>);
-    CHECK_BOTH(breaks_one_rule<conditioning_is_no_shape> && !pulse::conditioning_is_shape<conditioning_is_no_shape>);
-}
+    TEST_CASE("a layer has shapes") {
+        CHECK_BOTH(breaks_one_rule<input_is_no_shape> && !pulse::has_input<input_is_no_shape>);
+        CHECK_BOTH(breaks_one_rule<output_is_no_shape> && !pulse::has_output<output_is_no_shape>);
+        CHECK_BOTH(breaks_one_rule<skip_input_is_no_shape> && !pulse::skip_input_is_shape<skip_input_is_no_shape>);
+        CHECK_BOTH(breaks_one_rule<conditioning_is_no_shape> &&
+                   !pulse::conditioning_is_shape<conditioning_is_no_shape>);
+        CHECK_BOTH(breaks_one_rule<residual_is_no_shape> && !pulse::residual_input_is_shape<residual_is_no_shape>);
+        CHECK_BOTH(breaks_one_rule<context_is_no_shape> && !pulse::context_is_shape<context_is_no_shape>);
+    }
 
-TEST_CASE("a layer lists its parameters when compiled") {
-    CHECK_BOTH(breaks_one_rule<parameters_at_run_time> && !pulse::has_parameters<parameters_at_run_time>);
-    CHECK_BOTH(breaks_one_rule<parameters_in_vector> && !pulse::has_parameters<parameters_in_vector>);
-    CHECK_BOTH(breaks_one_rule<parameters_of_other_type> && !pulse::has_parameters<parameters_of_other_type>);
-    CHECK_BOTH(pulse::parameter_elements<ok>() == 2 * 3 + 2);
-}
+    TEST_CASE("a layer lists its parameters when compiled") {
+        CHECK_BOTH(breaks_one_rule<parameters_at_run_time> && !pulse::has_parameters<parameters_at_run_time>);
+        CHECK_BOTH(breaks_one_rule<parameters_in_vector> && !pulse::has_parameters<parameters_in_vector>);
+        CHECK_BOTH(breaks_one_rule<parameters_of_other_type> && !pulse::has_parameters<parameters_of_other_type>);
+        CHECK_BOTH(pulse::parameter_elements<ok>() == 2 * 3 + 2);
+    }
 
-TEST_CASE("a layer states its costs when compiled") {
-    CHECK_BOTH(breaks_one_rule<flops_at_run_time> && !pulse::costed<flops_at_run_time>);
-    CHECK_BOTH(breaks_one_rule<negative_flops> && !pulse::costed<negative_flops>);
-    CHECK_BOTH(breaks_one_rule<negative_saved> && !pulse::saving<negative_saved>);
-    CHECK_BOTH(breaks_one_rule<fractional_saved> && !pulse::saving<fractional_saved>);
-    CHECK_BOTH(breaks_one_rule<negative_deferred> && !pulse::deferring<negative_deferred>);
-    CHECK_BOTH(breaks_one_rule<negative_workspace> && !pulse::has_workspace<negative_workspace>);
-}
+    TEST_CASE("a layer states its costs when compiled") {
+        CHECK_BOTH(breaks_one_rule<flops_at_run_time> && !pulse::costed<flops_at_run_time>);
+        CHECK_BOTH(breaks_one_rule<negative_flops> && !pulse::costed<negative_flops>);
+        CHECK_BOTH(breaks_one_rule<negative_saved> && !pulse::saving<negative_saved>);
+        CHECK_BOTH(breaks_one_rule<fractional_saved> && !pulse::saving<fractional_saved>);
+        CHECK_BOTH(breaks_one_rule<negative_deferred> && !pulse::deferring<negative_deferred>);
+        CHECK_BOTH(breaks_one_rule<negative_workspace> && !pulse::has_workspace<negative_workspace>);
+    }
 
-TEST_CASE("types that have nothing to do with models are no layers") {
-    CHECK_BOTH(!pulse::layer<lacks_everything>);
-    CHECK_BOTH(!pulse::layer<int>);
-    CHECK_BOTH(!pulse::layer<void>);
-    CHECK_BOTH(!pulse::layer<ok*>);
-    CHECK_BOTH(!pulse::conditioner<int>);
-}
+    TEST_CASE("types that have nothing to do with models are no layers") {
+        CHECK_BOTH(!pulse::layer<lacks_everything>);
+        CHECK_BOTH(!pulse::layer<int>);
+        CHECK_BOTH(!pulse::layer<void>);
+        CHECK_BOTH(!pulse::layer<ok*>);
+        CHECK_BOTH(!pulse::conditioner<int>);
+    }
 
-TEST_CASE("a conditioning module needs no input and defers nothing") {
-    CHECK_BOTH(pulse::conditioner<ok_module>);
-    CHECK_BOTH(!pulse::layer<ok_module>);
-    CHECK_BOTH(pulse::explain_conditioner<ok_module>());
-    CHECK_BOTH(pulse::explain_conditioner<pulse::unconditioned>());
-    CHECK_BOTH(!pulse::conditioner<pulse::unconditioned>);
-}
+    TEST_CASE("a conditioning module needs no input and defers nothing") {
+        CHECK_BOTH(pulse::conditioner<ok_module>);
+        CHECK_BOTH(!pulse::layer<ok_module>);
+        CHECK_BOTH(pulse::explain_conditioner<ok_module>());
+        CHECK_BOTH(pulse::explain_conditioner<pulse::unconditioned>());
+        CHECK_BOTH(!pulse::conditioner<pulse::unconditioned>);
+        CHECK_BOTH(pulse::conditioner<archetype::module_with_text<"ok", shape<4>, shape<3, 5>>>);
+        CHECK_BOTH(!pulse::conditioner<module_context_is_no_shape>);
+    }
 
 } // TEST_SUITE

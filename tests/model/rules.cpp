@@ -26,6 +26,11 @@ struct instance {
     std::vector<pulse::layer_facts> layers{};
     std::vector<pulse::skip_ends> skips{};
     pulse::shape_facts conditioning{};
+    pulse::shape_facts context{};
+
+    [[nodiscard]] pulse::model_rule found() const {
+        return pulse::inspect_model(layers, skips, conditioning, context).broken;
+    }
 };
 
 pulse::label letter(int index) {
@@ -45,10 +50,18 @@ instance correct(std::mt19937& random) {
         made.skips.push_back({letter(from), letter(to)});
         made.layers[static_cast<std::size_t>(to)].skip_input = tags[0];
     }
+    for (int to = 1; to != count; ++to) {
+        if (random() % 3 != 0) { continue; }
+        const int from = std::uniform_int_distribution<int>{0, to - 1}(random);
+        made.skips.push_back({letter(from), letter(to), true});
+        made.layers[static_cast<std::size_t>(to)].residual_input = tags[0];
+    }
     std::shuffle(made.skips.begin(), made.skips.end(), random);
     if (random() % 2 == 0) { made.conditioning = tags[3]; }
+    if (random() % 2 == 0) { made.context = tags[2]; }
     for (auto& node : made.layers) {
         if (made.conditioning.present() && random() % 2 == 0) { node.conditioning = tags[3]; }
+        if (made.context.present() && random() % 2 == 0) { node.context = tags[2]; }
     }
     return made;
 }
@@ -57,15 +70,28 @@ instance correct(std::mt19937& random) {
 void disturb(instance& model, std::mt19937& random) {
     const auto some_layer = [&]() -> pulse::layer_facts& { return model.layers[random() % model.layers.size()]; };
     const auto some_name = [&] { return letter(static_cast<int>(random() % 10)); };
-    const auto some_tag = [&]() -> pulse::shape_facts { return random() % 3 == 0 ? none : tags[random() % tags.size()]; };
-    switch (random() % 8) {
+    const auto some_tag = [&]() -> pulse::shape_facts {
+        return random() % 3 == 0 ? none : tags[random() % tags.size()];
+    };
+    switch (random() % 12) {
     case 0: some_layer().name = some_name(); break;
     case 1: some_layer().input = tags[random() % tags.size()]; break;
     case 2: some_layer().output = tags[random() % tags.size()]; break;
     case 3: some_layer().skip_input = some_tag(); break;
     case 4: some_layer().conditioning = some_tag(); break;
     case 5: model.conditioning = some_tag(); break;
-    case 6: model.skips.push_back({some_name(), some_name()}); break;
+    case 6: model.skips.push_back({some_name(), some_name(), random() % 2 == 0}); break;
+    case 7: some_layer().residual_input = some_tag(); break;
+    case 8: some_layer().context = some_tag(); break;
+    case 9: model.context = some_tag(); break;
+    case 10: {
+        // A second edge to where one ends already.
+        if (model.skips.empty()) { break; }
+        pulse::skip_ends again = model.skips[random() % model.skips.size()];
+        again.from = some_name();
+        model.skips.push_back(again);
+        break;
+    }
     default:
         if (!model.skips.empty()) { model.skips[random() % model.skips.size()].from = some_name(); }
     }
@@ -82,8 +108,9 @@ std::set<model_rule> broken_rules(const instance& model) {
         if (model.layers[i].output != model.layers[i + 1].input) { broken.insert(model_rule::neighbours_agree); }
     }
     std::map<std::string, int> arrivals;
+    std::map<std::string, int> additions;
     for (const auto& edge : model.skips) {
-        ++arrivals[edge.to.str()];
+        ++(edge.residual ? additions : arrivals)[edge.to.str()];
         const bool known_from = places.contains(edge.from.str());
         const bool known_to = places.contains(edge.to.str());
         if (!known_from) { broken.insert(model_rule::skip_source_exists); }
@@ -92,7 +119,13 @@ std::set<model_rule> broken_rules(const instance& model) {
         const std::size_t from = places[edge.from.str()].front();
         const std::size_t to = places[edge.to.str()].front();
         if (to <= from) { broken.insert(model_rule::skip_goes_forward); }
-        if (model.layers[to].skip_input == none) {
+        if (edge.residual) {
+            if (model.layers[to].residual_input == none) {
+                broken.insert(model_rule::residual_target_adds);
+            } else if (model.layers[to].residual_input != model.layers[from].output) {
+                broken.insert(model_rule::residual_shape_agrees);
+            }
+        } else if (model.layers[to].skip_input == none) {
             broken.insert(model_rule::skip_target_concatenates);
         } else if (model.layers[to].skip_input != model.layers[from].output) {
             broken.insert(model_rule::skip_shape_agrees);
@@ -101,7 +134,18 @@ std::set<model_rule> broken_rules(const instance& model) {
     for (const auto& [name, count] : arrivals) {
         if (count > 1) { broken.insert(model_rule::one_skip_per_layer); }
     }
+    for (const auto& [name, count] : additions) {
+        if (count > 1) { broken.insert(model_rule::one_residual_per_layer); }
+    }
     for (const auto& node : model.layers) {
+        if (node.residual_input != none) {
+            if (!additions.contains(node.name.str())) { broken.insert(model_rule::addition_is_fed); }
+            if (node.residual_input != node.output) { broken.insert(model_rule::addition_fits_output); }
+        }
+        if (node.context.present() && model.context == none) { broken.insert(model_rule::context_is_given); }
+        if (node.context.present() && model.context.present() && node.context != model.context) {
+            broken.insert(model_rule::context_agrees);
+        }
         if (node.skip_input != none && !arrivals.contains(node.name.str())) {
             broken.insert(model_rule::concatenation_is_fed);
         }
@@ -122,7 +166,7 @@ TEST_CASE("a model that keeps every rule is accepted") {
     for (int round = 0; round != 2000; ++round) {
         const instance model = correct(random);
         REQUIRE(broken_rules(model).empty());
-        CHECK(pulse::inspect_model(model.layers, model.skips, model.conditioning).broken == model_rule::kept);
+        CHECK(model.found() == model_rule::kept);
     }
 }
 
@@ -134,12 +178,12 @@ TEST_CASE("what is found is broken, and what is broken is found") {
         disturb(model, random);
         if (random() % 2 == 0) { disturb(model, random); }
         const auto broken = broken_rules(model);
-        const auto found = pulse::inspect_model(model.layers, model.skips, model.conditioning);
-        CHECK(broken.empty() == (found.broken == model_rule::kept));
-        if (found.broken != model_rule::kept) { CHECK(broken.contains(found.broken)); }
-        ++seen[found.broken];
+        const model_rule found = model.found();
+        CHECK(broken.empty() == (found == model_rule::kept));
+        if (found != model_rule::kept) { CHECK(broken.contains(found)); }
+        ++seen[found];
     }
     // every rule but the one about models without layers
-    CHECK(seen.size() == 12);
+    CHECK(seen.size() == 19);
     CHECK(pulse::inspect_model({}, {}, none).broken == model_rule::has_layers);
 }

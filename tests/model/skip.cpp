@@ -5,7 +5,9 @@
 namespace {
 
 template <class... T>
-concept makes_skips = requires { typename pulse::skips<T...>; };
+concept makes_skips = requires {
+    typename pulse::skips<T...>;
+};
 
 using encoder_to_decoder = pulse::skip<"encoder", "decoder">;
 struct named_skip : pulse::skip<"a", "b"> {};
@@ -14,22 +16,35 @@ struct named_skip : pulse::skip<"a", "b"> {};
 
 TEST_SUITE("constexpr") {
 
-TEST_CASE("a skip names its two ends") {
-    CHECK_BOTH(encoder_to_decoder::from.view() == "encoder");
-    CHECK_BOTH(encoder_to_decoder::to.view() == "decoder");
-    CHECK_BOTH(pulse::skip_edge<encoder_to_decoder>);
-    CHECK_BOTH(pulse::skip_edge<named_skip>);
-    CHECK_BOTH(!pulse::skip_edge<int>);
-}
+    TEST_CASE("a skip names its two ends") {
+        CHECK_BOTH(encoder_to_decoder::from.view() == "encoder");
+        CHECK_BOTH(encoder_to_decoder::to.view() == "decoder");
+        CHECK_BOTH(pulse::skip_edge<encoder_to_decoder>);
+        CHECK_BOTH(pulse::skip_edge<named_skip>);
+        CHECK_BOTH(!pulse::skip_edge<int>);
+        CHECK_BOTH(!encoder_to_decoder::is_residual);
+    }
 
-TEST_CASE("skips keep their order, and take skips only") {
-    using two = pulse::skips<encoder_to_decoder, named_skip>;
-    CHECK_BOTH(two::count == 2);
-    CHECK_BOTH(two::ends[0] == pulse::skip_ends{"encoder", "decoder"});
-    CHECK_BOTH(two::ends[1] == pulse::skip_ends{"a", "b"});
-    CHECK_BOTH(pulse::skips<>::count == 0);
-    CHECK_BOTH(makes_skips<encoder_to_decoder>);
-    CHECK_BOTH(!makes_skips<encoder_to_decoder, int>);
-}
+    TEST_CASE("a residual is an edge of its own kind") {
+        using around = pulse::residual<"a", "b">;
+        CHECK_BOTH(around::from.view() == "a");
+        CHECK_BOTH(around::to.view() == "b");
+        CHECK_BOTH(around::is_residual);
+        CHECK_BOTH(pulse::skip_edge<around>);
+        using mixed = pulse::skips<named_skip, around>;
+        CHECK_BOTH(!mixed::ends[0].residual);
+        CHECK_BOTH(mixed::ends[1] == pulse::skip_ends{"a", "b", true});
+        CHECK_BOTH(!(mixed::ends[0] == mixed::ends[1]));
+    }
+
+    TEST_CASE("skips keep their order, and take skips only") {
+        using two = pulse::skips<encoder_to_decoder, named_skip>;
+        CHECK_BOTH(two::count == 2);
+        CHECK_BOTH(two::ends[0] == pulse::skip_ends{"encoder", "decoder"});
+        CHECK_BOTH(two::ends[1] == pulse::skip_ends{"a", "b"});
+        CHECK_BOTH(pulse::skips<>::count == 0);
+        CHECK_BOTH(makes_skips<encoder_to_decoder>);
+        CHECK_BOTH(!makes_skips<encoder_to_decoder, int>);
+    }
 
 } // TEST_SUITE

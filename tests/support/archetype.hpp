@@ -36,6 +36,18 @@ struct conditioned_layer : layer<Name, Input, Output> {
     using conditioning = Conditioning;
 };
 
+/// Adds a residual of shape `Residual`.
+template <pulse::label Name, class Input, class Residual, class Output = Input>
+struct adding_layer : layer<Name, Input, Output> {
+    using residual_input = Residual;
+};
+
+/// Reads text states of shape `Context`.
+template <pulse::label Name, class Input, class Context, class Output = Input>
+struct attending_layer : layer<Name, Input, Output> {
+    using context = Context;
+};
+
 /// Makes conditioning of shape `Output`.
 template <pulse::label Name, class Output>
 struct module {
@@ -47,6 +59,12 @@ struct module {
     [[nodiscard]] static constexpr double forward_flops() { return 200.0; }
     static constexpr std::int64_t saved_elements = 13;
     static constexpr std::int64_t workspace_elements = 17;
+};
+
+/// Gives text states of shape `Context` too.
+template <pulse::label Name, class Output, class Context>
+struct module_with_text : module<Name, Output> {
+    using context = Context;
 };
 
 } // namespace archetype

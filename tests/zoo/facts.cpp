@@ -124,6 +124,14 @@ void check_totals(const model_facade& model, std::int64_t parameters, std::size_
     CHECK(elements == parameters);
     CHECK(model.parameter_count == parameters);
     std::int64_t in_graph = 0;
+    REQUIRE(model.eager.layers.size() == model.graph.layers.size());
+    for (std::size_t l = 0; l != model.graph.layers.size(); ++l) {
+        // The eager graph differs in what is saved alone, and in layers that have passes of their own.
+        layer_node eager = model.eager.layers[l];
+        if (!model.layers[l].runs && l != 0) { CHECK(eager.saved_elements == model.graph.layers[l].saved_elements); }
+        eager.saved_elements = model.graph.layers[l].saved_elements;
+        CHECK(eager == model.graph.layers[l]);
+    }
     for (const layer_node& layer : model.graph.layers) {
         in_graph += layer.parameter_elements;
         CHECK(layer.saved_elements >= 0);

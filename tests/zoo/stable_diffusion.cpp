@@ -40,3 +40,40 @@ TEST_CASE("sd15 is sd21 with 64x64 latents, shorter text states, 8 heads and con
         CHECK(older.graph.skips[e].to == newer.graph.skips[e].to);
     }
 }
+
+TEST_CASE("every flaw of a unet_config with transformers is found") {
+    CHECK_BOTH(flaw_of(sd15::config) == unet_flaw::none);
+    const auto flaw_after = [](auto change) {
+        unet_config c = sd21::config;
+        change(c);
+        return flaw_of(c);
+    };
+    CHECK(flaw_after([](unet_config&) {}) == unet_flaw::none);
+    CHECK(flaw_after([](unet_config& c) { c.mid_block_attention = true; }) == unet_flaw::transformers);
+    CHECK(flaw_after([](unet_config& c) { c.attention[1] = true; }) == unet_flaw::transformers);
+    CHECK(flaw_after([](unet_config& c) { c.transformer_layers_per_block[4] = 1; }) == unet_flaw::transformers);
+    CHECK(flaw_after([](unet_config& c) { c.transformer_layers_per_block[0] = -1; }) == unet_flaw::transformers);
+    CHECK(flaw_after([](unet_config& c) { c.mid_block_transformer_layers = -1; }) == unet_flaw::sizes);
+    CHECK(flaw_after([](unet_config& c) { c.cross_attention_dim = -1; }) == unet_flaw::sizes);
+    CHECK(flaw_after([](unet_config& c) { c.context_tokens = 0; }) == unet_flaw::sizes);
+    CHECK(flaw_after([](unet_config& c) { c.transformer_head_dim = 0; }) == unet_flaw::sizes);
+    CHECK(flaw_after([](unet_config& c) { c.projection_class_embeddings_input_dim = -1; }) == unet_flaw::sizes);
+    CHECK(flaw_after([](unet_config& c) { c.transformer_heads = 7; }) == unet_flaw::heads);
+    CHECK(flaw_after([](unet_config& c) { c.transformer_head_dim = 2000; }) == unet_flaw::heads);
+    CHECK(flaw_after([](unet_config& c) { c.cross_attention_dim = 0; }) == unet_flaw::text);
+    const auto without_transformers = [](unet_config& c) {
+        c.transformer_layers_per_block = {};
+        c.mid_block_transformer_layers = 0;
+    };
+    CHECK(flaw_after(without_transformers) == unet_flaw::text);
+    const auto flaw_of_plain = [&](auto change) {
+        return flaw_after([&](unet_config& c) {
+            without_transformers(c);
+            c.cross_attention_dim = 0;
+            change(c);
+        });
+    };
+    CHECK(flaw_of_plain([](unet_config&) {}) == unet_flaw::none);
+    CHECK(flaw_of_plain([](unet_config& c) { c.fine = true; }) == unet_flaw::text);
+    CHECK(flaw_of_plain([](unet_config& c) { c.projection_class_embeddings_input_dim = 8; }) == unet_flaw::text);
+}

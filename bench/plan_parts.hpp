@@ -14,6 +14,9 @@ void add_partition_part(CLI::App& app);
 /// Makespan against the certified bound on the grid of schedule_grid.hpp, with the targets.
 void add_gaps_part(CLI::App& app);
 
-inline constexpr std::array plan_parts{&add_partition_part, &add_gaps_part};
+/// Every schedule method on every backbone of the zoo, validated and checked, beside the synthesizer at equal memory.
+void add_schedules_part(CLI::App& app);
+
+inline constexpr std::array plan_parts{&add_partition_part, &add_gaps_part, &add_schedules_part};
 
 } // namespace pulse_bench

@@ -21,7 +21,9 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/model/rules.hpp>
 #include <pulse/model/skip.hpp>
 
+#include <pulse/hardware/check_cluster.hpp>
 #include <pulse/hardware/cluster.hpp>
+#include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/hardware/link.hpp>
 

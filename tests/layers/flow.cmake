@@ -4,6 +4,7 @@ set(flow_core "")
 set(flow_tensor core)
 set(flow_model core tensor)
 set(flow_hardware core)
+set(flow_hardware_json io/atomic_file io/json_field io/parse_json)
 set(flow_profile core hardware model/graph)
 set(flow_profile_json io/atomic_file io/json_field io/parse_json)
 # check_costs says whether a cost table is one: part of the value, not of how it is made.

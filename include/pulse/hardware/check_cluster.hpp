@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <pulse/core/error.hpp>
+#include <pulse/hardware/cluster.hpp>
+
+namespace pulse {
+
+/// Throws input_error, naming the field, unless there is a node, a device in it and memory on it, the devices' number fits
+/// an int, latencies are finite and not negative, and every link that a transfer can use has a bandwidth.
+///
+/// A cluster of one node needs no link between nodes, and a node of one device none inside: what is not used may be 0.
+constexpr void check_cluster(const cluster& c) {
+    if (c.nodes < 1) { throw input_error("nodes must be at least 1"); }
+    if (c.devices_per_node < 1) { throw input_error("devices_per_node must be at least 1"); }
+    if (std::int64_t{c.nodes} * c.devices_per_node > std::numeric_limits<int>::max()) {
+        throw input_error("devices_per_node is out of range: nodes x devices_per_node must fit an int");
+    }
+    if (c.memory_bytes < 1) { throw input_error("memory_bytes must be at least 1"); }
+    const auto finite = [](double value) { return value >= 0.0 && value <= std::numeric_limits<double>::max(); };
+    if (!finite(c.intra_node.latency_us)) {
+        throw input_error("intra_node.latency_us must be finite and not negative");
+    }
+    if (!finite(c.inter_node.latency_us)) {
+        throw input_error("inter_node.latency_us must be finite and not negative");
+    }
+    const auto carries = [&finite](const link& l, bool used) {
+        return finite(l.bandwidth_gb_per_s) && (l.bandwidth_gb_per_s > 0.0 || !used);
+    };
+    if (!carries(c.intra_node, c.devices_per_node > 1)) {
+        throw input_error("intra_node.bandwidth_gb_per_s must be finite and positive");
+    }
+    if (!carries(c.inter_node, c.nodes > 1)) {
+        throw input_error("inter_node.bandwidth_gb_per_s must be finite and positive");
+    }
+}
+
+} // namespace pulse

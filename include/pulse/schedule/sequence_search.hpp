@@ -19,8 +19,11 @@ struct cooling {
     /// Temperatures at the beginning and at the end, microseconds.
     double warm_us{};
     double cold_us{};
-    /// Swaps tried.
-    std::int64_t moves{};
+    /// How long: instances visited, a few for every swap that is tried.
+    std::int64_t work{};
+    /// The part of the step that may change, as shares of the instances in order of start.
+    double from{0};
+    double to{1};
 };
 
 /// Simulated annealing over device sequences (van Laarhoven, Aarts, Lenstra, 1992): neighbours on a critical path trade
@@ -42,17 +45,13 @@ public:
     [[nodiscard]] double best_us() const noexcept { return best_us_; }
     [[nodiscard]] std::int64_t visits() const noexcept { return state_.visits(); }
 
-    /// Starts from these sequences.
-    void take(const std::vector<std::vector<int>>& sequences) {
-        state_.assign(sequences);
+    /// Starts from these sequences and forgets the best; false when they wait for each other in a circle.
+    [[nodiscard]] bool take(const std::vector<std::vector<int>>& sequences) {
+        best_us_ = std::numeric_limits<double>::infinity();
+        if (!state_.assign(sequences)) { return false; }
         keep();
+        return true;
     }
-
-    /// Goes back to the best that was seen.
-    void restart() { state_.assign(best()); }
-
-    /// Forgets the best.
-    void forget() { best_us_ = std::numeric_limits<double>::infinity(); }
 
     /// The sequences with the least makespan within memory.
     [[nodiscard]] std::vector<std::vector<int>> best() const {
@@ -69,14 +68,18 @@ public:
     bool anneal(const cooling& plan, double bound_us, detail::random_numbers& random, search_budget& budget) {
         const double before = best_us_;
         const double enough = bound_us * (1 + 1e-12);
-        const auto count = static_cast<std::uint64_t>(graph_->op.size());
-        const double factor = plan.moves > 1 ? std::pow(plan.cold_us / plan.warm_us, 1.0 / double(plan.moves)) : 1.0;
+        const auto all = static_cast<double>(graph_->op.size());
+        from_ = static_cast<int>(plan.from * all);
+        to_ = static_cast<int>(plan.to * all);
+        if (to_ - from_ < 2) { return false; }
+        if (from_ > 0 || to_ < static_cast<int>(all)) { state_.confine(from_, to_); }
+        const auto count = static_cast<std::uint64_t>(to_ - from_);
         double temperature = plan.warm_us;
         candidates_.clear();
-        int crossings = 0;
+        int tried = 0;
         int beyond = 0;
-        for (std::int64_t i = 0; i < plan.moves && best_us_ > enough; ++i) {
-            temperature *= factor;
+        std::int64_t work = 0;
+        while (work < plan.work && best_us_ > enough) {
             const std::int64_t visits = state_.visits();
             const int u =
                 state_.excess() > 0 && random.below(4) == 0 ? static_cast<int>(random.below(count)) : pick(random);
@@ -93,11 +96,17 @@ public:
                     }
                 }
             }
-            if (++crossings == 256) {
-                adapt_price(beyond, crossings);
-                crossings = beyond = 0;
+            if (++tried % 64 == 0) {
+                const double part = static_cast<double>(work) / static_cast<double>(plan.work);
+                temperature = plan.warm_us * std::pow(plan.cold_us / plan.warm_us, part);
             }
-            if (!budget.spend(4 + state_.visits() - visits)) { break; }
+            if (tried == 256) {
+                adapt_price(beyond, tried);
+                tried = beyond = 0;
+            }
+            const std::int64_t steps = 8 + state_.visits() - visits;
+            work += steps;
+            if (!budget.spend(steps)) { break; }
         }
         return best_us_ < before;
     }
@@ -124,9 +133,9 @@ private:
     /// An instance that runs right before another one on a critical path and may be swapped with it; -1 when there is
     /// none.
     [[nodiscard]] int pick(detail::random_numbers& random) {
-        const auto count = static_cast<std::uint64_t>(graph_->op.size());
+        const auto count = static_cast<std::uint64_t>(to_ - from_);
         for (int tries = 0; tries != 12; ++tries) {
-            const int u = static_cast<int>(random.below(count));
+            const int u = state_.order()[static_cast<std::size_t>(from_) + random.below(count)];
             if (critical_pair(u) && state_.may_swap(u)) { return u; }
         }
         while (!candidates_.empty()) {
@@ -136,7 +145,8 @@ private:
             candidates_.pop_back();
             if (critical_pair(u) && state_.may_swap(u)) { return u; }
         }
-        for (int u = 0; u != static_cast<int>(count); ++u) {
+        for (int i = from_; i != to_; ++i) {
+            const int u = state_.order()[static_cast<std::size_t>(i)];
             if (critical_pair(u) && state_.may_swap(u)) { candidates_.push_back(u); }
         }
         if (candidates_.empty()) { return -1; }
@@ -152,6 +162,8 @@ private:
     double best_us_{std::numeric_limits<double>::infinity()};
     std::vector<int> best_{};
     std::vector<int> candidates_{};
+    int from_{};
+    int to_{};
 };
 
 } // namespace pulse

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/core/error.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
@@ -136,8 +135,9 @@ public:
     /// Instances whose start or tail was computed, since the beginning: the work done.
     [[nodiscard]] std::int64_t visits() const noexcept { return visits_; }
 
-    /// Takes the sequences of every device. Throws input_error when they wait for each other in a circle.
-    void assign(const std::vector<std::vector<int>>& sequences) {
+    /// Takes the sequences of every device; false, and fit for nothing but another call, when they wait for each other
+    /// in a circle.
+    [[nodiscard]] bool assign(const std::vector<std::vector<int>>& sequences) {
         std::fill(prev_.begin(), prev_.end(), -1);
         std::fill(next_.begin(), next_.end(), -1);
         for (std::size_t d = 0; d != sequences.size(); ++d) {
@@ -150,21 +150,35 @@ public:
             last_[d] = last;
             take_levels(sequences[d], d);
         }
-        sort();
+        if (!sort()) { return false; }
         for (std::size_t i = 0; i != order_.size(); ++i) { start_[at(order_[i])] = start_of(order_[i]); }
         for (std::size_t i = order_.size(); i-- > 0;) { tail_[at(order_[i])] = tail_of(order_[i]); }
         visits_ += 2 * static_cast<std::int64_t>(order_.size());
+        from_ = 0;
+        to_ = static_cast<int>(order_.size());
+        exits_.clear();
         measure();
+        return true;
     }
 
-    /// The sequences as they are.
-    [[nodiscard]] std::vector<std::vector<int>> sequences() const {
-        std::vector<std::vector<int>> out(last_.size());
-        for (std::size_t d = 0; d != last_.size(); ++d) {
-            for (int x = last_[d]; x >= 0; x = prev(x)) { out[d].push_back(x); }
-            std::reverse(out[d].begin(), out[d].end());
+    /// Confines swaps to the instances that now stand at places [from, to) of `order()`: until the next `assign`, starts behind
+    /// them and tails before them stay as they are, and the makespan is that of the paths through them.
+    void confine(int from, int to) {
+        from_ = from;
+        to_ = to;
+        exits_.clear();
+        last_.assign(last_.size(), -1);
+        for (int i = from; i != to; ++i) {
+            const int x = order_[at(i)];
+            const auto o = at(g_->op[at(x)]);
+            bool exit = false;
+            for (int e = g_->first_after[o]; e != g_->first_after[o + 1]; ++e) {
+                exit = exit || place_[at(x + g_->after[at(e)].shift)] >= to;
+            }
+            if (exit) { exits_.push_back(x); }
+            last_[at(g_->device[o])] = x;
         }
-        return out;
+        measure();
     }
 
     /// All instances, each after everything that it waits for; what a device runs stands in its sequence.
@@ -180,7 +194,7 @@ public:
     /// Whether `u` and the instance after it may trade places as far as the order of microbatches is concerned.
     [[nodiscard]] bool may_swap(int u) const noexcept {
         const int v = next(u);
-        if (v < 0) { return false; }
+        if (v < 0 || place_[at(u)] < from_ || place_[at(v)] >= to_) { return false; }
         const auto a = at(g_->op[at(u)]);
         const auto b = at(g_->op[at(v)]);
         const int k = u - static_cast<int>(a) * g_->microbatches;
@@ -221,11 +235,9 @@ public:
         prev_[at(u)] = v;
         next_[at(u)] = n;
         if (p >= 0) { next_[at(p)] = v; }
-        if (n >= 0) {
-            prev_[at(n)] = u;
-        } else {
-            last_[at(g_->device[at(g_->op[at(u)])])] = u;
-        }
+        if (n >= 0) { prev_[at(n)] = u; }
+        int& last = last_[at(g_->device[at(g_->op[at(u)])])];
+        if (last == v) { last = u; }
         push(v);
         push(u);
         if (n >= 0) { push(n); }
@@ -274,8 +286,9 @@ private:
     void measure() noexcept {
         makespan_ = 0;
         for (const int x : last_) {
-            if (x >= 0) { makespan_ = std::max(makespan_, end(x)); }
+            if (x >= 0) { makespan_ = std::max(makespan_, end(x) + tail(x)); }
         }
+        for (const int x : exits_) { makespan_ = std::max(makespan_, end(x) + tail(x)); }
     }
 
     void take_levels(const std::vector<int>& sequence, std::size_t device) {
@@ -326,7 +339,7 @@ private:
     }
 
     /// An order in which every instance comes after all that it waits for, close to that of the starts.
-    void sort() {
+    [[nodiscard]] bool sort() {
         std::vector<int> waits(start_.size(), 0);
         using entry = std::pair<double, int>;
         std::priority_queue<entry, std::vector<entry>, std::greater<>> open{};
@@ -353,7 +366,7 @@ private:
             }
             if (next(x) >= 0) { reach(next(x), end(x)); }
         }
-        if (placed != order_.size()) { throw input_error("sequences: the devices wait for each other in a circle"); }
+        return placed == order_.size();
     }
 
     /// Moves u and what follows from it behind v in the order of evaluation.
@@ -396,6 +409,7 @@ private:
 
     void push(int x) noexcept {
         const int i = place_[at(x)];
+        if (i < from_ || i >= to_) { return; }
         dirty_[at(i >> 6)] |= std::uint64_t{1} << (i & 63);
     }
     void push_after(int x) noexcept {
@@ -410,7 +424,7 @@ private:
     }
 
     void propagate_starts(int from) noexcept {
-        for (std::size_t w = at(from >> 6); w != dirty_.size(); ++w) {
+        for (std::size_t w = at(from >> 6), end_word = at((to_ + 63) >> 6); w != end_word; ++w) {
             while (dirty_[w] != 0) {
                 const auto i = w * 64 + static_cast<std::size_t>(std::countr_zero(dirty_[w]));
                 dirty_[w] &= dirty_[w] - 1;
@@ -424,7 +438,7 @@ private:
         }
     }
     void propagate_tails(int from) noexcept {
-        for (std::size_t w = at(from >> 6) + 1; w-- > 0;) {
+        for (std::size_t w = at(from >> 6) + 1, first = at(from_ >> 6); w-- > first;) {
             while (dirty_[w] != 0) {
                 const auto bit = 63 - static_cast<std::size_t>(std::countl_zero(dirty_[w]));
                 dirty_[w] &= ~(std::uint64_t{1} << bit);
@@ -451,6 +465,9 @@ private:
     std::vector<std::int64_t> level_{};
     std::vector<std::int64_t> freed_{};
     std::vector<std::uint64_t> dirty_{};
+    std::vector<int> exits_{};
+    int from_{};
+    int to_{};
     double makespan_{};
     std::int64_t excess_{};
     std::int64_t visits_{};

@@ -11,7 +11,12 @@
 
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/justify.hpp>
+#include <pulse/schedule/list_engine.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/periodic_pattern.hpp>
+#include <pulse/schedule/periodic_search.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
@@ -31,8 +36,8 @@ public:
                 const std::function<void(const synthesis_progress&)>& progress) :
         problem_{&problem},
         index_{index_problem(problem)}, graph_{make_sequence_graph(problem, index_)}, bound_{std::move(bound)},
-        budget_{limit}, progress_{&progress}, walk_{graph_} {
-        require_room(profile_memory(problem, index_));
+        budget_{limit}, progress_{&progress}, walk_{graph_}, timed_{graph_}, memory_{profile_memory(problem, index_)} {
+        require_room(memory_);
     }
 
     /// Takes a schedule of the problem when it is one and is better.
@@ -45,23 +50,65 @@ public:
     void run_lists(const list_options& options) {
         if (done()) { return; }
         list_search lists{*problem_, options, bound_};
-        const std::int64_t work = 4 * graph_.instances();
-        offer(lists.search([&] { return budget_.spend(work) && budget_.look(); }).order);
+        const std::int64_t work = 40 * graph_.instances();
+        std::int64_t left = 20'000'000;
+        offer(lists.search([&] { return budget_.spend(work) && budget_.look() && (left -= work) > 0; }).order);
     }
 
-    /// Annealing of the device sequences, in slices that grow, until the limit.
-    void run_walks() {
-        random_numbers random{};
-        std::int64_t moves = 20000;
-        const double warm[] = {3, 1, 10, 2};
-        for (std::size_t round = 0; !done(); ++round) {
-            walk_.take(sequences_);
-            const double mean = walk_.mean_us();
-            (void)walk_.anneal({warm[round % 4] * mean, 0.1 * mean, moves}, bound_.makespan_us, random, budget_);
-            adopt();
-            moves += moves / 2;
-            if (graph_.instances() < 2 || mean == 0) { break; }
+    /// Patterns of several periods, unrolled and as priorities: shorter periods while they stay within memory, longer
+    /// ones until they do.
+    void run_patterns(std::int64_t moves) {
+        double load = 0;
+        for (int d = 0; d != index_.devices; ++d) { load = std::max(load, index_.load_us(d)); }
+        if (load == 0 || index_.microbatches < 3) { return; }
+        const auto fits = [&](double factor) {
+            if (done()) { return true; }
+            periodic_search search{*problem_, index_, load * factor};
+            search.anneal(5 * search.mean_us(), 0.2 * search.mean_us(), moves, random_, budget_);
+            if (search.excess() == 0) { offer(unroll(index_, search.best())); }
+            offer_as_priorities(search.best());
+            return search.excess() == 0;
+        };
+        if (fits(1.02)) {
+            (void)(fits(1) && fits(1.005));
+        } else {
+            (void)(fits(1.05) || fits(1.1) || fits(1.2) || fits(1.4));
         }
+    }
+
+    /// Annealing of the device sequences, in slices that grow, until the limit: the whole step where it is short, else
+    /// mostly parts of it, beginning and end above all.
+    void run_walks() {
+        const std::int64_t count = graph_.instances();
+        std::int64_t work = std::max<std::int64_t>(1'000'000, 300 * count);
+        const double warm[] = {1, 3, 0.3, 10, 3};
+        const double mean = walk_.mean_us();
+        if (mean == 0) { return; }
+        const bool long_step = count > 800;
+        for (std::size_t round = 0; !done(); ++round) {
+            const bool whole = !long_step || round % 5 == 4;
+            const bool other = whole && round % 2 == 1 && pool_.size() > 1;
+            if (!walk_.take(other ? pool_[(round / 2) % pool_.size()].second : sequences_)) { break; }
+            cooling plan{warm[round % 5] * mean, 0.1 * mean, work};
+            if (!whole) {
+                plan.warm_us = warm[random_.below(2)] * mean;
+                const double share = 600.0 / static_cast<double>(count) * (0.5 + random_.unit());
+                plan.from = round % 5 == 0 ? 0.0 : round % 5 == 1 ? 1 - share : random_.unit() * (1 - share);
+                plan.to = std::min(1.0, plan.from + share);
+            }
+            (void)walk_.anneal(plan, bound_.makespan_us, random_, budget_);
+            const double before = makespan_;
+            offer(walk_.best());
+            if (whole && makespan_ < before) { run_justification(); }
+            if (!budget_.spend(1)) { break; }
+            if (whole) { work += work / 4; }
+        }
+    }
+
+    /// Everything as early as it can be: never longer, and what it gains the walks start from.
+    void run_justification() {
+        if (proved() || sequences_.empty()) { return; }
+        offer(justify(graph_, sequences_));
     }
 
     [[nodiscard]] bool done() const noexcept { return proved() || budget_.over(); }
@@ -73,37 +120,64 @@ public:
 
 private:
     void offer(const schedule& found) {
-        const double makespan = found.makespan_us();
-        if (!(makespan < makespan_)) { return; }
-        makespan_ = makespan;
-        best_ = found;
-        sequences_.assign(found.devices.size(), {});
+        std::vector<std::vector<int>> sequences(found.devices.size());
         for (std::size_t d = 0; d != found.devices.size(); ++d) {
             for (const auto& p : found.devices[d]) {
-                sequences_[d].push_back(index_.op_of({p.op, p.stage}) * index_.microbatches + p.microbatch);
+                sequences[d].push_back(index_.op_of({p.op, p.stage}) * index_.microbatches + p.microbatch);
             }
         }
+        remember(found.makespan_us(), sequences);
+        if (found.makespan_us() < makespan_) { replace(found, std::move(sequences)); }
+    }
+
+    void offer(const std::vector<std::vector<int>>& sequences) {
+        if (!timed_.assign(sequences) || timed_.excess() > 0) { return; }
+        remember(timed_.makespan_us(), sequences);
+        if (!(timed_.makespan_us() < makespan_)) { return; }
+        schedule found{};
+        for (const auto& sequence : sequences) {
+            found.devices.emplace_back();
+            for (const int x : sequence) {
+                const stage_pass p = index_.pass_of(x / index_.microbatches);
+                found.devices.back().push_back(
+                    {p.op, p.stage, x % index_.microbatches, timed_.start(x), timed_.end(x)});
+            }
+        }
+        replace(found, sequences);
+    }
+
+    /// The pattern as priorities of the list engine, which stays within memory by itself.
+    void offer_as_priorities(const periodic_pattern& pattern) {
+        std::vector<double> key{};
+        for (const double start : pattern.start) {
+            for (int k = 0; k != index_.microbatches; ++k) { key.push_back(start + k * pattern.period_us); }
+        }
+        for (const double delay : {0.0, 0.5, 1.0}) {
+            if (done()) { return; }
+            const auto run = run_list(index_, memory_, key, bound_.tail, {delay, 0});
+            offer(run.order);
+            (void)budget_.spend(4 * graph_.instances());
+        }
+    }
+
+    void replace(const schedule& found, std::vector<std::vector<int>> sequences) {
+        makespan_ = found.makespan_us();
+        best_ = found;
+        sequences_ = std::move(sequences);
         report();
+    }
+
+    /// Keeps the best few as places to start from.
+    void remember(double makespan, const std::vector<std::vector<int>>& sequences) {
+        const auto place =
+            std::lower_bound(pool_.begin(), pool_.end(), makespan, [](const auto& a, double b) { return a.first < b; });
+        if (place != pool_.end() && place->first == makespan) { return; }
+        pool_.insert(place, {makespan, sequences});
+        if (pool_.size() > 4) { pool_.pop_back(); }
     }
 
     void report() const {
         if (*progress_) { (*progress_)({budget_.seconds(), makespan_, bound_.makespan_us}); }
-    }
-
-    /// Takes over what the walk found.
-    void adopt() {
-        if (!(walk_.best_us() < makespan_)) { return; }
-        sequence_state timed{graph_};
-        timed.assign(walk_.best());
-        schedule found{};
-        for (const auto& sequence : timed.sequences()) {
-            found.devices.emplace_back();
-            for (const int x : sequence) {
-                const stage_pass p = index_.pass_of(x / index_.microbatches);
-                found.devices.back().push_back({p.op, p.stage, x % index_.microbatches, timed.start(x), timed.end(x)});
-            }
-        }
-        offer(found);
     }
 
     const schedule_problem* problem_;
@@ -113,6 +187,10 @@ private:
     search_budget budget_;
     const std::function<void(const synthesis_progress&)>* progress_;
     sequence_search walk_;
+    sequence_state timed_;
+    memory_profile memory_;
+    random_numbers random_{};
+    std::vector<std::pair<double, std::vector<std::vector<int>>>> pool_{};
     schedule best_{};
     std::vector<std::vector<int>> sequences_{};
     double makespan_{std::numeric_limits<double>::infinity()};
@@ -131,6 +209,7 @@ private:
     detail::synthesizer run{problem, bound, limit, progress};
     run.take(incumbent);
     run.run_walks();
+    run.run_justification();
     return run.result();
 }
 
@@ -147,7 +226,10 @@ private:
     detail::synthesizer run{problem, bound_schedule(problem), options.limit, options.progress};
     for (const auto& k : known) { run.take(k); }
     run.run_lists({});
+    run.run_patterns(50000);
+    run.run_justification();
     run.run_walks();
+    run.run_justification();
     return run.result();
 }
 

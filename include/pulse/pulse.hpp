@@ -69,12 +69,15 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/ilp_model.hpp>
 #include <pulse/schedule/ilp_solver.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/justify.hpp>
 #include <pulse/schedule/list_engine.hpp>
 #include <pulse/schedule/list_rules.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/method.hpp>
+#include <pulse/schedule/periodic_pattern.hpp>
+#include <pulse/schedule/periodic_search.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>

@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <cstddef>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/schedule/sequence_search.hpp>
+#include <pulse/schedule/sequence_state.hpp>
+#include <pulse/schedule/validate.hpp>
+
+#include "random_runs.hpp"
+
+namespace {
+
+using namespace pulse;
+
+/// The sequences that a state stands for.
+std::vector<std::vector<int>> sequences_of(const sequence_state& state) {
+    std::vector<std::vector<int>> out(static_cast<std::size_t>(state.graph().devices));
+    for (const int x : state.order()) {
+        const auto op = static_cast<std::size_t>(state.graph().op[static_cast<std::size_t>(x)]);
+        out[static_cast<std::size_t>(state.graph().device[op])].push_back(x);
+    }
+    return out;
+}
+
+} // namespace
+
+TEST_CASE("a swap brings starts, tails, memory and makespan to what they are from scratch") {
+    std::mt19937 random{41};
+    int swapped = 0;
+    int refused = 0;
+    int over = 0;
+    for (int round = 0; round != 120; ++round) {
+        const auto problem = test::random_problem(random, round, 5);
+        const auto index = index_problem(problem);
+        const auto graph = make_sequence_graph(problem, index);
+        sequence_state state{graph};
+        REQUIRE(state.assign(test::random_sequences(random, problem, index)));
+        std::uniform_int_distribution<int> any{0, graph.instances() - 1};
+        for (int move = 0; move != 60; ++move) {
+            const int u = any(random);
+            if (!state.may_swap(u)) { continue; }
+            const double was = state.makespan_us();
+            const auto held = state.excess();
+            const auto effect = state.judge(u);
+            const auto order = state.order();
+            if (!state.swap(u)) {
+                ++refused;
+                CHECK(state.order() == order);
+                continue;
+            }
+            ++swapped;
+            CHECK(state.excess() == held + effect.excess_change);
+            CHECK(state.makespan_us() <= std::max(was, effect.through_us) * (1 + 1e-12));
+            CHECK(state.makespan_us() >= effect.through_us * (1 - 1e-12));
+            sequence_state fresh{graph};
+            const auto sequences = sequences_of(state);
+            REQUIRE(fresh.assign(sequences));
+            CHECK(state.makespan_us() == fresh.makespan_us());
+            CHECK(state.excess() == fresh.excess());
+            bool same = true;
+            for (int x = 0; x != graph.instances(); ++x) {
+                same = same && state.start(x) == fresh.start(x) && state.tail(x) == fresh.tail(x);
+            }
+            CHECK(same);
+            const auto found = find_violation(problem, test::schedule_of(index, state, sequences));
+            CHECK((found.rule == schedule_rule::none || found.rule == schedule_rule::memory));
+            CHECK((state.excess() > 0) == (found.rule == schedule_rule::memory));
+            over += state.excess() > 0 ? 1 : 0;
+        }
+    }
+    CHECK(swapped > 1000);
+    CHECK(refused > 0);
+    CHECK(over > 100);
+}
+
+TEST_CASE("annealing a part of the step leaves the rest in order and what it finds is a schedule") {
+    std::mt19937 random{42};
+    detail::random_numbers numbers{};
+    const search_limit limit{};
+    search_budget budget{limit};
+    int gained = 0;
+    for (int round = 0; round != 120; ++round) {
+        const auto problem = test::random_problem(random, round);
+        const auto index = index_problem(problem);
+        const auto graph = make_sequence_graph(problem, index);
+        sequence_search search{graph};
+        const auto before = test::random_sequences(random, problem, index);
+        REQUIRE(search.take(before));
+        const double was = search.best_us();
+        sequence_state state{graph};
+        REQUIRE(state.assign(before));
+        const auto order = state.order();
+        const double from = 0.25 * (round % 3);
+        const double to = from + 0.5;
+        const double mean = search.mean_us();
+        if (mean == 0) { continue; }
+        (void)search.anneal({2 * mean, 0.1 * mean, 20000, from, to}, 0, numbers, budget);
+        REQUIRE(state.assign(search.best()));
+        CHECK(state.excess() == 0);
+        CHECK(state.makespan_us() <= was * (1 + 1e-12));
+        CHECK(describe(find_violation(problem, test::schedule_of(index, state, search.best()))) == "");
+        gained += state.makespan_us() < was * (1 - 1e-9) ? 1 : 0;
+
+        const auto outside = [&](int x) {
+            const auto place = static_cast<double>(std::find(order.begin(), order.end(), x) - order.begin());
+            const auto count = static_cast<double>(order.size());
+            return place < static_cast<int>(from * count) || place >= static_cast<int>(to * count);
+        };
+        const auto after = search.best();
+        for (std::size_t d = 0; d != before.size(); ++d) {
+            for (std::size_t i = 0; i != before[d].size(); ++i) {
+                if (outside(before[d][i])) { CHECK(after[d][i] == before[d][i]); }
+            }
+        }
+    }
+    CHECK(gained > 40);
+}

@@ -149,6 +149,6 @@ TEST_CASE("schedules in constant evaluation") {
     static_assert(is_valid(small(true), list_schedule(small(true), one)));
     static_assert(is_valid(small(false), list_schedule(small(false), one)));
     static_assert(list_search(small(true), one).gap() >= 0);
-    static_assert(lower_bound_us(small(true)) == 25.25);
+    static_assert(lower_bound_us(small(true)) >= 25.25);
     CHECK(is_valid(small(true), list_schedule(small(true), one)));
 }

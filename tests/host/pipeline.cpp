@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <random>
 
-#include <pulse/host/backend.hpp>
-#include <pulse/zoo/ddpm.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
+#include <pulse/host/backend.hpp>
+#include <pulse/zoo/ddpm.hpp>
 
 using namespace pulse;
 using namespace pulse::test;
@@ -23,15 +23,15 @@ TEST_CASE("a UNet on oneDNN has the same gradients, bit for bit, however it is p
         p.split_backward = draw(0, 1) == 1;
         const auto kind = static_cast<placement>(done % 8 == 7 ? 1 : 0);
         p.routing = skip_routing::relayed;
-        p.recompute = draw(0, 1) == 0 ? recomputation::none : recomputation::skips;
+        p.recompute = static_cast<recomputation>(draw(0, 2));
         const cost_table costs = blank_costs(graph_of<ddpm_tiny>().view(), p.microbatch_size, sizeof(float));
         p.cut = draw_cut(costs, kind, p.pipeline_degree, draw(1, 2), random);
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         INFO("plan " << done << ", P " << p.pipeline_degree << ", stages " << p.cut.stages.size());
         const std::uint64_t data = random();
-        const auto run = p.recompute == recomputation::none ? run_pipelined<ddpm_tiny, math, resident>(p, data)
-                                                          : run_pipelined<ddpm_tiny, math, recomputed>(p, data);
+        const auto run = resident::serves(p.recompute) ? run_pipelined<ddpm_tiny, math, resident>(p, data)
+                                                       : run_pipelined<ddpm_tiny, math, recomputed>(p, data);
         const auto want = run_unpipelined<ddpm_tiny, math>(p.microbatch_size, p.microbatches, data);
         REQUIRE(run.gradients == want.gradients);
         REQUIRE(run.losses == want.losses);

@@ -17,6 +17,8 @@
 
 #include <unistd.h>
 
+#include <support/random_plan.hpp>
+#include <support/unpipelined.hpp>
 #include <pulse/host/adamw.hpp>
 #include <pulse/host/backend.hpp>
 #include <pulse/host/threads.hpp>
@@ -28,8 +30,6 @@
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/zoo/ddpm.hpp>
-#include <support/random_plan.hpp>
-#include <support/unpipelined.hpp>
 
 using namespace pulse;
 using namespace pulse::test;
@@ -64,7 +64,9 @@ train::image_dataset synthetic_images() {
 }
 
 train::diffusion_options task_options() {
-    return {.seed = seed, .microbatch_size = batch, .microbatches = microbatches,
+    return {.seed = seed,
+            .microbatch_size = batch,
+            .microbatches = microbatches,
             .model_elements = net::layer_at<0>::input::elements};
 }
 
@@ -84,7 +86,8 @@ void append_tensors(std::vector<Tensor>& all, int layer, const State& arrays) {
     std::size_t at = 0;
     for (const parameter& p : parameters_of<net>(layer)) {
         const auto n = static_cast<std::size_t>(p.elements());
-        all.push_back({p, arrays(0).subspan(at, n), arrays(1).subspan(at, n), arrays(2).subspan(at, n), arrays(3).subspan(at, n)});
+        all.push_back({p, arrays(0).subspan(at, n), arrays(1).subspan(at, n), arrays(2).subspan(at, n),
+                       arrays(3).subspan(at, n)});
         at += n;
     }
 }
@@ -109,15 +112,15 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         math backend;
         executor<net, math, host::thread_transport, Policy> rank{backend, transport, planned, costs};
         train::basic_rank_optimizer<Rule> optimizer{net::layer_count, microbatches, rank.parameters().values().size(),
-                                                    constants, clip_norm, average_decay};
+                                                    constants,        clip_norm,    average_decay};
         train::training_state state{.seed = seed};
         train::step_outcome outcome{};
         std::vector<double> losses;
         std::vector<double> norms;
         train::diffusion_task* running = nullptr;
         train::diffusion_task task{images, noise, task_options(), [&] {
-                                       outcome = optimizer.step(rank.parameters(), transport, state.step + 1, learning_rate,
-                                                                running->losses(), false);
+                                       outcome = optimizer.step(rank.parameters(), transport, state.step + 1,
+                                                                learning_rate, running->losses(), false);
                                        backend.weights_changed();
                                    }};
         running = &task;
@@ -134,7 +137,9 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         optimizer.start_average(rank.parameters().values());
         if (!resume.empty()) {
             std::vector<train::named_tensor_ref> mine;
-            for (const auto& block : rank.parameters().blocks()) { append_tensors(mine, block.layer, arrays_of(block)); }
+            for (const auto& block : rank.parameters().blocks()) {
+                append_tensors(mine, block.layer, arrays_of(block));
+            }
             state = train::load_checkpoint(resume, mine, train::checkpoint_match::some);
         }
         for (int s = 0; s != steps; ++s) {
@@ -164,8 +169,8 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
 
 template <class Rule>
 training train_with(const plan& planned, int steps, const std::filesystem::path& resume = {}) {
-    return planned.recompute == recomputation::none ? train_with<Rule, resident>(planned, steps, resume)
-                                                  : train_with<Rule, recomputed>(planned, steps, resume);
+    return resident::serves(planned.recompute) ? train_with<Rule, resident>(planned, steps, resume)
+                                               : train_with<Rule, recomputed>(planned, steps, resume);
 }
 
 plan plan_of(placement kind, int devices, int waves, bool split, recomputation recompute, unsigned draw) {
@@ -197,7 +202,7 @@ void check_every_cut() {
     unsigned draw = 2;
     const auto check = [&](placement kind, int devices, int waves) {
         for (const bool split : {false, true}) {
-            for (const auto skips : {recomputation::none, recomputation::skips}) {
+            for (const auto skips : {recomputation::none, recomputation::skips, recomputation::stages}) {
                 const plan p = plan_of(kind, devices, waves, split, skips, draw++);
                 INFO(name_of(kind) << ", P " << devices << ", W " << waves << ", split " << split << ", policy "
                                    << static_cast<int>(skips));
@@ -240,8 +245,8 @@ TEST_CASE("the first step on many ranks is clipping and AdamW on the whole gradi
     add(oracle.conditioning_gradients);
     for (const auto& g : oracle.gradients) { add(g); }
 
-    const training run = train_with<train::plain_adamw>(
-        plan_of(placement::folded, 3, 1, true, recomputation::none, 9), 1);
+    const training run =
+        train_with<train::plain_adamw>(plan_of(placement::folded, 3, 1, true, recomputation::none, 9), 1);
     REQUIRE(run.norms.size() == 1);
     CHECK(run.norms[0] == doctest::Approx(std::sqrt(squares)).epsilon(1e-12));
     CHECK(run.losses[0] == std::accumulate(task.losses().begin(), task.losses().end(), 0.0));
@@ -286,7 +291,8 @@ TEST_CASE("a run that is resumed ends where it would have ended, on any number o
 }
 
 TEST_CASE("the loss falls") {
-    const training run = train_with<host::fused_adamw>(plan_of(placement::folded, 2, 1, true, recomputation::none, 40), 30);
+    const training run =
+        train_with<host::fused_adamw>(plan_of(placement::folded, 2, 1, true, recomputation::none, 40), 30);
     const double before = std::accumulate(run.losses.begin(), run.losses.begin() + 5, 0.0) / 5;
     const double after = std::accumulate(run.losses.end() - 5, run.losses.end(), 0.0) / 5;
     CAPTURE(before);
@@ -301,7 +307,8 @@ TEST_CASE("a forward run without a pipeline equals the unpipelined oracle on one
     std::copy(oracle.conditioning_parameters.begin(), oracle.conditioning_parameters.end(),
               runner.parameters().values_of(conditioning_block).begin());
     for (std::size_t l = 0; l != net::layer_count; ++l) {
-        std::copy(oracle.parameters[l].begin(), oracle.parameters[l].end(), runner.parameters().values_of(static_cast<int>(l)).begin());
+        std::copy(oracle.parameters[l].begin(), oracle.parameters[l].end(),
+                  runner.parameters().values_of(static_cast<int>(l)).begin());
     }
     backend.weights_changed();
     std::mt19937 random{6};

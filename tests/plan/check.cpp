@@ -48,7 +48,8 @@ std::optional<int> peer_of(const instruction& i) {
 
 /// Runs `mutate` on the programs of many random plans, as long as it finds something to change; every result must be
 /// refused in words that say where.
-void every_mutant_is_refused(std::uint32_t seed, const std::function<bool(random_plans&, const pulse::step_model&, programs&)>& mutate) {
+void every_mutant_is_refused(std::uint32_t seed,
+                             const std::function<bool(random_plans&, const pulse::step_model&, programs&)>& mutate) {
     random_plans make{seed};
     int mutants = 0;
     for (int i = 0; i != 400; ++i) {
@@ -133,7 +134,9 @@ TEST_CASE("a program that does anything twice is refused") {
 
 TEST_CASE("two passes in exchanged places are refused") {
     every_mutant_is_refused(17, [](random_plans& make, const pulse::step_model&, programs& all) {
-        const auto passes = positions(all, pulse::is_compute);
+        // A recompute may stand anywhere between what it reads and what reads it: it only holds memory for longer.
+        const auto passes =
+            positions(all, [](const instruction& i) { return pulse::is_compute(i) && !is<pulse::op::recompute>(i); });
         const auto a = any_of(make, passes);
         const auto b = any_of(make, passes);
         if (a.first != b.first || a == b) { return false; }
@@ -160,7 +163,8 @@ TEST_CASE("two messages with the same peer in exchanged order on one side are re
 
 TEST_CASE("an instruction in exchange with one that needs it is refused") {
     every_mutant_is_refused(19, [](random_plans& make, const pulse::step_model& model, programs& all) {
-        const auto [r, i] = any_of(make, positions(all, [](const instruction& one) { return !is<pulse::op::release>(one); }));
+        const auto [r, i] =
+            any_of(make, positions(all, [](const instruction& one) { return !is<pulse::op::release>(one); }));
         auto& code = all[r].instructions;
         for (const auto& written : model.accesses(static_cast<int>(r), code[i])) {
             if (written.mode != pulse::access::write) { continue; }
@@ -168,7 +172,8 @@ TEST_CASE("an instruction in exchange with one that needs it is refused") {
                 const auto* freed = std::get_if<pulse::op::release>(&code[k]);
                 if (freed != nullptr && freed->buffer == written.buffer) { break; }
                 const auto touched = model.accesses(static_cast<int>(r), code[k]);
-                if (std::any_of(touched.begin(), touched.end(), [&](const auto& t) { return t.buffer == written.buffer; })) {
+                if (std::any_of(touched.begin(), touched.end(),
+                                [&](const auto& t) { return t.buffer == written.buffer; })) {
                     std::swap(code[i], code[k]);
                     return true;
                 }
@@ -180,9 +185,8 @@ TEST_CASE("an instruction in exchange with one that needs it is refused") {
 
 TEST_CASE("an instruction with a wrong number is refused") {
     every_mutant_is_refused(20, [](random_plans& make, const pulse::step_model&, programs& all) {
-        const auto [r, i] = any_of(make, positions(all, [](const instruction& one) {
-            return !is<pulse::op::optimizer_step>(one);
-        }));
+        const auto [r, i] =
+            any_of(make, positions(all, [](const instruction& one) { return !is<pulse::op::optimizer_step>(one); }));
         const int off = make.coin() ? 1000 : -1000;
         std::visit(
             [&](auto& one) {
@@ -194,13 +198,16 @@ TEST_CASE("an instruction with a wrong number is refused") {
                     default: one.peer = pulse::device_id{off}; break;
                     }
                 } else if constexpr (requires { one.buffer; }) {
-                    make.coin() ? void(one.buffer.index += off) : void(one.buffer.microbatch = pulse::microbatch_id{off});
+                    make.coin() ? void(one.buffer.index += off)
+                                : void(one.buffer.microbatch = pulse::microbatch_id{off});
                 } else if constexpr (requires { one.edge; }) {
-                    make.coin() ? void(one.edge = pulse::edge_id{off}) : void(one.microbatch = pulse::microbatch_id{off});
+                    make.coin() ? void(one.edge = pulse::edge_id{off})
+                                : void(one.microbatch = pulse::microbatch_id{off});
                 } else if constexpr (std::is_same_v<type, pulse::op::all_reduce>) {
                     one.stage = pulse::stage_id{off};
                 } else if constexpr (requires { one.stage; }) {
-                    make.coin() ? void(one.stage = pulse::stage_id{off}) : void(one.microbatch = pulse::microbatch_id{off});
+                    make.coin() ? void(one.stage = pulse::stage_id{off})
+                                : void(one.microbatch = pulse::microbatch_id{off});
                 }
             },
             all[r].instructions[i]);
@@ -233,10 +240,11 @@ TEST_CASE("two ranks that send to each other first are named") {
                                     "8: optimizer_step\n");
     std::swap(all[0].instructions[1], all[0].instructions[2]);
     const auto report = pulse::check(c.planned, model, all);
-    CHECK(report.violation ==
-          "rank 0, instruction 1 (recv boundary_gradient 0 of microbatch 0 from rank 1) waits for rank 1, instruction 0 "
-          "(recv boundary 0 of microbatch 0 from rank 0) waits for rank 0, instruction 1 (recv boundary_gradient 0 of "
-          "microbatch 0 from rank 1): no rank can go on");
+    CHECK(
+        report.violation ==
+        "rank 0, instruction 1 (recv boundary_gradient 0 of microbatch 0 from rank 1) waits for rank 1, instruction 0 "
+        "(recv boundary 0 of microbatch 0 from rank 0) waits for rank 0, instruction 1 (recv boundary_gradient 0 of "
+        "microbatch 0 from rank 1): no rank can go on");
 }
 
 TEST_CASE("a skip whose size is not its source's is refused: its two sides would differ") {

@@ -111,10 +111,11 @@ TEST_CASE("the block is packed close to its lower bound, and slots are as few as
                 int most = 0;
                 for (std::size_t at = 0; at != program.instructions.size(); ++at) {
                     const int now = static_cast<int>(at);
-                    most = std::max(most, static_cast<int>(std::count_if(
-                                              layout.places.begin(), layout.places.end(), [&, size = bytes](const auto& p) {
-                                                  return p.slot >= 0 && p.bytes == size && p.first <= now && now <= p.last;
-                                              })));
+                    most = std::max(most, static_cast<int>(std::count_if(layout.places.begin(), layout.places.end(),
+                                                                         [&, size = bytes](const auto& p) {
+                                                                             return p.slot >= 0 && p.bytes == size &&
+                                                                                    p.first <= now && now <= p.last;
+                                                                         })));
                 }
                 CHECK(count == most);
             }
@@ -161,7 +162,9 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
                     CHECK(a.offset % 64 == 0);
                     CHECK(a.offset + a.bytes <= end);
                     for (const auto& b : all) {
-                        if (&a == &b || a.dies < b.born || b.dies < a.born || a.bytes == 0 || b.bytes == 0) { continue; }
+                        if (&a == &b || a.dies < b.born || b.dies < a.born || a.bytes == 0 || b.bytes == 0) {
+                            continue;
+                        }
                         CHECK((a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset));
                     }
                 }
@@ -175,9 +178,15 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
             std::int64_t largest = 0;
             for (const auto& s : c.planned.cut.stages) {
                 for (int l = s.first_layer; s.device == d && l <= s.last_layer; ++l) {
+                    const pulse::layer_cost& cost = c.costs.layers[static_cast<std::size_t>(l)];
+                    const std::int64_t own = cost.workspace_bytes;
+                    const std::int64_t padded = (own + 63) / 64 * 64;
                     // A recompute of stage 0 leaves the conditioning it makes again behind layer 0's scratch.
-                    const std::int64_t own = c.costs.layers[static_cast<std::size_t>(l)].workspace_bytes;
-                    largest = std::max(largest, l > 0 ? own : (own + 63) / 64 * 64 + c.costs.conditioning_bytes);
+                    largest = std::max(largest, l > 0 ? own : padded + c.costs.conditioning_bytes);
+                    // A recompute of a whole stage leaves its output behind its last layer's scratch, but for the last
+                    // stage, whose output is the loss's.
+                    if (c.planned.recompute != pulse::recomputation::stages || l != s.last_layer) { continue; }
+                    if (s.index + 1 != model.stage_count()) { largest = std::max(largest, padded + cost.output_bytes); }
                 }
             }
             CHECK(pulse::workspace_bytes_of(model, d) == largest);
@@ -191,15 +200,15 @@ TEST_CASE("a program whose lifetimes are broken has no layout") {
     const pulse::step_model model{c.planned, c.costs};
     const auto programs = pulse::lower(c.planned, model);
     pulse::program damaged = programs[0];
-    const auto release = std::find_if(damaged.instructions.begin(), damaged.instructions.end(), [](const auto& i) {
-        return std::holds_alternative<pulse::op::release>(i);
-    });
+    const auto release = std::find_if(damaged.instructions.begin(), damaged.instructions.end(),
+                                      [](const auto& i) { return std::holds_alternative<pulse::op::release>(i); });
     damaged.instructions.insert(release, *release);
-    CHECK_THROWS_WITH_AS((void)pulse::lay_out(model, damaged), doctest::Contains("rank 0, instruction"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::lay_out(model, damaged), doctest::Contains("rank 0, instruction"),
+                         pulse::input_error);
     damaged = programs[0];
-    damaged.instructions.erase(std::find_if(damaged.instructions.begin(), damaged.instructions.end(), [](const auto& i) {
-        return std::holds_alternative<pulse::op::release>(i);
-    }));
+    damaged.instructions.erase(
+        std::find_if(damaged.instructions.begin(), damaged.instructions.end(),
+                     [](const auto& i) { return std::holds_alternative<pulse::op::release>(i); }));
     CHECK_THROWS_AS((void)pulse::lay_out(model, damaged), pulse::input_error);
     damaged = programs[0];
     damaged.instructions.erase(damaged.instructions.begin());

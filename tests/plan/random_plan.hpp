@@ -38,7 +38,7 @@ public:
         p.microbatch_size = between(1, 3);
         p.split_backward = coin();
         p.routing = coin() ? pulse::skip_routing::relayed : pulse::skip_routing::direct;
-        p.recompute = coin() ? pulse::recomputation::skips : pulse::recomputation::none;
+        p.recompute = static_cast<pulse::recomputation>(between(0, 2));
         const auto kind = static_cast<pulse::placement>(between(0, 2));
         const int waves = kind == pulse::placement::sequential ? 1 : between(1, 2);
         p.cut = cut(kind, p.pipeline_degree, waves);
@@ -61,7 +61,8 @@ private:
         int next = 0;
         for (int s = 0; s != pulse::stage_count(kind, devices, waves); ++s) {
             const int last = next + between(0, 3);
-            made.stages.push_back({s, scattered_ ? between(0, devices - 1) : pulse::device_of(kind, s, devices), next, last});
+            made.stages.push_back(
+                {s, scattered_ ? between(0, devices - 1) : pulse::device_of(kind, s, devices), next, last});
             next = last + 1;
         }
         return made;
@@ -141,10 +142,10 @@ private:
             }
             if (ready.empty()) { break; }
             std::shuffle(ready.begin(), ready.end(), random_);
-            const auto next = !eager ? ready.begin()
-                                     : std::min_element(ready.begin(), ready.end(), [](const auto& a, const auto& b) {
-                                           return a.start_us < b.start_us;
-                                       });
+            const auto next =
+                !eager ? ready.begin() : std::min_element(ready.begin(), ready.end(), [](const auto& a, const auto& b) {
+                    return a.start_us < b.start_us;
+                });
             const auto d = static_cast<std::size_t>(p.cut.stages[static_cast<std::size_t>(next->stage)].device);
             end[index(static_cast<int>(next->op), next->stage, next->microbatch)] = next->end_us;
             free[d] = next->end_us;

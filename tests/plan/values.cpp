@@ -35,7 +35,9 @@ struct toy_model {
     static value mixed(value n) { return (n + 1) * 0x9e3779b97f4a7c15U ^ (n << 29); }
     static value a(int l) { return mixed(static_cast<value>(l)) | 1U; }
     static value b(int e) { return mixed(static_cast<value>(e) + 1000); }
-    [[nodiscard]] value c(int l) const { return costs.conditioning_bytes > 0 ? mixed(static_cast<value>(l) + 2000) : 0; }
+    [[nodiscard]] value c(int l) const {
+        return costs.conditioning_bytes > 0 ? mixed(static_cast<value>(l) + 2000) : 0;
+    }
     static value input(int m) { return mixed(static_cast<value>(m) + 3000); }
     static value conditioning(int m) { return mixed(static_cast<value>(m) + 4000); }
     static value loss_gradient(int m, value y) { return mixed(static_cast<value>(m) + 5000) + 3 * y; }
@@ -60,7 +62,8 @@ struct toy_model {
                 const auto at = static_cast<std::size_t>(l);
                 in[at + 1] = a(l) * in[at] * in[at] + c(l) * conditioning(m);
                 for (const int e : edges_at(l, true)) {
-                    in[at + 1] += b(e) * in[static_cast<std::size_t>(costs.skips[static_cast<std::size_t>(e)].from) + 1];
+                    in[at + 1] +=
+                        b(e) * in[static_cast<std::size_t>(costs.skips[static_cast<std::size_t>(e)].from) + 1];
                 }
             }
             std::vector<value> gradient(costs.layers.size()); // of the output of each layer
@@ -85,8 +88,8 @@ struct toy_model {
 /// A rank that holds nothing but the buffers that its instructions list, and lists what it really touched.
 class toy_rank {
 public:
-    toy_rank(const toy_model& toy, const pulse::step_model& model, int device, gradients& sum)
-        : toy_(toy), model_(model), device_(device), sum_(sum) {}
+    toy_rank(const toy_model& toy, const pulse::step_model& model, int device, gradients& sum) :
+        toy_(toy), model_(model), device_(device), sum_(sum) {}
 
     /// One value per part.
     std::vector<value> outgoing(const pulse::instruction& send, const pulse::message_id& message) {
@@ -162,7 +165,9 @@ private:
         return model_.held_apart(l) ? get({buffer_kind::activation, l, m})[0]
                                     : get({buffer_kind::saved, model_.stage_of_layer(l), m}).at(l);
     }
-    value input_of(int l, pulse::microbatch_id m) { return l == 0 ? toy_model::input(pulse::index_of(m)) : output(l - 1, m); }
+    value input_of(int l, pulse::microbatch_id m) {
+        return l == 0 ? toy_model::input(pulse::index_of(m)) : output(l - 1, m);
+    }
     value skip_value(int e, pulse::microbatch_id m) {
         return model_.is_crossing(e) ? get({buffer_kind::skip, e, m})[0] : output(model_.edge(e).from, m);
     }
@@ -179,7 +184,10 @@ private:
             const value x = input_of(l, m);
             value y = toy_model::a(l) * x * x + toy_.c(l) * conditioning(s, m);
             for (const int e : toy_.edges_at(l, true)) { y += toy_model::b(e) * skip_value(e, m); }
+            if (again && model_.drops_again(l)) { continue; }
             if (model_.held_apart(l)) {
+                const auto alive = buffers_.find({buffer_kind::activation, l, m});
+                if (alive != buffers_.end()) { CHECK(alive->second[0] == y); } // others may still read it
                 put({buffer_kind::activation, l, m})[0] = y;
             } else {
                 put({buffer_kind::saved, s, m})[l] = y;
@@ -199,7 +207,9 @@ private:
         for (int l = last; l >= model_.first_layer(s); --l) {
             for (const int e : toy_.edges_at(l, false)) { gradient(l) += get({buffer_kind::skip_gradient, e, m})[0]; }
             const value g = gradient(l);
-            for (const int e : toy_.edges_at(l, true)) { put({buffer_kind::skip_gradient, e, m})[0] = toy_model::b(e) * g; }
+            for (const int e : toy_.edges_at(l, true)) {
+                put({buffer_kind::skip_gradient, e, m})[0] = toy_model::b(e) * g;
+            }
             if (model_.has_conditioning()) { put(shared)[0] += toy_.c(l) * g; }
             const value back = 2 * toy_model::a(l) * input_of(l, m) * g;
             if (l > model_.first_layer(s)) {
@@ -218,7 +228,9 @@ private:
                                       : get({buffer_kind::deferred, s, m}).at(l);
             sum_.layers[static_cast<std::size_t>(l)] += g * read;
         }
-        if (s == 0 && model_.has_conditioning()) { sum_.conditioning += get({buffer_kind::conditioning_gradient, 0, m})[0]; }
+        if (s == 0 && model_.has_conditioning()) {
+            sum_.conditioning += get({buffer_kind::conditioning_gradient, 0, m})[0];
+        }
     }
 };
 

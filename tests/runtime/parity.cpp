@@ -21,7 +21,7 @@ using math = host::reference_backend<float>;
 
 struct tally {
     int plans{};
-    int recomputed{};
+    std::map<recomputation, int> recomputed{};
     int split{};
     int crossing_skips{};
     std::int64_t handed_over{};
@@ -44,16 +44,16 @@ void check_random_plans(unsigned seed, int plans, tally& seen) {
         p.split_backward = draw(0, 1) == 1;
         const auto kind = static_cast<placement>(draw(0, 5) < 4 ? 0 : draw(1, 2));
         p.routing = kind == placement::interleaved || draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
-        p.recompute = draw(0, 1) == 0 ? recomputation::none : recomputation::skips;
+        p.recompute = static_cast<recomputation>(draw(0, 2));
         const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
         p.cut = draw_cut(costs, kind, p.pipeline_degree, waves, random);
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
 
-        const int steps = p.recompute == recomputation::none && done % 3 == 0 ? 2 : 1;
+        const int steps = resident::serves(p.recompute) && done % 3 == 0 ? 2 : 1;
         const std::uint64_t data = random();
-        const auto run = p.recompute == recomputation::none ? run_pipelined<Model, math, resident>(p, data, {}, steps)
-                                                          : run_pipelined<Model, math, recomputed>(p, data);
+        const auto run = resident::serves(p.recompute) ? run_pipelined<Model, math, resident>(p, data, {}, steps)
+                                                       : run_pipelined<Model, math, recomputed>(p, data);
         const auto want = run_unpipelined<Model, math>(p.microbatch_size, p.microbatches, data);
 
         INFO("seed " << seed << ", plan " << done << ", P " << p.pipeline_degree << ", " << name_of(kind) << ", stages "
@@ -77,7 +77,7 @@ void check_random_plans(unsigned seed, int plans, tally& seen) {
         ++done;
         ++seen.plans;
         if (kind == placement::folded) { ++seen.folded[{p.pipeline_degree, p.cut.waves}]; }
-        seen.recomputed += p.recompute == recomputation::skips ? 1 : 0;
+        ++seen.recomputed[p.recompute];
         seen.split += p.split_backward ? 1 : 0;
         seen.crossing_skips += run.sent.skip > 0 ? 1 : 0;
         seen.handed_over += run.sent.handed_over;
@@ -95,7 +95,9 @@ TEST_CASE("a pipelined step has the gradients of an unpipelined one, bit for bit
     check_random_plans<toy_model<5, 12, wiring::none, true>>(5, 20, seen);
     check_random_plans<toy_model<6, 17, wiring::nested, false>>(6, 40, seen);
     CHECK(seen.plans == 220);
-    CHECK(seen.recomputed > 60);
+    for (const auto kind : {recomputation::none, recomputation::skips, recomputation::stages}) {
+        CHECK(seen.recomputed[kind] > 50);
+    }
     CHECK(seen.split > 60);
     CHECK(seen.crossing_skips > 10);
     CHECK(seen.handed_over > 0);

@@ -36,7 +36,7 @@ void check_strict_rendezvous(unsigned seed, int plans) {
         p.pipeline_degree = draw(2, 4);
         p.microbatches = draw(1, 4);
         p.split_backward = draw(0, 1) == 1;
-        p.recompute = done % 2 == 0 ? recomputation::none : recomputation::skips;
+        p.recompute = static_cast<recomputation>(done % 3);
         const auto kind = static_cast<placement>(draw(0, 2));
         p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
         const cost_table costs = blank_costs(graph_of<Model>().view(), 1, sizeof(float));
@@ -45,8 +45,8 @@ void check_strict_rendezvous(unsigned seed, int plans) {
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         INFO("seed " << seed << ", plan " << done);
         const host::link_options link{.latency_us = 5, .blocking = true};
-        const auto run = p.recompute == recomputation::none ? run_pipelined<Model, drifting, resident>(p, 7, link, 2)
-                                                          : run_pipelined<Model, drifting, recomputed>(p, 7, link, 2);
+        const auto run = resident::serves(p.recompute) ? run_pipelined<Model, drifting, resident>(p, 7, link, 2)
+                                                       : run_pipelined<Model, drifting, recomputed>(p, 7, link, 2);
         const auto want = run_unpipelined<Model, host::reference_backend<float>>(p.microbatch_size, p.microbatches, 7);
         REQUIRE(run.gradients == want.gradients);
         ++done;

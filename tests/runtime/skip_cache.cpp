@@ -47,7 +47,7 @@ TEST_CASE("a rank's skip cache has room for what its program stashes at once, an
         plan p;
         p.pipeline_degree = 1 + done % 3;
         p.microbatches = 6;
-        p.recompute = done % 2 == 0 ? recomputation::none : recomputation::skips;
+        p.recompute = static_cast<recomputation>(done % 3);
         p.cut = draw_cut(costs, placement::folded, p.pipeline_degree, 1, random);
         REQUIRE_FALSE(p.cut.stages.empty());
         p.order = draw_order(p.cut, p.microbatches, true, random);
@@ -94,7 +94,7 @@ TEST_CASE("a rank's skip cache has room for what its program stashes at once, an
                 }
             };
             using on = host::reference_backend<float>;
-            if (p.recompute == recomputation::none) {
+            if (resident::serves(p.recompute)) {
                 check(executor<model_type, on, host::thread_transport, resident>{math, transport, p, costs});
             } else {
                 check(executor<model_type, on, host::thread_transport, recomputed>{math, transport, p, costs});

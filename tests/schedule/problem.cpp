@@ -183,6 +183,30 @@ TEST_CASE("recomputed: the forward runs again before the first reader, and is he
     CHECK(after_encoders(many) == 4 * 11000 + (1 + 10));
 }
 
+TEST_CASE("stages: every forward runs again before its backward, and only what it needs is held in between") {
+    for (const bool split : {true, false}) {
+        problem_options options{};
+        options.split_backward = split;
+        const auto cut = cut_of(placement::folded, 2, 4);
+        const auto kept = make_problem(u_net(), cut, options);
+        options.recompute = recomputation::stages;
+        const auto p = make_problem(u_net(), cut, options);
+        for (std::size_t s = 0; s != 4; ++s) {
+            CHECK(p.stages[s].forward_us == kept.stages[s].forward_us);
+            CHECK(p.stages[s].backward_input_us == kept.stages[s].backward_input_us + kept.stages[s].forward_us);
+            CHECK(p.stages[s].backward_weight_us == kept.stages[s].backward_weight_us);
+        }
+        const auto last = [&](int s) { return split ? W(s) : B(s); };
+        CHECK(held(p, F(0), last(0), last(0)) ==
+              1000 + (split ? 0 : 10)); // conditioning; unsplit, the skip ends there too
+        CHECK(held(p, B(0), last(0), last(0)) ==
+              held(kept, B(0), last(0), last(0)) + 1 + 10000); // saved, model's input
+        CHECK(held(p, F(0), F(0), F(0)) == held(kept, F(0), F(0), F(0)) + 1 + 10000);
+        CHECK(held(p, F(1), last(1), last(2)) == held(kept, F(1), last(1), last(2))); // input of stage 2 and skip
+        CHECK(held(p, F(3), F(3), F(3)) == 1 + 10);                                   // saved, output
+    }
+}
+
 TEST_CASE("tables, cuts and options that do not fit together are refused by name") {
     const auto refuses = [](const cost_table& costs, const partition& cut, const problem_options& options,
                             const char* words) {

@@ -50,7 +50,7 @@ drawn_case draw_case(std::mt19937& random) {
     o.microbatches = draw(1, 8);
     o.split_backward = draw(0, 1) == 1;
     o.routing = draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
-    o.recompute = draw(0, 1) == 0 ? recomputation::none : recomputation::skips;
+    o.recompute = static_cast<recomputation>(draw(0, 2));
     // A published method where it is defined; interleaved 1F1B from P microbatches on.
     const auto method = baseline_methods[static_cast<std::size_t>(draw(0, 2 * static_cast<int>(baseline_methods.size()) - 1)) %
                                          baseline_methods.size()];

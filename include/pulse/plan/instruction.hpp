@@ -10,11 +10,11 @@ namespace pulse {
 
 /// What a buffer of a step holds. `index` below is the field of buffer_id.
 enum class buffer_kind : std::uint8_t {
-    activation,            ///< output of layer `index`, when another stage reads it
-    skip,                  ///< the tensor of skip edge `index` as received from another device
-    conditioning,          ///< conditioning for the run of neighbouring stages on this device that begins at stage `index`
-    saved,                 ///< stage `index`: its inner activations and what F leaves for B and W
-    deferred,              ///< stage `index`: gradients inside the stage, and what B leaves for W
+    activation,   ///< output of layer `index`, when another stage reads it
+    skip,         ///< the tensor of skip edge `index` as received from another device
+    conditioning, ///< conditioning for the run of neighbouring stages on this device that begins at stage `index`
+    saved,        ///< stage `index`: its inner activations and what F leaves for B and W
+    deferred,     ///< stage `index`: gradients inside the stage, and what B leaves for W
     activation_gradient,   ///< gradient of the output of layer `index`, the last one of its stage
     conditioning_gradient, ///< gradient of `conditioning` with the same index
     skip_gradient,         ///< gradient of the tensor of skip edge `index`
@@ -52,7 +52,7 @@ struct forward {
     microbatch_id microbatch{};
     [[nodiscard]] constexpr auto operator<=>(const forward&) const = default;
 };
-/// Forward once more, from the stage input that was kept, to restore what the `recomputed` skip policy dropped.
+/// Forward once more, from the stage input that was kept, to restore what the plan's recomputation dropped.
 struct recompute {
     stage_id stage{};
     microbatch_id microbatch{};
@@ -103,7 +103,7 @@ struct optimizer_step {
 
 /// One step of a rank's program. Sends and receives are started in program order on both sides; a receive is waited for
 /// by the first instruction that reads it, a send by the release of what it sends.
-using instruction = std::variant<op::forward, op::recompute, op::backward_input, op::backward_weight, op::send, op::recv,
-                                 op::stash, op::release, op::all_reduce, op::optimizer_step>;
+using instruction = std::variant<op::forward, op::recompute, op::backward_input, op::backward_weight, op::send,
+                                 op::recv, op::stash, op::release, op::all_reduce, op::optimizer_step>;
 
 } // namespace pulse

@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/plan/access.hpp>
 #include <pulse/plan/instruction.hpp>
@@ -69,12 +68,12 @@ struct buffer_touch {
 /// Writes the ranks' instructions, but for releases, while it walks the global order.
 class program_writer {
 public:
-    constexpr program_writer(const plan& planned, const step_model& model)
-        : model_(&model), microbatches_(planned.microbatches), split_(planned.split_backward),
-          reduces_(planned.data_degree > 1), recomputes_(planned.recompute == recomputation::skips),
-          code_(static_cast<std::size_t>(model.device_count())),
-          recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches), 0),
-          gradients_done_(static_cast<std::size_t>(model.stage_count()), 0) {}
+    constexpr program_writer(const plan& planned, const step_model& model) :
+        model_(&model), microbatches_(planned.microbatches), split_(planned.split_backward),
+        reduces_(planned.data_degree > 1), recompute_(planned.recompute),
+        code_(static_cast<std::size_t>(model.device_count())),
+        recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches), 0),
+        gradients_done_(static_cast<std::size_t>(model.stage_count()), 0) {}
 
     constexpr void add(const step_event& event) {
         if (event.is_message) {
@@ -90,11 +89,14 @@ public:
         const microbatch_id m{event.work.microbatch};
         switch (event.work.op) {
         case pass::forward:
-            if (recomputes_) { restore_for(s, m); }
+            if (recompute_ == recomputation::skips) { restore_for(s, m); }
             emit(device, op::forward{stage, m});
-            if (!recomputes_) { stash_of(s, m); }
+            if (recompute_ != recomputation::skips) { stash_of(s, m); }
             break;
-        case pass::backward_input: emit(device, op::backward_input{stage, m, !split_}); break;
+        case pass::backward_input:
+            if (recompute_ == recomputation::stages) { emit(device, op::recompute{stage, m}); }
+            emit(device, op::backward_input{stage, m, !split_});
+            break;
         case pass::backward_weight: emit(device, op::backward_weight{stage, m}); break;
         }
         if (event.work.op == (split_ ? pass::backward_weight : pass::backward_input) &&
@@ -116,12 +118,14 @@ private:
     int microbatches_;
     bool split_;
     bool reduces_;
-    bool recomputes_;
+    recomputation recompute_;
     std::vector<std::vector<instruction>> code_;
     std::vector<char> recomputed_;
     std::vector<int> gradients_done_;
 
-    constexpr void emit(int device, const instruction& what) { code_[static_cast<std::size_t>(device)].push_back(what); }
+    constexpr void emit(int device, const instruction& what) {
+        code_[static_cast<std::size_t>(device)].push_back(what);
+    }
     constexpr void stash_of(int s, microbatch_id m) {
         for (const int e : model_->edges_from(s)) {
             if (model_->is_local(e)) { emit(model_->device_of_stage(s), op::stash{edge_id{e}, m}); }
@@ -153,11 +157,9 @@ private:
 /// an event that is earlier in the global order than what follows the wait, so the same induction holds.
 ///
 /// Under recomputation::skips a stage is recomputed right before the first F on its device that reads one of its
-/// skips; stash follows what makes the value that is read: the recompute, or under recomputation::none the forward.
+/// skips; under recomputation::stages every stage is, right before each of its B. stash follows what makes the value that
+/// a decoder reads: the recompute under recomputation::skips, otherwise the forward.
 [[nodiscard]] constexpr std::vector<program> lower(const plan& planned, const step_model& model) {
-    if (planned.recompute == recomputation::stages) {
-        throw input_error("pulse: plan: recomputation of whole stages is not supported yet");
-    }
     detail::program_writer writer{planned, model};
     for (const step_event& event : order_step(planned, model)) { writer.add(event); }
     return writer.finish();

@@ -24,14 +24,16 @@ namespace pulse {
 /// An edge is *inside* a stage, *local* (two stages of one device) or *crossing* (two devices).
 class step_model {
 public:
-    constexpr step_model(const plan& planned, cost_table costs)
-        : costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
-          split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed) {
+    constexpr step_model(const plan& planned, cost_table costs) :
+        costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
+        split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),
+        recompute_(planned.recompute) {
         validate();
         const auto stages = static_cast<std::size_t>(stage_count());
         const auto layers = static_cast<std::size_t>(layer_count());
         stage_of_layer_.resize(layers, 0);
         held_apart_.resize(layers, 0);
+        waits_here_.resize(layers, 0);
         into_.resize(stages);
         from_.resize(stages);
         run_.resize(stages, 0);
@@ -45,6 +47,7 @@ public:
             into_[static_cast<std::size_t>(target_stage(e))].push_back(e);
             from_[static_cast<std::size_t>(source_stage(e))].push_back(e);
             if (!is_inside(e)) { held_apart_[static_cast<std::size_t>(edge(e).from)] = 1; }
+            if (is_local(e)) { waits_here_[static_cast<std::size_t>(edge(e).from)] = 1; }
         }
         for (int s = 0; s != stage_count(); ++s) {
             footprints_.push_back(lay_out_stage(costs_, first_layer(s), last_layer(s), held_apart_, split_backward_));
@@ -58,6 +61,7 @@ public:
     [[nodiscard]] constexpr int device_count() const noexcept { return devices_; }
     [[nodiscard]] constexpr bool split_backward() const noexcept { return split_backward_; }
     [[nodiscard]] constexpr bool relays_skips() const noexcept { return relayed_; }
+    [[nodiscard]] constexpr recomputation recompute() const noexcept { return recompute_; }
     [[nodiscard]] constexpr bool has_conditioning() const noexcept { return costs_.conditioning_bytes > 0; }
     [[nodiscard]] constexpr const layer_cost& layer(int l) const noexcept {
         return costs_.layers[static_cast<std::size_t>(l)];
@@ -73,7 +77,14 @@ public:
     }
 
     /// Whether the output of layer l is an `activation` buffer; if not, it lives inside its stage's `saved` buffer.
-    [[nodiscard]] constexpr bool held_apart(int l) const noexcept { return held_apart_[static_cast<std::size_t>(l)] != 0; }
+    [[nodiscard]] constexpr bool held_apart(int l) const noexcept {
+        return held_apart_[static_cast<std::size_t>(l)] != 0;
+    }
+    /// Whether a recompute of the stage of layer l leaves the layer's output in scratch: no pass of the stage reads it, and
+    /// what other stages read of it was handed out after F. Only whole recomputed stages, not those that make skips again.
+    [[nodiscard]] constexpr bool drops_again(int l) const noexcept {
+        return recompute_ == recomputation::stages && held_apart(l) && l == last_layer(stage_of_layer(l));
+    }
     /// The lowest stage of the run of neighbouring stages on one device that contains s.
     [[nodiscard]] constexpr int conditioning_run(int s) const noexcept { return run_[static_cast<std::size_t>(s)]; }
     /// Edges whose target (source) is a layer of stage s, ascending; those inside the stage included.
@@ -176,8 +187,8 @@ public:
         std::vector<buffer_id> all{
             {backward ? buffer_kind::activation_gradient : buffer_kind::activation, last_layer(index), m}};
         if (has_conditioning()) {
-            all.push_back({backward ? buffer_kind::conditioning_gradient : buffer_kind::conditioning,
-                           conditioning_run(own), m});
+            all.push_back(
+                {backward ? buffer_kind::conditioning_gradient : buffer_kind::conditioning, conditioning_run(own), m});
         }
         for (int e = 0; e != edge_count() && relayed_; ++e) {
             if (!is_crossing(e) || source_stage(e) > index || target_stage(e) <= index) { continue; }
@@ -225,8 +236,10 @@ private:
     int devices_;
     bool split_backward_;
     bool relayed_;
+    recomputation recompute_;
     std::vector<int> stage_of_layer_{};
     std::vector<char> held_apart_{}; // of bool: clang 14 has no constexpr vector<bool>
+    std::vector<char> waits_here_{}; // whether a later stage of the same device reads the layer's output as a skip
     std::vector<std::vector<int>> into_{};
     std::vector<std::vector<int>> from_{};
     std::vector<int> run_{};
@@ -249,7 +262,8 @@ private:
             next = at(s).last_layer + 1;
         }
         if (next != layer_count()) {
-            refuse("stages", stage_count() - 1, "must end at the model's last layer, " + std::to_string(layer_count() - 1));
+            refuse("stages", stage_count() - 1,
+                   "must end at the model's last layer, " + std::to_string(layer_count() - 1));
         }
         for (int e = 0; e != edge_count(); ++e) {
             if (edge(e).from < 0 || edge(e).to >= layer_count() || edge(e).from >= edge(e).to) {
@@ -267,7 +281,9 @@ private:
         if (s > 0) { add(all, {buffer_kind::activation, first_layer(s) - 1, m}, access::read); }
         for (const int e : edges_into(s)) {
             if (is_inside(e)) { continue; }
-            add(all, is_crossing(e) ? buffer_id{buffer_kind::skip, e, m} : buffer_id{buffer_kind::activation, edge(e).from, m},
+            add(all,
+                is_crossing(e) ? buffer_id{buffer_kind::skip, e, m}
+                               : buffer_id{buffer_kind::activation, edge(e).from, m},
                 access::read);
         }
     }
@@ -275,11 +291,16 @@ private:
         add_inputs(all, s, m);
         if (has_conditioning()) {
             // Stage 0 makes the conditioning once; the buffer outlives what a recompute restores.
-            add(all, {buffer_kind::conditioning, conditioning_run(s), m}, s == 0 && !again ? access::write : access::read);
+            add(all, {buffer_kind::conditioning, conditioning_run(s), m},
+                s == 0 && !again ? access::write : access::read);
         }
         add(all, {buffer_kind::saved, s, m}, access::write);
         for (int l = first_layer(s); l <= last_layer(s); ++l) {
-            if (held_apart(l)) { add(all, {buffer_kind::activation, l, m}, access::write); }
+            if (!held_apart(l) || (again && drops_again(l))) { continue; }
+            // A skip that a decoder of this device reads outlives F: a stage that runs again writes the same bits over it.
+            const bool alive =
+                again && recompute_ == recomputation::stages && waits_here_[static_cast<std::size_t>(l)] != 0;
+            add(all, {buffer_kind::activation, l, m}, alive ? access::update : access::write);
         }
     }
     /// What B and W read of what F of their stage and of other stages left.

@@ -17,7 +17,7 @@
 
 namespace pulse {
 
-/// Skip tensors stay where the encoder wrote them.
+/// Skip tensors stay where the encoder wrote them, also when the rest of its stage is made again for the backward.
 struct resident {
     [[nodiscard]] static constexpr bool serves(recomputation kind) noexcept { return kind != recomputation::skips; }
 };

@@ -41,7 +41,8 @@ public:
         if (s == 0) { begin(m, at, task, again); }
         for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
             auto frame = frame_of(s, l, m, at, skips);
-            frame.output = output_of(s, l, m, at);
+            // Nobody reads the stage's output when the stage runs again for its backward.
+            frame.output = again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
             entry(l).forward(math_, frame);
         }
     }
@@ -99,6 +100,11 @@ private:
     [[nodiscard]] scalar* output_gradient_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
         if (l == model_.last_layer(s)) { return tensor(at, {buffer_kind::activation_gradient, l, m}); }
         return block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).output_gradient);
+    }
+
+    /// The room behind layer l's own workspace (workspace_bytes_of).
+    [[nodiscard]] scalar* scratch_after(int l) const {
+        return reinterpret_cast<scalar*>(memory_.workspace() + aligned(model_.layer(l).workspace_bytes));
     }
 
     /// What F, B and W of a layer share.
@@ -170,9 +176,7 @@ private:
             auto frame = conditioner_frame(m, at, task);
             // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it
             // alone.
-            frame.output =
-                again ? reinterpret_cast<scalar*>(memory_.workspace() + aligned(model_.layer(0).workspace_bytes))
-                      : tensor(at, {buffer_kind::conditioning, 0, m});
+            frame.output = again ? scratch_after(0) : tensor(at, {buffer_kind::conditioning, 0, m});
             conditioning_module::forward(math_, frame);
         }
     }

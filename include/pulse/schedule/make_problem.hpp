@@ -52,7 +52,6 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
     for (const auto& e : costs.skips) {
         if (e.from < 0 || e.to <= e.from || e.to >= layers) { fail("a skip of the cost table has no such layers"); }
     }
-    if (options.recompute == recomputation::stages) { fail("recomputation of whole stages is not supported yet"); }
     if (options.microbatches < 1) { fail("microbatches is less than 1"); }
     check_device_speed(options.device_speed, cut.devices);
     const std::size_t devices = static_cast<std::size_t>(cut.devices);
@@ -67,9 +66,10 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
 
 /// The scheduling problem of a cut model. Microseconds and bytes, for one microbatch.
 ///
-/// Time of a stage: the sums of its layers' F, B, W over its device's speed; unsplit, B is B + W. `recomputed`: a stage
-/// whose skip tensors a later stage on its device reads runs its forward once more right before the first such stage's
-/// forward, whose time grows by it.
+/// Time of a stage: the sums of its layers' F, B, W over its device's speed; unsplit, B is B + W. Under
+/// recomputation::skips a stage whose skip tensors a later stage on its device reads runs its forward once more right
+/// before the first such stage's forward, whose time grows by it; under recomputation::stages every stage does right
+/// before its B, whose time grows by it.
 ///
 /// Lag of a boundary: latency + bytes / bandwidth when the device changes, else 0; bytes are the last layer's output,
 /// the conditioning and the relayed skips, forward and backward. A direct skip between devices adds F(from) -> F(to)
@@ -107,6 +107,10 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
                 problem.stages[static_cast<std::size_t>(readers[s])].forward_us += once[s].forward_us;
             }
         }
+    }
+
+    if (options.recompute == recomputation::stages) {
+        for (auto& timing : problem.stages) { timing.backward_input_us += timing.forward_us; }
     }
 
     const auto lag = [&](int from, int to, std::int64_t bytes) {

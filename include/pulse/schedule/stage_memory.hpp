@@ -90,11 +90,12 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
 ///
 /// | held on the stage's device                         | from start of         | to end of               |
 /// |----------------------------------------------------|-----------------------|-------------------------|
-/// | saved bytes and outputs inside the stage           | F (1)                 | last pass (W, or B)     |
-/// | input from another device; stage 0's input         | F                     | last pass               |
+/// | saved bytes and outputs inside the stage           | F (1) (3)             | last pass (W, or B)     |
+/// | input from another device                          | F                     | last pass               |
+/// | stage 0's input                                    | F (3)                 | last pass               |
 /// | input made by the previous stage on this device    | F of that stage       | last pass               |
 /// | output to another device                           | F                     | F                       |
-/// | output of the last stage                           | F                     | B                       |
+/// | output of the last stage                           | F (3)                 | B                       |
 /// | skip tensor read on this device                    | F of its maker (1)    | last pass of both ends  |
 /// | skip tensor from another device                    | F of its reader       | last pass of its reader |
 /// | relayed skip tensor passing through                | F; B (gradient)       | F; B                    |
@@ -106,8 +107,9 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
 /// | skip gradient on this device                       | B of the reader       | B of the maker          |
 /// | skip gradient to and from another device           | B                     | B                       |
 ///
-/// (1) When its forward runs again: during its own F, and then from the start of the F before which it runs again.
+/// (1) recomputation::skips, when its forward runs again: during its F, and then from the F before which it runs again.
 /// (2) Of the next stage when that is on the same device.
+/// (3) recomputation::stages: during F, and then from the start of B, before which the forward runs again.
 ///
 /// A layer's output and a skip tensor made by it are one tensor when their bytes agree. `plan/lower` has the exact
 /// buffers; this is the planner's model of them.
@@ -123,7 +125,11 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
     for (int s = 0; s != count; ++s) {
         const stage& here = stages[static_cast<std::size_t>(s)];
         const int again = restored[static_cast<std::size_t>(s)];
+        // Where what F left is there again, and whether it is gone in between: as skips (1) and as all the rest (3).
         const stage_pass kept_from = again < 0 ? F(s) : F(again);
+        const bool whole = recompute == recomputation::stages;
+        const stage_pass inside_from = whole ? B(s) : kept_from;
+        const bool inside_again = whole || again >= 0;
         const stage_pass last = holds.last_pass(s);
         const bool first_of_run = s == 0 || !detail::share_device(stages, s - 1, s);
         const bool next_is_local = s + 1 != count && detail::share_device(stages, s, s + 1);
@@ -154,12 +160,13 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
             } else if (inner) {
                 kept += layer.output_bytes;
             } else if (s + 1 == count) {
-                holds.add(F(s), B(s), layer.output_bytes);
+                holds.add(whole ? B(s) : F(s), B(s), layer.output_bytes);
+                if (whole) { holds.during(F(s), layer.output_bytes); }
             } else {
                 holds.during(F(s), layer.output_bytes);
             }
-            holds.add(kept_from, last, kept);
-            if (again >= 0) { holds.during(F(s), kept); }
+            holds.add(inside_from, last, kept);
+            if (inside_again) { holds.during(F(s), kept); }
 
             holds.add(B(s), last, layer.deferred_bytes + (inner ? layer.output_bytes : 0));
             if (!inner) { holds.add(next_is_local ? B(s + 1) : B(s), last, layer.output_bytes); }
@@ -167,7 +174,9 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
         if (first_of_run) {
             const std::int64_t input =
                 s == 0 ? costs.input_bytes : costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes;
-            holds.add(F(s), last, input);
+            const bool asked_again = s == 0 && whole;
+            holds.add(asked_again ? B(s) : F(s), last, input);
+            if (asked_again) { holds.during(F(s), input); }
             if (s != 0) { holds.during(B(s), input); }
             std::vector<int> run{s};
             while (run.back() + 1 != count && detail::share_device(stages, s, run.back() + 1)) {

@@ -57,6 +57,22 @@ TEST_CASE("Chimera at M = P and F = B: bubble ratio (P-2)/(2M+P-2), at most P ac
     }
 }
 
+TEST_CASE("Chimera's bubble stays below 1F1B's when there are more microbatches than devices") {
+    for (const int devices : {2, 4, 6, 8}) {
+        for (const int rounds : {1, 2, 4}) {
+            for (const bool split : {false, true}) {
+                const auto equal = equal_layers(devices, rounds * devices, split, 2, 2, 2);
+                const auto both = problem_of(equal);
+                const auto timed = chimera(both);
+                CHECK(describe(find_violation(both.problem, timed)) == "");
+                const auto single = one_f_one_b(make_problem(equal.costs, equal.cut, equal.options));
+                const double work = 6.0 * rounds * devices;
+                CHECK(timed.makespan_us() - work <= 0.6 * (single.makespan_us() - work));
+            }
+        }
+    }
+}
+
 TEST_CASE("the second copy: every device holds two stages' parameters and every gradient crosses twice") {
     const auto both = problem_of(equal_layers(4, 4, true, 1, 1, 1));
     CHECK(both.parameter_bytes == std::vector<std::int64_t>(4, 500));

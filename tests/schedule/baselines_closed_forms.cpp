@@ -130,6 +130,32 @@ TEST_CASE("ZB-V's fixed order idles in no device's span and holds P whole activa
     }
 }
 
+TEST_CASE(
+    "ZB-V's greedy run keeps 2P stage activations in every mode and wins where costs or microbatches are uneven") {
+    for (const cost c : {cost{1, 1, 1}, cost{2, 1, 1}, cost{1, 2, 1}, cost{1, 1, 2}}) {
+        for (const int devices : {2, 4, 6}) {
+            for (const int rounds : {1, 2, 4}) {
+                const auto problem = test::chain_problem(test::placed(placement::folded, devices, 1), devices,
+                                                         rounds * devices, true, c.f, c.b, c.w, 0.1);
+                const auto index = index_problem(problem);
+                detail::v_greedy_run greedy{problem, index, 2 * devices};
+                double least = 1e300;
+                for (int mode = 0; mode != 4; ++mode) {
+                    const auto orders = greedy.build({(mode & 1) != 0, (mode & 2) != 0});
+                    REQUIRE(!orders.empty());
+                    const auto timed = timed_from_orders(problem, orders);
+                    check_schedule(problem, timed);
+                    for (const auto peak : peak_holds(problem, timed)) { CHECK(peak <= 2 * devices); }
+                    least = std::min(least, timed.makespan_us());
+                }
+                const double fixed = zb_v_fixed(problem).makespan_us();
+                CHECK(zb_v(problem).makespan_us() == std::min(least, fixed));
+                if (rounds == 1 || (c.f == 2 && devices > 2)) { CHECK(least < fixed); }
+            }
+        }
+    }
+}
+
 TEST_CASE("DualPipeV's order without overlap has (P-1)F of a stage at F = B = W and holds 2P+1 stage activations") {
     for (int devices = 1; devices <= 8; ++devices) {
         for (int count = 1; count <= 4 * devices; ++count) {

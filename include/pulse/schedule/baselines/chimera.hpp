@@ -17,12 +17,12 @@ namespace pulse {
 
 namespace detail {
 
-/// Greedy run of two opposite pipelines: whenever a device is free it runs a backward that is there, else a forward,
-/// the lower microbatch first; at most min(cap, P - s) microbatches between F and B of stage s, as in 1F1B.
+/// Greedy run of two opposite pipelines: whenever a device is free it runs what is there, a forward or a backward first
+/// as told, the lower microbatch first; at most min(cap, P - s) microbatches between F and B of stage s, as in 1F1B.
 class bidirectional_run {
 public:
-    constexpr bidirectional_run(const schedule_problem& problem, int cap) :
-        problem_{&problem}, cap_{cap}, stages_{static_cast<int>(problem.stages.size()) / 2},
+    constexpr bidirectional_run(const schedule_problem& problem, int cap, pass first) :
+        problem_{&problem}, cap_{cap}, first_{first}, stages_{static_cast<int>(problem.stages.size()) / 2},
         done_(problem.stages.size() * 3, 0), end_(done_.size() * static_cast<std::size_t>(problem.microbatches), -1.0),
         free_at_(static_cast<std::size_t>(problem.devices), 0.0), before_(done_.size()) {
         for (const auto& d : problem.dependencies) { before_[op_of(d.after)].push_back({op_of(d.before), d.lag_us}); }
@@ -68,9 +68,9 @@ private:
     [[nodiscard]] constexpr const stage_timing& timing(int s) const {
         return problem_->stages[static_cast<std::size_t>(s)];
     }
-    [[nodiscard]] static constexpr bool better(const choice& a, const choice& b) {
+    [[nodiscard]] constexpr bool better(const choice& a, const choice& b) const {
         if (a.start != b.start) { return a.start < b.start; }
-        if (a.what.op != b.what.op) { return a.what.op == pass::backward_input; }
+        if (a.what.op != b.what.op) { return a.what.op == first_; }
         return a.microbatch < b.microbatch;
     }
 
@@ -99,6 +99,7 @@ private:
 
     const schedule_problem* problem_;
     int cap_;
+    pass first_;
     int stages_;
     std::vector<int> done_;
     std::vector<double> end_;
@@ -112,18 +113,20 @@ private:
 /// of P microbatches, for a second copy of the parameters and a sum of gradients between the copies (`step_us`).
 ///
 /// The authors give the order for P microbatches of equal stages and join such blocks for more; here the same rule, 1F1B
-/// in either direction with backward first, is run on the problem's times and lags with P/2 to P microbatches of a
-/// direction under way, and the shortest step that fits into memory is taken. Split, W follows its B at once. Throws
+/// in either direction, is run on the problem's times and lags with P/2 to P microbatches of a direction under way and
+/// ties to the forward or to the backward, and the shortest step that fits into memory is taken. Split, W follows its B at once. Throws
 /// infeasible_error when none fits.
 [[nodiscard]] constexpr schedule chimera(const bidirectional_problem& both) {
     const int devices = both.problem.devices;
     schedule best{};
     schedule least{}; // in case that none fits
     for (int cap = devices / 2; cap <= devices; ++cap) {
-        schedule timed = detail::bidirectional_run{both.problem, cap}.run();
-        if (least.devices.empty()) { least = timed; }
-        if (!fits_memory(both.problem, timed)) { continue; }
-        if (best.devices.empty() || step_us(both, timed) < step_us(both, best)) { best = std::move(timed); }
+        for (const pass first : {pass::backward_input, pass::forward}) {
+            schedule timed = detail::bidirectional_run{both.problem, cap, first}.run();
+            if (least.devices.empty()) { least = timed; }
+            if (!fits_memory(both.problem, timed)) { continue; }
+            if (best.devices.empty() || step_us(both, timed) < step_us(both, best)) { best = std::move(timed); }
+        }
     }
     if (best.devices.empty()) { require_fits_memory(both.problem, least, "chimera"); }
     return best;

@@ -65,6 +65,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/baselines/zb_v_greedy.hpp>
 #include <pulse/schedule/baselines/zero_bubble_heuristic.hpp>
 #include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/certify.hpp>
 #include <pulse/schedule/disjunctive_program.hpp>
 #include <pulse/schedule/ilp_model.hpp>
 #include <pulse/schedule/ilp_solver.hpp>
@@ -91,10 +92,13 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/state_search.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesize.hpp>
+#include <pulse/schedule/synthesize_with.hpp>
 #include <pulse/schedule/tighten_bound.hpp>
+#include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
 #include <pulse/schedule/window_propagation.hpp>
+#include <pulse/schedule/window_search.hpp>
 #include <pulse/schedule/window_state.hpp>
 
 #include <pulse/plan/access.hpp>

@@ -21,6 +21,7 @@
 #include <pulse/schedule/validate.hpp>
 #include <pulse/schedule/window_propagation.hpp>
 
+#include "brute_solver.hpp"
 #include "every_schedule.hpp"
 #include "small_problems.hpp"
 
@@ -155,6 +156,7 @@ TEST_CASE("the program's optimum is the best of all schedules") {
     int better = 0;
     int limited = 0;
     int two_ends = 0;
+    int agreed = 0;
     for (int round = 0; round != 150 && solved != 60; ++round) {
         const auto problem = test::small_problem(random, 18);
         const auto known = one_by_one(problem);
@@ -188,7 +190,15 @@ TEST_CASE("the program's optimum is the best of all schedules") {
         CHECK(describe(find_violation(problem, timed)) == "");
         CHECK(timed.makespan_us() == doctest::Approx(best));
         CHECK(answer.bound == doctest::Approx(best));
+        test::brute_solver brute{};
+        request.limit.nodes = 3000;
+        const auto other = brute.solve(program.model(), request);
+        if (other.closed()) {
+            ++agreed;
+            CHECK(cost_of(program.model(), other.values) == doctest::Approx(best));
+        }
     }
+    CHECK(agreed > 40);
     MESSAGE(solved << " solved, " << better << " better than what was known, " << limited << " with a limit");
     CHECK(solved == 60);
     CHECK(better > 5);

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <numeric>
+
+#include <pulse/schedule/problem.hpp>
+
+namespace pulse {
+
+/// The largest time that divides all durations and lags of `problem`, microseconds; 0 when there is none of at least
+/// 2^-20 us, or all are 0.
+///
+/// A schedule in which every pass starts as early as its order allows ends after a sum of durations and lags: so the
+/// least makespan is a multiple of the grain.
+[[nodiscard]] constexpr double time_grain_us(const schedule_problem& problem) {
+    constexpr double scale = 0x1p20;
+    std::int64_t grain = 0;
+    bool whole = true;
+    const auto take = [&](double time) {
+        const double scaled = time * scale;
+        if (!(scaled < 0x1p62)) {
+            whole = false;
+            return;
+        }
+        const auto units = static_cast<std::int64_t>(scaled);
+        whole = whole && static_cast<double>(units) == scaled;
+        grain = std::gcd(grain, units);
+    };
+    for (const auto& s : problem.stages) {
+        take(s.forward_us);
+        take(s.backward_input_us);
+        if (problem.split_backward) { take(s.backward_weight_us); }
+    }
+    for (const auto& d : problem.dependencies) { take(d.lag_us); }
+    return whole ? static_cast<double>(grain) / scale : 0.0;
+}
+
+/// The least multiple of `grain_us` that is not below `time_us`, up to the rounding of sums; `time_us` when the grain is
+/// 0 or too fine to count.
+[[nodiscard]] constexpr double raised_to_grain(double time_us, double grain_us) noexcept {
+    if (!(grain_us > 0) || !(time_us / grain_us < 0x1p50)) { return time_us; }
+    const double steps = time_us / grain_us;
+    const auto below = static_cast<std::int64_t>(steps);
+    const double rest = steps - static_cast<double>(below);
+    return grain_us * static_cast<double>(rest > 1e-9 * (1 + steps) ? below + 1 : below);
+}
+
+} // namespace pulse

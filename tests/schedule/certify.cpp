@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <stop_token>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/certify.hpp>
+#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/synthesize_with.hpp>
+#include <pulse/schedule/time_grain.hpp>
+#include <pulse/schedule/validate.hpp>
+
+#include "brute_solver.hpp"
+#include "every_schedule.hpp"
+#include "small_problems.hpp"
+
+namespace {
+
+using namespace pulse;
+
+/// A solver that never answers.
+struct silent_solver {
+    ilp_answer solve(const ilp_model&, const ilp_request&) { return {}; }
+};
+
+/// The least makespan of all schedules that are no longer than `known`; 0 when there are too many to try.
+double least_makespan(const schedule_problem& problem, double known) {
+    double best = known;
+    test::every_schedule all{problem, known + 1e-6, 60000,
+                             [&](const schedule& timed) { best = std::min(best, timed.makespan_us()); }};
+    return all.walk() ? best : 0;
+}
+
+bool same(const certificate& a, const certificate& b) {
+    return a.best == b.best && a.lower_bound_us == b.lower_bound_us && a.nodes == b.nodes && a.closed == b.closed;
+}
+
+} // namespace
+
+TEST_CASE("a certificate's bound is never above the optimum; without a limit it meets it") {
+    std::mt19937 random{31};
+    int proved = 0;
+    int better = 0;
+    int raised = 0;
+    int programs = 0;
+    for (int round = 0; round != 150; ++round) {
+        const auto problem = test::small_problem(random, 20);
+        const auto incumbent = gpipe(problem);
+        const bool fits = is_valid(problem, incumbent);
+        const auto known = fits ? incumbent : list_schedule(problem, {list_effort::one, 0, 0, 0});
+        const double best = least_makespan(problem, list_search(problem).makespan_us);
+        if (best == 0) { continue; }
+        const auto bound = bound_schedule(problem);
+        test::brute_solver brute{};
+        silent_solver silent{};
+
+        for (const std::int64_t nodes : {1, 4, 16}) {
+            search_limit limit{};
+            limit.nodes = nodes;
+            const auto some = certify(problem, bound, known, brute, limit, {8, 50, 400});
+            CHECK(some.lower_bound_us <= best * (1 + 1e-7));
+            CHECK(some.makespan_us >= best - 1e-6);
+            CHECK(some.makespan_us <= known.makespan_us());
+            CHECK(describe(find_violation(problem, some.best)) == "");
+            CHECK(some.best.makespan_us() == some.makespan_us);
+            if (nodes == 4) { CHECK(same(some, certify(problem, bound, known, brute, limit, {8, 50, 400}))); }
+        }
+        search_limit limit{};
+        limit.nodes = 30000;
+        for (const bool with_solver : {false, true}) {
+            const auto all = with_solver ? certify(problem, bound, known, brute, limit, {12, 50, 400})
+                                         : certify(problem, bound, known, silent, limit);
+            REQUIRE(all.closed);
+            CHECK(all.makespan_us == doctest::Approx(best));
+            CHECK(all.lower_bound_us == all.makespan_us);
+            CHECK(describe(find_violation(problem, all.best)) == "");
+            programs += with_solver ? static_cast<int>(all.programs) : 0;
+            better += all.makespan_us < known.makespan_us() - 1e-6 ? 1 : 0;
+            raised += all.lower_bound_us > bound.makespan_us + 1e-6 ? 1 : 0;
+        }
+        ++proved;
+    }
+    MESSAGE(proved << " proved, " << better << " times better than what was known, " << raised
+                   << " times above the bound, " << programs << " programs");
+    CHECK(proved > 80);
+    CHECK(better > 20);
+    CHECK(raised > 20);
+    CHECK(programs > 20);
+}
+
+TEST_CASE("progress never falls back, and a stop request leaves what was known") {
+    auto problem = test::chain_problem({0, 1, 1, 0}, 2, 6, false, 3, 2, 4, 0.6, 1);
+    problem.stages[1].forward_us = 3.5;
+    problem.memory_limit_bytes = {4, 4};
+    const auto known = list_schedule(problem, {list_effort::one, 0, 0, 0});
+    const auto bound = bound_schedule(problem);
+    test::brute_solver solver{};
+    search_limit limit{};
+    limit.nodes = 400;
+    double best = known.makespan_us();
+    double lower = 0;
+    int calls = 0;
+    const auto all = certify(problem, bound, known, solver, limit, {4, 20, 400}, [&](const synthesis_progress& p) {
+        CHECK(p.makespan_us <= best);
+        CHECK(p.lower_bound_us >= lower);
+        CHECK(p.lower_bound_us <= p.makespan_us);
+        best = p.makespan_us;
+        lower = p.lower_bound_us;
+        ++calls;
+    });
+    CHECK(calls > 0);
+    CHECK(all.makespan_us == best);
+    CHECK(all.lower_bound_us == lower);
+
+    std::stop_source stop{};
+    stop.request_stop();
+    limit.stop = stop.get_token();
+    const auto none = certify(problem, bound, known, solver, limit);
+    CHECK(none.best == known);
+    CHECK(none.lower_bound_us >= bound.makespan_us - 1e-9);
+
+    auto broken = known;
+    broken.devices[0].pop_back();
+    CHECK_THROWS_WITH_AS((void)certify(problem, bound, broken, solver, {}), doctest::Contains("missing"), input_error);
+}
+
+TEST_CASE("synthesis with a solver proves what it finds") {
+    std::mt19937 random{37};
+    int proved = 0;
+    for (int round = 0; round != 25; ++round) {
+        const auto instance = test::random_instance(random, 3, 1, 4);
+        const auto problem = make_problem(instance.costs, instance.cut, instance.options);
+        test::brute_solver solver{};
+        synthesis_options options{};
+        options.limit = {};
+        options.limit.nodes = 4000;
+        const auto one = synthesize(problem, options, solver);
+        const auto two = synthesize(problem, options, solver);
+        CHECK(describe(find_violation(problem, one.best)) == "");
+        CHECK(one.makespan_us == one.best.makespan_us());
+        CHECK(one.lower_bound_us <= one.makespan_us);
+        CHECK(one.best == two.best);
+        CHECK(one.lower_bound_us == two.lower_bound_us);
+        CHECK(one.nodes == two.nodes);
+        CHECK(one.nodes <= 4200);
+        proved += one.proved() ? 1 : 0;
+        const schedule known[] = {one.best};
+        const auto again = synthesize(problem, options, solver, known);
+        CHECK(again.makespan_us <= one.makespan_us);
+    }
+    CHECK(proved > 20);
+}
+
+TEST_CASE("the grain of times divides them all") {
+    auto problem = test::chain_problem({0, 1, 1, 0}, 2, 2, true, 6, 9, 15, 3);
+    CHECK(time_grain_us(problem) == 3);
+    problem.stages[2].backward_weight_us = 7.5;
+    CHECK(time_grain_us(problem) == 1.5);
+    problem.dependencies[1].lag_us = 0.1;
+    CHECK(time_grain_us(problem) == 0);
+    CHECK(raised_to_grain(7, 3) == 9);
+    CHECK(raised_to_grain(9 + 1e-10, 3) == 9);
+    CHECK(raised_to_grain(9, 3) == 9);
+    CHECK(raised_to_grain(7.25, 0) == 7.25);
+    CHECK(time_grain_us(test::chain_problem({0}, 1, 1, true, 0, 0, 0)) == 0);
+}

@@ -1,51 +1,210 @@
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <exception>
+#include <memory>
+#include <optional>
 #include <random>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/partition/report.hpp>
 #include <pulse/partition/skip_aware.hpp>
+#include <pulse/profile/json.hpp>
 
 #include "plan_parts.hpp"
+#include "statistics.hpp"
 
 namespace pulse_bench {
 
 namespace {
 
-/// n random layers with a skip at nearly every one, as a U has them.
-pulse::cost_table random_u(int n, unsigned seed) {
+using nlohmann::ordered_json;
+
+/// What the edges of a random model look like. The fewer skips, the more regions are closed: without any, all n^2/2.
+enum class family { dense, fan_out, crossing, sparse, residual, none };
+
+struct named_family {
+    family kind{};
+    const char* name{};
+};
+
+constexpr named_family families[]{{family::dense, "dense"},       {family::fan_out, "fan-out"},
+                                  {family::crossing, "crossing"}, {family::sparse, "sparse"},
+                                  {family::residual, "residual"}, {family::none, "none"}};
+
+struct partition_options {
+    int repeats{5};
+    double slack{0.0};
+    std::vector<int> layers{100, 200, 500, 1000, 2000};
+    std::string profile{};
+    int devices{8};
+    bool quick{};
+    std::string json{};
+};
+
+/// n random layers: times log-normal, so that some are ten times as heavy as most, and outputs of 16 sizes.
+pulse::cost_table random_model(int n, family kind, unsigned seed) {
     std::mt19937 draw{seed};
-    std::uniform_real_distribution<double> time{10.0, 100.0};
+    std::normal_distribution<double> normal{0.0, 1.0};
     pulse::cost_table costs{};
     for (int l = 0; l != n; ++l) {
         pulse::layer_cost layer{};
-        layer.forward_us = time(draw);
+        layer.forward_us = 30.0 * std::exp(0.7 * normal(draw));
         layer.backward_input_us = layer.forward_us;
         layer.backward_weight_us = layer.forward_us;
-        layer.output_bytes = 1 << 20;
+        layer.output_bytes = static_cast<std::int64_t>(1 + draw() % 16U) << 16U;
         costs.layers.push_back(layer);
     }
-    for (int l = 0; 2 * l + 3 < n; ++l) { costs.skips.push_back({l, n - 1 - l, 1 << 20}); }
+    const auto edge = [&costs, n](int from, int to, bool residual) {
+        if (from < to && to < n) { costs.skips.push_back({from, to, 1 << 20, residual}); }
+    };
+    const auto few = [&](int count) {
+        for (int k = 0; k != count; ++k) {
+            const int from = (2 * k + 1) * n / (4 * count + 2);
+            edge(from, n - 1 - from, false);
+        }
+    };
+    switch (kind) {
+    case family::dense:
+        for (int l = 0; 2 * l + 3 < n; ++l) { edge(l, n - 1 - l, false); }
+        break;
+    case family::fan_out:
+        for (int l = 0; 2 * l + 3 < n; l += 2) {
+            edge(l, n - 1 - l, false);
+            edge(l, n - 2 - l, false);
+        }
+        break;
+    case family::crossing: // pairs that cross within themselves, with free layers between
+        for (int l = 0; 2 * l + 4 < n; l += 8) {
+            edge(l, n - 3 - l, false);
+            edge(l + 2, n - 1 - l, false);
+        }
+        break;
+    case family::sparse: few(8); break;
+    case family::residual:
+        few(8);
+        for (int l = 0; l + 5 < n; l += 5) { edge(l, l + 4, true); }
+        break;
+    case family::none: break;
+    }
     return costs;
 }
 
-void measure() {
-    std::printf("%8s %8s %12s\n", "layers", "devices", "ms");
-    for (const int n : {100, 200, 500, 1000, 2000}) {
-        const auto costs = random_u(n, 1);
-        const int devices = n < 128 ? 8 : 64;
+struct timing {
+    double ms{};
+    double worst_ms{};
+    double balance{};
+};
+
+/// Over `repeats` different draws of `model(seed)`: what one cut takes. The first, cold run does not count.
+template <class Model>
+timing time_cuts(const Model& model, int devices, int waves, const partition_options& options) {
+    std::vector<double> ms{};
+    timing out{};
+    for (int repeat = -1; repeat != options.repeats; ++repeat) {
+        const pulse::cost_table costs = model(static_cast<unsigned>(std::max(0, repeat)));
         const auto start = std::chrono::steady_clock::now();
-        (void)pulse::skip_aware_partition(costs, devices, 1);
+        const pulse::partition cut = pulse::skip_aware_partition(costs, devices, waves, {.slack = options.slack});
         const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-        std::printf("%8d %8d %12.2f\n", n, devices, took.count());
+        if (repeat < 0) { continue; }
+        ms.push_back(took.count());
+        out.balance += pulse::report_of(cut, costs).balance / options.repeats;
+    }
+    out.ms = median(ms);
+    out.worst_ms = *std::max_element(ms.begin(), ms.end());
+    return out;
+}
+
+void measure_growth(const partition_options& options, ordered_json& all) {
+    std::printf("cutting random models, one wave, slack %g: median and worst of %d draws\n", options.slack,
+                options.repeats);
+    std::printf("%10s %8s %8s %12s %12s %9s %8s\n", "skips", "layers", "devices", "median ms", "worst ms", "balance",
+                "growth");
+    auto& rows = all["growth"] = ordered_json::array();
+    for (const named_family& of : families) {
+        double before_ms = 0.0;
+        int before_layers = 0;
+        int before_devices = 0;
+        for (const int n : options.layers) {
+            const int devices = n < 200 ? 8 : n < 1000 ? 32 : 64;
+            const timing t =
+                time_cuts([&](unsigned seed) { return random_model(n, of.kind, seed + 1); }, devices, 1, options);
+            std::printf("%10s %8d %8d %12.2f %12.2f %9.4f", of.name, n, devices, t.ms, t.worst_ms, t.balance);
+            // The exponent of the time in the number of layers, from one row to the next with as many devices.
+            const bool comparable = before_devices == devices && n > before_layers;
+            const double growth =
+                comparable ? std::log(t.ms / before_ms) / std::log(static_cast<double>(n) / before_layers) : 0.0;
+            if (comparable) { std::printf(" %8s", ("n^" + std::to_string(growth).substr(0, 4)).c_str()); }
+            std::printf("\n");
+            ordered_json row{{"skips", of.name},       {"layers", n},         {"devices", devices}, {"median_ms", t.ms},
+                             {"worst_ms", t.worst_ms}, {"balance", t.balance}};
+            if (comparable) { row["growth"] = growth; }
+            rows.push_back(row);
+            before_ms = t.ms;
+            before_layers = n;
+            before_devices = devices;
+        }
+    }
+}
+
+void measure_profile(const partition_options& options, ordered_json& all) {
+    const pulse::cost_table costs = pulse::load_profile(options.profile);
+    const auto layers = static_cast<int>(costs.layers.size());
+    std::printf("%s, %d layers, %d devices\n%8s %12s %12s %9s\n", costs.model.str().c_str(), layers, options.devices,
+                "waves", "median ms", "worst ms", "balance");
+    auto& rows = all["profile"] = ordered_json::array();
+    for (int waves = 1; waves <= 3 && 2 * options.devices * waves <= layers; ++waves) {
+        const timing t = time_cuts([&costs](unsigned) { return costs; }, options.devices, waves, options);
+        std::printf("%8d %12.2f %12.2f %9.4f\n", waves, t.ms, t.worst_ms, t.balance);
+        rows.push_back({{"waves", waves}, {"median_ms", t.ms}, {"worst_ms", t.worst_ms}, {"balance", t.balance}});
+    }
+}
+
+void measure(const partition_options& given) {
+    partition_options options = given;
+    std::optional<pulse::io::atomic_file> json{}; // a file that cannot be written is found before the long run
+    try {
+        if (!options.json.empty()) { json.emplace(options.json); }
+    } catch (const std::exception& e) { throw CLI::ValidationError("--json", e.what()); }
+    if (options.quick) {
+        options.layers = {40, 80};
+        options.repeats = 1;
+        std::printf("quick run: the figures mean nothing\n");
+    }
+    ordered_json all{{"format", "pulse-bench-partition/1"}, {"repeats", options.repeats}, {"slack", options.slack}};
+    if (options.profile.empty()) {
+        measure_growth(options, all);
+    } else {
+        measure_profile(options, all);
+    }
+    if (json) {
+        json->write(all.dump(2) + "\n");
+        json->commit();
     }
 }
 
 } // namespace
 
 void add_partition_part(CLI::App& app) {
-    app.add_subcommand("partition", "growth of the partitioner's time with the number of layers")->callback(measure);
+    auto options = std::make_shared<partition_options>();
+    CLI::App* part = app.add_subcommand("partition", "growth of the partitioner's time with the number of layers");
+    part->add_option("--repeats", options->repeats, "draws per row (5)")->check(CLI::Range(1, 1000));
+    part->add_option("--slack", options->slack, "load that may be traded for bytes (0)")->check(CLI::Range(0.0, 10.0));
+    part->add_option("--layers", options->layers,
+                     "numbers of layers (100 200 500 1000 2000); 8 devices under 200, 32 under 1000, else 64")
+        ->check(CLI::Range(16, 5000));
+    part->add_option("--profile", options->profile, "time this profile with 1, 2 and 3 waves instead");
+    part->add_option("--devices", options->devices, "devices for --profile (8)")->check(CLI::Range(1, 1024));
+    part->add_flag("--quick", options->quick, "small models once, to see that it runs");
+    part->add_option("--json", options->json, "also write the figures to this file");
+    part->callback([options] { measure(*options); });
 }
 
 } // namespace pulse_bench

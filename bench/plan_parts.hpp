@@ -11,12 +11,15 @@ namespace pulse_bench {
 /// Growth of the partitioner's time with the number of layers.
 void add_partition_part(CLI::App& app);
 
+/// Bytes between devices: folded against sequential and interleaved, for the models of the zoo.
+void add_bytes_part(CLI::App& app);
+
 /// Makespan against the certified bound on the grid of schedule_grid.hpp, with the targets.
 void add_gaps_part(CLI::App& app);
 
 /// Every schedule method on every backbone of the zoo, validated and checked, beside the synthesizer at equal memory.
 void add_schedules_part(CLI::App& app);
 
-inline constexpr std::array plan_parts{&add_partition_part, &add_gaps_part, &add_schedules_part};
+inline constexpr std::array plan_parts{&add_partition_part, &add_bytes_part, &add_gaps_part, &add_schedules_part};
 
 } // namespace pulse_bench

@@ -8,7 +8,7 @@ set(flow_hardware_json io/atomic_file io/json_field io/parse_json)
 set(flow_profile core hardware model/graph)
 set(flow_profile_json io/atomic_file io/json_field io/parse_json)
 # check_costs says whether a cost table is one: part of the value, not of how it is made.
-set(flow_partition core profile/cost_table profile/check_costs)
+set(flow_partition core hardware/link profile/cost_table profile/check_costs)
 set(flow_schedule core hardware/link partition/partition partition/device_speed profile/cost_table)
 set(flow_plan core partition/partition schedule/schedule schedule/problem profile/cost_table model/graph)
 set(flow_plan_json io/atomic_file io/json_field io/parse_json)

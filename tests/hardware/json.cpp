@@ -99,7 +99,9 @@ TEST_CASE("every field of a cluster file that is missing, unknown or of a wrong 
         {"/intra_node/bandwidth_gb_per_s", "intra_node.bandwidth_gb_per_s"},
         {"/inter_node/latency_us", "inter_node.latency_us"},
         {"/inter_node/bandwidth_gb_per_s", "inter_node.bandwidth_gb_per_s"}};
-    for (const auto& [pointer, name] : fields) {
+    for (const auto& field : fields) {
+        const std::string& pointer = field.first;
+        const std::string& name = field.second;
         CAPTURE(name);
         const json::json_pointer at{pointer};
         json without = good;

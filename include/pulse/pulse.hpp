@@ -113,6 +113,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rendezvous.hpp>
 #include <pulse/plan/require_valid.hpp>
+#include <pulse/plan/sorted_set.hpp>
 #include <pulse/plan/stage_footprint.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/plan/step_order.hpp>

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,6 +17,7 @@
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rendezvous.hpp>
+#include <pulse/plan/sorted_set.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/plan/well_formed.hpp>
 
@@ -38,50 +38,49 @@ namespace detail {
 /// Walks one rank's program and follows the life of every buffer and the order of its passes.
 class rank_check {
 public:
-    rank_check(const plan& planned, const step_model& model, const program& of_rank)
+    constexpr rank_check(const plan& planned, const step_model& model, const program& of_rank)
         : planned_(planned), model_(model), program_(of_rank) {}
 
     /// The first violation, or none; live_peak_bytes() is exact afterwards.
-    [[nodiscard]] std::optional<std::string> run() {
-        for (at_ = 0; at_ != program_.instructions.size() && why_.empty(); ++at_) {
+    [[nodiscard]] constexpr std::optional<std::string> run() {
+        for (at_ = 0; at_ != program_.instructions.size() && !why_; ++at_) {
             const instruction& what = program_.instructions[at_];
             if (auto ill = ill_formed(planned_, model_, program_.device, what)) { fail(*ill); }
             if (stepped_) { fail("stands after optimizer_step"); }
-            if (why_.empty()) { follow_order(what); }
-            if (why_.empty()) { follow_buffers(what); }
+            if (!why_) { follow_order(what); }
+            if (!why_) { follow_buffers(what); }
         }
-        if (why_.empty()) { require_complete(); }
-        if (why_.empty()) { return std::nullopt; }
+        if (!why_) { require_complete(); }
         return why_;
     }
-    [[nodiscard]] std::int64_t live_peak_bytes() const noexcept { return peak_; }
+    [[nodiscard]] constexpr std::int64_t live_peak_bytes() const noexcept { return peak_; }
 
 private:
     const plan& planned_;
     const step_model& model_;
     const program& program_;
     std::size_t at_{};
-    std::string why_{};
-    std::map<buffer_id, std::int64_t> alive_{};
-    std::set<std::pair<bool, message_id>> messages_{}; // (sent, message)
-    std::set<std::pair<edge_id, microbatch_id>> stashed_{};
-    std::set<op::recompute> recomputed_{};
-    std::set<stage_id> reduced_{};
+    std::optional<std::string> why_{}; // no string before it is needed: clang 14 makes none in constant evaluation
+    sorted_set<buffer_id> alive_{};
+    sorted_set<std::pair<bool, message_id>> messages_{}; // (sent, message)
+    sorted_set<std::pair<edge_id, microbatch_id>> stashed_{};
+    sorted_set<op::recompute> recomputed_{};
+    sorted_set<stage_id> reduced_{};
     std::vector<int> gradients_left_{};
     std::size_t passes_{};
     std::int64_t live_{};
     std::int64_t peak_{};
     bool stepped_{};
 
-    void fail(const std::string& what) {
-        if (why_.empty()) { why_ = instruction_place(program_, at_) + ": " + what; }
+    void fail(std::string_view what) {
+        if (!why_) { why_ = instruction_place(program_, at_) + ": " + std::string{what}; }
     }
     void fail_at_end(const std::string& what) { why_ = "rank " + std::to_string(program_.device) + ", at its end: " + what; }
 
-    [[nodiscard]] const std::vector<timed_pass>& scheduled() const {
+    [[nodiscard]] constexpr const std::vector<timed_pass>& scheduled() const {
         return planned_.order.devices[static_cast<std::size_t>(program_.device)];
     }
-    void next_pass(pass kind, stage_id stage, microbatch_id m) {
+    constexpr void next_pass(pass kind, stage_id stage, microbatch_id m) {
         if (passes_ == scheduled().size()) { return fail("the schedule has no pass left here"); }
         const timed_pass& due = scheduled()[passes_++];
         if (due.op != kind || due.stage != index_of(stage) || due.microbatch != index_of(m)) {
@@ -92,11 +91,11 @@ private:
             --gradients_left_[static_cast<std::size_t>(index_of(stage))];
         }
     }
-    [[nodiscard]] bool has_gradients(stage_id stage) const {
+    [[nodiscard]] constexpr bool has_gradients(stage_id stage) const {
         return !gradients_left_.empty() && gradients_left_[static_cast<std::size_t>(index_of(stage))] == 0;
     }
     /// Passes are those of the schedule, in its order; everything else happens at most once.
-    void follow_order(const instruction& what) {
+    constexpr void follow_order(const instruction& what) {
         if (const auto* f = std::get_if<op::forward>(&what)) {
             next_pass(pass::forward, f->stage, f->microbatch);
         } else if (const auto* b = std::get_if<op::backward_input>(&what)) {
@@ -104,35 +103,33 @@ private:
         } else if (const auto* w = std::get_if<op::backward_weight>(&what)) {
             next_pass(pass::backward_weight, w->stage, w->microbatch);
         } else if (const auto* r = std::get_if<op::recompute>(&what)) {
-            if (!recomputed_.insert(*r).second) { fail("happens twice"); }
+            if (!recomputed_.insert(*r)) { fail("happens twice"); }
         } else if (const auto* s = std::get_if<op::send>(&what)) {
-            if (!messages_.emplace(true, s->message).second) { fail("the message is sent twice"); }
+            if (!messages_.insert({true, s->message})) { fail("the message is sent twice"); }
         } else if (const auto* v = std::get_if<op::recv>(&what)) {
-            if (!messages_.emplace(false, v->message).second) { fail("the message is received twice"); }
+            if (!messages_.insert({false, v->message})) { fail("the message is received twice"); }
         } else if (const auto* k = std::get_if<op::stash>(&what)) {
-            if (!stashed_.emplace(k->edge, k->microbatch).second) { fail("the edge is stashed twice"); }
+            if (!stashed_.insert({k->edge, k->microbatch})) { fail("the edge is stashed twice"); }
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
             if (!has_gradients(a->stage)) { fail("the stage has microbatches left"); }
-            if (!reduced_.insert(a->stage).second) { fail("the stage is reduced twice"); }
+            if (!reduced_.insert(a->stage)) { fail("the stage is reduced twice"); }
         } else if (std::holds_alternative<op::optimizer_step>(what)) {
             stepped_ = true;
         }
     }
     /// Every value is written while its buffer is free, read and updated while it is alive, and ended by one release: so
     /// nothing is read before it is written, and nothing is overwritten that a later instruction still reads.
-    void follow_buffers(const instruction& what) {
+    constexpr void follow_buffers(const instruction& what) {
         if (const auto* r = std::get_if<op::release>(&what)) {
-            const auto ended = alive_.find(r->buffer);
-            if (ended == alive_.end()) { return fail("the buffer is not alive"); }
-            live_ -= ended->second;
-            alive_.erase(ended);
+            if (!alive_.erase(r->buffer)) { return fail("the buffer is not alive"); }
+            live_ -= model_.bytes(r->buffer);
             return;
         }
         for (const buffer_access& a : model_.accesses(program_.device, what)) {
             if (a.mode != access::write) {
                 if (!alive_.contains(a.buffer)) { return fail(to_text(a.buffer) + " is read before it is written"); }
-            } else if (const std::int64_t bytes = model_.bytes(a.buffer); alive_.emplace(a.buffer, bytes).second) {
-                live_ += bytes;
+            } else if (alive_.insert(a.buffer)) {
+                live_ += model_.bytes(a.buffer);
             } else {
                 return fail(to_text(a.buffer) + " is written while its old value is alive");
             }
@@ -147,7 +144,7 @@ private:
         }
         peak_ = std::max(peak_, live_);
     }
-    void require_complete() {
+    constexpr void require_complete() {
         if (passes_ != scheduled().size()) {
             const timed_pass& due = scheduled()[passes_];
             return fail_at_end(to_text(due.op, due.stage, due.microbatch) + " is missing");
@@ -167,12 +164,32 @@ private:
                 return fail_at_end("stage " + std::to_string(s) + " was not reduced over the replicas");
             }
         }
-        if (!alive_.empty()) { return fail_at_end(to_text(alive_.begin()->first) + " was not released"); }
+        if (!alive_.empty()) { return fail_at_end(to_text(alive_.front()) + " was not released"); }
         if (!stepped_) { fail_at_end("optimizer_step is missing"); }
     }
 };
 
 } // namespace detail
+
+/// The first violation of what `check` proves, in words, or none; then `live_peak_bytes` has an entry for each rank.
+[[nodiscard]] constexpr std::optional<std::string> first_violation(const plan& planned, const step_model& model,
+                                                                   const std::vector<program>& programs,
+                                                                   std::vector<std::int64_t>& live_peak_bytes) {
+    live_peak_bytes.clear();
+    if (programs.size() != static_cast<std::size_t>(model.device_count()) ||
+        planned.order.devices.size() != programs.size()) {
+        return "there must be one program and one schedule for each of " + std::to_string(model.device_count()) + " devices";
+    }
+    for (std::size_t d = 0; d != programs.size(); ++d) {
+        if (programs[d].device != static_cast<int>(d)) {
+            return "program " + std::to_string(d) + " is of rank " + std::to_string(programs[d].device);
+        }
+        detail::rank_check of_rank{planned, model, programs[d]};
+        if (auto why = of_rank.run()) { return why; }
+        live_peak_bytes.push_back(of_rank.live_peak_bytes());
+    }
+    return detail::first_deadlock(programs);
+}
 
 /// Proves that the programs do the plan's step, with sends that block until their receive is reached (rendezvous).
 ///
@@ -183,30 +200,12 @@ private:
 /// carries live buffers only.
 [[nodiscard]] inline check_report check(const plan& planned, const step_model& model, const std::vector<program>& programs) {
     check_report report{};
-    if (programs.size() != static_cast<std::size_t>(model.device_count()) ||
-        planned.order.devices.size() != programs.size()) {
-        report.violation = "there must be one program and one schedule for each of " + std::to_string(model.device_count()) +
-                           " devices";
-        return report;
-    }
     std::vector<std::int64_t> peaks{};
-    for (std::size_t d = 0; d != programs.size(); ++d) {
-        if (programs[d].device != static_cast<int>(d)) {
-            report.violation = "program " + std::to_string(d) + " is of rank " + std::to_string(programs[d].device);
-            return report;
-        }
-        detail::rank_check of_rank{planned, model, programs[d]};
-        if (auto why = of_rank.run()) {
-            report.violation = *why;
-            return report;
-        }
-        peaks.push_back(of_rank.live_peak_bytes());
-    }
-    if (auto why = detail::first_deadlock(programs)) {
+    if (auto why = first_violation(planned, model, programs, peaks)) {
         report.violation = *why;
-        return report;
+    } else {
+        report.live_peak_bytes = std::move(peaks);
     }
-    report.live_peak_bytes = std::move(peaks);
     return report;
 }
 

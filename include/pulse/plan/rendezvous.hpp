@@ -28,11 +28,11 @@ namespace pulse::detail {
 /// steps (the diamond lemma), and one run that ends proves that all end.
 class rendezvous_machine {
 public:
-    explicit rendezvous_machine(const std::vector<program>& programs) : programs_(programs), at_(programs.size()) {}
+    constexpr explicit rendezvous_machine(const std::vector<program>& programs) : programs_(programs), at_(programs.size(), 0) {}
 
     /// The first deadlock in words, or none when every rank reaches its end.
-    [[nodiscard]] std::optional<std::string> run() {
-        std::vector<std::size_t> awake(programs_.size());
+    [[nodiscard]] constexpr std::optional<std::string> run() {
+        std::vector<std::size_t> awake(programs_.size(), 0);
         for (std::size_t r = 0; r != awake.size(); ++r) { awake[r] = r; }
         while (!awake.empty()) {
             const std::size_t rank = awake.back();
@@ -60,14 +60,14 @@ private:
     const std::vector<program>& programs_;
     std::vector<std::size_t> at_;
 
-    [[nodiscard]] bool ended(std::size_t rank) const { return at_[rank] == programs_[rank].instructions.size(); }
-    [[nodiscard]] const instruction& now(std::size_t rank) const { return programs_[rank].instructions[at_[rank]]; }
-    [[nodiscard]] std::optional<std::size_t> peer_of(std::size_t rank) const {
+    [[nodiscard]] constexpr bool ended(std::size_t rank) const { return at_[rank] == programs_[rank].instructions.size(); }
+    [[nodiscard]] constexpr const instruction& now(std::size_t rank) const { return programs_[rank].instructions[at_[rank]]; }
+    [[nodiscard]] constexpr std::optional<std::size_t> peer_of(std::size_t rank) const {
         if (const auto* s = std::get_if<op::send>(&now(rank))) { return static_cast<std::size_t>(index_of(s->peer)); }
         if (const auto* v = std::get_if<op::recv>(&now(rank))) { return static_cast<std::size_t>(index_of(v->peer)); }
         return std::nullopt;
     }
-    [[nodiscard]] bool stand_opposite(std::size_t a, std::size_t b) const {
+    [[nodiscard]] constexpr bool stand_opposite(std::size_t a, std::size_t b) const {
         if (ended(b) || peer_of(b) != a) { return false; }
         const auto* sent = std::get_if<op::send>(&now(a));
         const auto* received = std::get_if<op::recv>(&now(sent != nullptr ? b : a));
@@ -88,7 +88,7 @@ private:
     }
 };
 
-[[nodiscard]] inline std::optional<std::string> first_deadlock(const std::vector<program>& programs) {
+[[nodiscard]] constexpr std::optional<std::string> first_deadlock(const std::vector<program>& programs) {
     return rendezvous_machine{programs}.run();
 }
 

@@ -22,27 +22,27 @@ class instruction_rules {
 public:
     using verdict = std::optional<std::string>;
 
-    instruction_rules(const plan& planned, const step_model& model, int device)
+    constexpr instruction_rules(const plan& planned, const step_model& model, int device)
         : planned_(planned), model_(model), device_(device) {}
 
-    verdict operator()(const op::forward& i) const { return pass_of(i.stage, i.microbatch); }
-    verdict operator()(const op::recompute& i) const {
+    constexpr verdict operator()(const op::forward& i) const { return pass_of(i.stage, i.microbatch); }
+    constexpr verdict operator()(const op::recompute& i) const {
         if (planned_.recompute == recomputation::none) { return "the plan recomputes nothing"; }
         return pass_of(i.stage, i.microbatch);
     }
-    verdict operator()(const op::backward_input& i) const {
+    constexpr verdict operator()(const op::backward_input& i) const {
         if (i.with_weight == planned_.split_backward) {
             return planned_.split_backward ? "the plan splits the backward" : "the plan does not split the backward";
         }
         return pass_of(i.stage, i.microbatch);
     }
-    verdict operator()(const op::backward_weight& i) const {
+    constexpr verdict operator()(const op::backward_weight& i) const {
         if (!planned_.split_backward) { return "the plan does not split the backward"; }
         return pass_of(i.stage, i.microbatch);
     }
-    verdict operator()(const op::send& i) const { return message(i.message, i.peer, true); }
-    verdict operator()(const op::recv& i) const { return message(i.message, i.peer, false); }
-    verdict operator()(const op::stash& i) const {
+    constexpr verdict operator()(const op::send& i) const { return message(i.message, i.peer, true); }
+    constexpr verdict operator()(const op::recv& i) const { return message(i.message, i.peer, false); }
+    constexpr verdict operator()(const op::stash& i) const {
         const int e = index_of(i.edge);
         if (e < 0 || e >= model_.edge_count()) { return "there is no such edge"; }
         if (!model_.is_local(e) || model_.source_device(e) != device_) {
@@ -50,33 +50,33 @@ public:
         }
         return microbatch(i.microbatch);
     }
-    verdict operator()(const op::release& i) const { return microbatch(i.buffer.microbatch); }
-    verdict operator()(const op::all_reduce& i) const {
+    constexpr verdict operator()(const op::release& i) const { return microbatch(i.buffer.microbatch); }
+    constexpr verdict operator()(const op::all_reduce& i) const {
         if (planned_.data_degree < 2) { return "there are no replicas to reduce over"; }
         return stage_here(i.stage);
     }
-    verdict operator()(const op::optimizer_step&) const { return std::nullopt; }
+    constexpr verdict operator()(const op::optimizer_step&) const { return std::nullopt; }
 
 private:
     const plan& planned_;
     const step_model& model_;
     int device_;
 
-    [[nodiscard]] verdict stage_here(stage_id stage) const {
+    [[nodiscard]] constexpr verdict stage_here(stage_id stage) const {
         const int s = index_of(stage);
         if (s < 0 || s >= model_.stage_count()) { return "there is no such stage"; }
         if (model_.device_of_stage(s) != device_) { return "the stage is on another device"; }
         return std::nullopt;
     }
-    [[nodiscard]] verdict microbatch(microbatch_id m) const {
+    [[nodiscard]] constexpr verdict microbatch(microbatch_id m) const {
         if (index_of(m) < 0 || index_of(m) >= planned_.microbatches) { return "there is no such microbatch"; }
         return std::nullopt;
     }
-    [[nodiscard]] verdict pass_of(stage_id stage, microbatch_id m) const {
+    [[nodiscard]] constexpr verdict pass_of(stage_id stage, microbatch_id m) const {
         if (auto why = stage_here(stage)) { return why; }
         return microbatch(m);
     }
-    [[nodiscard]] verdict message(const message_id& id, device_id peer, bool sends) const {
+    [[nodiscard]] constexpr verdict message(const message_id& id, device_id peer, bool sends) const {
         if (auto why = microbatch(id.microbatch)) { return why; }
         const std::vector<message_id> all = model_.messages(id.microbatch);
         if (std::find(all.begin(), all.end(), id) == all.end()) { return "the step has no such message"; }
@@ -99,7 +99,7 @@ private:
     }
 };
 
-[[nodiscard]] inline std::optional<std::string> ill_formed(const plan& planned, const step_model& model, int device,
+[[nodiscard]] constexpr std::optional<std::string> ill_formed(const plan& planned, const step_model& model, int device,
                                                            const instruction& what) {
     return std::visit(instruction_rules{planned, model, device}, what);
 }

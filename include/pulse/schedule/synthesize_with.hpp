@@ -14,13 +14,14 @@
 #include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesize.hpp>
+#include <pulse/schedule/tighten_bound.hpp>
 
 namespace pulse {
 
-/// `synthesize`, with proofs: local search and `certify` with an integer-program solver take turns, so that most small
-/// problems end with a schedule that is known to be optimal.
+/// `synthesize`, with proofs: local search, `certify` with an integer-program solver, and `tighten_bound` take turns, so
+/// that most small problems end with a schedule that is known to be optimal.
 ///
-/// Nodes are counted as `synthesize` and `certify` count theirs. A stop request returns the best schedule so far. With
+/// Nodes are counted as those three count theirs. A stop request returns the best schedule so far. With
 /// a limit of nodes alone the result depends on the input only. Throws as `synthesize` does.
 template <class Solver>
 [[nodiscard]] synthesis synthesize(const schedule_problem& problem, const synthesis_options& options, Solver& solver,
@@ -64,11 +65,25 @@ template <class Solver>
         out.nodes += found.nodes;
         out.finished = found.finished;
     };
-    for (const double part : {0.4, 0.5}) {
-        if (!out.proved()) { prove(part); }
+    const auto tighten = [&](double part) {
+        bound.makespan_us = out.lower_bound_us;
+        auto proof = tighten_bound(problem, bound, out.makespan_us, share(part));
+        if (!proof.better.devices.empty() && proof.makespan_us < out.makespan_us) {
+            out.best = std::move(proof.better);
+            out.makespan_us = proof.makespan_us;
+        }
+        out.lower_bound_us = std::max(out.lower_bound_us, proof.lower_bound_us);
+        out.nodes += proof.nodes;
+        out.finished = out.proved();
+        report({0, out.makespan_us, out.lower_bound_us});
+    };
+    for (const double part : {0.3, 0.5}) {
+        if (!out.proved()) { prove(part / 3); }
+        if (!out.proved()) { tighten(part); }
         if (!out.proved()) { improve(part / 2); }
     }
-    if (!out.proved()) { prove(1); }
+    if (!out.proved()) { prove(0.6); }
+    if (!out.proved()) { tighten(1); }
     out.lower_bound_us = std::min(out.lower_bound_us, out.makespan_us); // sums are rounded
     out.seconds = clock.seconds();
     return out;

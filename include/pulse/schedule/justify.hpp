@@ -74,10 +74,10 @@ private:
             const auto o = at(g_->op[at(x)]);
             const auto k = at(x) - o * at(g_->microbatches);
             std::int64_t ends = g_->frees[o];
-            for (std::size_t other = 0; other != n; ++other) {
-                const std::int64_t both = g_->shared[o * n + other];
+            for (const int other : g_->partners[o]) {
                 // forward the later of the two ends frees, from the end the first of the two takes
-                if (both != 0 && (seen_[other * at(g_->microbatches) + k] != 0) != from_end_) { ends += both; }
+                const bool seen = seen_[at(other * g_->microbatches) + k] != 0;
+                if (seen != from_end_) { ends += g_->shared[o * n + at(other)]; }
             }
             seen_[at(x)] = 1;
             held += from_end_ ? ends : g_->begins[o];

@@ -41,6 +41,8 @@ struct sequence_graph {
     std::vector<std::int64_t> begins{};
     std::vector<std::int64_t> frees{};
     std::vector<std::int64_t> shared{};
+    /// Per operation: those that it frees bytes together with.
+    std::vector<std::vector<int>> partners{};
     std::vector<std::int64_t> limit{};
 
     [[nodiscard]] int instances() const noexcept { return ops * microbatches; }
@@ -84,6 +86,7 @@ struct sequence_graph {
     out.begins.resize(n, 0);
     out.frees.resize(n, 0);
     out.shared.resize(n * n, 0);
+    out.partners.resize(n);
     out.limit = problem.memory_limit_bytes;
     for (const auto& h : problem.holds) {
         const auto end = static_cast<std::size_t>(index.op_of(h.end));
@@ -92,6 +95,10 @@ struct sequence_graph {
         if (end == also) {
             out.frees[end] += h.bytes;
         } else {
+            if (out.shared[end * n + also] == 0 && h.bytes != 0) {
+                out.partners[end].push_back(static_cast<int>(also));
+                out.partners[also].push_back(static_cast<int>(end));
+            }
             out.shared[end * n + also] += h.bytes;
             out.shared[also * n + end] += h.bytes;
         }
@@ -304,9 +311,8 @@ private:
             excess_ += over(level_[at(x)], g_->limit[device]);
             freed_[at(x)] = g_->frees[o];
             mark_[at(x)] = 1;
-            for (std::size_t other = 0; other != n; ++other) {
-                if (g_->shared[o * n + other] == 0) { continue; }
-                if (mark_[other * at(g_->microbatches) + at(k)] != 0) { freed_[at(x)] += g_->shared[o * n + other]; }
+            for (const int other : g_->partners[o]) {
+                if (mark_[at(other * g_->microbatches + k)] != 0) { freed_[at(x)] += g_->shared[o * n + at(other)]; }
             }
             held = level_[at(x)] - freed_[at(x)];
         }

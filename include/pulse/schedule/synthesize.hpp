@@ -80,19 +80,19 @@ public:
     /// mostly parts of it, beginning and end above all.
     void run_walks() {
         const std::int64_t count = graph_.instances();
-        std::int64_t work = std::max<std::int64_t>(1'000'000, 300 * count);
-        const double warm[] = {1, 3, 0.3, 10, 3};
+        std::int64_t work = std::max<std::int64_t>(3'000'000, 900 * count);
+        const double warm[] = {3, 3, 1, 10, 3};
         const double mean = walk_.mean_us();
         if (mean == 0) { return; }
-        const bool long_step = count > 800;
+        const bool long_step = count > 400;
         for (std::size_t round = 0; !done(); ++round) {
             const bool whole = !long_step || round % 5 == 4;
             const bool other = whole && round % 2 == 1 && pool_.size() > 1;
             if (!walk_.take(other ? pool_[(round / 2) % pool_.size()].second : sequences_)) { break; }
             cooling plan{warm[round % 5] * mean, 0.1 * mean, work};
             if (!whole) {
-                plan.warm_us = warm[random_.below(2)] * mean;
-                const double share = 600.0 / static_cast<double>(count) * (0.5 + random_.unit());
+                plan.warm_us = 3 * mean;
+                const double share = std::min(1.0, 400.0 / static_cast<double>(count) * (0.5 + random_.unit()));
                 plan.from = round % 5 == 0 ? 0.0 : round % 5 == 1 ? 1 - share : random_.unit() * (1 - share);
                 plan.to = std::min(1.0, plan.from + share);
             }
@@ -108,7 +108,7 @@ public:
     /// Everything as early as it can be: never longer, and what it gains the walks start from.
     void run_justification() {
         if (proved() || sequences_.empty()) { return; }
-        offer(justify(graph_, sequences_));
+        offer(justify(graph_, sequences_, graph_.instances() > 10000 ? 2 : 10));
     }
 
     [[nodiscard]] bool done() const noexcept { return proved() || budget_.over(); }

@@ -53,7 +53,8 @@ struct periodic_pattern {
     return peaks;
 }
 
-/// What every device runs for all microbatches, by start; an instance is op * microbatches + microbatch.
+/// What every device runs for all microbatches, by start; an instance is op * microbatches + microbatch. Passes of no
+/// length may come in an order that no schedule has, since rounding decides among equal starts.
 [[nodiscard]] inline std::vector<std::vector<int>> unroll(const indexed_problem& index,
                                                           const periodic_pattern& pattern) {
     std::vector<int> rank(index.alone.size(), 0);

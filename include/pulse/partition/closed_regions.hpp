@@ -11,7 +11,8 @@
 
 namespace pulse {
 
-/// How much load the layers of devices d to P-1 can have, for d = 1 to P-1, when no device may work longer than a limit.
+/// How much load the layers of devices d to P-1 can have, for d = 1 to P-1, when no device may work longer than a
+/// limit.
 struct load_windows {
     std::vector<double> least{}; ///< [d]; microseconds at speed 1
     std::vector<double> most{};
@@ -31,8 +32,8 @@ struct load_windows {
     }
 };
 
-/// The layers that devices d to P-1 may hold together: W intervals [cut[0], cut[1]), [cut[2], cut[3]), ..., one per wave,
-/// closed (no skip has one end inside and one outside). Regions are in ascending order of their cuts.
+/// The layers that devices d to P-1 may hold together: W intervals [cut[0], cut[1]), [cut[2], cut[3]), ..., one per
+/// wave, closed (no skip has one end inside and one outside). Regions are in ascending order of their cuts.
 struct closed_regions {
     int waves{1};
     std::size_t size{0};
@@ -51,8 +52,8 @@ struct closed_regions {
 namespace detail {
 
 /// Lists closed regions by labelling layers inside or outside from the first to the last, up to where the last interval
-/// begins: the code there says where it may end. It gives up on a prefix as soon as a skip inside it has unlike ends, or
-/// no level can have as much load or as few layers inside or outside.
+/// begins: the code there says where it may end. It gives up on a prefix as soon as a skip inside it has unlike ends,
+/// or no level can have as much load or as few layers inside or outside.
 struct region_search {
     const layer_sums& sums;
     const load_windows& windows;
@@ -63,8 +64,8 @@ struct region_search {
     std::vector<int> chosen{};
     closed_regions out{};
 
-    // Segments 0, 2, ... before cut k are outside, 1, 3, ... inside. The devices of level d need `devices - d` layers at
-    // both ends of every interval, the others d layers at both ends of every gap and at the ends of the model.
+    // Segments 0, 2, ... before cut k are outside, 1, 3, ... inside. The devices of level d need `devices - d` layers
+    // at both ends of every interval, the others d layers at both ends of every gap and at the ends of the model.
     struct prefix {
         int least_level{}; // what the segments leave room for
         int most_level{};
@@ -187,8 +188,8 @@ struct region_search {
 
 } // namespace detail
 
-/// All closed regions of W intervals that devices d to P-1 may hold for some d from 1 to P-1: with a layer for every stage
-/// inside and outside, and a load inside the window of that d. Throws error when there are more than `limit`.
+/// All closed regions of W intervals that devices d to P-1 may hold for some d from 1 to P-1: with a layer for every
+/// stage inside and outside, and a load inside the window of that d. Throws error when there are more than `limit`.
 [[nodiscard]] constexpr closed_regions list_closed_regions(const layer_sums& sums, int waves,
                                                            const load_windows& windows, std::size_t limit) {
     const auto devices = static_cast<int>(windows.least.size());

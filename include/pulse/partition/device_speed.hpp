@@ -9,8 +9,8 @@
 
 namespace pulse {
 
-/// Throws input_error unless `device_speed` is empty (all devices are alike) or has one finite value above 0 for each of
-/// `devices`. A stage takes the times of the cost table divided by its device's speed.
+/// Throws input_error unless `device_speed` is empty (all devices are alike) or has one finite value above 0 for each
+/// of `devices`. A stage takes the times of the cost table divided by its device's speed.
 constexpr void check_device_speed(const std::vector<double>& device_speed, int devices) {
     if (device_speed.empty()) { return; }
     if (device_speed.size() != static_cast<std::size_t>(devices)) {

@@ -38,8 +38,8 @@ namespace detail {
     return count;
 }
 
-/// A skip without which the table folds, of several the one that crosses most others; or, when no single one is to blame,
-/// the one at which it stops folding as the skips are added in their order.
+/// A skip without which the table folds, of several the one that crosses most others; or, when no single one is to
+/// blame, the one at which it stops folding as the skips are added in their order.
 [[nodiscard]] inline std::size_t blocking_skip(const cost_table& costs, int devices, int waves, std::size_t limit,
                                                bool& alone) {
     cost_table fewer = costs;
@@ -94,8 +94,8 @@ namespace detail {
 
 } // namespace detail
 
-/// One sentence on why find_skip_aware_partition has no answer: too few layers, the memory limit with the least one that
-/// would do, or the skip that binds with the device count that it allows. Requires that there is none.
+/// One sentence on why find_skip_aware_partition has no answer: too few layers, the memory limit with the least one
+/// that would do, or the skip that binds with the device count that it allows. Requires that there is none.
 [[nodiscard]] inline std::string explain_infeasible(const cost_table& costs, int devices, int waves,
                                                     const skip_aware_options& options = {}) {
     const auto layers = static_cast<std::int64_t>(costs.layers.size());

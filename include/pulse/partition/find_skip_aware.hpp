@@ -94,12 +94,12 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
 
 /// The best folded partition over P devices with W waves, or nothing when there is none.
 ///
-/// Among the cuts that leave no stage empty, keep both ends of every skip that is not residual on one device and respect
-/// the memory limits, it has (1) the least greatest device load F+B+W, (2) within the slack of that the fewest bytes
+/// Among the cuts that leave no stage empty, keep both ends of every skip but residual ones on one device and respect the
+/// memory limits, it has (1) the least greatest device load F+B+W, (2) within the slack of that the fewest bytes
 /// between devices, those of residual edges included, (3) the least imbalance: the sum over the PW pairs of
 /// |load(stage s) - load(stage 2PW-1-s)|, (4) the least greatest load. Loads are times on their device.
-/// Exact. Only regions whose load lets every device keep the limit are looked at: for one wave at most n^2/2 in all, and
-/// O(n) when there is a skip at nearly every layer.
+/// Exact. Only regions whose load lets every device keep the limit are looked at: for one wave at most n^2/2 in all,
+/// and O(n) when there is a skip at nearly every layer.
 /// Throws input_error for a bad table or option, error when there are more than region_limit regions.
 [[nodiscard]] constexpr maybe_partition find_skip_aware_partition(const cost_table& costs, int devices, int waves = 1,
                                                                   const skip_aware_options& options = {}) {

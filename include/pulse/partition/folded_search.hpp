@@ -80,7 +80,8 @@ private:
     }
 
     /// Calls `visit(position)` for the regions at positions [low, high) of a level that are strictly inside `outer` at
-    /// end k and all later ones and leave at most `room` load between. They agree before k, so that k is ascending there.
+    /// end k and all later ones and leave at most `room` load between. They agree before k, so that k is ascending
+    /// there.
     template <class Visit>
     constexpr void visit_inside(const closed_regions& regions, const std::vector<std::size_t>& listed, const int* outer,
                                 double room, int k, std::size_t low, std::size_t high, const Visit& visit) const {

@@ -21,8 +21,8 @@ struct layer_sums {
     std::vector<int> sources{};         ///< of the skips, ascending by target; residual edges are none of them
     std::vector<int> targets{};
     std::vector<int> first_source{}; ///< the skips into layer l are at [first_source[l], first_source[l+1])
-    /// [c]: exclusive or of a random number per skip over all ends of skips before layer c. Layers [a, b) hold both ends of
-    /// a skip or none, of every skip, only if code[a] == code[b].
+    /// [c]: exclusive or of a random number per skip over all ends of skips before layer c. Layers [a, b) hold both
+    /// ends of a skip or none, of every skip, only if code[a] == code[b].
     std::vector<std::uint64_t> code{};
     std::vector<int> by_code{}; ///< 0 to n, ascending by code, then by value
     /// [x * (n + 1) + y]: bytes of the residual edges from before layer x to before layer y; empty without such edges.

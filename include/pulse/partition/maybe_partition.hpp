@@ -6,8 +6,8 @@
 
 namespace pulse {
 
-/// A partition, or the answer that there is none. Like std::optional, which cannot hold a vector in a constant expression
-/// of every compiler that is supported.
+/// A partition, or the answer that there is none. Like std::optional, which cannot hold a vector in a constant
+/// expression of every compiler that is supported.
 class maybe_partition {
 public:
     constexpr maybe_partition() = default;

@@ -25,8 +25,8 @@ struct partition_report {
     traffic bytes{};
 };
 
-/// Sums up `cut`; `device_speed` and `routing` as in skip_aware_options. Requires a partition that passes check_partition
-/// with `costs`. Throws input_error for bad speeds.
+/// Sums up `cut`; `device_speed` and `routing` as in skip_aware_options. Requires a partition that passes
+/// check_partition with `costs`. Throws input_error for bad speeds.
 [[nodiscard]] constexpr partition_report report_of(const partition& cut, const cost_table& costs,
                                                    skip_routing routing = skip_routing::direct,
                                                    const std::vector<double>& device_speed = {}) {

@@ -31,8 +31,8 @@ struct link_use {
     [[nodiscard]] constexpr bool operator==(const link_use&) const = default;
 };
 
-/// Every pair of devices that exchange anything under `cut`, by (from, to), forward and backward together: a boundary is one
-/// message and relayed skips ride on it, a direct skip is a message of its own. The bytes sum up to traffic_of.
+/// Every pair of devices that exchange anything under `cut`, by (from, to), forward and backward together: a boundary
+/// is one message and relayed skips ride on it, a direct skip is a message of its own. The bytes sum up to traffic_of.
 [[nodiscard]] constexpr std::vector<link_use> link_uses(const partition& cut, const cost_table& costs,
                                                         skip_routing routing, const link& between) {
     const auto devices = static_cast<std::size_t>(cut.devices);
@@ -83,8 +83,8 @@ struct routing_choice {
     bool link_binds{};    ///< whether that takes longer than the greatest device load
 };
 
-/// The same model under folded placement, where every skip stays on its device, and under sequential placement with skips
-/// relayed and direct: which of them sends least is not the same for every model and P.
+/// The same model under folded placement, where every skip stays on its device, and under sequential placement with
+/// skips relayed and direct: which of them sends least is not the same for every model and P.
 struct routing_comparison {
     routing_choice collocated{};
     routing_choice relayed{};
@@ -131,8 +131,8 @@ template <class Cut>
 
 } // namespace detail
 
-/// Cuts the model in the three ways, each for its own objective with the slack and speeds of `options`; its memory model
-/// holds for the folded cut alone, its routing for the residual edges there. `between` joins every two devices.
+/// Cuts the model in the three ways, each for its own objective with the slack and speeds of `options`; its memory
+/// model holds for the folded cut alone, its routing for the residual edges there. `between` joins every two devices.
 ///
 /// Throws input_error as skip_aware_partition does; a way without a cut is not an error but says why it has none.
 [[nodiscard]] inline routing_comparison compare_routings(const cost_table& costs, int devices, int waves,

@@ -151,8 +151,9 @@ struct chain_bytes {
 
 } // namespace detail
 
-/// The honest baseline: P contiguous stages, stage s on device s, with the least greatest load F+B+W and, within the slack
-/// of that, the fewest bytes across boundaries, skips and residual edges included as `routing` sends them. Exact.
+/// The honest baseline: P contiguous stages, stage s on device s, with the least greatest load F+B+W and, within the
+/// slack of that, the fewest bytes across boundaries, skips and residual edges included as `routing` sends them.
+/// Exact.
 ///
 /// Throws infeasible_error when the model has fewer layers than devices, input_error for a bad table or option.
 [[nodiscard]] constexpr partition sequential_partition(const cost_table& costs, int devices,
@@ -161,8 +162,9 @@ struct chain_bytes {
                                    options.device_speed);
 }
 
-/// P devices with `chunks` stages each, stage s on device s mod P: the cut with the least greatest load of a single stage
-/// and, among those, the fewest bytes of main activations. Loads of whole devices and bytes of skips are not optimised.
+/// P devices with `chunks` stages each, stage s on device s mod P: the cut with the least greatest load of a single
+/// stage and, among those, the fewest bytes of main activations. Loads of whole devices and bytes of skips are not
+/// optimised.
 ///
 /// Throws as sequential_partition.
 [[nodiscard]] constexpr partition interleaved_partition(const cost_table& costs, int devices, int chunks,

@@ -20,7 +20,8 @@ struct memory_model {
     std::int64_t state_factor{4};
     /// Microbatches whose activations a device holds at once.
     std::int64_t in_flight{1};
-    /// One limit per device in place of limit_bytes, 0 for a device without one; empty means that limit_bytes holds for all.
+    /// One limit per device in place of limit_bytes, 0 for a device without one; empty means that limit_bytes holds
+    /// for all.
     std::vector<std::int64_t> device_limit_bytes{};
 
     [[nodiscard]] constexpr std::int64_t bytes_of(const layer_cost& layer) const noexcept {
@@ -34,15 +35,16 @@ struct memory_model {
 
 /// What a skip-aware partition may trade, and what it may use.
 struct skip_aware_options {
-    /// A cut whose greatest device load is at most (1 + slack) times the least one may be taken if it sends fewer bytes.
+    /// A cut whose greatest device load is at most (1 + slack) times the least one may be taken if it sends fewer
+    /// bytes.
     double slack{0.0};
     memory_model memory{};
     /// Closed regions that the search may hold; a guard for graphs with few skips and many waves.
     std::size_t region_limit{2'000'000};
     /// Relative speed of each device: its load is the time of its layers divided by it. Empty: all are alike.
     std::vector<double> device_speed{};
-    /// How a residual edge between two devices travels, for counting its bytes. Relayed, it goes with the activation that
-    /// it is added to, and most span one cut only; skips that are not residual never leave their device.
+    /// How a residual edge between two devices travels, for counting its bytes. Relayed, it goes with the activation
+    /// that it is added to, and most span one cut only; skips that are not residual never leave their device.
     skip_routing routing{skip_routing::relayed};
 };
 

@@ -20,6 +20,10 @@ void add_gaps_part(CLI::App& app);
 /// Every schedule method on every backbone of the zoo, validated and checked, beside the synthesizer at equal memory.
 void add_schedules_part(CLI::App& app);
 
-inline constexpr std::array plan_parts{&add_partition_part, &add_bytes_part, &add_gaps_part, &add_schedules_part};
+/// Time of the tuner on a large cluster, and its choice against the whole space.
+void add_tuner_part(CLI::App& app);
+
+inline constexpr std::array plan_parts{&add_partition_part, &add_bytes_part, &add_gaps_part, &add_schedules_part,
+                                       &add_tuner_part};
 
 } // namespace pulse_bench

@@ -72,7 +72,7 @@ TEST_CASE("programs send what the partition predicts, and no skip but residual o
     CHECK(residual_crossings > 20);
 }
 
-TEST_CASE("a message stands before every pass that starts once it is there, and behind every other") {
+TEST_CASE("a message stands before every pass that ends once it is there, and behind every other") {
     random_plans make{8};
     for (int i = 0; i != 200; ++i) {
         const planned_model c = make();
@@ -93,8 +93,8 @@ TEST_CASE("a message stands before every pass that starts once it is there, and 
                         there = made.end_us;
                     }
                 }
-                if (done > 0) { CHECK(passes[done - 1].start_us < there); }
-                if (done < passes.size()) { CHECK(passes[done].start_us >= there); }
+                if (done > 0) { CHECK(passes[done - 1].end_us <= there); }
+                if (done < passes.size()) { CHECK(passes[done].end_us >= there); }
             }
         }
     }

@@ -32,12 +32,20 @@ namespace pulse {
 
 /// Where a candidate cuts the model; throws infeasible_error, naming the skip or the layers, when it cannot.
 ///
-/// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one; sequential and interleaved:
-/// the cut by load. All take fewer bytes within the slack where their partitioner offers it.
+/// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one, unless `fold` asks for the
+/// cut by load; sequential and interleaved: the cut by load. All take fewer bytes within the slack where their partitioner offers it.
 [[nodiscard]] inline partition cut_candidate(const cost_table& costs, const tune_candidate& c, int parameter_copies,
                                              std::int64_t limit_bytes) {
     switch (c.kind) {
     case placement::folded: {
+        if (c.fold == fold_cut::balanced) {
+            // As many stages in a chain as the fold has, laid on the fold.
+            partition chain = interleaved_partition(costs, c.pipeline_degree, 2 * c.waves);
+            chain.kind = placement::folded;
+            chain.waves = c.waves;
+            for (stage& s : chain.stages) { s.device = device_of(placement::folded, s.index, c.pipeline_degree); }
+            return chain;
+        }
         const memory_model memory{.limit_bytes = limit_bytes,
                                   .state_factor = parameter_copies,
                                   .in_flight = c.recompute == recomputation::none ? 1 : 0};
@@ -224,6 +232,8 @@ namespace detail {
                                                             const prepared_candidate& prepared,
                                                             const tune_options& options) {
     schedule_problem problem = prepared.step.problem;
+    // An order that does not adapt is judged by its exact layout alone.
+    if (!adapts_to_memory(c.method)) { problem.memory_limit_bytes.clear(); }
     for (int attempt = 0;; ++attempt) {
         evaluated_candidate made =
             detail::simulate_candidate(costs, c, prepared, detail::order_candidate(problem, c, options), options);
@@ -231,7 +241,7 @@ namespace detail {
         const int over = detail::worst_over(peaks, prepared.limit_bytes);
         if (over < 0) { return made; }
         constexpr int attempts = 8;
-        if (attempt == attempts || c.method != schedule_method::list) {
+        if (attempt == attempts || !adapts_to_memory(c.method)) {
             throw infeasible_error("device " + std::to_string(over) + " needs " +
                                    std::to_string(peaks[static_cast<std::size_t>(over)]) + " bytes of " +
                                    std::to_string(prepared.limit_bytes));

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -13,12 +12,18 @@
 #include <pulse/core/error.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/tune/rank_grid.hpp>
 
 namespace pulse {
+
+/// How a folded placement is cut.
+enum class fold_cut : std::uint8_t {
+    collocated, ///< both ends of every skip on one device
+    balanced,   ///< by load alone, as planners that know no skips do: skips cross where their ends happen to fall
+};
 
 /// One point of the tuner's space: everything but the cut and the order of passes, which follow from it.
 struct tune_candidate {
@@ -36,6 +41,7 @@ struct tune_candidate {
     schedule_method method{schedule_method::list};
     /// How much longer than the least load a device may work for fewer bytes.
     double slack{};
+    fold_cut fold{fold_cut::collocated};
 
     [[nodiscard]] constexpr bool operator==(const tune_candidate&) const = default;
 };
@@ -72,6 +78,8 @@ struct tune_options {
     /// Where a method does not fit a placement the pair is left out.
     std::vector<schedule_method> methods{schedule_method::list};
     std::vector<double> slacks{0.0};
+    /// Of every folded candidate.
+    fold_cut fold{fold_cut::collocated};
 
     /// Copies of the parameters that a device keeps: values, gradients, AdamW's two moments, an average.
     int parameter_copies{5};
@@ -93,16 +101,6 @@ struct tune_options {
     std::function<void(const tune_progress&)> progress{};
     std::stop_token stop{};
 };
-
-/// Whether a method has an order for stages laid like this.
-[[nodiscard]] constexpr bool method_fits(schedule_method method, const tune_candidate& c) noexcept {
-    switch (method) {
-    case schedule_method::list:
-    case schedule_method::gpipe: return true;
-    case schedule_method::one_f_one_b: return c.kind == placement::sequential;
-    }
-    return false;
-}
 
 namespace detail {
 
@@ -230,6 +228,7 @@ template <class Values, class Set, class Once>
             }
             if (!detail::allows(options.microbatches, count)) { continue; }
             tune_candidate c{};
+            c.fold = options.fold;
             c.pipeline_degree = p;
             c.data_degree = d;
             c.microbatch_size = size;
@@ -257,7 +256,8 @@ template <class Values, class Set, class Once>
         all, options.slacks, [](tune_candidate& c, double slack) { c.slack = slack; }, alone);
     const auto useless = [&](const tune_candidate& c) {
         const bool chunked = alone(c) && c.kind == placement::interleaved;
-        return !method_fits(c.method, c) || (chunked && c.recompute != recomputation::stages);
+        return !unmet_need(c.method, c.kind, c.waves, c.split_backward).empty() ||
+               (chunked && c.recompute != recomputation::stages);
     };
     all.erase(std::remove_if(all.begin(), all.end(), useless), all.end());
     return all;

@@ -218,7 +218,8 @@ private:
         if (bounded_out(row)) { return; }
         const tune_candidate& c = row.candidate;
         const prepared_candidate ready = prepare(c);
-        const bool whole = c.recompute == recomputation::none;
+        // The memory limit binds the orders of those alone that hear of it.
+        const bool whole = c.recompute == recomputation::none && adapts_to_memory(c.method);
         row.bound_us = std::max(
             row.bound_us, step_bound_us(ready.step, lower_bound_us(whole ? ready.step.problem : ready.step.plain)));
         if (bounded_out(row)) { return; }

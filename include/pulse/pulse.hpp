@@ -119,8 +119,12 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/plan/step_order.hpp>
 #include <pulse/plan/well_formed.hpp>
 
+#include <pulse/simulate/duration.hpp>
+#include <pulse/simulate/memory_timeline.hpp>
 #include <pulse/simulate/simulation.hpp>
+#include <pulse/simulate/simulation_options.hpp>
 #include <pulse/simulate/simulator.hpp>
+#include <pulse/simulate/transfer_queue.hpp>
 
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <pulse/plan/instruction.hpp>
+#include <pulse/simulate/memory_timeline.hpp>
 
 namespace pulse {
 
@@ -31,6 +32,20 @@ struct simulated_transfer {
     [[nodiscard]] constexpr bool operator==(const simulated_transfer&) const = default;
 };
 
+/// What a link carried in one step, in bytes, and how long it was occupied by that.
+struct link_traffic {
+    std::int64_t boundary_forward_bytes{}; ///< activations and conditioning
+    std::int64_t boundary_backward_bytes{};
+    std::int64_t skip_forward_bytes{}; ///< direct, or relayed with a boundary
+    std::int64_t skip_backward_bytes{};
+    double occupied_us{};
+
+    [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept {
+        return boundary_forward_bytes + boundary_backward_bytes + skip_forward_bytes + skip_backward_bytes;
+    }
+    [[nodiscard]] constexpr bool operator==(const link_traffic&) const = default;
+};
+
 /// What one step of one pipeline replica does, according to the clock of the simulator.
 struct simulation {
     /// Per rank, in program order.
@@ -46,6 +61,14 @@ struct simulation {
     std::int64_t skip_bytes{};
     /// Per rank: most bytes of buffers alive at one time, without workspace.
     std::vector<std::int64_t> live_peak_bytes{};
+    /// Per rank.
+    std::vector<memory_timeline> memory{};
+    /// Row-major P x P, [from * P + to]: what went from one rank to another, over whichever links.
+    std::vector<link_traffic> pairs{};
+    /// By number: what went over each link that simulation_options::routes names; a message counts on all that it takes.
+    std::vector<link_traffic> shared_links{};
+    /// Per rank: what it sends to its data-parallel replicas, gradients on a ring.
+    std::vector<std::int64_t> gradient_bytes{};
 
     [[nodiscard]] constexpr bool operator==(const simulation&) const = default;
 };

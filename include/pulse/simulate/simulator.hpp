@@ -9,96 +9,71 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
-#include <pulse/hardware/link.hpp>
 #include <pulse/plan/access.hpp>
+#include <pulse/plan/footprint.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/simulate/duration.hpp>
+#include <pulse/simulate/memory_timeline.hpp>
 #include <pulse/simulate/simulation.hpp>
+#include <pulse/simulate/simulation_options.hpp>
+#include <pulse/simulate/transfer_queue.hpp>
 
 namespace pulse {
 
-/// The world in which a step is simulated; the default moves bytes in no time.
-struct simulation_options {
-    /// Between every two ranks, unless `links` is given.
-    link between_ranks{};
-    /// Row-major P x P, [from * P + to]; empty means `between_ranks` everywhere.
-    std::vector<link> links{};
-    /// Between the data-parallel replicas of a rank.
-    link between_replicas{};
-    /// Time of the optimizer step of each rank.
-    double optimizer_us{};
-};
-
-/// Time of one instruction that computes: the sums of its layers' times; an unsplit backward is B + W; a recompute is F.
-[[nodiscard]] constexpr double duration_us(const step_model& model, const instruction& what) noexcept {
-    const auto over = [&](stage_id stage, auto of_layer) {
-        double sum = 0;
-        for (int l = model.first_layer(index_of(stage)); l <= model.last_layer(index_of(stage)); ++l) {
-            sum += of_layer(model.layer(l));
-        }
-        return sum;
-    };
-    const auto forward = [](const layer_cost& c) { return c.forward_us; };
-    if (const auto* f = std::get_if<op::forward>(&what)) { return over(f->stage, forward); }
-    if (const auto* r = std::get_if<op::recompute>(&what)) { return over(r->stage, forward); }
-    if (const auto* b = std::get_if<op::backward_input>(&what)) {
-        const bool with_weight = b->with_weight;
-        return over(b->stage, [with_weight](const layer_cost& c) {
-            return c.backward_input_us + (with_weight ? c.backward_weight_us : 0.0);
-        });
-    }
-    if (const auto* w = std::get_if<op::backward_weight>(&what)) {
-        return over(w->stage, [](const layer_cost& c) { return c.backward_weight_us; });
-    }
-    return 0;
-}
-
 namespace detail {
 
-/// Every rank has a clock of its own and runs ahead until it waits for a message that the other side has not posted.
+/// Every rank has a clock of its own and runs ahead until it waits for a message that has not started.
 ///
-/// No queue of events is needed: what a rank does next depends on its program alone, and the time of a message only on
-/// when its two sides post it and on the message before it on the same link. So the order in which ranks are advanced
-/// does not matter.
+/// When no rank can run, the message that can start first is started. Whatever the ranks post later they post after some
+/// message that has not started yet, so not before that one: no later message would have been earlier on its links.
 class step_simulator {
 public:
     constexpr step_simulator(const plan& planned, const step_model& model, const std::vector<program>& programs,
-                             const simulation_options& options)
-        : model_(&model), programs_(&programs), options_(&options), replicas_(planned.data_degree),
-          ranks_(programs.size()), wires_(programs.size() * programs.size()) {
-        made_.ranks.resize(programs.size());
+                             const simulation_options& options) :
+        model_(&model),
+        programs_(&programs), options_(&options), replicas_(planned.data_degree),
+        queue_(model, programs.size(), options), ranks_(programs.size()) {
         for (std::size_t r = 0; r != programs.size(); ++r) {
-            if (programs[r].device != static_cast<int>(r)) { throw input_error("pulse: simulate: programs must be in rank order"); }
+            if (programs[r].device != static_cast<int>(r)) {
+                throw input_error("pulse: simulate: programs must be in rank order");
+            }
         }
-        if (!options.links.empty() && options.links.size() != wires_.size()) {
-            throw input_error("pulse: simulate: links must have one entry for each pair of ranks");
+        const std::vector<double>& speed = options.device_speed;
+        if (!speed.empty() && speed.size() != programs.size()) {
+            throw input_error("pulse: simulate: device_speed must have one entry for each rank");
+        }
+        if (!std::all_of(speed.begin(), speed.end(), [](double s) { return s > 0; })) {
+            throw input_error("pulse: simulate: device_speed must be above 0");
+        }
+        if (options.optimizer_copies < 0) {
+            throw input_error("pulse: simulate: optimizer_copies must not be negative");
+        }
+        made_.ranks.resize(programs.size());
+        made_.gradient_bytes.resize(programs.size(), 0);
+        for (std::size_t r = 0; r != programs.size(); ++r) {
+            made_.memory.push_back(fixed_memory(static_cast<int>(r)));
         }
     }
 
     [[nodiscard]] constexpr simulation run() {
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (std::size_t r = 0; r != ranks_.size(); ++r) {
-                while (advance(r)) { moved = true; }
-            }
+        for (std::size_t r = 0; r != ranks_.size(); ++r) { run_ahead(r); }
+        while (!queue_.idle()) {
+            const std::size_t at = queue_.start_next();
+            run_ahead(at / ranks_.size());
+            run_ahead(at % ranks_.size());
         }
         double busy = 0;
         for (std::size_t r = 0; r != ranks_.size(); ++r) {
             if (!ended(r)) { refuse_stuck(r); }
             made_.step_us = std::max(made_.step_us, ranks_[r].clock_us);
-            made_.live_peak_bytes.push_back(ranks_[r].peak_bytes);
+            made_.live_peak_bytes.push_back(made_.memory[r].live_peak_bytes());
             busy += ranks_[r].busy_us;
         }
-        for (const wire& w : wires_) {
-            for (const simulated_transfer& t : w.transfers) {
-                made_.boundary_bytes += t.boundary_bytes;
-                made_.skip_bytes += t.skip_bytes;
-                made_.transfers.push_back(t);
-            }
-        }
+        queue_.report(made_);
         const double all = static_cast<double>(ranks_.size()) * made_.step_us;
         made_.bubble_ratio = all > 0 ? 1.0 - busy / all : 0.0;
         return made_;
@@ -118,49 +93,63 @@ private:
         double busy_us{};
         double reduced_us{};
         std::vector<posted> open{};
-        std::int64_t live_bytes{};
-        std::int64_t peak_bytes{};
-    };
-    /// One direction between two ranks: what each side has posted, in order, and what both have.
-    struct wire {
-        std::vector<message_id> sent{};
-        std::vector<double> sent_us{};
-        std::vector<message_id> received{};
-        std::vector<double> received_us{};
-        std::vector<simulated_transfer> transfers{};
-        double free_us{};
+        std::int64_t activation_bytes{};
+        std::int64_t skip_bytes{};
     };
 
     const step_model* model_;
     const std::vector<program>* programs_;
     const simulation_options* options_;
     int replicas_;
+    transfer_queue queue_;
     std::vector<rank_state> ranks_;
-    std::vector<wire> wires_;
     simulation made_{};
 
     [[nodiscard]] constexpr const program& of(std::size_t r) const noexcept { return (*programs_)[r]; }
-    [[nodiscard]] constexpr bool ended(std::size_t r) const noexcept { return ranks_[r].at == of(r).instructions.size(); }
+    [[nodiscard]] constexpr bool ended(std::size_t r) const noexcept {
+        return ranks_[r].at == of(r).instructions.size();
+    }
 
     [[noreturn]] void refuse_stuck(std::size_t r) const {
-        throw input_error("pulse: simulate: rank " + std::to_string(r) + ", instruction " + std::to_string(ranks_[r].at) + " (" +
-                          to_text(of(r).instructions[ranks_[r].at]) + ") waits for a message that never comes");
-    }
-    [[noreturn]] static void refuse_pair(const message_id& sent, const message_id& received) {
-        throw input_error("pulse: simulate: " + to_text(sent) + " meets " + to_text(received));
+        throw input_error("pulse: simulate: rank " + std::to_string(r) + ", instruction " +
+                          std::to_string(ranks_[r].at) + " (" + to_text(of(r).instructions[ranks_[r].at]) +
+                          ") waits for a message that never comes");
     }
     [[noreturn]] static void refuse_peer(std::size_t r) {
         throw input_error("pulse: simulate: rank " + std::to_string(r) + " names a peer that does not exist");
+    }
+
+    [[nodiscard]] constexpr memory_timeline fixed_memory(int rank) const {
+        memory_timeline made{};
+        for (int s = 0; s != model_->stage_count(); ++s) {
+            if (model_->device_of_stage(s) == rank) { made.weight_bytes += parameter_bytes_of(*model_, s); }
+        }
+        made.gradient_bytes = made.weight_bytes;
+        made.optimizer_bytes = options_->optimizer_copies * made.weight_bytes;
+        made.workspace_bytes = workspace_bytes_of(*model_, rank);
+        return made;
+    }
+    /// Whether the buffer is the tensor of a skip between two stages, as it was made or as it arrived, or its gradient.
+    [[nodiscard]] constexpr bool is_skip(const buffer_id& buffer) const {
+        if (buffer.kind == buffer_kind::skip || buffer.kind == buffer_kind::skip_gradient) { return true; }
+        if (buffer.kind != buffer_kind::activation) { return false; }
+        const std::vector<int>& edges = model_->edges_from(model_->stage_of_layer(buffer.index));
+        return std::any_of(edges.begin(), edges.end(),
+                           [&](int e) { return model_->edge(e).from == buffer.index && !model_->is_inside(e); });
+    }
+    constexpr void change_memory(rank_state& rank, const buffer_id& buffer, bool begins) const {
+        const std::int64_t bytes = model_->bytes(buffer);
+        (is_skip(buffer) ? rank.skip_bytes : rank.activation_bytes) += begins ? bytes : -bytes;
     }
 
     /// A receive is waited for by whatever touches its buffer, a send by what changes or ends it.
     [[nodiscard]] static constexpr bool concerns(const posted& p, const buffer_id& buffer, bool changes) noexcept {
         return p.buffer == buffer && (!p.sends || changes);
     }
-    /// Whether both sides have posted every message that a touch of the buffer waits for.
+    /// Whether every message that a touch of the buffer waits for has started.
     [[nodiscard]] constexpr bool can_touch(const rank_state& rank, const buffer_id& buffer, bool changes) const {
         return std::all_of(rank.open.begin(), rank.open.end(), [&](const posted& p) {
-            return !concerns(p, buffer, changes) || p.number < wires_[p.wire].transfers.size();
+            return !concerns(p, buffer, changes) || queue_.started(p.wire, p.number);
         });
     }
     constexpr void wait_for(rank_state& rank, const buffer_id& buffer, bool changes) {
@@ -170,34 +159,47 @@ private:
                 ++i;
                 continue;
             }
-            const simulated_transfer& t = wires_[p.wire].transfers[p.number];
+            const simulated_transfer& t = queue_.transfer(p.wire, p.number);
             rank.clock_us = std::max(rank.clock_us, p.sends ? t.left_us : t.arrived_us);
             rank.open.erase(rank.open.begin() + static_cast<std::ptrdiff_t>(i));
         }
     }
-    /// Does the rank's next instruction, unless it waits or the program has ended.
+    constexpr void run_ahead(std::size_t r) {
+        while (!ended(r) && advance(r)) {}
+    }
+    /// Does the rank's next instruction, unless it waits.
     constexpr bool advance(std::size_t r) {
-        if (ended(r)) { return false; }
         rank_state& rank = ranks_[r];
         const instruction& what = of(r).instructions[rank.at];
         const double before_us = rank.clock_us;
         const std::vector<buffer_access> accesses = model_->accesses(static_cast<int>(r), what);
-        if (const auto* last = std::get_if<op::release>(&what)) {
-            if (!can_touch(rank, last->buffer, true)) { return false; }
-            wait_for(rank, last->buffer, true);
-            rank.live_bytes -= model_->bytes(last->buffer);
-        }
+        const auto* last = std::get_if<op::release>(&what);
+        if (last != nullptr && !can_touch(rank, last->buffer, true)) { return false; }
         for (const buffer_access& a : accesses) {
             if (!can_touch(rank, a.buffer, a.mode != access::read)) { return false; }
         }
+        bool changed = last != nullptr;
+        if (last != nullptr) {
+            wait_for(rank, last->buffer, true);
+            change_memory(rank, last->buffer, false);
+        }
         for (const buffer_access& a : accesses) {
             wait_for(rank, a.buffer, a.mode != access::read);
-            if (a.mode == access::write) { rank.live_bytes += model_->bytes(a.buffer); }
+            if (a.mode != access::write) { continue; }
+            change_memory(rank, a.buffer, true);
+            changed = true;
         }
-        rank.peak_bytes = std::max(rank.peak_bytes, rank.live_bytes);
+        if (changed) { made_.memory[r].samples.push_back({rank.clock_us, rank.activation_bytes, rank.skip_bytes}); }
+        perform(r, what, before_us);
+        ++rank.at;
+        return true;
+    }
+    constexpr void perform(std::size_t r, const instruction& what, double before_us) {
+        rank_state& rank = ranks_[r];
         if (is_compute(what)) {
             const double start_us = rank.clock_us;
-            rank.clock_us += duration_us(*model_, what);
+            const double speed = options_->device_speed.empty() ? 1.0 : options_->device_speed[r];
+            rank.clock_us += duration_us(*model_, what) / speed;
             rank.busy_us += rank.clock_us - start_us;
             made_.ranks[r].push_back({static_cast<int>(rank.at), start_us, rank.clock_us, start_us - before_us});
         } else if (const auto* s = std::get_if<op::send>(&what)) {
@@ -205,53 +207,23 @@ private:
         } else if (const auto* v = std::get_if<op::recv>(&what)) {
             post(r, index_of(v->peer), v->message, false);
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
-            rank.reduced_us = std::max(rank.reduced_us, rank.clock_us) + reduce_us(index_of(a->stage));
+            const int stage = index_of(a->stage);
+            rank.reduced_us = std::max(rank.reduced_us, rank.clock_us) +
+                              reduce_us(*model_, stage, replicas_, options_->between_replicas);
+            made_.gradient_bytes[r] += reduce_bytes(*model_, stage, replicas_);
         } else if (std::holds_alternative<op::optimizer_step>(what)) {
             rank.clock_us = std::max(rank.clock_us, rank.reduced_us) + options_->optimizer_us;
             rank.busy_us += options_->optimizer_us;
         }
-        ++rank.at;
-        return true;
     }
     constexpr void post(std::size_t r, int peer, const message_id& message, bool sends) {
         if (peer < 0 || static_cast<std::size_t>(peer) >= ranks_.size()) { refuse_peer(r); }
         const auto other = static_cast<std::size_t>(peer);
-        const std::size_t at = sends ? r * ranks_.size() + other : other * ranks_.size() + r;
-        wire& w = wires_[at];
-        const std::size_t number = sends ? w.sent.size() : w.received.size();
-        (sends ? w.sent : w.received).push_back(message);
-        (sends ? w.sent_us : w.received_us).push_back(ranks_[r].clock_us);
+        const std::size_t at = sends ? queue_.wire_of(r, other) : queue_.wire_of(other, r);
+        const std::size_t number = queue_.post(at, message, sends, ranks_[r].clock_us);
         for (const buffer_id& part : model_->parts(message, static_cast<int>(r))) {
             ranks_[r].open.push_back({part, at, number, sends});
         }
-        const std::size_t both = w.transfers.size();
-        if (both < w.sent.size() && both < w.received.size()) { start(at); }
-    }
-    constexpr void start(std::size_t at) {
-        wire& w = wires_[at];
-        const std::size_t number = w.transfers.size();
-        if (w.sent[number] != w.received[number]) { refuse_pair(w.sent[number], w.received[number]); }
-        simulated_transfer t{};
-        t.message = w.sent[number];
-        t.from = static_cast<int>(at / ranks_.size());
-        t.to = static_cast<int>(at % ranks_.size());
-        const std::vector<buffer_id> parts = model_->parts(t.message, t.to);
-        for (std::size_t i = 0; i != parts.size(); ++i) {
-            (model_->is_skip_part(t.message, i) ? t.skip_bytes : t.boundary_bytes) += model_->bytes(parts[i]);
-        }
-        const link& line = options_->links.empty() ? options_->between_ranks : options_->links[at];
-        t.start_us = std::max({w.sent_us[number], w.received_us[number], w.free_us});
-        // The next message may follow while this one is still on its way.
-        t.arrived_us = t.start_us + line.transfer_us(t.boundary_bytes + t.skip_bytes);
-        t.left_us = std::max(t.start_us, t.arrived_us - line.latency_us);
-        w.free_us = t.left_us;
-        w.transfers.push_back(t);
-    }
-    /// A ring over the replicas: 2 (D - 1) messages, each 1/D of the stage's gradients.
-    [[nodiscard]] constexpr double reduce_us(int stage) const noexcept {
-        std::int64_t bytes = 0;
-        for (int l = model_->first_layer(stage); l <= model_->last_layer(stage); ++l) { bytes += model_->layer(l).parameter_bytes; }
-        return 2.0 * (replicas_ - 1) * options_->between_replicas.transfer_us((bytes + replicas_ - 1) / replicas_);
     }
 };
 
@@ -259,12 +231,16 @@ private:
 
 /// Executes the programs on a clock, as the executor does: sends and receives are started in program order and do not
 /// hold up their rank; an instruction waits for the receives of what it touches, and a release (or what changes a
-/// buffer) for the sends of it. A message starts when both sides have posted it and the one before it on the same
-/// directed pair has left; it takes bytes / bandwidth to leave and the latency more to arrive. The gradients of a stage
-/// are reduced over replicas while the rank goes on; the optimizer step waits for them.
+/// buffer) for the sends of it. A message starts when both sides have posted it, the one before it on the same directed
+/// pair has left, and the links that it shares with other pairs are free; it takes bytes / bandwidth to leave and the
+/// latency more to arrive. Shared links carry one message at a time: the one that can start first, and of several the one
+/// that was ready first. The gradients of a stage are reduced over replicas, on links of their own, while the rank goes
+/// on; the optimizer step waits for them.
 ///
-/// Times in microseconds. Throws input_error when the programs wait for messages that never come or disagree about them.
-[[nodiscard]] constexpr simulation simulate(const plan& planned, const step_model& model, const std::vector<program>& programs,
+/// Times in microseconds. Throws input_error when the programs wait for messages that never come or disagree about them,
+/// or the options do not have one entry for each rank or pair.
+[[nodiscard]] constexpr simulation simulate(const plan& planned, const step_model& model,
+                                            const std::vector<program>& programs,
                                             const simulation_options& options = {}) {
     return detail::step_simulator{planned, model, programs, options}.run();
 }

@@ -1,0 +1,386 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <queue>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <plan/random_plan.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/plan/check.hpp>
+#include <pulse/plan/layout.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/make_problem.hpp>
+#include <pulse/simulate/simulator.hpp>
+
+using doctest::Approx;
+using pulse_test::planned_model;
+using pulse_test::random_plans;
+
+namespace {
+
+using programs = std::vector<pulse::program>;
+
+/// Links of positive latency, so that every message takes time; shared at random.
+pulse::simulation_options contended(random_plans& make, int ranks) {
+    pulse::simulation_options o{};
+    const auto pairs = static_cast<std::size_t>(ranks * ranks);
+    const int shared = make.between(1, 4);
+    for (std::size_t pair = 0; pair != pairs; ++pair) {
+        o.links.push_back({make.between(1, 40) * 0.37, make.coin() ? 0.0 : make.between(1, 200) * 1.1e-3});
+        o.routes.push_back({make.between(-1, shared - 1), make.between(-1, shared - 1)});
+    }
+    o.between_replicas = {make.between(0, 9) * 1.0, 0.01};
+    o.optimizer_us = make.between(0, 10);
+    for (int r = 0; r != ranks && make.engine()() % 2 == 0; ++r) {
+        o.device_speed.assign(static_cast<std::size_t>(ranks), 1.0);
+        for (double& s : o.device_speed) { s = make.between(1, 8) * 0.5; }
+        break;
+    }
+    return o;
+}
+
+/// A queue of events in the order of time: ranks that go on, messages that leave and arrive. At every instant all ranks
+/// run first; then one message is given its links if they are free, the one that both sides posted first; and so on.
+class event_oracle {
+public:
+    event_oracle(const pulse::plan& planned, const pulse::step_model& model, const programs& all,
+                 const pulse::simulation_options& options) :
+        planned_(planned),
+        model_(model), all_(all), options_(options), ranks_(all.size()) {}
+
+    /// When each compute instruction of each rank ends, and the end of the step.
+    std::vector<std::map<std::size_t, double>> ends{};
+    double step_us{};
+
+    void run() {
+        ends.resize(all_.size());
+        for (std::size_t r = 0; r != all_.size(); ++r) { events_.insert({0.0, r}); }
+        while (!events_.empty()) {
+            now_ = events_.begin()->first;
+            while (!events_.empty() && events_.begin()->first == now_) {
+                const std::size_t r = events_.begin()->second;
+                events_.erase(events_.begin());
+                if (r < all_.size() && ranks_[r].busy_until <= now_) { go_on(r); }
+            }
+            give_link();
+        }
+        for (std::size_t r = 0; r != all_.size(); ++r) { REQUIRE(ranks_[r].at == all_[r].instructions.size()); }
+    }
+
+private:
+    struct state {
+        std::size_t at{};
+        double busy_until{};
+        double reduced{};
+    };
+    struct message {
+        double posted[2]{-1, -1};
+        double left{std::numeric_limits<double>::infinity()};
+        double arrived{std::numeric_limits<double>::infinity()};
+    };
+    const pulse::plan& planned_;
+    const pulse::step_model& model_;
+    const programs& all_;
+    const pulse::simulation_options& options_;
+    std::vector<state> ranks_;
+    std::set<std::pair<double, std::size_t>> events_{};
+    std::map<pulse::message_id, message> messages_{};
+    std::map<std::size_t, std::vector<pulse::message_id>> order_{}; // of each pair, as sent
+    std::map<std::size_t, double> pair_free_{};
+    std::map<int, double> link_free_{};
+    double now_{};
+
+    /// Whether all messages before instruction i of rank r that concern what it touches are over by now.
+    bool may_run(std::size_t r, std::size_t i) {
+        const auto& code = all_[r].instructions;
+        const int device = static_cast<int>(r);
+        std::map<pulse::buffer_id, bool> touched{};
+        for (const auto& a : model_.accesses(device, code[i])) { touched[a.buffer] = a.mode != pulse::access::read; }
+        if (const auto* f = std::get_if<pulse::op::release>(&code[i])) { touched[f->buffer] = true; }
+        for (std::size_t k = 0; k != i; ++k) {
+            const auto* s = std::get_if<pulse::op::send>(&code[k]);
+            const auto* v = std::get_if<pulse::op::recv>(&code[k]);
+            if (s == nullptr && v == nullptr) { continue; }
+            const auto& id = s != nullptr ? s->message : v->message;
+            for (const auto& part : model_.parts(id, device)) {
+                const auto found = touched.find(part);
+                if (found == touched.end()) { continue; }
+                if (v != nullptr && messages_[id].arrived > now_) { return false; }
+                if (s != nullptr && found->second && messages_[id].left > now_) { return false; }
+            }
+        }
+        return true;
+    }
+    void go_on(std::size_t r) {
+        const auto& code = all_[r].instructions;
+        state& rank = ranks_[r];
+        while (rank.at != code.size() && rank.busy_until <= now_ && may_run(r, rank.at)) {
+            const auto& what = code[rank.at];
+            double takes =
+                pulse::duration_us(model_, what) / (options_.device_speed.empty() ? 1.0 : options_.device_speed[r]);
+            if (const auto* s = std::get_if<pulse::op::send>(&what)) {
+                messages_[s->message].posted[0] = now_;
+                order_[r * all_.size() + static_cast<std::size_t>(pulse::index_of(s->peer))].push_back(s->message);
+            } else if (const auto* v = std::get_if<pulse::op::recv>(&what)) {
+                messages_[v->message].posted[1] = now_;
+            } else if (const auto* a = std::get_if<pulse::op::all_reduce>(&what)) {
+                std::int64_t bytes = 0;
+                for (int l = 0; l != model_.layer_count(); ++l) {
+                    bytes +=
+                        model_.stage_of_layer(l) == pulse::index_of(a->stage) ? model_.layer(l).parameter_bytes : 0;
+                }
+                const int d = planned_.data_degree;
+                rank.reduced = std::max(rank.reduced, now_) +
+                               2 * (d - 1) * options_.between_replicas.transfer_us((bytes + d - 1) / d);
+            } else if (std::holds_alternative<pulse::op::optimizer_step>(what)) {
+                takes = std::max(now_, rank.reduced) + options_.optimizer_us - now_;
+                step_us = std::max(step_us, now_ + takes);
+            }
+            rank.busy_until = now_ + takes;
+            if (pulse::is_compute(what)) { ends[r][rank.at] = rank.busy_until; }
+            ++rank.at;
+            events_.insert({rank.busy_until, r});
+        }
+    }
+    void give_link() {
+        std::vector<std::tuple<double, std::size_t, pulse::message_id>> ready{};
+        for (const auto& [pair, ids] : order_) {
+            // The first of the pair that has not started.
+            const auto next = std::find_if(ids.begin(), ids.end(), [&](const auto& id) {
+                return messages_[id].left == std::numeric_limits<double>::infinity();
+            });
+            if (next == ids.end() || messages_[*next].posted[1] < 0) { continue; }
+            const message& m = messages_[*next];
+            const double since = std::max({m.posted[0], m.posted[1], pair_free_[pair]});
+            if (since <= now_) { ready.emplace_back(since, pair, *next); }
+        }
+        std::sort(ready.begin(), ready.end(), [](const auto& a, const auto& b) {
+            return std::pair{std::get<0>(a), std::get<1>(a)} < std::pair{std::get<0>(b), std::get<1>(b)};
+        });
+        for (const auto& one : ready) {
+            const std::size_t pair = std::get<1>(one);
+            const pulse::link_route route = options_.routes.empty() ? pulse::link_route{} : options_.routes[pair];
+            bool free = true;
+            for (const int shared : {route.first, route.second}) {
+                free = free && (shared < 0 || link_free_[shared] <= now_);
+            }
+            if (!free) { continue; }
+            message& m = messages_[std::get<2>(one)];
+            const auto to = pair % all_.size();
+            std::int64_t bytes = 0;
+            for (const auto& part : model_.parts(std::get<2>(one), static_cast<int>(to))) {
+                bytes += model_.bytes(part);
+            }
+            m.arrived = now_ + options_.links[pair].transfer_us(bytes);
+            m.left = std::max(now_, m.arrived - options_.links[pair].latency_us);
+            pair_free_[pair] = m.left;
+            for (const int shared : {route.first, route.second}) { link_free_[shared] = m.left; }
+            const std::size_t no_rank = all_.size();
+            events_.insert({m.left, pair / all_.size()});
+            events_.insert({m.arrived, to});
+            events_.insert({m.left, no_rank}); // links are given anew
+            events_.insert({now_, no_rank});   // so are those that are free now, after ranks that go on now
+            return;
+        }
+    }
+};
+
+} // namespace
+
+TEST_CASE("ranks and shared links on a queue of events take the same times") {
+    random_plans make{61};
+    int waited = 0;
+    int plans = 0;
+    for (int i = 0; i != 300; ++i) {
+        const planned_model c = make();
+        if (c.planned.microbatches > 3) { continue; }
+        const pulse::step_model model{c.planned, c.costs};
+        const programs all = pulse::lower(c.planned, model);
+        auto options = contended(make, c.planned.pipeline_degree);
+        const pulse::simulation made = pulse::simulate(c.planned, model, all, options);
+        event_oracle oracle{c.planned, model, all, options};
+        oracle.run();
+        CAPTURE(i);
+        REQUIRE(made.step_us == Approx(oracle.step_us).epsilon(1e-12));
+        for (std::size_t r = 0; r != all.size(); ++r) {
+            REQUIRE(made.ranks[r].size() == oracle.ends[r].size());
+            for (const auto& p : made.ranks[r]) {
+                REQUIRE(p.end_us == Approx(oracle.ends[r].at(static_cast<std::size_t>(p.instruction))).epsilon(1e-12));
+            }
+        }
+        options.routes.clear();
+        waited += pulse::simulate(c.planned, model, all, options).step_us < made.step_us - 1e-9 ? 1 : 0;
+        ++plans;
+    }
+    MESSAGE("steps that contention makes longer: " << waited << " of " << plans);
+    CHECK(8 * waited > plans);
+}
+
+TEST_CASE("a shared link carries one message at a time, and links add up to what ranks send") {
+    random_plans make{62};
+    for (int i = 0; i != 200; ++i) {
+        const planned_model c = make();
+        const pulse::step_model model{c.planned, c.costs};
+        const auto options = contended(make, c.planned.pipeline_degree);
+        const auto ranks = static_cast<std::size_t>(c.planned.pipeline_degree);
+        const pulse::simulation made = pulse::simulate(c.planned, model, pulse::lower(c.planned, model), options);
+        std::vector<std::vector<std::pair<double, double>>> taken(made.shared_links.size());
+        std::vector<std::int64_t> carried(made.shared_links.size());
+        pulse::link_traffic all{};
+        for (const auto& t : made.transfers) {
+            const auto pair = static_cast<std::size_t>(t.from) * ranks + static_cast<std::size_t>(t.to);
+            const auto route = options.routes[pair];
+            for (const int shared : std::set<int>{route.first, route.second}) {
+                if (shared < 0) { continue; }
+                taken[static_cast<std::size_t>(shared)].emplace_back(t.start_us, t.left_us);
+                carried[static_cast<std::size_t>(shared)] += t.boundary_bytes + t.skip_bytes;
+            }
+            const bool backward = pulse::step_model::is_backward(t.message);
+            (backward ? all.boundary_backward_bytes : all.boundary_forward_bytes) += t.boundary_bytes;
+            (backward ? all.skip_backward_bytes : all.skip_forward_bytes) += t.skip_bytes;
+        }
+        for (std::size_t k = 0; k != taken.size(); ++k) {
+            std::sort(taken[k].begin(), taken[k].end());
+            double busy = 0;
+            for (std::size_t n = 0; n != taken[k].size(); ++n) {
+                if (n > 0) { CHECK(taken[k][n].first >= taken[k][n - 1].second); }
+                busy += taken[k][n].second - taken[k][n].first;
+            }
+            CHECK(made.shared_links[k].occupied_us == Approx(busy));
+            CHECK(made.shared_links[k].total_bytes() == carried[k]);
+        }
+        pulse::link_traffic sum{};
+        for (const auto& p : made.pairs) {
+            sum.boundary_forward_bytes += p.boundary_forward_bytes;
+            sum.boundary_backward_bytes += p.boundary_backward_bytes;
+            sum.skip_forward_bytes += p.skip_forward_bytes;
+            sum.skip_backward_bytes += p.skip_backward_bytes;
+        }
+        CHECK(sum == all);
+        // What goes forwards comes back as gradients.
+        CHECK(sum.boundary_forward_bytes == sum.boundary_backward_bytes);
+        CHECK(sum.skip_forward_bytes == sum.skip_backward_bytes);
+        CHECK(sum.total_bytes() == made.boundary_bytes + made.skip_bytes);
+    }
+}
+
+TEST_CASE("no simulated step is shorter than the bound of its problem") {
+    random_plans make{63};
+    double closest = std::numeric_limits<double>::infinity();
+    for (int i = 0; i != 300; ++i) {
+        const planned_model c = make();
+        const pulse::step_model model{c.planned, c.costs};
+        auto options = contended(make, c.planned.pipeline_degree);
+        if (make.coin()) { options.routes.clear(); }
+        options.optimizer_us = 0;
+        pulse::problem_options ask{};
+        ask.microbatches = c.planned.microbatches;
+        ask.split_backward = c.planned.split_backward;
+        ask.routing = c.planned.routing;
+        ask.recompute = c.planned.recompute;
+        ask.links = options.links;
+        ask.device_speed = options.device_speed;
+        const pulse::simulation made = pulse::simulate(c.planned, model, pulse::lower(c.planned, model), options);
+        auto problem = pulse::make_problem(c.costs, c.planned.cut, ask);
+        if (c.planned.recompute != pulse::recomputation::none) {
+            // A recompute does not wait for what the pass after it waits for, as the problem has it; its time remains.
+            ask.recompute = pulse::recomputation::none;
+            problem = pulse::make_problem(c.costs, c.planned.cut, ask);
+        }
+        const double bound = pulse::lower_bound_us(problem);
+        CAPTURE(i);
+        CHECK(made.step_us >= bound * (1 - 1e-12));
+        closest = std::min(closest, made.step_us / bound);
+    }
+    MESSAGE("closest to its bound: " << closest);
+    CHECK(closest < 1.01);
+}
+
+TEST_CASE("memory over time peaks where check and the layout say, and is given back") {
+    random_plans make{64};
+    bool skips_wait = false;
+    for (int i = 0; i != 300; ++i) {
+        planned_model c = make();
+        for (auto& l : c.costs.layers) { l.parameter_bytes = make.between(0, 50) * 8; }
+        const pulse::step_model model{c.planned, c.costs};
+        const programs all = pulse::lower(c.planned, model);
+        const auto options = contended(make, c.planned.pipeline_degree);
+        const pulse::simulation made = pulse::simulate(c.planned, model, all, options);
+        const auto checked = pulse::check(c.planned, model, all).live_peak_bytes;
+        std::int64_t sent = 0;
+        std::int64_t parameters = 0;
+        for (std::size_t r = 0; r != all.size(); ++r) {
+            const pulse::memory_timeline& m = made.memory[r];
+            const pulse::memory_layout layout = pulse::lay_out(model, all[r]);
+            CHECK(m.live_peak_bytes() == checked[r]);
+            CHECK(m.live_peak_bytes() == layout.live_peak_bytes);
+            CHECK(m.workspace_bytes == layout.workspace_bytes);
+            CHECK(m.peak_bytes() == m.weight_bytes * 4 + layout.workspace_bytes + checked[r]);
+            double before = 0;
+            for (const auto& s : m.samples) {
+                CHECK(s.time_us >= before);
+                CHECK(s.activation_bytes >= 0);
+                CHECK(s.skip_bytes >= 0);
+                before = s.time_us;
+                skips_wait = skips_wait || s.skip_bytes > 0;
+                if (c.costs.skips.empty()) { CHECK(s.skip_bytes == 0); }
+            }
+            CHECK(before <= made.step_us);
+            CHECK(m.samples.back().activation_bytes + m.samples.back().skip_bytes == 0);
+            parameters += m.weight_bytes;
+            sent += made.gradient_bytes[r];
+        }
+        std::int64_t expected = 0;
+        for (const auto& l : c.costs.layers) { expected += l.parameter_bytes; }
+        CHECK(parameters == expected);
+        // Every replica sends 2 (D - 1) / D of its gradients, each message rounded up.
+        CHECK(sent >= 2 * expected * (c.planned.data_degree - 1) / c.planned.data_degree);
+        if (c.planned.data_degree == 1) { CHECK(sent == 0); }
+    }
+    CHECK(skips_wait);
+}
+
+TEST_CASE("the links of a cluster: own ones in a node, one each way between nodes") {
+    const pulse::cluster two{
+        .name = "two", .nodes = 2, .devices_per_node = 2, .intra_node = {1, 100}, .inter_node = {5, 10}};
+    const auto o = pulse::simulated_on(two, {0, 1, 2, 3});
+    for (std::size_t from = 0; from != 4; ++from) {
+        for (std::size_t to = 0; to != 4; ++to) {
+            const bool inside = from / 2 == to / 2;
+            CHECK(o.links[from * 4 + to] == (inside ? two.intra_node : two.inter_node));
+            const int out = static_cast<int>(from / 2 * 2);
+            const int in = static_cast<int>(to / 2 * 2) + 1;
+            CHECK(o.routes[from * 4 + to] == (inside ? pulse::link_route{} : pulse::link_route{out, in}));
+        }
+    }
+    CHECK_THROWS_AS((void)pulse::simulated_on(two, {0, 4}), pulse::input_error);
+    CHECK_THROWS_AS((void)pulse::simulated_on(two, {-1}), pulse::input_error);
+}
+
+TEST_CASE("options that do not fit the ranks are refused") {
+    random_plans make{65};
+    const planned_model c = make();
+    const pulse::step_model model{c.planned, c.costs};
+    const programs all = pulse::lower(c.planned, model);
+    const auto refuses = [&](const auto& change, const char* words) {
+        pulse::simulation_options o{};
+        change(o);
+        CHECK_THROWS_WITH_AS((void)pulse::simulate(c.planned, model, all, o), doctest::Contains(words),
+                             pulse::input_error);
+    };
+    refuses([](auto& o) { o.links.resize(99); }, "links");
+    refuses([](auto& o) { o.routes.resize(99); }, "routes");
+    refuses([&](auto& o) { o.routes.assign(all.size() * all.size(), {-2, 0}); }, "routes");
+    refuses([](auto& o) { o.device_speed.resize(99, 1.0); }, "device_speed");
+    refuses([&](auto& o) { o.device_speed.assign(all.size(), 0.0); }, "device_speed");
+    refuses([](auto& o) { o.optimizer_copies = -1; }, "optimizer_copies");
+}

@@ -254,7 +254,9 @@ private:
     void same_problem(schedule_row& row, const cut_problem& of, const pulse::schedule& known) {
         auto limited = of.problem;
         limited.memory_limit_bytes = pulse::peak_holds(limited, known);
-        if (of.cut.kind == pulse::placement::folded && pulse::fits_memory(limited, synthesized_)) {
+        const bool serves = of.cut.kind == pulse::placement::folded && pulse::fits_memory(limited, synthesized_) &&
+                            synthesized_.makespan_us() <= known.makespan_us();
+        if (serves) {
             row.alone_us = row.same_problem_us = synthesized_.makespan_us();
             return;
         }

@@ -1,0 +1,105 @@
+#include "arguments.hpp"
+
+#include <iostream>
+#include <limits>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include <pulse/hardware/device.hpp>
+
+#include "../command_line.hpp"
+#include "catalogue.hpp"
+
+namespace pulse_plan {
+
+using pulse_examples::choices;
+using pulse_examples::names_in;
+using pulse_examples::number;
+using pulse_examples::one_of;
+using pulse_examples::whole;
+
+std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
+    arguments a;
+    CLI::App app{
+        "Plans pipeline-parallel training: where to cut a model, which device runs what, and in which order.\n"
+        "Whatever is not given is tuned. Exit status: 0 planned, 2 bad argument or input file, 3 no feasible plan."};
+    app.set_help_flag("-h,--help", "Say this and exit");
+
+    choices<std::string> models;
+    for (const std::string& name : backbone_names()) { models[name] = name; }
+    choices<std::string> devices;
+    for (const pulse::device& known : pulse::known_devices) { devices[known.name.str()] = known.name.str(); }
+    const choices<pulse::placement> placements{{"folded", pulse::placement::folded},
+                                               {"sequential", pulse::placement::sequential},
+                                               {"interleaved", pulse::placement::interleaved}};
+    const choices<method> methods{{"ilp", method::ilp},
+                                  {"list", method::list},
+                                  {"gpipe", method::gpipe},
+                                  {"1f1b", method::one_f_one_b},
+                                  {"interleaved", method::interleaved},
+                                  {"zb-v", method::zb_v}};
+    const choices<bool> answers{{"yes", true}, {"no", false}};
+
+    const auto file = [&](const char* name, std::string& held, const char* meaning) {
+        return app.add_option(name, held, meaning)->type_name("FILE");
+    };
+    const auto count = [&](const char* name, auto& held, int high, const char* meaning) {
+        return app.add_option(name, held, meaning)->check(whole(1, high))->type_name("N");
+    };
+    const auto choice = [&](const char* name, auto& held, const auto& names, const char* meaning) {
+        return app.add_option(name, held, meaning)->transform(one_of(names))->type_name(names_in(names));
+    };
+
+    app.option_defaults()->group("What to plan");
+    CLI::Option* const model = choice("--model", a.model, models, "Backbone, 16-bit; needs --device");
+    CLI::Option* const device = choice("--device", a.device, devices, "Device whose rates the costs come from");
+    CLI::Option* const profile =
+        file("--profile", a.profile, "Measured costs (pulse-profile/1) instead of --model and --device");
+    count("--devices", a.devices, 4096, "Devices in all")->required();
+    count("--global-batch", a.global_batch, 1 << 20, "Samples of one training step, over all replicas")->required();
+    file("--cluster", a.cluster,
+         "Nodes, links and memory (pulse-cluster/1); otherwise one node with the device's own links");
+
+    app.option_defaults()->group("Decided by you instead of tuned");
+    count("--pipeline", a.pipeline, 64, "Pipeline degree");
+    count("--data", a.data, 4096, "Data-parallel degree");
+    count("--waves", a.waves, 16, "Waves of a folded placement, or stages on each device when interleaved");
+    count("--microbatch-size", a.microbatch_size, 65536, "Samples of a microbatch");
+    count("--microbatches", a.microbatches, 65536, "Microbatches of a step of one pipeline");
+    choice("--placement", a.placement, placements, "Which device runs which stage");
+    choice("--split-backward", a.split_backward, answers, "Whether weight gradients are scheduled apart");
+    choice("--schedule", a.schedule, methods, "Who orders the passes; ilp: search, then the integer program's proof");
+    app.add_option("--memory-limit", a.memory_limit_bytes, "Memory of each device")
+        ->check(number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"))
+        ->type_name("BYTES");
+    app.add_option("--time-limit", a.time_limit_s, "Time for the last improvement of the schedule; 0: none")
+        ->check(number(0.0, 1e6, "from 0 to 1000000"))
+        ->type_name("S")
+        ->capture_default_str();
+
+    app.option_defaults()->group("Result");
+    file("--out", a.out, "The plan (pulse-plan/1)");
+    file("--svg", a.svg, "A picture of one step: passes, transfers, memory");
+    file("--trace", a.trace, "The step as a trace for Perfetto or chrome://tracing");
+
+    model->needs(device)->excludes(profile);
+    device->needs(model);
+
+    const auto refuse = [&](const std::string& why) {
+        std::cerr << "pulse_plan: " << why << '\n';
+        exit_code = 2;
+        return std::nullopt;
+    };
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        if (e.get_exit_code() != 0) { return refuse(e.what()); }
+        exit_code = app.exit(e);
+        return std::nullopt;
+    }
+    if (a.model.empty() && a.profile.empty()) { return refuse("--model or --profile is required"); }
+    return a;
+}
+
+} // namespace pulse_plan

@@ -1,0 +1,84 @@
+#include "picture.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/print.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/simulate/simulator.hpp>
+#include <pulse/tune/rank_grid.hpp>
+
+namespace pulse_plan {
+
+namespace {
+
+pulse::io::timeline_event event_of(const pulse::instruction& what) {
+    namespace op = pulse::op;
+    pulse::io::timeline_event e;
+    e.name = pulse::to_text(what);
+    const auto pass = [&](char kind, const auto& p) {
+        e.kind = kind;
+        e.stage = pulse::index_of(p.stage);
+        e.microbatch = pulse::index_of(p.microbatch);
+    };
+    if (const auto* f = std::get_if<op::forward>(&what)) { pass('F', *f); }
+    if (const auto* r = std::get_if<op::recompute>(&what)) { pass('R', *r); }
+    if (const auto* b = std::get_if<op::backward_input>(&what)) { pass('B', *b); }
+    if (const auto* w = std::get_if<op::backward_weight>(&what)) { pass('W', *w); }
+    return e;
+}
+
+std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
+                                                 const std::vector<pulse::program>& programs) {
+    std::vector<pulse::io::timeline_event> events;
+    for (std::size_t r = 0; r != ran.ranks.size(); ++r) {
+        for (const pulse::simulated_pass& p : ran.ranks[r]) {
+            pulse::io::timeline_event e = event_of(programs[r].instructions[static_cast<std::size_t>(p.instruction)]);
+            e.rank = static_cast<int>(r);
+            e.start_us = p.start_us;
+            e.end_us = p.end_us;
+            events.push_back(std::move(e));
+        }
+    }
+    std::int64_t flow = 0;
+    for (const pulse::simulated_transfer& t : ran.transfers) {
+        pulse::io::timeline_event e;
+        e.flow = ++flow;
+        e.microbatch = pulse::index_of(t.message.microbatch);
+        e.bytes = t.boundary_bytes + t.skip_bytes;
+        e.start_us = t.start_us;
+        e.rank = t.from;
+        e.lane = 1;
+        e.kind = 'S';
+        e.end_us = t.left_us;
+        e.name = "send " + pulse::to_text(t.message) + " to rank " + std::to_string(t.to);
+        events.push_back(e);
+        e.rank = t.to;
+        e.lane = 2;
+        e.kind = 'V';
+        e.end_us = t.arrived_us;
+        e.name = "receive " + pulse::to_text(t.message) + " from rank " + std::to_string(t.from);
+        events.push_back(std::move(e));
+    }
+    return events;
+}
+
+} // namespace
+
+simulated_step simulate_step(const request& asked, const pulse::tuning& found, const pulse::cost_table& costs) {
+    const pulse::plan& planned = found.best;
+    const pulse::step_model model{planned, costs};
+    const std::vector<pulse::program> programs = pulse::lower(planned, model);
+    const pulse::tune_candidate& chosen = found.best_row().candidate;
+    pulse::simulation_options world{};
+    world.links = pulse::pipeline_links(asked.machine, {chosen.layout, chosen.pipeline_degree, chosen.data_degree});
+    const pulse::simulation ran = pulse::simulate(planned, model, programs, world);
+    return {events_of(ran, programs), {}};
+}
+
+} // namespace pulse_plan

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include <pulse/io/timeline_event.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/tune/tuning.hpp>
+
+#include "request.hpp"
+
+namespace pulse_plan {
+
+/// A step of one pipeline on the simulator's clock, as what pictures and traces are drawn from: lane 0 computes, lane 1
+/// sends, lane 2 receives.
+struct simulated_step {
+    std::vector<pulse::io::timeline_event> events{};
+    std::vector<pulse::io::trace_counter> memory{};
+};
+
+[[nodiscard]] simulated_step simulate_step(const request& asked, const pulse::tuning& found,
+                                           const pulse::cost_table& costs);
+
+} // namespace pulse_plan

@@ -1,0 +1,80 @@
+#include "planning.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/chrome_trace.hpp>
+#include <pulse/io/timeline_svg.hpp>
+#include <pulse/plan/json.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/tune/tuner.hpp>
+
+#include "ordering.hpp"
+#include "picture.hpp"
+#include "progress.hpp"
+#include "report.hpp"
+#include "request.hpp"
+
+namespace pulse_plan {
+
+namespace {
+
+/// A file that cannot be written is better known before the search than after it.
+void require_folder_of(const char* option, const std::string& file) {
+    if (file.empty()) { return; }
+    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+    std::error_code fault;
+    if (!std::filesystem::is_directory(folder, fault)) {
+        throw pulse::input_error(std::string{option} + ": there is no folder " + folder.string());
+    }
+    if (std::filesystem::is_directory(file, fault)) {
+        throw pulse::input_error(std::string{option} + ": " + file + " is a folder");
+    }
+}
+
+void write_pictures(const arguments& a, const request& asked, const pulse::tuning& found,
+                    const pulse::cost_table& costs) {
+    if (a.svg.empty() && a.trace.empty()) { return; }
+    const simulated_step step = simulate_step(asked, found, costs);
+    if (!a.svg.empty()) {
+        const std::string title =
+            "One step of " + costs.model.str() + ": " + pulse::to_text(found.best_row().candidate);
+        pulse::io::write_file(a.svg,
+                              pulse::io::timeline_svg(step.events, {.title = title, .width = 1600}, step.memory));
+    }
+    if (!a.trace.empty()) { pulse::io::write_file(a.trace, pulse::io::chrome_trace(step.events, step.memory)); }
+}
+
+} // namespace
+
+void make_plan(const arguments& a, const std::stop_token& stop) {
+    require_folder_of("--out", a.out);
+    require_folder_of("--svg", a.svg);
+    require_folder_of("--trace", a.trace);
+    request asked = make_request(a);
+    progress shown;
+    asked.options.stop = stop;
+    asked.options.progress = [&shown](const pulse::tune_progress& state) { shown.tuning(state); };
+    set_ordering(a, asked.options, shown, stop);
+    const pulse::tuning found = pulse::tune(asked.costs_of, asked.machine, asked.options);
+    shown.clear();
+
+    const pulse::cost_table costs = asked.costs_of(found.best.microbatch_size);
+    std::cout << heading_text(asked, costs);
+    if (stop.stop_requested()) { std::cout << "stopped before the search ended: the best plan so far\n"; }
+    std::cout << plan_text(asked, costs, found) << '\n' << ranking_text(found);
+    if (!a.out.empty()) { pulse::save_plan(found.best, a.out); }
+    write_pictures(a, asked, found, costs);
+    for (const std::string* file : {&a.out, &a.svg, &a.trace}) {
+        if (!file->empty()) { std::cout << "wrote " << *file << '\n'; }
+    }
+}
+
+} // namespace pulse_plan

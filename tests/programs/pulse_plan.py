@@ -1,0 +1,272 @@
+"""pulse_plan as its users meet it: what it prints and leaves, what it refuses, and what a plan must be.
+
+Usage: pulse_plan.py PROGRAM [unittest arguments]
+"""
+
+import atexit
+import itertools
+import json
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree as xml
+
+PROGRAM = sys.argv.pop(1)
+# Far above what any run here takes; a program that hangs must not hang the tests.
+PATIENCE = 120
+
+ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_plan."))
+atexit.register(shutil.rmtree, ROOM, True)
+serial = itertools.count()
+
+OPTIONS = ("--model", "--device", "--profile", "--devices", "--cluster", "--global-batch", "--pipeline", "--data", "--waves",
+           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--memory-limit", "--schedule",
+           "--time-limit", "--out", "--svg", "--trace")
+MODELS = {"sd15": 859520964, "sd21": 865910724, "sdxl": 2567463684, "sdxl_fine": 2567463684, "uvit_s2": 44255328,
+          "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
+          "hunyuan_dit_v12": 1499952032, "ddpm_cifar10": 35746307, "ddpm_fmnist": 1623169}
+SMALL = ("--model", "uvit_s2", "--device", "a100-80gb", "--devices", "4", "--global-batch", "32", "--time-limit", "0")
+
+
+def fresh(name):
+    """A path that does not exist yet."""
+    return ROOM / f"{next(serial)}.{name}"
+
+
+def written(name, value):
+    path = fresh(name)
+    path.write_text(json.dumps(value))
+    return path
+
+
+def profile(layers=8, **changes):
+    """A U of equal layers, each with a skip to its mirror image."""
+    value = {"format": "pulse-profile/1", "model": "eight", "device": "of mine", "microbatch_size": 2,
+             "layers": [{"name": f"layer{i}", "forward_us": 100, "backward_input_us": 110, "backward_weight_us": 90,
+                         "parameter_bytes": 4000, "saved_bytes": 5000, "output_bytes": 3000} for i in range(layers)],
+             "skips": [{"from": f"layer{i}", "to": f"layer{layers - 1 - i}", "bytes": 3000} for i in range(layers // 2 - 1)],
+             "conditioning_bytes": 16}
+    value.update(changes)
+    return value
+
+
+def cluster(**changes):
+    value = {"format": "pulse-cluster/1", "nodes": 2, "devices_per_node": 2, "memory_bytes": 10 ** 9,
+             "intra_node": {"bandwidth_gb_per_s": 100, "latency_us": 2},
+             "inter_node": {"bandwidth_gb_per_s": 10, "latency_us": 5}}
+    value.update(changes)
+    return value
+
+
+class Case(unittest.TestCase):
+    longMessage = True
+
+    def invoke(self, *words, code=0):
+        line = [str(word) for word in (PROGRAM, *words)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, code, f"{' '.join(line)}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def refused(self, *words, code=2, naming):
+        done = self.invoke(*words, code=code)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, r"^pulse_plan: [^\n]+\n$")
+        self.assertIn(naming, done.stderr)
+
+    def plan(self, *words):
+        out = fresh("plan.json")
+        done = self.invoke(*words, "--out", out)
+        return done.stdout, json.loads(out.read_text())
+
+    def check_plan(self, plan, devices, batch):
+        """What any plan must be, worked out again from its file."""
+        degree, data, waves = plan["pipeline_degree"], plan["data_degree"], plan["waves"]
+        self.assertEqual(degree * data, devices)
+        self.assertEqual(plan["microbatches"] * plan["microbatch_size"] * data, batch)
+        stages = plan["stages"]
+        wanted = {"folded": 2 * degree * waves, "sequential": degree, "interleaved": degree * waves}[plan["placement"]]
+        self.assertEqual(len(stages), wanted)
+        self.assertEqual([s["index"] for s in stages], list(range(wanted)))
+        if plan["placement"] == "folded":
+            for s in stages:
+                self.assertEqual(s["device"], stages[wanted - 1 - s["index"]]["device"], "mirror stages share a device")
+            if plan["model"] != "sdxl_fine":  # its residual edges may cross devices and are counted as skips
+                self.assertEqual(plan["predicted"]["skip_bytes"], 0)
+        passes = [p for device in plan["schedule"] for p in device]
+        kinds = "FBW" if plan["split_backward"] else "FB"
+        self.assertEqual(sorted((p["op"], p["stage"], p["microbatch"]) for p in passes),
+                         sorted(itertools.product(kinds, range(wanted), range(plan["microbatches"]))))
+        for number, device in enumerate(plan["schedule"]):
+            end = 0
+            for p in device:
+                self.assertEqual(stages[p["stage"]]["device"], number)
+                self.assertGreaterEqual(p["start_us"], end - 1e-6)
+                end = p["end_us"]
+        predicted = plan["predicted"]
+        makespan = max(p["end_us"] for p in passes)
+        self.assertGreaterEqual(predicted["step_us"], makespan * (1 - 1e-9))
+        self.assertGreater(predicted["lower_bound_us"], 0)
+        self.assertGreaterEqual(predicted["step_us"], predicted["lower_bound_us"] * (1 - 1e-9))
+        self.assertAlmostEqual(predicted["samples_per_s"], batch / predicted["step_us"] * 1e6, delta=1e-6 * batch * 1e6)
+        self.assertEqual(len(predicted["peak_memory_bytes"]), degree)
+
+
+class Models(Case):
+    def test_every_backbone_is_planned_and_its_parameters_are_stated(self):
+        for name, total in MODELS.items():
+            with self.subTest(name):
+                text, plan = self.plan("--model", name, "--device", "h100-80gb", "--devices", 2, "--global-batch", 8, "--pipeline",
+                                       2, "--microbatch-size", 1, "--placement", "folded", "--time-limit", 0)
+                self.assertIn(f"{total:,} parameters", text)
+                self.assertEqual(plan["model"], name)
+                self.check_plan(plan, 2, 8)
+
+
+class Choices(Case):
+    def test_what_is_given_is_kept_and_the_rest_is_tuned(self):
+        for fixed in (("--pipeline", 2), ("--data", 2), ("--pipeline", 4, "--waves", 2), ("--microbatch-size", 2),
+                      ("--microbatches", 8), ("--placement", "sequential", "--pipeline", 4),
+                      ("--placement", "interleaved", "--pipeline", 2, "--waves", 3), ("--split-backward", "no", "--pipeline", 4),
+                      ("--split-backward", "yes", "--pipeline", 4), ()):
+            with self.subTest(fixed):
+                _, plan = self.plan(*SMALL, *fixed)
+                self.check_plan(plan, 4, 32)
+                for option, value in zip(fixed[::2], fixed[1::2]):
+                    field = {"--pipeline": "pipeline_degree", "--data": "data_degree"}.get(option, option[2:].replace("-", "_"))
+                    value = {"yes": True, "no": False}.get(value, value)
+                    self.assertEqual(plan[field], value)
+
+    def test_every_schedule_gives_a_plan(self):
+        steps = {}
+        for method in ("ilp", "list", "gpipe", "1f1b", "interleaved", "zb-v"):
+            with self.subTest(method):
+                _, plan = self.plan(*SMALL, "--pipeline", 4, "--microbatch-size", 2, "--schedule", method)
+                self.check_plan(plan, 4, 32)
+                steps[method] = plan["predicted"]["step_us"]
+                placement = {"1f1b": "sequential", "interleaved": "interleaved", "zb-v": "folded"}.get(method)
+                if placement:
+                    self.assertEqual(plan["placement"], placement)
+        self.assertLessEqual(steps["ilp"], steps["gpipe"])
+        self.assertLess(steps["list"], steps["gpipe"])
+
+    def test_more_time_never_makes_the_schedule_worse(self):
+        fixed = ("--model", "sd21", "--device", "v100-32gb", "--devices", 4, "--global-batch", 16, "--pipeline", 4,
+                 "--microbatch-size", 2, "--waves", 2, "--placement", "folded", "--split-backward", "no")
+        _, quick = self.plan(*fixed, "--schedule", "list", "--time-limit", 0)
+        _, long = self.plan(*fixed, "--schedule", "ilp", "--time-limit", 2)
+        self.assertLessEqual(long["predicted"]["step_us"], quick["predicted"]["step_us"] * (1 + 1e-9))
+
+
+class Inputs(Case):
+    def test_a_profile_and_a_cluster_are_planned(self):
+        at = written("profile.json", profile())
+        text, plan = self.plan("--profile", at, "--cluster", written("cluster.json", cluster()), "--devices", 4,
+                               "--global-batch", 16, "--pipeline", 4, "--time-limit", 0)
+        self.check_plan(plan, 4, 16)
+        self.assertEqual((plan["model"], plan["microbatch_size"]), ("eight", 2))
+        self.assertNotIn("assumed: one node", text)
+
+    def test_a_memory_limit_is_kept_or_said_to_bind(self):
+        words = ("--model", "sd15", "--device", "v100-32gb", "--devices", 2, "--global-batch", 4, "--microbatch-size", 1,
+                 "--time-limit", 0)
+        limit = 14 * 10 ** 9
+        _, plan = self.plan(*words, "--memory-limit", limit)
+        self.assertLessEqual(max(plan["predicted"]["peak_memory_bytes"]), limit)
+        self.refused(*words, "--memory-limit", 10 ** 9, code=3, naming="emory")
+
+    def test_a_model_that_cannot_be_cut_says_so(self):
+        at = written("profile.json", profile(4))
+        self.refused("--profile", at, "--devices", 8, "--global-batch", 16, "--pipeline", 8, code=3, naming="layers")
+
+
+class Errors(Case):
+    def test_a_wrong_argument_is_named_in_one_line(self):
+        model = ("--model", "sd21", "--device", "h200")
+        sizes = ("--devices", "8", "--global-batch", "64")
+        for words, naming in (
+                ((), "--devices"), (sizes, "--model or --profile"), ((*model, "--devices", "8"), "--global-batch"),
+                (("--model", "sd22", "--device", "h200", *sizes), "--model"),
+                (("--model", "sd21", "--device", "h300", *sizes), "--device"), (("--model", "sd21", *sizes), "--device"),
+                ((*model, *sizes, "--pipeline", "3"), "--pipeline"), ((*model, *sizes, "--pipeline", "-1"), "--pipeline"),
+                ((*model, *sizes, "--pipeline", "4", "--data", "4"), "--data"),
+                ((*model, *sizes, "--microbatch-size", "7"), "--microbatch-size"),
+                ((*model, *sizes, "--data", "2", "--microbatch-size", "4", "--microbatches", "4"), "--microbatches"),
+                ((*model, *sizes, "--waves", "0"), "--waves"),
+                ((*model, *sizes, "--waves", "2", "--placement", "sequential"), "--waves"), ((*model, *sizes, "--placement", "round"), "--placement"),
+                ((*model, *sizes, "--split-backward", "maybe"), "--split-backward"),
+                ((*model, *sizes, "--memory-limit", "1e9"), "--memory-limit"), ((*model, *sizes, "--memory-limit", "0"), "--memory-limit"),
+                ((*model, *sizes, "--schedule", "best"), "--schedule"), ((*model, *sizes, "--time-limit", "nan"), "--time-limit"),
+                ((*model, *sizes, "--schedule", "1f1b", "--placement", "folded"), "--schedule"),
+                ((*model, *sizes, "--profile", "p.json"), "--profile"), ((*model, *sizes, "--colour", "red"), "--colour"),
+                ((*model, *sizes, "--out", "/no/such/folder/plan.json"), "/no/such/folder"),
+                ((*model, *sizes, "--svg", "/no/such/folder/plan.svg"), "/no/such/folder"),
+                ((*model, *sizes, "--cluster", "/no/such/file.json"), "/no/such/file.json")):
+            with self.subTest(words):
+                self.refused(*words, naming=naming)
+
+    def test_a_wrong_file_is_named_with_its_field(self):
+        good = written("profile.json", profile())
+        sizes = ("--devices", 4, "--global-batch", 16)
+        for value, field in ((profile(format="pulse-profile/2"), "format"), (profile(microbatch_size=0), "microbatch_size"),
+                             (profile(layers=0), "layers"), (profile(speed=1), "speed"),
+                             (profile(skips=[{"from": "layer5", "to": "layer1", "bytes": 1}]), "skips[0].to")):
+            at = written("bad.json", value)
+            with self.subTest(field):
+                self.refused("--profile", at, *sizes, naming=field)
+                self.refused("--profile", at, *sizes, naming=str(at))
+        for value, field in ((cluster(nodes=0), "nodes"), (cluster(memory_bytes="much"), "memory_bytes"),
+                             (cluster(intra_node={"latency_us": 1}), "intra_node.bandwidth_gb_per_s"),
+                             (cluster(inter_node={"latency_us": -1, "bandwidth_gb_per_s": 1}), "inter_node.latency_us")):
+            at = written("bad.json", value)
+            with self.subTest(field):
+                self.refused("--profile", good, "--cluster", at, *sizes, naming=field)
+        self.refused("--profile", good, "--cluster", written("small.json", cluster(nodes=1)), *sizes, naming="--devices")
+
+    def test_help_tells_of_every_option(self):
+        text = self.invoke("--help").stdout
+        for option in OPTIONS:
+            self.assertRegex(text, rf"(?m)^\s+{option}\b")
+        for name in MODELS:
+            self.assertIn(name, text)
+
+
+class Pictures(Case):
+    def test_picture_and_trace_show_every_pass(self):
+        svg, trace = fresh("plan.svg"), fresh("plan.trace.json")
+        _, plan = self.plan(*SMALL, "--pipeline", 4, "--microbatch-size", 4, "--svg", svg, "--trace", trace)
+        passes = sum(len(device) for device in plan["schedule"])
+        root = xml.fromstring(svg.read_text())
+        titles = [t.text for t in root.iter("{http://www.w3.org/2000/svg}title")]
+        self.assertEqual(sum(1 for t in titles if re.match(r"(forward|backward)", t)), passes)
+        self.assertGreater(sum(1 for t in titles if t.startswith("send ")), 0)
+        self.assertGreater(len(list(root.iter("{http://www.w3.org/2000/svg}polygon"))), 0, "memory over time")
+        events = json.loads(trace.read_text())["traceEvents"]
+        self.assertEqual(sum(1 for e in events if e["ph"] == "X" and e["tid"] == 0), passes)
+        self.assertGreater(sum(1 for e in events if e["ph"] == "C"), 0)
+
+
+class Interrupt(Case):
+    def test_ctrl_c_prints_the_best_plan_so_far(self):
+        out = fresh("plan.json")
+        line = [PROGRAM, "--model", "sdxl_fine", "--device", "a100-80gb", "--devices", "8", "--global-batch", "64", "--pipeline", "8",
+                "--waves", "2", "--placement", "folded", "--split-backward", "no", "--microbatch-size", "1", "--schedule", "ilp",
+                "--time-limit", "100", "--out", str(out)]
+        started = time.monotonic()
+        running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(3)
+        running.send_signal(signal.SIGINT)
+        text, errors = running.communicate(timeout=PATIENCE)
+        self.assertEqual(running.returncode, 0, errors)
+        self.assertLess(time.monotonic() - started, 60)
+        self.assertIn("stopped", text)
+        self.check_plan(json.loads(out.read_text()), 8, 64)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -8,8 +8,8 @@
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #if PULSE_PLAN_GLPK
-#include <pulse/schedule/synthesize_with.hpp>
 #include <pulse/schedule/glpk.hpp>
+#include <pulse/schedule/synthesize_with.hpp>
 #endif
 
 namespace pulse_plan {

@@ -68,6 +68,27 @@ std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
     return events;
 }
 
+std::vector<pulse::io::trace_counter> counters_of(const pulse::simulation& ran) {
+    std::vector<pulse::io::trace_counter> counters;
+    for (std::size_t r = 0; r != ran.memory.size(); ++r) {
+        const pulse::memory_timeline& memory = ran.memory[r];
+        const auto add = [&](const char* name, double time_us, std::int64_t bytes) {
+            counters.push_back({static_cast<int>(r), name, time_us, static_cast<double>(bytes)});
+        };
+        add("weights", 0, memory.weight_bytes);
+        add("gradients", 0, memory.gradient_bytes);
+        add("optimizer", 0, memory.optimizer_bytes);
+        add("workspace", 0, memory.workspace_bytes);
+        add("activations", 0, 0);
+        add("skips", 0, 0);
+        for (const pulse::memory_sample& sample : memory.samples) {
+            add("activations", sample.time_us, sample.activation_bytes);
+            add("skips", sample.time_us, sample.skip_bytes);
+        }
+    }
+    return counters;
+}
+
 } // namespace
 
 simulated_step simulate_step(const request& asked, const pulse::tuning& found, const pulse::cost_table& costs) {
@@ -77,8 +98,9 @@ simulated_step simulate_step(const request& asked, const pulse::tuning& found, c
     const pulse::tune_candidate& chosen = found.best_row().candidate;
     pulse::simulation_options world{};
     world.links = pulse::pipeline_links(asked.machine, {chosen.layout, chosen.pipeline_degree, chosen.data_degree});
+    world.optimizer_copies = asked.options.parameter_copies - 2;
     const pulse::simulation ran = pulse::simulate(planned, model, programs, world);
-    return {events_of(ran, programs), {}};
+    return {events_of(ran, programs), counters_of(ran), ran.memory};
 }
 
 } // namespace pulse_plan

@@ -4,6 +4,7 @@
 
 #include <pulse/io/timeline_event.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/simulate/memory_timeline.hpp>
 #include <pulse/tune/tuning.hpp>
 
 #include "request.hpp"
@@ -14,7 +15,9 @@ namespace pulse_plan {
 /// sends, lane 2 receives.
 struct simulated_step {
     std::vector<pulse::io::timeline_event> events{};
-    std::vector<pulse::io::trace_counter> memory{};
+    std::vector<pulse::io::trace_counter> counters{};
+    /// Of each device.
+    std::vector<pulse::memory_timeline> memory{};
 };
 
 [[nodiscard]] simulated_step simulate_step(const request& asked, const pulse::tuning& found,

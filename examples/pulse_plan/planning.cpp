@@ -39,17 +39,14 @@ void require_folder_of(const char* option, const std::string& file) {
     }
 }
 
-void write_pictures(const arguments& a, const request& asked, const pulse::tuning& found,
-                    const pulse::cost_table& costs) {
-    if (a.svg.empty() && a.trace.empty()) { return; }
-    const simulated_step step = simulate_step(asked, found, costs);
+void write_pictures(const arguments& a, const pulse::tuning& found, const simulated_step& step) {
     if (!a.svg.empty()) {
         const std::string title =
-            "One step of " + costs.model.str() + ": " + pulse::to_text(found.best_row().candidate);
+            "One step of " + found.best.model.str() + ": " + pulse::to_text(found.best_row().candidate);
         pulse::io::write_file(a.svg,
-                              pulse::io::timeline_svg(step.events, {.title = title, .width = 1600}, step.memory));
+                              pulse::io::timeline_svg(step.events, {.title = title, .width = 1600}, step.counters));
     }
-    if (!a.trace.empty()) { pulse::io::write_file(a.trace, pulse::io::chrome_trace(step.events, step.memory)); }
+    if (!a.trace.empty()) { pulse::io::write_file(a.trace, pulse::io::chrome_trace(step.events, step.counters)); }
 }
 
 } // namespace
@@ -69,9 +66,10 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
     const pulse::cost_table costs = asked.costs_of(found.best.microbatch_size);
     std::cout << heading_text(asked, costs);
     if (stop.stop_requested()) { std::cout << "stopped before the search ended: the best plan so far\n"; }
-    std::cout << plan_text(asked, costs, found) << '\n' << ranking_text(found);
+    const simulated_step step = simulate_step(asked, found, costs);
+    std::cout << plan_text(asked, costs, found, step.memory) << '\n' << ranking_text(found);
     if (!a.out.empty()) { pulse::save_plan(found.best, a.out); }
-    write_pictures(a, asked, found, costs);
+    write_pictures(a, found, step);
     for (const std::string* file : {&a.out, &a.svg, &a.trace}) {
         if (!file->empty()) { std::cout << "wrote " << *file << '\n'; }
     }

@@ -15,7 +15,6 @@
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/schedule/bound.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
 
 #include "words.hpp"
 
@@ -57,22 +56,28 @@ std::string stages_text(const pulse::plan& planned, const pulse::cost_table& cos
     return table.str(3);
 }
 
-std::string devices_text(const request& asked, const pulse::plan& planned, const pulse::cost_table& costs) {
+/// Each kind of memory at its own peak; the last but one column is the peak of all together, as it is laid out.
+std::string devices_text(const request& asked, const pulse::plan& planned, const pulse::cost_table& costs,
+                         const std::vector<pulse::memory_timeline>& memory) {
     const pulse::partition_report loads = pulse::report_of(planned.cut, costs, planned.routing);
     const std::int64_t limit =
         asked.options.memory_limit_bytes > 0 ? asked.options.memory_limit_bytes : asked.machine.memory_bytes;
     text_table table;
-    table.row(
-        {"device", "load ms", "of greatest", "weights", "gradients", "optimizer", "one step", "peak", "of limit"});
-    for (int d = 0; d != planned.cut.devices; ++d) {
-        const auto at = static_cast<std::size_t>(d);
-        const std::int64_t weights = pulse::parameter_bytes_on(planned.cut, costs, d, 1);
-        const int copies = asked.options.parameter_copies;
-        const std::int64_t peak = planned.predicted.peak_memory_bytes[at];
-        const double load = loads.device_load_us[at];
+    table.row({"device", "load ms", "of greatest", "weights", "gradients", "optimizer", "workspace", "activations",
+               "skips", "peak", "of limit"});
+    for (std::size_t d = 0; d != memory.size(); ++d) {
+        const pulse::memory_timeline& held = memory[d];
+        std::int64_t activations = 0;
+        std::int64_t skips = 0;
+        for (const pulse::memory_sample& sample : held.samples) {
+            activations = std::max(activations, sample.activation_bytes);
+            skips = std::max(skips, sample.skip_bytes);
+        }
+        const std::int64_t peak = planned.predicted.peak_memory_bytes[d];
+        const double load = loads.device_load_us[d];
         table.row({std::to_string(d), number_text(load * 1e-3, 2), percent_text(load / loads.max_load_us),
-                   bytes(weights), bytes(weights), bytes(weights * (copies - 2)), bytes(peak - weights * copies),
-                   bytes(peak),
+                   bytes(held.weight_bytes), bytes(held.gradient_bytes), bytes(held.optimizer_bytes),
+                   bytes(held.workspace_bytes), bytes(activations), bytes(skips), bytes(peak),
                    limit > 0 ? percent_text(static_cast<double>(peak) / static_cast<double>(limit)) : "no limit"});
     }
     return table.str(1);
@@ -131,16 +136,18 @@ std::string heading_text(const request& asked, const pulse::cost_table& costs) {
     return text;
 }
 
-std::string plan_text(const request& asked, const pulse::cost_table& costs, const pulse::tuning& found) {
+std::string plan_text(const request& asked, const pulse::cost_table& costs, const pulse::tuning& found,
+                      const std::vector<pulse::memory_timeline>& memory) {
     const pulse::plan& planned = found.best;
     const pulse::prediction& expected = planned.predicted;
     const pulse::tune_row& row = found.best_row();
     std::string text = "plan: " + pulse::to_text(row.candidate) + "\n";
-    text += "step " + duration_text(expected.step_us) + ", lower bound " + duration_text(expected.lower_bound_us) + " (gap " +
-            percent_text(std::max(0.0, pulse::gap_of(expected.step_us, expected.lower_bound_us))) + "), bubble " +
-            percent_text(expected.bubble_ratio) + ", " + number_text(expected.samples_per_s, 2) + " samples/s\n\n";
+    text += "step " + duration_text(expected.step_us) + ", lower bound " + duration_text(expected.lower_bound_us) +
+            " (gap " + percent_text(std::max(0.0, pulse::gap_of(expected.step_us, expected.lower_bound_us))) +
+            "), bubble " + percent_text(expected.bubble_ratio) + ", " + number_text(expected.samples_per_s, 2) +
+            " samples/s\n\n";
     text += stages_text(planned, costs) + "\n";
-    text += devices_text(asked, planned, costs) + "\n";
+    text += devices_text(asked, planned, costs, memory) + "\n";
     return text + bytes_across_text(planned, costs, row);
 }
 

@@ -46,12 +46,16 @@ namespace pulse {
             for (stage& s : chain.stages) { s.device = device_of(placement::folded, s.index, c.pipeline_degree); }
             return chain;
         }
-        const memory_model memory{.limit_bytes = limit_bytes,
-                                  .state_factor = parameter_copies,
-                                  .in_flight = c.recompute == recomputation::none ? 1 : 0};
-        maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, {c.slack, memory});
+        skip_aware_options asked{};
+        asked.slack = c.slack;
+        asked.routing = c.routing;
+        asked.memory.limit_bytes = limit_bytes;
+        asked.memory.state_factor = parameter_copies;
+        asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
+        maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
         if (found) { return *std::move(found); }
-        return skip_aware_partition(costs, c.pipeline_degree, c.waves, {.slack = c.slack});
+        asked.memory = {};
+        return skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
     }
     case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves);
     case placement::sequential: break;

@@ -70,14 +70,21 @@ struct pipeline_options {
 
 namespace detail {
 
+[[nodiscard]] constexpr skip_aware_options folded_cut_options(const pipeline_options& options) {
+    skip_aware_options asked{};
+    asked.slack = options.slack;
+    asked.routing = options.routing;
+    asked.memory.limit_bytes = options.memory_limit_bytes;
+    asked.memory.state_factor = options.parameter_copies;
+    // What is recomputed is not held between the passes.
+    asked.memory.in_flight = options.recompute == recomputation::none ? 1 : 0;
+    return asked;
+}
+
 [[nodiscard]] constexpr partition cut_for(const cost_table& costs, const pipeline_options& options) {
     switch (options.kind) {
     case placement::folded:
-        return skip_aware_partition(costs, options.devices, options.waves,
-                                    {.slack = options.slack,
-                                     .memory = {.limit_bytes = options.memory_limit_bytes,
-                                                .state_factor = options.parameter_copies,
-                                                .in_flight = 1}});
+        return skip_aware_partition(costs, options.devices, options.waves, folded_cut_options(options));
     case placement::interleaved: return interleaved_partition(costs, options.devices, options.waves);
     case placement::sequential: break;
     }

@@ -14,9 +14,12 @@
 #include <nlohmann/json.hpp>
 
 #include <pulse/io/atomic_file.hpp>
+#include <pulse/model/graph_of.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/skip_aware.hpp>
+#include <pulse/profile/analytic.hpp>
 #include <pulse/profile/json.hpp>
+#include <pulse/zoo/sdxl.hpp>
 
 #include "plan_parts.hpp"
 #include "statistics.hpp"
@@ -154,16 +157,26 @@ void measure_growth(const partition_options& options, ordered_json& all) {
     }
 }
 
-void measure_profile(const partition_options& options, ordered_json& all) {
-    const pulse::cost_table costs = pulse::load_profile(options.profile);
+void judge(ordered_json& all, const char* what, double ms, double target_ms) {
+    std::printf("%s: %.2f ms, target under %g ms: %s\n", what, ms, target_ms, ms < target_ms ? "met" : "missed");
+    all["targets"].push_back({{"what", what}, {"ms", ms}, {"target_ms", target_ms}, {"met", ms < target_ms}});
+}
+
+/// The finest backbone of the zoo, or the profile that was given.
+void measure_model(const partition_options& options, ordered_json& all) {
+    static constexpr auto fine = pulse::graph_of<pulse::sdxl_fine>();
+    const bool profiled = !options.profile.empty();
+    const pulse::cost_table costs =
+        profiled ? pulse::load_profile(options.profile) : pulse::analytic_costs(fine.view(), pulse::a100_80gb, 1, 2);
     const auto layers = static_cast<int>(costs.layers.size());
     std::printf("%s, %d layers, %d devices\n%8s %12s %12s %9s\n", costs.model.str().c_str(), layers, options.devices,
                 "waves", "median ms", "worst ms", "balance");
-    auto& rows = all["profile"] = ordered_json::array();
+    auto& rows = all["model"] = ordered_json::array();
     for (int waves = 1; waves <= 3 && 2 * options.devices * waves <= layers; ++waves) {
         const timing t = time_cuts([&costs](unsigned) { return costs; }, options.devices, waves, options);
         std::printf("%8d %12.2f %12.2f %9.4f\n", waves, t.ms, t.worst_ms, t.balance);
         rows.push_back({{"waves", waves}, {"median_ms", t.ms}, {"worst_ms", t.worst_ms}, {"balance", t.balance}});
+        if (!profiled && waves == 1) { judge(all, "sdxl_fine at P=8", t.worst_ms, 10); }
     }
 }
 
@@ -179,11 +192,16 @@ void measure(const partition_options& given) {
         std::printf("quick run: the figures mean nothing\n");
     }
     ordered_json all{{"format", "pulse-bench-partition/1"}, {"repeats", options.repeats}, {"slack", options.slack}};
+    all["targets"] = ordered_json::array();
     if (options.profile.empty()) {
         measure_growth(options, all);
-    } else {
-        measure_profile(options, all);
+        double worst = 0;
+        for (const ordered_json& row : all["growth"]) {
+            if (row["layers"] == 1000) { worst = std::max(worst, row["worst_ms"].get<double>()); }
+        }
+        if (worst > 0) { judge(all, "1,000 random layers at P=64, slowest family", worst, 1000); }
     }
+    measure_model(options, all);
     if (json) {
         json->write(all.dump(2) + "\n");
         json->commit();
@@ -200,8 +218,9 @@ void add_partition_part(CLI::App& app) {
     part->add_option("--layers", options->layers,
                      "numbers of layers (100 200 500 1000 2000); 8 devices under 200, 32 under 1000, else 64")
         ->check(CLI::Range(16, 5000));
-    part->add_option("--profile", options->profile, "time this profile with 1, 2 and 3 waves instead");
-    part->add_option("--devices", options->devices, "devices for --profile (8)")->check(CLI::Range(1, 1024));
+    part->add_option("--profile", options->profile,
+                     "time this profile with 1, 2 and 3 waves instead of random models and sdxl_fine");
+    part->add_option("--devices", options->devices, "devices for the model or profile (8)")->check(CLI::Range(1, 1024));
     part->add_flag("--quick", options->quick, "small models once, to see that it runs");
     part->add_option("--json", options->json, "also write the figures to this file");
     part->callback([options] { measure(*options); });

@@ -65,6 +65,12 @@ std::vector<std::string> command_for(const std::string& compiler, const fs::path
     return command;
 }
 
+/// Empty if the compiler runs and knows C++20, else what is wrong with it.
+std::string wrong_with_compiler(const std::string& compiler) {
+    const cost c = run({compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", "/dev/null"});
+    return c.status == 0 ? "" : compiler + " cannot be run or does not know C++20";
+}
+
 int measure(const std::vector<std::string>& compilers, bool quick, const std::string& json_file) {
     std::vector<fs::path> sources{};
     for (const auto& entry : fs::directory_iterator{PULSE_COMPILE_CASES}) {
@@ -111,7 +117,10 @@ int main(int argc, char** argv) {
     std::vector<std::string> compilers{"g++", "clang++"};
     bool quick = false;
     std::string json_file{};
-    app.add_option("--compilers", compilers, "Compilers to run")->delimiter(',')->capture_default_str();
+    app.add_option("--compilers", compilers, "Compilers to run")
+        ->delimiter(',')
+        ->check(wrong_with_compiler)
+        ->capture_default_str();
     app.add_flag("--quick", quick, "The umbrella alone");
     app.add_option("--json", json_file, "Write what was measured to this file");
     try {

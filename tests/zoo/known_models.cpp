@@ -24,7 +24,8 @@ TEST_CASE("every backbone is found by its name, with its published parameter tot
                                                      {"ddpm_cifar10", 35'746'307},
                                                      {"ddpm_fmnist", 1'623'169}};
     CHECK(known_models.size() == totals.size());
-    for (const auto& [name, total] : totals) {
+    for (const auto& [key, total] : totals) {
+        const std::string& name = key;
         CAPTURE(name);
         const known_model* const found = find_model(name);
         REQUIRE(found != nullptr);

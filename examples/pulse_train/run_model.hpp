@@ -52,13 +52,7 @@ pulse::cost_table measure(int batch, int threads) {
     math backend{threads};
     pulse::layer_bench<Model, math> bench{backend, batch};
     constexpr auto graph = pulse::graph_of<Model>();
-    return pulse::measure_costs(graph.view(), batch, sizeof(float), pulse::label{"host"},
-                                [&](int layer, pulse::layer_pass what) {
-                                    bench(layer, what == pulse::layer_pass::forward ? pulse::pass::forward
-                                                 : what == pulse::layer_pass::backward_input
-                                                     ? pulse::pass::backward_input
-                                                     : pulse::pass::backward_weight);
-                                },
+    return pulse::measure_costs(graph.view(), batch, sizeof(float), pulse::label{"host"}, bench,
                                 {.warm_up_sweeps = 1, .sweeps = 5});
 }
 

@@ -15,8 +15,11 @@
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/synthesize.hpp>
-#include <pulse/schedule/tighten_bound.hpp>
 #include <pulse/schedule/validate.hpp>
+#if PULSE_BENCH_GLPK
+#include <pulse/schedule/glpk.hpp>
+#include <pulse/schedule/synthesize_with.hpp>
+#endif
 
 #include "plan_parts.hpp"
 #include "schedule_grid.hpp"
@@ -34,6 +37,7 @@ struct gaps_options {
     std::vector<int> waves{};
     std::string split{"both"};
     std::string memory{"both"};
+    std::string solver{"none"};
     bool each{};
     std::string json{};
 };
@@ -80,36 +84,38 @@ gaps_summary summarise(const std::vector<gaps_row>& rows, const std::function<bo
     return {s.count, s.mean / n, s.worst, s.first / n, s.proved / n, s.seconds / n};
 }
 
-/// Schedules and bounds by turns, since either makes the other's work shorter, until they meet or the time is over.
-gaps_row measure(const grid_instance& instance, double seconds) {
-    const auto& problem = instance.problem;
-    const auto start = std::chrono::steady_clock::now();
-    const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-    auto bound = pulse::bound_schedule(problem);
-    const double first = bound.makespan_us;
-    pulse::synthesis_options options{};
-    options.limit.seconds = 0.2 * seconds;
-    auto found = pulse::synthesize(problem, options);
-    for (const double until : {0.5, 1.0}) {
-        if (found.proved() || spent() >= seconds) { break; }
-        pulse::search_limit limit{};
-        limit.seconds = 0.25 * seconds;
-        const auto tight = pulse::tighten_bound(problem, bound, found.makespan_us, limit);
-        bound.makespan_us = found.lower_bound_us = tight.lower_bound_us;
-        if (!tight.better.devices.empty()) {
-            found.best = tight.better;
-            found.makespan_us = tight.makespan_us;
-        }
-        limit.seconds = until * seconds - spent();
-        if (!found.proved()) { found = pulse::improve_schedule(problem, bound, found.best, limit); }
+#if PULSE_BENCH_GLPK
+const std::vector<std::string> solvers{"none", "glpk"};
+#else
+const std::vector<std::string> solvers{"none"};
+#endif
+
+pulse::synthesis synthesize(const pulse::schedule_problem& problem, const pulse::synthesis_options& options,
+                            [[maybe_unused]] const std::string& solver) {
+#if PULSE_BENCH_GLPK
+    if (solver == "glpk") {
+        pulse::glpk_solver glpk;
+        return pulse::synthesize(problem, options, glpk);
     }
-    const double took = spent();
+#endif
+    return pulse::synthesize(problem, options);
+}
+
+/// The synthesizer on one instance, and whether what it says is so.
+gaps_row measure(const grid_instance& instance, const gaps_options& asked) {
+    const auto& problem = instance.problem;
+    pulse::synthesis_options options{};
+    options.limit.seconds = asked.seconds;
+    const double first = pulse::lower_bound_us(problem);
+    const auto start = std::chrono::steady_clock::now();
+    const auto found = synthesize(problem, options, asked.solver);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     const auto violation = pulse::find_violation(problem, found.best);
     if (violation.broken()) { throw std::runtime_error(instance.name() + ": " + pulse::describe(violation)); }
     if (found.best.makespan_us() < found.lower_bound_us * (1 - 1e-9)) {
         throw std::runtime_error(instance.name() + ": the makespan is below the bound");
     }
-    return {instance, found.best.makespan_us(), found.lower_bound_us, first, took};
+    return {instance, found.best.makespan_us(), found.lower_bound_us, first, took.count()};
 }
 
 /// A figure against what is asked of it.
@@ -228,14 +234,17 @@ void run(const gaps_options& options) {
     const auto grid = schedule_grid(filter);
     std::vector<gaps_row> rows{};
     for (std::size_t i = 0; i < grid.size(); i += static_cast<std::size_t>(options.sample)) {
-        rows.push_back(measure(grid[i], options.seconds));
+        rows.push_back(measure(grid[i], options));
         const auto& r = rows.back();
         if (options.each) {
             std::printf("%-44s %10.0f %10.0f %8.3f%% %8.3f s\n", r.instance.name().c_str(), r.makespan_us, r.bound_us,
                         r.gap_percent(), r.seconds);
         }
     }
-    ordered_json all{{"format", "pulse-bench-gaps/1"}, {"seconds", options.seconds}, {"sample", options.sample}};
+    ordered_json all{{"format", "pulse-bench-gaps/1"},
+                     {"seconds", options.seconds},
+                     {"sample", options.sample},
+                     {"solver", options.solver}};
     report(rows, options, all);
     if (json) {
         json->write(all.dump(2) + "\n");
@@ -256,6 +265,8 @@ void add_gaps_part(CLI::App& app) {
     part->add_option("--waves", options->waves, "only these W")->check(CLI::IsMember({1, 2}));
     part->add_option("--split", options->split, "split backward")->check(CLI::IsMember({"yes", "no", "both"}));
     part->add_option("--memory", options->memory, "free or 1F1B's")->check(CLI::IsMember({"free", "1f1b", "both"}));
+    part->add_option("--solver", options->solver, "who proves besides: none, or glpk where it was built in")
+        ->check(CLI::IsMember(solvers));
     part->add_flag("--each", options->each, "print every instance");
     part->add_option("--json", options->json, "also write the figures to this file");
     part->callback([options] { run(*options); });

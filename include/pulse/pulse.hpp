@@ -73,6 +73,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/jackson_preemptive.hpp>
 #include <pulse/schedule/justify.hpp>
+#include <pulse/schedule/known_orders.hpp>
 #include <pulse/schedule/list_engine.hpp>
 #include <pulse/schedule/list_rules.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
@@ -94,6 +95,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/synthesize_with.hpp>
+#include <pulse/schedule/synthesizer.hpp>
 #include <pulse/schedule/tighten_bound.hpp>
 #include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/timed_orders.hpp>

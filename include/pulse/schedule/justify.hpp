@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -33,8 +34,16 @@ public:
         seen_(start_.size(), 0), newest_(static_cast<std::size_t>(graph.ops), 0.0),
         lists_(static_cast<std::size_t>(graph.devices)) {}
 
-    [[nodiscard]] std::vector<std::vector<int>> fill(const std::vector<int>& by_start) {
-        for (const int x : by_start) { place(x); }
+    /// No lists when `go_on` says so, which is asked every few places.
+    [[nodiscard]] std::vector<std::vector<int>> fill(const std::vector<int>& by_start,
+                                                     const std::function<bool()>& go_on) {
+        for (const int x : by_start) {
+            if (work_ >= 200'000) {
+                work_ = 0;
+                if (!go_on()) { return {}; }
+            }
+            place(x);
+        }
         return lists_;
     }
 
@@ -50,6 +59,7 @@ private:
             ready = std::max(ready, start_[at(x + g_->before[at(e)].shift)] + g_->before[at(e)].weight_us);
         }
         auto& list = lists_[at(g_->device[o])];
+        work_ += 16 + list.size() / 8;
         std::size_t i = list.size();
         while (i != 0 && end(list[i - 1]) > ready) { --i; }
         for (; i != list.size(); ++i) {
@@ -67,6 +77,7 @@ private:
     /// Whether the levels of a list stay within the limit. What is alive during a pass is the same from both ends.
     [[nodiscard]] bool fits(const std::vector<int>& list, std::size_t device) {
         if (g_->limit.empty()) { return true; }
+        work_ += list.size();
         const auto n = at(g_->ops);
         std::int64_t held = 0;
         bool good = true;
@@ -94,16 +105,17 @@ private:
     std::vector<char> seen_;
     std::vector<double> newest_;
     std::vector<std::vector<int>> lists_;
+    std::size_t work_{};
 };
 
 } // namespace detail
 
 /// Monotone justification (Valls, Ballestin, Quintanilla, 2005, kept monotone): in order of start every instance moves
 /// to the earliest gap that dependencies, microbatch order and memory leave it; then the same from the end; until a
-/// round gains nothing. Never ends later than `sequences`. Requires sequences that run, within memory.
-[[nodiscard]] inline std::vector<std::vector<int>> justify(const sequence_graph& graph,
-                                                           std::vector<std::vector<int>> sequences,
-                                                           int most_rounds = 10) {
+/// round gains nothing, or `go_on` says no. Never ends later than `sequences`. Requires sequences that run, within memory.
+[[nodiscard]] inline std::vector<std::vector<int>> justify(
+    const sequence_graph& graph, std::vector<std::vector<int>> sequences, int most_rounds = 10,
+    const std::function<bool()>& go_on = [] { return true; }) {
     const sequence_graph turned = detail::mirrored(graph);
     const auto flip = [&](int x) {
         const int k = x % graph.microbatches;
@@ -122,10 +134,12 @@ private:
         if (!here.assign(sequences)) { return sequences; }
         if (reached >= 0 && !(here.makespan_us() < reached * (1 - 1e-12))) { break; }
         reached = here.makespan_us();
-        auto moved = detail::gap_filler{graph, false}.fill(here.order());
+        auto moved = detail::gap_filler{graph, false}.fill(here.order(), go_on);
+        if (moved.empty()) { break; }
         turn(moved);
         if (!there.assign(moved)) { return sequences; }
-        moved = detail::gap_filler{turned, true}.fill(there.order());
+        moved = detail::gap_filler{turned, true}.fill(there.order(), go_on);
+        if (moved.empty()) { break; }
         turn(moved);
         if (!here.assign(moved) || here.makespan_us() > reached) { return sequences; }
         sequences = std::move(moved);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -9,16 +10,41 @@
 namespace pulse {
 
 /// Counts what a search has tried against its limit. Looks at the clock every so many units of work, and never
-/// elsewhere: without a time limit the search depends on its input alone.
+/// elsewhere: without a time limit the search depends on its input alone. Searches that take turns share one.
 class search_budget {
 public:
-    explicit search_budget(const search_limit& limit) : limit_{&limit}, begin_{clock::now()} {}
+    explicit search_budget(const search_limit& limit) :
+        limit_{&limit}, begin_{clock::now()}, turn_seconds_{limit.seconds}, turn_nodes_{limit.nodes} {}
+
+    /// Until the next turn the search may use `part` of what the limit leaves, and at most `nodes` nodes.
+    void begin_turn(double part, std::int64_t nodes = unlimited) {
+        const auto turn = this->turn(part, nodes);
+        turn_seconds_ = seconds() + turn.seconds;
+        turn_nodes_ = turn.nodes == unlimited ? unlimited : nodes_ + turn.nodes;
+        over_ = false;
+        (void)look();
+    }
+
+    /// The same as a limit for somebody else, whose nodes are then counted by `count`.
+    [[nodiscard]] search_limit turn(double part, std::int64_t nodes = unlimited) const {
+        search_limit out = *limit_;
+        out.seconds = part * std::max(0.0, limit_->seconds - seconds());
+        out.nodes = nodes;
+        if (limit_->nodes != unlimited) {
+            const auto left = std::max<std::int64_t>(0, limit_->nodes - nodes_);
+            out.nodes = std::min(nodes, static_cast<std::int64_t>(part * static_cast<double>(left)));
+        }
+        return out;
+    }
+
+    /// Counts nodes that another search has used.
+    void count(std::int64_t nodes) noexcept { nodes_ += nodes; }
 
     /// Counts a node that took `work` steps (about ten nanoseconds each); false when the search should end.
     [[nodiscard]] bool spend(std::int64_t work) {
         ++nodes_;
         work_ += work;
-        if (nodes_ >= limit_->nodes) { over_ = true; }
+        if (nodes_ >= turn_nodes_) { over_ = true; }
         if ((unseen_ += work) >= 4096) { return look(); }
         return !over_;
     }
@@ -26,8 +52,13 @@ public:
     /// Looks at clock and stop token now.
     [[nodiscard]] bool look() {
         unseen_ = 0;
-        if (limit_->stop.stop_requested() || seconds() >= limit_->seconds || nodes_ >= limit_->nodes) { over_ = true; }
+        if (limit_->stop.stop_requested() || seconds() >= turn_seconds_ || nodes_ >= turn_nodes_) { over_ = true; }
         return !over_;
+    }
+
+    /// Whether the limit itself is reached, whatever the turn.
+    [[nodiscard]] bool ended() const {
+        return limit_->stop.stop_requested() || seconds() >= limit_->seconds || nodes_ >= limit_->nodes;
     }
 
     [[nodiscard]] bool over() const noexcept { return over_; }
@@ -37,9 +68,12 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
+    static constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
     const search_limit* limit_;
     clock::time_point begin_;
+    double turn_seconds_;
+    std::int64_t turn_nodes_;
     std::int64_t nodes_{};
     std::int64_t work_{};
     std::int64_t unseen_{};

@@ -1,0 +1,250 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/justify.hpp>
+#include <pulse/schedule/known_orders.hpp>
+#include <pulse/schedule/list_engine.hpp>
+#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/periodic_pattern.hpp>
+#include <pulse/schedule/periodic_search.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/search_budget.hpp>
+#include <pulse/schedule/sequence_search.hpp>
+#include <pulse/schedule/sequence_state.hpp>
+#include <pulse/schedule/synthesis.hpp>
+#include <pulse/schedule/tighten_bound.hpp>
+#include <pulse/schedule/validate.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// One synthesis: incumbent and bound, and the phases that try to bring them together. Each takes what it may use from
+/// the turn of the budget.
+class synthesizer {
+public:
+    /// The time for the bound, where it is not given, counts.
+    synthesizer(const schedule_problem& problem, const search_limit& limit,
+                const std::function<void(const synthesis_progress&)>& progress, const schedule_bound* bound = nullptr) :
+        budget_{limit},
+        progress_{&progress}, problem_{&problem}, index_{index_problem(problem)},
+        graph_{make_sequence_graph(problem, index_)}, bound_{bound != nullptr ? *bound : bound_schedule(problem)},
+        walk_{graph_}, timed_{graph_}, memory_{profile_memory(problem, index_)} {
+        require_room(memory_);
+    }
+
+    [[nodiscard]] search_budget& budget() noexcept { return budget_; }
+    [[nodiscard]] const schedule_bound& bound() const noexcept { return bound_; }
+    [[nodiscard]] const schedule& best() const noexcept { return best_; }
+
+    /// Takes a schedule of the problem when it is one and is better.
+    void take(const schedule& known) {
+        if (!is_valid(*problem_, known)) { return; }
+        offer(known);
+    }
+
+    /// No schedule is shorter than `lower_bound_us`, less what the rounding of sums adds.
+    void raise_bound(double lower_bound_us) {
+        const double raised = std::min(lower_bound_us, makespan_);
+        if (raised <= bound_.makespan_us) { return; }
+        bound_.makespan_us = raised;
+        report();
+    }
+
+    /// Published orders, where they fit, unless looking for them takes too large a part of the time.
+    void run_known_orders() {
+        const auto go_on = [this](std::int64_t passes) {
+            const double seconds = 4e-7 * static_cast<double>(passes);
+            return !done() && budget_.look() && seconds < 0.2 * budget_.turn(1).seconds;
+        };
+        for_each_known_order(*problem_, go_on, [this](const schedule& order) {
+            (void)budget_.spend(40 * graph_.instances());
+            take(order);
+        });
+    }
+
+    /// Searches over states: a better bound, at times a better schedule. False when it has nothing more to try for this
+    /// incumbent.
+    bool tighten(double part, std::int64_t nodes) {
+        if (proved() || makespan_ == tightened_ || budget_.ended()) { return false; }
+        auto proof = tighten_bound(*problem_, bound_, makespan_, budget_.turn(part, nodes));
+        budget_.count(proof.nodes);
+        if (!proof.better.devices.empty()) { take(proof.better); }
+        raise_bound(proof.lower_bound_us);
+        if (proof.finished) { tightened_ = makespan_; }
+        return !proof.finished;
+    }
+
+    /// Priority rules, forward-backward improvement, a walk over priorities.
+    void run_lists(const list_options& options) {
+        if (done() && !sequences_.empty()) { return; }
+        list_search lists{*problem_, options, bound_};
+        const std::int64_t work = 40 * graph_.instances();
+        std::int64_t left = 20'000'000;
+        offer(lists.search([&] { return budget_.spend(work) && budget_.look() && (left -= work) > 0; }).order);
+    }
+
+    /// Patterns of several periods, unrolled and as priorities: shorter periods while they stay within memory, longer
+    /// ones until they do.
+    void run_patterns(std::int64_t moves) {
+        double load = 0;
+        for (int d = 0; d != index_.devices; ++d) { load = std::max(load, index_.load_us(d)); }
+        if (load == 0 || index_.microbatches < 3) { return; }
+        const auto fits = [&](double factor) {
+            if (done()) { return true; }
+            periodic_search search{*problem_, index_, load * factor};
+            search.anneal(5 * search.mean_us(), 0.2 * search.mean_us(), moves, random_, budget_);
+            if (search.excess() == 0) { offer(unroll(index_, search.best())); }
+            offer_as_priorities(search.best());
+            return search.excess() == 0;
+        };
+        if (fits(1.02)) {
+            (void)(fits(1) && fits(1.005));
+        } else {
+            (void)(fits(1.05) || fits(1.1) || fits(1.2) || fits(1.4));
+        }
+    }
+
+    /// Annealing of the device sequences, in slices that grow, until the limit: the whole step where it is short, else
+    /// mostly parts of it, beginning and end above all.
+    void run_walks() {
+        const std::int64_t count = graph_.instances();
+        std::int64_t& work = walk_work_;
+        if (work == 0) { work = std::max<std::int64_t>(3'000'000, 900 * count); }
+        const double warm[] = {3, 3, 1, 10, 3};
+        const double mean = walk_.mean_us();
+        if (mean == 0) { return; }
+        const bool long_step = count > 400;
+        for (std::size_t& round = walk_round_; !done(); ++round) {
+            const bool whole = !long_step || round % 5 == 4;
+            const bool other = whole && round % 2 == 1 && pool_.size() > 1;
+            if (!walk_.take(other ? pool_[(round / 2) % pool_.size()].second : sequences_)) { break; }
+            cooling plan{warm[round % 5] * mean, 0.1 * mean, work};
+            if (!whole) {
+                plan.warm_us = 3 * mean;
+                const double share = std::min(1.0, 400.0 / static_cast<double>(count) * (0.5 + random_.unit()));
+                plan.from = round % 5 == 0 ? 0.0 : round % 5 == 1 ? 1 - share : random_.unit() * (1 - share);
+                plan.to = std::min(1.0, plan.from + share);
+            }
+            (void)walk_.anneal(plan, bound_.makespan_us, random_, budget_);
+            const double before = makespan_;
+            offer(walk_.best());
+            if (whole && makespan_ < before) { run_justification(); }
+            if (!budget_.spend(1)) { break; }
+            if (whole) { work += work / 4; }
+        }
+    }
+
+    /// Everything as early as it can be: never longer, and what it gains the walks start from.
+    void run_justification() {
+        if (proved() || sequences_.empty()) { return; }
+        const int rounds = graph_.instances() > 10000 ? 2 : 10;
+        offer(justify(graph_, sequences_, rounds, [this] { return budget_.look(); }));
+    }
+
+    [[nodiscard]] bool done() const noexcept { return proved() || budget_.over(); }
+    [[nodiscard]] bool proved() const noexcept { return makespan_ <= bound_.makespan_us * (1 + 1e-9); }
+
+    [[nodiscard]] synthesis result() const {
+        const double lower = std::min(bound_.makespan_us, makespan_); // sums are rounded
+        return {best_, makespan_, lower, budget_.nodes(), budget_.seconds(), proved()};
+    }
+
+private:
+    void offer(const schedule& found) {
+        std::vector<std::vector<int>> sequences(found.devices.size());
+        for (std::size_t d = 0; d != found.devices.size(); ++d) {
+            for (const auto& p : found.devices[d]) {
+                sequences[d].push_back(index_.op_of({p.op, p.stage}) * index_.microbatches + p.microbatch);
+            }
+        }
+        remember(found.makespan_us(), sequences);
+        if (found.makespan_us() < makespan_) { replace(found, std::move(sequences)); }
+    }
+
+    void offer(const std::vector<std::vector<int>>& sequences) {
+        if (!timed_.assign(sequences) || timed_.excess() > 0) { return; }
+        remember(timed_.makespan_us(), sequences);
+        if (!(timed_.makespan_us() < makespan_)) { return; }
+        schedule found{};
+        for (const auto& sequence : sequences) {
+            found.devices.emplace_back();
+            for (const int x : sequence) {
+                const stage_pass p = index_.pass_of(x / index_.microbatches);
+                found.devices.back().push_back(
+                    {p.op, p.stage, x % index_.microbatches, timed_.start(x), timed_.end(x)});
+            }
+        }
+        replace(found, sequences);
+    }
+
+    /// The pattern as priorities of the list engine, which stays within memory by itself.
+    void offer_as_priorities(const periodic_pattern& pattern) {
+        std::vector<double> key{};
+        for (const double start : pattern.start) {
+            for (int k = 0; k != index_.microbatches; ++k) { key.push_back(start + k * pattern.period_us); }
+        }
+        for (const double delay : {0.0, 0.5, 1.0}) {
+            if (done()) { return; }
+            const auto run = run_list(index_, memory_, key, bound_.tail, {delay, 0});
+            offer(run.order);
+            (void)budget_.spend(4 * graph_.instances());
+        }
+    }
+
+    void replace(const schedule& found, std::vector<std::vector<int>> sequences) {
+        makespan_ = found.makespan_us();
+        best_ = found;
+        sequences_ = std::move(sequences);
+        report();
+    }
+
+    /// Keeps the best few as places to start from.
+    void remember(double makespan, const std::vector<std::vector<int>>& sequences) {
+        const auto place =
+            std::lower_bound(pool_.begin(), pool_.end(), makespan, [](const auto& a, double b) { return a.first < b; });
+        if (place != pool_.end() && place->first == makespan) { return; }
+        pool_.insert(place, {makespan, sequences});
+        if (pool_.size() > 4) { pool_.pop_back(); }
+    }
+
+    void report() const {
+        const double lower = std::min(bound_.makespan_us, makespan_);
+        if (*progress_) { (*progress_)({budget_.seconds(), makespan_, lower}); }
+    }
+
+    search_budget budget_;
+    const std::function<void(const synthesis_progress&)>* progress_;
+    const schedule_problem* problem_;
+    indexed_problem index_;
+    sequence_graph graph_;
+    schedule_bound bound_;
+    sequence_search walk_;
+    sequence_state timed_;
+    memory_profile memory_;
+    random_numbers random_{};
+    std::vector<std::pair<double, std::vector<std::vector<int>>>> pool_{};
+    schedule best_{};
+    std::vector<std::vector<int>> sequences_{};
+    double makespan_{std::numeric_limits<double>::infinity()};
+    /// The makespan for which searches over states have nothing more to try.
+    double tightened_{-1};
+    /// Of walks: how long the next one is, and which.
+    std::int64_t walk_work_{};
+    std::size_t walk_round_{};
+};
+
+} // namespace detail
+
+} // namespace pulse

@@ -46,7 +46,12 @@ TEST_CASE("every random problem ends in a valid schedule above its bound, or in 
     int infeasible = 0;
     std::array<int, 3> recomputed{};
     int direct = 0;
-    for (int round = 0; round != 1500; ++round) {
+#if defined(__SANITIZE_ADDRESS__)
+    constexpr int rounds = 450; // a sanitized round takes as long as many
+#else
+    constexpr int rounds = 1500;
+#endif
+    for (int round = 0; round != rounds; ++round) {
         const auto instance = test::random_instance(random, 4, 2, 12);
         auto problem = make_problem(instance.costs, instance.cut, instance.options);
         const auto needs = alone_needs(problem);
@@ -86,11 +91,11 @@ TEST_CASE("every random problem ends in a valid schedule above its bound, or in 
         direct += problem.dependencies.size() > chain ? 1 : 0;
         if (problem.memory_limit_bytes.empty()) { CHECK(found.makespan_us <= gpipe(problem).makespan_us() + 1e-9); }
     }
-    CHECK(scheduled > 900);
-    CHECK(limited > 500);
-    CHECK(infeasible > 100);
-    for (const int of_kind : recomputed) { CHECK(of_kind > 300); }
-    CHECK(direct > 100);
+    CHECK(scheduled > rounds * 9 / 15);
+    CHECK(limited > rounds / 3);
+    CHECK(infeasible > rounds / 15);
+    for (const int of_kind : recomputed) { CHECK(of_kind > rounds / 5); }
+    CHECK(direct > rounds / 15);
 }
 
 TEST_CASE("no worse than GPipe and 1F1B with the memory that they take") {

@@ -142,7 +142,8 @@ public:
             offer(walk_.best());
             if (whole && makespan_ < before) { run_justification(); }
             if (!budget_.spend(1)) { break; }
-            if (whole) { work += work / 4; }
+            // The cap is out of reach of any walk, but walks of tiny problems end at once and are many.
+            if (whole) { work = std::min(work + work / 4, std::int64_t{1'000'000'000'000}); }
         }
     }
 

@@ -23,13 +23,16 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     arguments a;
     CLI::App app{
         "Plans pipeline-parallel training: where to cut a model, which device runs what, and in which order.\n"
-        "Whatever is not given is tuned. Exit status: 0 planned, 2 bad argument or input file, 3 no feasible plan."};
+        "Whatever is not given is tuned. Exit status: 0 planned, 1 stopped before there was a plan, or a failure,\n"
+        "2 bad argument or input file, 3 no feasible plan."};
     app.set_help_flag("-h,--help", "Say this and exit");
 
     choices<std::string> models;
     for (const std::string& name : backbone_names()) { models[name] = name; }
     choices<std::string> devices;
-    for (const pulse::device& known : pulse::known_devices) { devices[known.name.str()] = known.name.str(); }
+    for (const pulse::device& known : pulse::known_devices) {
+        if (known.tflops_16 > 0) { devices[known.name.str()] = known.name.str(); }
+    }
     const choices<pulse::placement> placements{{"folded", pulse::placement::folded},
                                                {"sequential", pulse::placement::sequential},
                                                {"interleaved", pulse::placement::interleaved}};
@@ -40,6 +43,11 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                   {"interleaved", method::interleaved},
                                   {"zb-v", method::zb_v}};
     const choices<bool> answers{{"yes", true}, {"no", false}};
+    const choices<pulse::skip_routing> routings{{"direct", pulse::skip_routing::direct},
+                                                {"relayed", pulse::skip_routing::relayed}};
+    const choices<pulse::recomputation> recomputations{{"none", pulse::recomputation::none},
+                                                       {"skips", pulse::recomputation::skips},
+                                                       {"stages", pulse::recomputation::stages}};
 
     const auto file = [&](const char* name, std::string& held, const char* meaning) {
         return app.add_option(name, held, meaning)->type_name("FILE");
@@ -69,11 +77,14 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     count("--microbatches", a.microbatches, 65536, "Microbatches of a step of one pipeline");
     choice("--placement", a.placement, placements, "Which device runs which stage");
     choice("--split-backward", a.split_backward, answers, "Whether weight gradients are scheduled apart");
+    choice("--routing", a.routing, routings, "How skips between devices travel");
+    choice("--recomputation", a.recompute, recomputations, "What runs forward once more instead of being kept");
     choice("--schedule", a.schedule, methods, "Who orders the passes; ilp: search, then the integer program's proof");
     app.add_option("--memory-limit", a.memory_limit_bytes, "Memory of each device")
         ->check(number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"))
         ->type_name("BYTES");
-    app.add_option("--time-limit", a.time_limit_s, "Time for the last improvement of the schedule; 0: none")
+    app.add_option("--time-limit", a.time_limit_s,
+                   "Time to improve and prove the best schedules, without --schedule or with ilp; 0: none")
         ->check(number(0.0, 1e6, "from 0 to 1000000"))
         ->type_name("S")
         ->capture_default_str();

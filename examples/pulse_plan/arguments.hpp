@@ -26,6 +26,8 @@ struct arguments {
     std::optional<int> microbatches{};
     std::optional<pulse::placement> placement{};
     std::optional<bool> split_backward{};
+    std::optional<pulse::skip_routing> routing{};
+    std::optional<pulse::recomputation> recompute{};
     std::optional<std::int64_t> memory_limit_bytes{};
     std::optional<method> schedule{};
     double time_limit_s{2.0};

@@ -41,8 +41,8 @@ void require_folder_of(const char* option, const std::string& file) {
 
 void write_pictures(const arguments& a, const pulse::tuning& found, const simulated_step& step) {
     if (!a.svg.empty()) {
-        const std::string title =
-            "One step of " + found.best.model.str() + ": " + pulse::to_text(found.best_row().candidate);
+        std::string title = "One step of " + found.best.model.str() + ": " + pulse::to_text(found.best_row().candidate);
+        if (found.best.data_degree > 1) { title += " (passes of one pipeline; the gradients' reduction follows)"; }
         pulse::io::write_file(a.svg,
                               pulse::io::timeline_svg(step.events, {.title = title, .width = 1600}, step.counters));
     }

@@ -98,19 +98,6 @@ void require_products(const arguments& a) {
     }
 }
 
-void set_methods(const arguments& a, pulse::tune_options& options) {
-    using pulse::schedule_method;
-    if (!a.schedule) { return; }
-    switch (*a.schedule) {
-    case method::ilp:
-    case method::list: break;
-    case method::gpipe: options.methods = {schedule_method::gpipe}; break;
-    case method::one_f_one_b: options.methods = {schedule_method::one_f_one_b}; break;
-    case method::interleaved: options.methods = {schedule_method::interleaved}; break;
-    case method::zb_v: options.methods = {schedule_method::zb_v}; break;
-    }
-}
-
 } // namespace
 
 request make_request(const arguments& a) {
@@ -170,7 +157,11 @@ request make_request(const arguments& a) {
     if (a.microbatches) { options.microbatches = {*a.microbatches}; }
     if (a.placement) { options.placements = {*a.placement}; }
     if (a.split_backward) { options.split_backwards = {*a.split_backward}; }
-    set_methods(a, options);
+    if (a.routing) { options.routings = {*a.routing}; }
+    if (a.recompute) { options.recomputations = {*a.recompute}; }
+    if (a.pipeline == 1 && a.split_backward == true) {
+        refuse("--split-backward: with --pipeline 1 nothing waits for a weight gradient");
+    }
     return made;
 }
 

@@ -26,7 +26,7 @@ atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 
 OPTIONS = ("--model", "--device", "--profile", "--devices", "--cluster", "--global-batch", "--pipeline", "--data", "--waves",
-           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--memory-limit", "--schedule",
+           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--memory-limit", "--schedule",
            "--time-limit", "--out", "--svg", "--trace")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "sdxl": 2567463684, "sdxl_fine": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
@@ -133,12 +133,13 @@ class Choices(Case):
         for fixed in (("--pipeline", 2), ("--data", 2), ("--pipeline", 4, "--waves", 2), ("--microbatch-size", 2),
                       ("--microbatches", 8), ("--placement", "sequential", "--pipeline", 4),
                       ("--placement", "interleaved", "--pipeline", 2, "--waves", 3), ("--split-backward", "no", "--pipeline", 4),
-                      ("--split-backward", "yes", "--pipeline", 4), ()):
+                      ("--split-backward", "yes", "--pipeline", 4), ("--recomputation", "stages", "--pipeline", 2),
+                      ("--routing", "relayed", "--placement", "sequential", "--pipeline", 2), ()):
             with self.subTest(fixed):
                 _, plan = self.plan(*SMALL, *fixed)
                 self.check_plan(plan, 4, 32)
                 for option, value in zip(fixed[::2], fixed[1::2]):
-                    field = {"--pipeline": "pipeline_degree", "--data": "data_degree"}.get(option, option[2:].replace("-", "_"))
+                    field = {"--pipeline": "pipeline_degree", "--data": "data_degree", "--routing": "skip_routing"}.get(option, option[2:].replace("-", "_"))
                     value = {"yes": True, "no": False}.get(value, value)
                     self.assertEqual(plan[field], value)
 
@@ -146,7 +147,7 @@ class Choices(Case):
         steps = {}
         for method in ("ilp", "list", "gpipe", "1f1b", "interleaved", "zb-v"):
             with self.subTest(method):
-                _, plan = self.plan(*SMALL, "--pipeline", 4, "--microbatch-size", 2, "--schedule", method)
+                _, plan = self.plan(*SMALL[:-2], "--pipeline", 4, "--microbatch-size", 2, "--schedule", method, "--time-limit", 1)
                 self.check_plan(plan, 4, 32)
                 steps[method] = plan["predicted"]["step_us"]
                 placement = {"1f1b": "sequential", "interleaved": "interleaved", "zb-v": "folded"}.get(method)
@@ -203,6 +204,12 @@ class Errors(Case):
                 ((*model, *sizes, "--memory-limit", "1e9"), "--memory-limit"), ((*model, *sizes, "--memory-limit", "0"), "--memory-limit"),
                 ((*model, *sizes, "--schedule", "best"), "--schedule"), ((*model, *sizes, "--time-limit", "nan"), "--time-limit"),
                 ((*model, *sizes, "--schedule", "1f1b", "--placement", "folded"), "--schedule"),
+                ((*model, *sizes, "--schedule", "1f1b", "--waves", "2"), "--schedule 1f1b"),
+                ((*model, *sizes, "--schedule", "zb-v", "--waves", "2"), "--schedule zb-v"),
+                ((*model, *sizes, "--schedule", "zb-v", "--split-backward", "no"), "--schedule zb-v"),
+                ((*model, *sizes, "--schedule", "zb-v", "--pipeline", "1"), "--schedule zb-v"),
+                ((*model, *sizes, "--schedule", "ilp", "--time-limit", "0"), "--time-limit"),
+                ((*model, *sizes, "--pipeline", "1", "--split-backward", "yes"), "--split-backward"),
                 ((*model, *sizes, "--profile", "p.json"), "--profile"), ((*model, *sizes, "--colour", "red"), "--colour"),
                 ((*model, *sizes, "--out", "/no/such/folder/plan.json"), "/no/such/folder"),
                 ((*model, *sizes, "--svg", "/no/such/folder/plan.svg"), "/no/such/folder"),

@@ -8,6 +8,7 @@ namespace pulse {
 /// gradient.
 enum class pass : std::uint8_t { forward, backward_input, backward_weight };
 
+/// F, B or W.
 [[nodiscard]] constexpr char letter_of(pass kind) noexcept {
     return kind == pass::forward ? 'F' : kind == pass::backward_input ? 'B' : 'W';
 }

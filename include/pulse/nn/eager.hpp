@@ -29,6 +29,8 @@ namespace pulse {
 
 namespace nn {
 
+// Each: what eager execution keeps of the part for backward, elements per sample.
+
 [[nodiscard]] constexpr std::int64_t eager_elements(const conv& c) noexcept {
     return elements(c.input()) + elements(c.skip_input());
 }

@@ -42,6 +42,7 @@ struct hunyuan_dit_config {
 /// What makes a hunyuan_dit_config unusable.
 enum class hunyuan_dit_flaw : std::uint8_t { none, name, sizes, patches, depth, heads };
 
+/// The first flaw of a config; none when it can be built.
 [[nodiscard]] constexpr hunyuan_dit_flaw flaw_of(const hunyuan_dit_config& c) noexcept {
     if (c.name.empty()) { return hunyuan_dit_flaw::name; }
     for (const int size : {c.sample_size, c.patch_size, c.in_channels, c.hidden_size, c.num_attention_heads,
@@ -52,6 +53,8 @@ enum class hunyuan_dit_flaw : std::uint8_t { none, name, sizes, patches, depth, 
     if (c.num_layers < 4 || c.num_layers % 2 != 0) { return hunyuan_dit_flaw::depth; }
     return c.hidden_size % c.num_attention_heads != 0 ? hunyuan_dit_flaw::heads : hunyuan_dit_flaw::none;
 }
+
+// The parts of the backbone that a config asks for.
 
 [[nodiscard]] constexpr nn::patch_embed embed_of(const hunyuan_dit_config& c) noexcept {
     return {c.in_channels, c.sample_size, c.patch_size, c.hidden_size};

@@ -78,11 +78,15 @@ public:
     /// incumbent.
     bool tighten(double part, std::int64_t nodes) {
         if (proved() || makespan_ == tightened_ || budget_.ended()) { return false; }
+        if (fruitless_) { part *= 0.15; }
+        const double before[] = {makespan_, bound_.makespan_us};
         auto proof = tighten_bound(*problem_, bound_, makespan_, budget_.turn(part, nodes));
         budget_.count(proof.nodes);
         if (!proof.better.devices.empty()) { take(proof.better); }
         raise_bound(proof.lower_bound_us);
         if (proof.finished) { tightened_ = makespan_; }
+        // Large problems whose states are too many gain more from search.
+        fruitless_ = graph_.instances() > 400 && makespan_ == before[0] && bound_.makespan_us == before[1];
         return !proof.finished;
     }
 
@@ -95,8 +99,8 @@ public:
         offer(lists.search([&] { return budget_.spend(work) && budget_.look() && (left -= work) > 0; }).order);
     }
 
-    /// Patterns of several periods, unrolled and as priorities: shorter periods while they stay within memory, longer
-    /// ones until they do.
+    /// Patterns of several periods, unrolled and, justified, as priorities: shorter periods while they stay within
+    /// memory, longer ones until they do.
     void run_patterns(std::int64_t moves) {
         double load = 0;
         for (int d = 0; d != index_.devices; ++d) { load = std::max(load, index_.load_us(d)); }
@@ -150,8 +154,7 @@ public:
     /// Everything as early as it can be: never longer, and what it gains the walks start from.
     void run_justification() {
         if (proved() || sequences_.empty()) { return; }
-        const int rounds = graph_.instances() > 10000 ? 2 : 10;
-        offer(justify(graph_, sequences_, rounds, [this] { return budget_.look(); }));
+        offer(justified(sequences_));
     }
 
     [[nodiscard]] bool done() const noexcept { return proved() || budget_.over(); }
@@ -163,6 +166,11 @@ public:
     }
 
 private:
+    [[nodiscard]] std::vector<std::vector<int>> justified(const std::vector<std::vector<int>>& sequences) {
+        const int rounds = graph_.instances() > 10000 ? 2 : 10;
+        return justify(graph_, sequences, rounds, [this] { return budget_.look(); });
+    }
+
     void offer(const schedule& found) {
         std::vector<std::vector<int>> sequences(found.devices.size());
         for (std::size_t d = 0; d != found.devices.size(); ++d) {
@@ -200,7 +208,8 @@ private:
             if (done()) { return; }
             const auto run = run_list(index_, memory_, key, bound_.tail, {delay, 0});
             offer(run.order);
-            (void)budget_.spend(4 * graph_.instances());
+            offer(justified(run.order));
+            (void)budget_.spend(40 * graph_.instances());
         }
     }
 
@@ -241,6 +250,7 @@ private:
     double makespan_{std::numeric_limits<double>::infinity()};
     /// The makespan for which searches over states have nothing more to try.
     double tightened_{-1};
+    bool fruitless_{};
     /// Of walks: how long the next one is, and which.
     std::int64_t walk_work_{};
     std::size_t walk_round_{};

@@ -29,6 +29,10 @@ function(pulse_add_test room)
     target_link_libraries(${target} PRIVATE pulse_test_main ${arg_LIBRARIES} doctest::doctest pulse::developer)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
+    # Compiling is most of what a test of the planner costs; what runs the mathematics is tested as its users build it.
+    if(NOT room MATCHES "^(host|nn|runtime|train)$" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
 
     # The cases are asked for when the program is built, and read by ctest from the file that this leaves.
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}.cases.cmake)

@@ -86,6 +86,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/periodic_search.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/relaxed_problem.hpp>
+#include <pulse/schedule/scaled_times.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/sequence_search.hpp>

@@ -13,6 +13,7 @@
 #include <pulse/schedule/disjunctive_program.hpp>
 #include <pulse/schedule/ilp_solver.hpp>
 #include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/scaled_times.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/synthesis.hpp>
@@ -37,14 +38,15 @@ struct certify_options {
 
 /// What a certification reached.
 struct certificate {
-    /// No schedule is shorter; never below the bound that was given.
+    /// No schedule is shorter. A makespan that was refuted, or the bound that was given.
     double lower_bound_us{};
     /// The best schedule known: the incumbent, or a shorter one.
     schedule best{};
     double makespan_us{};
-    /// Bound and makespan agree: `best` is optimal.
+    /// Bound and makespan agree as `synthesis::proved` demands: exactly where times have a common measure, else up to
+    /// 1e-9.
     bool closed{};
-    /// Branches of the search and nodes of the solver; integer programs solved.
+    /// Branches of the search and nodes of the solver, which the limit counts together; integer programs solved.
     std::int64_t nodes{};
     std::int64_t programs{};
     double seconds{};
@@ -59,77 +61,91 @@ public:
     certifier(const schedule_problem& problem, const schedule_bound& bound, const schedule& incumbent, Solver& solver,
               const search_limit& limit, const certify_options& options,
               const std::function<void(const synthesis_progress&)>& progress) :
-        problem_{&problem},
-        bound_{&bound}, solver_{&solver}, limit_{&limit}, options_{options}, progress_{&progress}, budget_{limit},
-        facts_{window_facts_of(problem)}, propagator_{facts_}, grain_{time_grain_us(problem)},
-        search_{problem, facts_, [this](const window_state& state, std::size_t open, schedule& found) {
+        budget_{limit},
+        scale_{solver_scale(incumbent.makespan_us())}, problem_{scaled_times(problem, scale_)},
+        bound_{scaled_times(bound, scale_)}, solver_{&solver}, options_{options}, progress_{&progress},
+        facts_{window_facts_of(problem_)}, propagator_{facts_}, grain_{time_grain_us(problem) * scale_},
+        search_{problem_, facts_, [this](const window_state& state, std::size_t open, schedule& found) {
                     return solve_part(state, open, found);
                 }} {
-        best_ = timed_from_orders(problem, orders_of(incumbent));
-        if (best_.makespan_us() > incumbent.makespan_us()) { best_ = incumbent; }
+        best_ = timed_from_orders(problem_, orders_of(incumbent));
+        makespan_ = incumbent.makespan_us() * scale_;
+        if (best_.makespan_us() > makespan_) { best_ = scaled_times(incumbent, scale_); }
         makespan_ = best_.makespan_us();
-        if (grain_ < 1e-7 * makespan_) { grain_ = 0; } // finer than times can be told apart
-        lower_ = std::min(raised_to_grain(bound.makespan_us, grain_), makespan_);
+        if (grain_ < 1e-9 * makespan_) { grain_ = 0; } // finer than times can be told apart
+        lower_ = std::min(raised_to_grain(bound_.makespan_us, grain_), makespan_);
     }
+    // The search calls back.
+    certifier(const certifier&) = delete;
+    certifier& operator=(const certifier&) = delete;
 
     certificate run() {
-        refute_by_windows();
+        if (!closed() && budget_.look()) { refute_by_windows(); }
         std::int64_t nodes = 64;
-        for (int round = 0; !closed() && !budget_.over(); ++round) {
+        // Rounds in a row after which the next one would do the same: one for every division into stretches, at most.
+        int vain = 0;
+        for (int round = 0; vain != 4 && !closed() && budget_.look(); ++round) {
+            const double makespan = makespan_;
+            const double lower = lower_;
+            cut_short_ = false;
             // Close to the bound a refutation is cheap and a schedule is optimal; close to the incumbent a refutation
             // is the proof. Half way, either one halves the gap.
             const double high = below(makespan_);
             const double low = grain_ > 0 ? lower_ : lower_ + 0.1 * (high - lower_);
-            for (const double cutoff : {high, low, raised_to_grain(lower_ + (high - lower_) / 2, grain_)}) {
-                if (closed() || budget_.over()) { break; }
+            const double half = raised_to_grain(lower_ + (high - lower_) / 2, grain_);
+            for (const double cutoff : {high, low, half}) {
+                if (closed() || !budget_.look()) { break; }
                 if (cutoff < lower_ || cutoff > below(makespan_)) { continue; }
                 attempt(cutoff, nodes);
             }
             improve_windows(round, nodes);
-            nodes *= 2;
+            if (nodes < std::int64_t{1} << 40U) { nodes *= 2; }
+            vain = cut_short_ || makespan_ < makespan || lower_ > lower ? 0 : vain + 1;
         }
-        const bool proved = closed();
-        return {proved ? makespan_ : lower_,     best_,     makespan_,        proved,
-                budget_.nodes() + solver_nodes_, programs_, budget_.seconds()};
+        return {
+            lower_ / scale_,  scaled_times(best_, 1 / scale_), makespan_ / scale_, closed(), budget_.nodes(), programs_,
+            budget_.seconds()};
     }
 
 private:
-    /// The largest makespan that counts as shorter.
+    /// The largest makespan that counts as shorter: two makespans differ by the grain at least; where there is none, by
+    /// what `synthesis::proved` tells apart.
     [[nodiscard]] double below(double makespan) const {
-        return grain_ > 0 ? makespan - grain_ / 2 : makespan * (1 - 1e-7);
+        return grain_ > 0 ? makespan - grain_ / 2 : makespan * (1 - 5e-10);
     }
-    [[nodiscard]] bool closed() const { return lower_ >= makespan_ || lower_ > below(makespan_); }
+    [[nodiscard]] bool closed() const { return lower_ >= below(makespan_); }
 
+    /// Every makespan is more than `cutoff`: with a grain, the next multiple of it at least.
     void refuted(double cutoff) {
-        const double raised = grain_ > 0 ? raised_to_grain(cutoff + grain_ * 1e-6, grain_) : cutoff;
-        const double reached = cutoff < below(makespan_) ? std::min(raised, makespan_) : makespan_;
+        const double raised = grain_ > 0 ? grain_ * (std::floor(cutoff / grain_) + 1) : cutoff;
+        const double reached = std::min(raised, makespan_);
         if (reached <= lower_) { return; }
         lower_ = reached;
         report();
     }
     void take(const schedule& found) {
-        if (!(found.makespan_us() < makespan_) || !is_valid(*problem_, found)) { return; }
+        if (!(found.makespan_us() < makespan_) || !is_valid(problem_, found)) { return; }
         best_ = found;
         makespan_ = found.makespan_us();
         lower_ = std::min(lower_, makespan_);
         report();
     }
     void report() const {
-        if (*progress_) { (*progress_)({budget_.seconds(), makespan_, closed() ? makespan_ : lower_}); }
+        if (*progress_) { (*progress_)({budget_.seconds(), makespan_ / scale_, lower_ / scale_}); }
     }
 
     /// Bisects between bound and incumbent with the windows alone.
     void refute_by_windows() {
         double low = lower_;
         double high = below(makespan_);
-        auto state = window_state_of(facts_, *bound_, high);
+        auto state = window_state_of(facts_, bound_, high);
         if (!propagator_.narrow(state)) {
             refuted(high);
             return;
         }
         for (int round = 0; round != 24 && high - low > std::max(grain_, 1e-6 * makespan_); ++round) {
             const double middle = low + (high - low) / 2;
-            state = window_state_of(facts_, *bound_, middle);
+            state = window_state_of(facts_, bound_, middle);
             if (!budget_.look()) { return; }
             if (propagator_.narrow(state)) {
                 high = middle;
@@ -142,7 +158,8 @@ private:
 
     void attempt(double cutoff, std::int64_t nodes) {
         schedule found{};
-        const auto outcome = search_.run(window_state_of(facts_, *bound_, cutoff), nodes, budget_, found);
+        const auto outcome = search_.run(window_state_of(facts_, bound_, cutoff), nodes, budget_, found);
+        cut_short_ = cut_short_ || search_.out_of_nodes();
         if (outcome == window_outcome::refuted) { refuted(cutoff); }
         if (outcome == window_outcome::found) { take(found); }
     }
@@ -152,22 +169,23 @@ private:
         if (open > options_.most_open_pairs || state.start.size() > options_.most_instances) {
             return window_outcome::open;
         }
-        const disjunctive_program program{facts_, state, *bound_};
+        const disjunctive_program program{facts_, state, bound_};
         ilp_request request{};
         request.known_bound = program.model().columns.front().lower;
-        request.limit.seconds = limit_->seconds - budget_.seconds();
-        request.limit.nodes = options_.most_part_nodes;
-        request.limit.stop = limit_->stop;
+        request.limit = budget_.turn(1, options_.most_part_nodes);
         const ilp_answer answer = solver_->solve(program.model(), request);
         ++programs_;
-        solver_nodes_ += answer.nodes;
+        budget_.count(answer.nodes);
         if (!answer.values.empty()) {
-            const auto timed = program.decode(*problem_, answer.values);
-            if (timed.makespan_us() <= state.cutoff_us + time_tolerance_us(timed) && is_valid(*problem_, timed)) {
-                found = timed;
+            // Up to the solver's tolerance: the schedule may be longer, or its orders may wait for each other.
+            try {
+                schedule timed = program.decode(problem_, answer.values);
+                if (timed.makespan_us() > state.cutoff_us || !is_valid(problem_, timed)) {
+                    return window_outcome::open;
+                }
+                found = std::move(timed);
                 return window_outcome::found;
-            }
-            return window_outcome::open;
+            } catch (const input_error&) { return window_outcome::open; }
         }
         return answer.status == ilp_status::infeasible ? window_outcome::refuted : window_outcome::open;
     }
@@ -177,10 +195,11 @@ private:
         const int parts = 2 + round % 4;
         for (int part = 0; part != parts && !closed() && !budget_.over(); ++part) {
             const double from = makespan_ * part / parts;
-            window_state state = window_state_of(facts_, *bound_, below(makespan_));
+            window_state state = window_state_of(facts_, bound_, below(makespan_));
             if (!settle_outside(state, from, from + makespan_ / parts)) { continue; }
             schedule found{};
             if (search_.run(std::move(state), nodes / 2, budget_, found) == window_outcome::found) { take(found); }
+            cut_short_ = cut_short_ || search_.out_of_nodes();
         }
     }
     bool settle_outside(window_state& state, double from, double to) {
@@ -201,13 +220,14 @@ private:
         return true;
     }
 
-    const schedule_problem* problem_;
-    const schedule_bound* bound_;
+    search_budget budget_;
+    /// Times inside are those outside times this.
+    double scale_;
+    schedule_problem problem_;
+    schedule_bound bound_;
     Solver* solver_;
-    const search_limit* limit_;
     certify_options options_;
     const std::function<void(const synthesis_progress&)>* progress_;
-    search_budget budget_;
     window_facts facts_;
     window_propagator propagator_;
     double grain_{};
@@ -216,7 +236,8 @@ private:
     double makespan_{};
     double lower_{};
     std::int64_t programs_{};
-    std::int64_t solver_nodes_{};
+    /// A search of this round ended for lack of its own nodes.
+    bool cut_short_{};
 };
 
 } // namespace detail
@@ -230,9 +251,9 @@ private:
 /// rest stays as it is.
 ///
 /// `bound` is that of `bound_schedule(problem)`, its makespan perhaps raised by a proof. With `limit.seconds` unlimited
-/// the result depends on the arguments alone. What the solver calls infeasible is taken as that, up to its tolerance;
-/// where durations have no common measure (`time_grain_us`), makespans within 1e-7 count as equal. Throws input_error
-/// when `incumbent` is not a schedule of `problem`.
+/// the result depends on the arguments alone. What the solver calls infeasible is taken as that. Problems that differ by
+/// a power of two in their times are the same to it, and it ends, with `closed` false, when nothing that it can still
+/// try differs from what it has tried. Throws input_error when `incumbent` is not a schedule of `problem`.
 template <class Solver>
 [[nodiscard]] certificate certify(const schedule_problem& problem, const schedule_bound& bound,
                                   const schedule& incumbent, Solver& solver, const search_limit& limit,

@@ -19,11 +19,16 @@ class window_propagator {
 public:
     constexpr explicit window_propagator(const window_facts& facts) : facts_{&facts} {}
 
-    /// Narrows `state`; false when no schedule meets its cutoff. `thorough` adds edge finding.
+    /// Narrows `state`; false when no schedule meets its cutoff, up to the rounding of sums. `thorough` adds edge
+    /// finding.
+    ///
+    /// Rules may push each other by the shortest pass at a time where orders wait for each other in a circle: after
+    /// so many rounds the windows stay as wide as they then are.
     [[nodiscard]] constexpr bool narrow(window_state& state, bool thorough = true) {
         state_ = &state;
-        slack_ = 1e-9 * std::max(1.0, state.cutoff_us);
-        for (;;) {
+        // A sum of n times is off by n units of the last place at most.
+        slack_ = 0x1p-50 * static_cast<double>(64 + state.start.size()) * state.cutoff_us;
+        for (std::size_t round = 0; round != 256 + state.start.size(); ++round) {
             changed_ = false;
             if (!follow_dependencies() || !settle_pairs() || !close_transitively() || !settle_memory()) {
                 return false;
@@ -34,6 +39,7 @@ public:
             if (thorough && !find_edges()) { return false; }
             if (!changed_) { return true; }
         }
+        return true;
     }
 
     /// Settles that instance k of `a` runs before instance l of `b`; false when the opposite is settled.

@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/timed_orders.hpp>
+#include <pulse/schedule/validate.hpp>
 #include <pulse/schedule/window_propagation.hpp>
 #include <pulse/schedule/window_state.hpp>
 
@@ -26,7 +28,8 @@ enum class window_outcome : std::uint8_t {
     open,    ///< a limit ended the search
 };
 
-/// The schedule of a state in which every order is settled, every pass as early as it can.
+/// The schedule of a state in which every order is settled, every pass as early as it can. Throws input_error when the
+/// orders wait for each other in a circle.
 [[nodiscard]] constexpr schedule settled_schedule(const schedule_problem& problem, const window_facts& facts,
                                                   const window_state& state) {
     device_orders orders{};
@@ -56,23 +59,29 @@ public:
     window_search(const schedule_problem& problem, const window_facts& facts, part_solver solve_part = {}) :
         problem_{&problem}, facts_{&facts}, propagator_{facts}, solve_part_{std::move(solve_part)} {}
 
-    /// Searches `state` with at most `most_nodes` branches; a schedule that meets the state's cutoff goes to `found`.
+    /// Searches `state` with at most `most_nodes` branches, at least one; a schedule that meets the state's cutoff goes
+    /// to `found`.
     window_outcome run(window_state state, std::int64_t most_nodes, search_budget& budget, schedule& found) {
         std::int64_t left = most_nodes;
+        out_of_nodes_ = false;
         std::vector<window_state> stack{};
         stack.push_back(std::move(state));
         const std::size_t bytes = stack.front().start.size() * 16 + stack.front().ahead.size() * sizeof(int);
         while (!stack.empty()) {
             window_state now = std::move(stack.back());
             stack.pop_back();
-            if (left-- <= 0 || !budget.spend(static_cast<std::int64_t>(bytes)) || stack.size() * bytes > most_bytes) {
+            if (!budget.spend(static_cast<std::int64_t>(bytes)) || stack.size() * bytes > most_bytes) {
                 return window_outcome::open;
             }
             if (!propagator_.narrow(now)) { continue; }
             const choice pair = tightest_pair(now);
             if (pair.open == 0) {
-                found = settled_schedule(*problem_, *facts_, now);
+                if (!meets_cutoff(now, found)) { continue; }
                 return window_outcome::found;
+            }
+            if (--left <= 0) {
+                out_of_nodes_ = true;
+                return window_outcome::open;
             }
             if (solve_part_) {
                 const auto outcome = solve_part_(now, pair.open, found);
@@ -94,7 +103,23 @@ public:
         return window_outcome::refuted;
     }
 
+    /// Whether the last run would have gone on with more nodes of its own.
+    [[nodiscard]] bool out_of_nodes() const noexcept { return out_of_nodes_; }
+
 private:
+    /// Whether the only orders that `state` leaves are a schedule that meets its cutoff.
+    [[nodiscard]] bool meets_cutoff(const window_state& state, schedule& found) const {
+        schedule timed{};
+        try {
+            timed = settled_schedule(*problem_, *facts_, state);
+        } catch (const input_error&) {
+            return false; // passes that take no time may wait for each other inside their windows
+        }
+        if (timed.makespan_us() > state.cutoff_us || !is_valid(*problem_, timed)) { return false; }
+        found = std::move(timed);
+        return true;
+    }
+
     /// Beyond this the states that wait for their turn would not fit into memory any more.
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
@@ -143,6 +168,7 @@ private:
     const window_facts* facts_;
     window_propagator propagator_;
     part_solver solve_part_;
+    bool out_of_nodes_{};
 };
 
 } // namespace pulse

@@ -37,11 +37,13 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/partition/exhaustive.hpp>
 #include <pulse/partition/explain.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
+#include <pulse/partition/fold_objectives.hpp>
 #include <pulse/partition/fold_terms.hpp>
 #include <pulse/partition/folded_search.hpp>
 #include <pulse/partition/layer_sums.hpp>
 #include <pulse/partition/maybe_partition.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/partition/region_tree.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/routing_comparison.hpp>
 #include <pulse/partition/sequential.hpp>

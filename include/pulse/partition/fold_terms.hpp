@@ -33,6 +33,23 @@ public:
         }
         return sum;
     }
+    /// The least that imbalance(outer, inner) can be when every end of `inner` is at least its `low`, at most its `high`.
+    [[nodiscard]] constexpr double least_imbalance(const int* outer, const int* low, const int* high) const noexcept {
+        double sum = 0.0;
+        for (int w = 0; w != waves_; ++w) {
+            const int mirror = 2 * (waves_ - 1 - w) + 1;
+            const double least_head = load_between(outer[2 * w], low[2 * w]);
+            const double most_head = load_between(outer[2 * w], high[2 * w]);
+            const double least_tail = load_between(high[mirror], outer[mirror]);
+            const double most_tail = load_between(low[mirror], outer[mirror]);
+            if (least_head > most_tail) {
+                sum += least_head - most_tail;
+            } else if (least_tail > most_head) {
+                sum += least_tail - most_head;
+            }
+        }
+        return sum;
+    }
     /// The best free cuts inside R(P-1), one per interval, and the imbalance there; `middles` may be null.
     [[nodiscard]] constexpr double split_inside(const int* cut, int* middles) const noexcept {
         double sum = 0.0;
@@ -55,16 +72,18 @@ public:
     }
 
     /// Bytes that residual edges between layers of device d do not send, though the cuts between them (relayed), or
-    /// residual_base (direct), count them: both their ends are on one device.
-    [[nodiscard]] constexpr std::int64_t residual_saving(int device, const int* outer,
-                                                         const int* inner) const noexcept {
+    /// residual_base (direct), count them: both their ends are on one device. The first layers of the intervals of
+    /// R(d+1) are read from `inner_first`, their ends from `inner_end`: with the highest of several regions there and
+    /// the lowest here, it is the most that any of them saves.
+    [[nodiscard]] constexpr std::int64_t residual_saving(int device, const int* outer, const int* inner_first,
+                                                         const int* inner_end) const noexcept {
         const bool relayed = sums_->routing == skip_routing::relayed;
         const int pieces = device == 0 ? waves_ + 1 : device == devices_ - 1 ? waves_ : 2 * waves_;
         std::int64_t sum = 0;
         for (int x = 0; x != pieces; ++x) {
-            const piece from = piece_of(device, x, outer, inner);
+            const piece from = piece_of(device, x, outer, inner_first, inner_end);
             for (int y = relayed ? x + 1 : x; y != pieces; ++y) {
-                const piece to = piece_of(device, y, outer, inner);
+                const piece to = piece_of(device, y, outer, inner_first, inner_end);
                 const std::int64_t bytes = sums_->residual_between(from.first, from.end, to.first, to.end);
                 sum += relayed ? bytes * (to.changes - from.changes) : bytes;
             }
@@ -84,15 +103,16 @@ private:
         int changes{};
     };
 
-    [[nodiscard]] constexpr piece piece_of(int device, int index, const int* outer, const int* inner) const noexcept {
+    [[nodiscard]] constexpr piece piece_of(int device, int index, const int* outer, const int* inner_first,
+                                           const int* inner_end) const noexcept {
         const int wave = 2 * (devices_ - 1); // device changes of a whole wave
         if (device == 0) {
-            return {index == 0 ? 0 : inner[2 * index - 1], index == waves_ ? sums_->layers : inner[2 * index],
+            return {index == 0 ? 0 : inner_end[2 * index - 1], index == waves_ ? sums_->layers : inner_first[2 * index],
                     index * wave};
         }
         if (device == devices_ - 1) { return {outer[2 * index], outer[2 * index + 1], index * wave + device}; }
-        if (index % 2 == 0) { return {outer[index], inner[index], index / 2 * wave + device}; }
-        return {inner[index], outer[index], (index / 2 + 1) * wave - device};
+        if (index % 2 == 0) { return {outer[index], inner_first[index], index / 2 * wave + device}; }
+        return {inner_end[index], outer[index], (index / 2 + 1) * wave - device};
     }
 
     static constexpr double distance(double a, double b) noexcept { return a < b ? b - a : a - b; }

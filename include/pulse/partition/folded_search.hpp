@@ -3,29 +3,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <pulse/partition/closed_regions.hpp>
+#include <pulse/partition/fold_objectives.hpp>
 #include <pulse/partition/fold_terms.hpp>
 #include <pulse/partition/layer_sums.hpp>
+#include <pulse/partition/region_tree.hpp>
 
 namespace pulse {
-
-/// What a chain of regions costs, compared in this order: bytes across boundaries in one direction, imbalance between
-/// the two stages of a pair summed over all pairs (microseconds), greatest device load.
-struct fold_cost {
-    std::int64_t bytes{};
-    double imbalance_us{};
-    double load_us{};
-
-    [[nodiscard]] constexpr bool operator<(const fold_cost& other) const noexcept {
-        if (bytes != other.bytes) { return bytes < other.bytes; }
-        if (imbalance_us != other.imbalance_us) { return imbalance_us < other.imbalance_us; }
-        return load_us < other.load_us;
-    }
-};
 
 /// Exact search for folded cuts of a table over P >= 2 devices with W waves.
 ///
@@ -51,14 +40,11 @@ private:
     template <class Cost>
     struct outcome {
         Cost cost{};
-        std::vector<int> chain{}; ///< the ends of R(1), R(2), ..., R(P-1)
+        std::vector<int> chain{}; ///< the ends of R(1), R(2), ..., R(P-1); empty when there is none
     };
-    template <class Cost>
     struct level {
-        std::vector<std::size_t> region{};
-        std::vector<Cost> cost{};
-        std::vector<std::size_t> inner{}; ///< position in the level inside, unused at the innermost
-        std::vector<std::size_t> from{};  ///< [c]: position of the first region whose first end is at least c
+        std::vector<std::uint32_t> region{};
+        std::vector<std::uint32_t> inner{}; ///< position in the level inside, unused at the innermost
     };
 
     const layer_sums* sums_;
@@ -70,123 +56,131 @@ private:
     fold_terms terms_;
     closed_regions regions_{}; // those of a limit of listed_for_, which are those of any lower limit too
     double listed_for_{0.0};
+    std::vector<int> least_level_{}; // of each region, by the limit of the search that runs
+    std::vector<int> most_level_{};
 
     [[nodiscard]] static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
-    [[nodiscard]] constexpr double load_between(int first, int last) const noexcept {
-        return sums_->load[at(last)] - sums_->load[at(first)];
-    }
     [[nodiscard]] constexpr bool fits(int device, std::int64_t bytes) const noexcept {
         return memory_limit_[at(device)] == 0 || bytes <= memory_limit_[at(device)];
     }
 
-    /// Calls `visit(position)` for the regions at positions [low, high) of a level that are strictly inside `outer` at
-    /// end k and all later ones and leave at most `room` load between. They agree before k, so that k is ascending
-    /// there.
-    template <class Visit>
-    constexpr void visit_inside(const closed_regions& regions, const std::vector<std::size_t>& listed, const int* outer,
-                                double room, int k, std::size_t low, std::size_t high, const Visit& visit) const {
-        const bool first = k % 2 == 0;
-        const auto end_of = [&](std::size_t i) { return regions.cut(listed[i])[k]; };
-        const auto bisect = [&](std::size_t from, std::size_t to, const auto& before) {
-            while (from != to) {
-                const std::size_t middle = from + (to - from) / 2;
-                if (before(end_of(middle))) {
-                    from = middle + 1;
-                } else {
-                    to = middle;
-                }
-            }
-            return from;
-        };
-        std::size_t i =
-            bisect(low, high, [&](int end) { return first ? end <= outer[k] : load_between(end, outer[k]) > room; });
-        while (i != high) {
-            const int end = end_of(i);
-            const double used = first ? load_between(outer[k], end) : load_between(end, outer[k]);
-            if (first ? used > room : end >= outer[k]) { return; }
-            if (k + 1 == 2 * waves_) {
-                visit(i);
-                ++i;
-                continue;
-            }
-            const std::size_t next = bisect(i, high, [end](int other) { return other <= end; });
-            visit_inside(regions, listed, outer, room - used, k + 1, i, next, visit);
-            i = next;
+    /// Lists the regions and the levels of each under a limit.
+    constexpr void prepare(double limit_us) {
+        const load_windows windows{sums_->load.back(), speed_, limit_us};
+        if (regions_.size == 0 || limit_us > listed_for_) {
+            regions_ = in_z_order(list_closed_regions(*sums_, waves_, windows, region_limit_));
+            listed_for_ = limit_us;
         }
+        least_level_ = regions_.least_level;
+        most_level_ = regions_.most_level;
+        // Both ends of the windows fall from level to level.
+        for (std::size_t r = 0; r != regions_.size; ++r) {
+            int& least = least_level_[r];
+            int& most = most_level_[r];
+            while (least <= most && regions_.load[r] < windows.least[at(least)]) { ++least; }
+            while (least <= most && regions_.load[r] > windows.most[at(most)]) { --most; }
+        }
+    }
+
+    /// Strictly inside at all ends.
+    [[nodiscard]] constexpr bool is_inside(const int* outer, const int* low, const int* high) const noexcept {
+        for (std::size_t k = 0; k != 2 * at(waves_); k += 2) {
+            if (high[k] <= outer[k] || low[k + 1] >= outer[k + 1]) { return false; }
+        }
+        return true;
     }
 
     /// The dynamic program: from R(P-1) outwards, keeping for each region of a level the best chain inside it.
-    template <class Cost, class Innermost, class Step, class Outermost>
-    [[nodiscard]] constexpr outcome<Cost> sweep(double limit_us, const Innermost& innermost, const Step& step,
-                                                const Outermost& outermost) {
-        const double rounding = 1e-9 * sums_->load.back();
-        const load_windows windows{sums_->load.back(), speed_, limit_us};
-        if (regions_.size == 0 || limit_us > listed_for_) {
-            regions_ = list_closed_regions(*sums_, waves_, windows, region_limit_);
-            listed_for_ = limit_us;
-        }
-        const closed_regions& regions = regions_;
-        std::vector<level<Cost>> levels(at(devices_));
+    template <class Objective>
+    [[nodiscard]] constexpr outcome<typename Objective::cost_type> sweep(double limit_us, const Objective& objective) {
+        using cost_type = typename Objective::cost_type;
+        std::vector<level> levels(at(devices_));
+        std::vector<cost_type> costs{};
         for (int d = devices_ - 1; d >= 1; --d) {
-            level<Cost>& here = levels[at(d)];
-            const bool last = d == devices_ - 1;
-            for (std::size_t r = 0; r != regions.size; ++r) {
-                const double load = regions.load[r];
-                if (load < windows.least[at(d)] || load > windows.most[at(d)] || d < regions.least_level[r] ||
-                    d > regions.most_level[r]) {
-                    continue;
-                }
-                if (last) {
-                    const double time = load / speed_.back();
-                    if (time > limit_us || !fits(d, regions.memory[r])) { continue; }
-                    here.region.push_back(r);
-                    here.cost.push_back(innermost(regions, r, time));
-                    continue;
-                }
-                const level<Cost>& next = levels[at(d) + 1];
-                bool any = false;
-                Cost best{};
-                std::size_t best_inner = 0;
-                const auto visit = [&](std::size_t i) {
-                    const std::size_t inner = next.region[i];
-                    const double time = (load - regions.load[inner]) / speed_[at(d)];
-                    if (time > limit_us || !fits(d, regions.memory[r] - regions.memory[inner])) { return; }
-                    if (!step(regions, d, r, inner, time, next.cost[i], any, best)) { return; }
-                    any = true;
-                    best_inner = i;
-                };
-                const int* cut = regions.cut(r);
-                const double room = limit_us * speed_[at(d)] + rounding;
-                for (int end = cut[0] + 1; end < cut[1] && load_between(cut[0], end) <= room; ++end) {
-                    visit_inside(regions, next.region, cut, room - load_between(cut[0], end), 1, next.from[at(end)],
-                                 next.from[at(end) + 1], visit);
-                }
-                if (any) {
-                    here.region.push_back(r);
-                    here.cost.push_back(best);
-                    here.inner.push_back(best_inner);
-                }
+            std::vector<cost_type> outer_costs{};
+            if (d == devices_ - 1) {
+                innermost(limit_us, objective, levels[at(d)], outer_costs);
+            } else {
+                join(limit_us, objective, d, levels[at(d) + 1], costs, levels[at(d)], outer_costs);
             }
-            if (here.region.empty()) { return {}; }
-            here.from.assign(at(sums_->layers) + 2, 0);
-            for (const std::size_t r : here.region) { ++here.from[at(regions.cut(r)[0]) + 1]; }
-            for (std::size_t c = 1; c != here.from.size(); ++c) { here.from[c] += here.from[c - 1]; }
+            costs = std::move(outer_costs);
+            if (costs.empty()) { return {}; }
         }
-        return close(regions, levels, limit_us, outermost);
+        return close(levels, costs, limit_us, objective);
     }
 
-    template <class Cost, class Outermost>
-    [[nodiscard]] constexpr outcome<Cost> close(const closed_regions& regions, const std::vector<level<Cost>>& levels,
-                                                double limit_us, const Outermost& outermost) const {
-        const level<Cost>& first = levels[1];
-        outcome<Cost> out{};
+    template <class Objective>
+    constexpr void innermost(double limit_us, const Objective& objective, level& here,
+                             std::vector<typename Objective::cost_type>& costs) const {
+        const int d = devices_ - 1;
+        for (std::size_t r = 0; r != regions_.size; ++r) {
+            if (d < least_level_[r] || d > most_level_[r]) { continue; }
+            const double time = regions_.load[r] / speed_.back();
+            if (time > limit_us || !fits(d, regions_.memory[r])) { continue; }
+            const auto cost = objective.innermost(regions_, r, time);
+            if (!objective.keeps(d, cost)) { continue; }
+            here.region.push_back(static_cast<std::uint32_t>(r));
+            costs.push_back(cost);
+        }
+    }
+
+    template <class Objective>
+    constexpr void join(double limit_us, const Objective& objective, int d, const level& next,
+                        const std::vector<typename Objective::cost_type>& inner_costs, level& here,
+                        std::vector<typename Objective::cost_type>& costs) const {
+        using cost_type = typename Objective::cost_type;
+        const region_tree<Objective> tree{regions_, next.region, inner_costs};
+        const double speed = speed_[at(d)];
+        for (std::size_t r = 0; r != regions_.size; ++r) {
+            if (d < least_level_[r] || d > most_level_[r]) { continue; }
+            const int* cut = regions_.cut(r);
+            const double load = regions_.load[r];
+            const std::int64_t memory = regions_.memory[r];
+            bool any = false;
+            cost_type best{};
+            std::size_t best_inner = 0;
+            const auto enter = [&](const region_box& box, const cost_type& least) {
+                if (!is_inside(cut, box.low, box.high)) { return false; }
+                const double time = (load - box.load) / speed;
+                if (time > limit_us || !fits(d, memory - box.memory)) { return false; }
+                const cost_type bound = objective.bound(regions_, d, r, box, time, least);
+                return objective.may_keep(d, bound) && (!any || bound < best);
+            };
+            const auto visit = [&](std::size_t i) {
+                const std::size_t inner = next.region[i];
+                const int* ends = regions_.cut(inner);
+                if (!is_inside(cut, ends, ends)) { return; }
+                const double time = (load - regions_.load[inner]) / speed;
+                if (time > limit_us || !fits(d, memory - regions_.memory[inner])) { return; }
+                const cost_type cost = objective.join(regions_, d, r, inner, time, inner_costs[i]);
+                if (any && !(cost < best)) { return; }
+                any = true;
+                best = cost;
+                best_inner = i;
+            };
+            // What was best for a region nearby is a good start.
+            if (!here.inner.empty()) { visit(here.inner.back()); }
+            tree.search(enter, visit);
+            if (any && objective.keeps(d, best)) {
+                here.region.push_back(static_cast<std::uint32_t>(r));
+                here.inner.push_back(static_cast<std::uint32_t>(best_inner));
+                costs.push_back(best);
+            }
+        }
+    }
+
+    template <class Objective>
+    [[nodiscard]] constexpr outcome<typename Objective::cost_type> close(
+        const std::vector<level>& levels, const std::vector<typename Objective::cost_type>& costs, double limit_us,
+        const Objective& objective) const {
+        outcome<typename Objective::cost_type> out{};
         bool any = false;
         std::size_t best = 0;
-        for (std::size_t i = 0; i != first.region.size(); ++i) {
-            const std::size_t r = first.region[i];
-            const double time = (sums_->load.back() - regions.load[r]) / speed_.front();
-            if (time > limit_us || !fits(0, sums_->memory.back() - regions.memory[r])) { continue; }
-            const Cost cost = outermost(regions, r, time, first.cost[i]);
+        for (std::size_t i = 0; i != costs.size(); ++i) {
+            const std::size_t r = levels[1].region[i];
+            const double time = (sums_->load.back() - regions_.load[r]) / speed_.front();
+            if (time > limit_us || !fits(0, sums_->memory.back() - regions_.memory[r])) { continue; }
+            const auto cost = objective.outermost(regions_, r, time, costs[i]);
             if (!any || cost < out.cost) {
                 any = true;
                 out.cost = cost;
@@ -195,11 +189,41 @@ private:
         }
         if (!any) { return out; }
         for (std::size_t d = 1; d != at(devices_); ++d) {
-            const int* cut = regions.cut(levels[d].region[best]);
+            const int* cut = regions_.cut(levels[d].region[best]);
             out.chain.insert(out.chain.end(), cut, cut + 2 * waves_);
             if (d + 1 != at(devices_)) { best = levels[d].inner[best]; }
         }
         return out;
+    }
+
+    /// The least (or, negated, the most) that regions of levels 1 to d-1 send together, for d = 0 to P.
+    [[nodiscard]] constexpr std::vector<std::int64_t> sent_outside(std::int64_t sign) const {
+        std::vector<std::int64_t> least(at(devices_), std::numeric_limits<std::int64_t>::max());
+        for (std::size_t r = 0; r != regions_.size; ++r) {
+            for (int d = least_level_[r]; d <= most_level_[r]; ++d) {
+                least[at(d)] = std::min(least[at(d)], sign * regions_.sent[r]);
+            }
+        }
+        std::vector<std::int64_t> sums(at(devices_) + 1, 0);
+        for (std::size_t d = 1; d != at(devices_); ++d) {
+            // No region at all: the search will say so.
+            sums[d + 1] = sums[d] + (least[d] == std::numeric_limits<std::int64_t>::max() ? 0 : least[d]);
+        }
+        return sums;
+    }
+
+    /// The fewest bytes of any cut: a low limit leaves few regions, so limits are tried from a lower bound upwards.
+    [[nodiscard]] constexpr std::optional<std::int64_t> fewest_bytes(double limit_us,
+                                                                     const std::vector<std::int64_t>& outside) {
+        const std::int64_t least = outside.back();
+        const std::int64_t most = -sent_outside(-1).back();
+        if (least == most) { return least; }
+        for (std::int64_t part = 0; part <= 64; part = part == 0 ? 1 : 4 * part) {
+            const std::int64_t limit = part == 64 ? most : least + (most - least) / 64 * part;
+            const auto found = sweep(limit_us, bytes_objective{&outside, limit});
+            if (!found.chain.empty()) { return found.cost; }
+        }
+        return std::nullopt;
     }
 
     [[nodiscard]] constexpr std::vector<int> first_layers(const std::vector<int>& chain) const {
@@ -221,15 +245,8 @@ private:
 public:
     /// The least greatest device load of any cut, at most `limit_us`; nothing when there is none.
     [[nodiscard]] constexpr std::optional<double> least_load(double limit_us) {
-        const auto found = sweep<double>(
-            limit_us, [](const closed_regions&, std::size_t, double time) { return time; },
-            [](const closed_regions&, int, std::size_t, std::size_t, double time, double rest, bool any, double& best) {
-                const double cost = std::max(time, rest);
-                if (any && !(cost < best)) { return false; }
-                best = cost;
-                return true;
-            },
-            [](const closed_regions&, std::size_t, double time, double rest) { return std::max(time, rest); });
+        prepare(limit_us);
+        const auto found = sweep(limit_us, load_objective{});
         if (found.chain.empty()) { return std::nullopt; }
         return found.cost;
     }
@@ -237,31 +254,30 @@ public:
     /// First layers of the 2PW stages of the cut with the least fold_cost among those with no device load above
     /// `limit_us`; empty when there is none.
     [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us) {
-        const bool residual = terms_.any_residual();
-        const auto found = sweep<fold_cost>(
-            limit_us,
-            [this, residual](const closed_regions& regions, std::size_t r, double time) {
-                const int* cut = regions.cut(r);
-                const std::int64_t saved = residual ? terms_.residual_saving(devices_ - 1, cut, nullptr) : 0;
-                return fold_cost{regions.sent[r] - saved, terms_.split_inside(cut, nullptr) / speed_.back(), time};
-            },
-            [this, residual](const closed_regions& regions, int d, std::size_t outer, std::size_t inner, double time,
-                             const fold_cost& rest, bool any, fold_cost& best) {
-                fold_cost cost{rest.bytes + regions.sent[outer], rest.imbalance_us, std::max(time, rest.load_us)};
-                if (residual) { cost.bytes -= terms_.residual_saving(d, regions.cut(outer), regions.cut(inner)); }
-                if (any && cost.bytes > best.bytes) { return false; }
-                cost.imbalance_us += terms_.imbalance(regions.cut(outer), regions.cut(inner)) / speed_[at(d)];
-                if (any && !(cost < best)) { return false; }
-                best = cost;
-                return true;
-            },
-            [this, residual](const closed_regions& regions, std::size_t r, double time, const fold_cost& rest) {
-                const int* cut = regions.cut(r);
-                const std::int64_t saved = residual ? terms_.residual_saving(0, nullptr, cut) : 0;
-                return fold_cost{rest.bytes - saved + terms_.residual_base(),
-                                 rest.imbalance_us + terms_.split_outside(cut, nullptr) / speed_.front(),
-                                 std::max(time, rest.load_us)};
-            });
+        prepare(limit_us);
+        cut_objective objective{&terms_, &speed_, nullptr, false, 0, 0.0};
+        if (!terms_.any_residual()) {
+            const std::vector<std::int64_t> outside = sent_outside(1);
+            const std::optional<std::int64_t> bytes = fewest_bytes(limit_us, outside);
+            if (!bytes) { return {}; }
+            objective.outside = &outside;
+            objective.limited = true;
+            objective.most_bytes = *bytes;
+            // Any chain of the best cut has the fewest bytes inside its outer region, so that the search meets it, and
+            // no more imbalance than the whole: under a limit that some cut keeps, the best one is found.
+            for (double part = 1.0 / 65536.0; part < 1.0; part *= 8.0) {
+                objective.most_imbalance_us = sums_->load.back() * part;
+                const auto found = sweep(limit_us, objective);
+                if (!found.chain.empty() && found.cost.imbalance_us <= objective.most_imbalance_us) {
+                    return first_layers(found.chain);
+                }
+            }
+            objective.most_imbalance_us = std::numeric_limits<double>::infinity();
+            const auto found = sweep(limit_us, objective);
+            if (found.chain.empty()) { return {}; }
+            return first_layers(found.chain);
+        }
+        const auto found = sweep(limit_us, objective);
         if (found.chain.empty()) { return {}; }
         return first_layers(found.chain);
     }

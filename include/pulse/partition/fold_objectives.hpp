@@ -1,0 +1,145 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/partition/closed_regions.hpp>
+#include <pulse/partition/fold_terms.hpp>
+#include <pulse/partition/region_tree.hpp>
+
+namespace pulse {
+
+/// What a chain of regions costs, compared in this order: bytes across boundaries in one direction, imbalance between
+/// the two stages of a pair summed over all pairs (microseconds), greatest device load.
+struct fold_cost {
+    std::int64_t bytes{};
+    double imbalance_us{};
+    double load_us{};
+
+    [[nodiscard]] constexpr bool operator<(const fold_cost& other) const noexcept {
+        if (bytes != other.bytes) { return bytes < other.bytes; }
+        if (imbalance_us != other.imbalance_us) { return imbalance_us < other.imbalance_us; }
+        return load_us < other.load_us;
+    }
+};
+
+// An objective says what a chain R(d), ..., R(P-1) costs: `innermost` for R(P-1) alone, `join` with R(d) put around the
+// chain from R(d+1), `outermost` with device 0. `bound` is at most `join` for every inner region of a box whose chains
+// cost no less than `rest`: rounding is monotone, and the bound takes the same steps as `join`, so that it holds to the
+// last bit. `lower` bounds two such costs by one. `keeps` says whether a region with that cost may be part of an answer,
+// `may_keep` whether one with at least that bound may. `time` is the load of device d (in a bound: the least it can be), microseconds.
+
+/// The greatest device load.
+struct load_objective {
+    using cost_type = double;
+
+    [[nodiscard]] constexpr double innermost(const closed_regions&, std::size_t, double time) const { return time; }
+    [[nodiscard]] constexpr double join(const closed_regions&, int, std::size_t, std::size_t, double time,
+                                        double rest) const {
+        return std::max(time, rest);
+    }
+    [[nodiscard]] constexpr double outermost(const closed_regions&, std::size_t, double time, double rest) const {
+        return std::max(time, rest);
+    }
+    [[nodiscard]] constexpr double bound(const closed_regions&, int, std::size_t, const region_box&, double time,
+                                         double rest) const {
+        return std::max(time, rest);
+    }
+    static constexpr void lower(double& least, double other) { least = std::min(least, other); }
+    [[nodiscard]] constexpr bool keeps(int, double) const { return true; }
+    [[nodiscard]] constexpr bool may_keep(int, double) const { return true; }
+};
+
+/// The bytes across boundaries in one direction, at most `most`, in a table without residual edges.
+struct bytes_objective {
+    using cost_type = std::int64_t;
+
+    const std::vector<std::int64_t>* outside; ///< [d]: bytes that R(1) to R(d-1) send at least
+    std::int64_t most{};
+
+    [[nodiscard]] constexpr std::int64_t innermost(const closed_regions& regions, std::size_t r, double) const {
+        return regions.sent[r];
+    }
+    [[nodiscard]] constexpr std::int64_t join(const closed_regions& regions, int, std::size_t outer, std::size_t,
+                                              double, std::int64_t rest) const {
+        return rest + regions.sent[outer];
+    }
+    [[nodiscard]] constexpr std::int64_t outermost(const closed_regions&, std::size_t, double,
+                                                   std::int64_t rest) const {
+        return rest;
+    }
+    [[nodiscard]] constexpr std::int64_t bound(const closed_regions& regions, int, std::size_t outer, const region_box&,
+                                               double, std::int64_t rest) const {
+        return rest + regions.sent[outer];
+    }
+    static constexpr void lower(std::int64_t& least, std::int64_t other) { least = std::min(least, other); }
+    [[nodiscard]] constexpr bool keeps(int d, std::int64_t cost) const {
+        return cost + (*outside)[static_cast<std::size_t>(d)] <= most;
+    }
+    [[nodiscard]] constexpr bool may_keep(int d, std::int64_t cost) const { return keeps(d, cost); }
+};
+
+/// All of fold_cost; chains above a limit are left out, where there is one.
+struct cut_objective {
+    using cost_type = fold_cost;
+
+    const fold_terms* terms;
+    const std::vector<double>* speed;
+    const std::vector<std::int64_t>* outside; ///< as in bytes_objective
+    bool limited{};                           ///< whether the limits below hold; without residual edges only
+    std::int64_t most_bytes{};
+    double most_imbalance_us{};
+
+    [[nodiscard]] constexpr fold_cost innermost(const closed_regions& regions, std::size_t r, double time) const {
+        const int* cut = regions.cut(r);
+        const auto device = static_cast<int>(speed->size()) - 1;
+        const std::int64_t saved = terms->any_residual() ? terms->residual_saving(device, cut, nullptr, nullptr) : 0;
+        return {regions.sent[r] - saved, terms->split_inside(cut, nullptr) / speed->back(), time};
+    }
+    [[nodiscard]] constexpr fold_cost join(const closed_regions& regions, int d, std::size_t outer, std::size_t inner,
+                                           double time, const fold_cost& rest) const {
+        const int* out = regions.cut(outer);
+        const int* in = regions.cut(inner);
+        const std::int64_t saved = terms->any_residual() ? terms->residual_saving(d, out, in, in) : 0;
+        return {rest.bytes + regions.sent[outer] - saved,
+                rest.imbalance_us + terms->imbalance(out, in) / (*speed)[static_cast<std::size_t>(d)],
+                std::max(time, rest.load_us)};
+    }
+    [[nodiscard]] constexpr fold_cost outermost(const closed_regions& regions, std::size_t r, double time,
+                                                const fold_cost& rest) const {
+        const int* cut = regions.cut(r);
+        const std::int64_t saved = terms->any_residual() ? terms->residual_saving(0, nullptr, cut, cut) : 0;
+        return {rest.bytes - saved + terms->residual_base(),
+                rest.imbalance_us + terms->split_outside(cut, nullptr) / speed->front(), std::max(time, rest.load_us)};
+    }
+    [[nodiscard]] constexpr fold_cost bound(const closed_regions& regions, int d, std::size_t outer,
+                                            const region_box& box, double time, const fold_cost& rest) const {
+        const int* out = regions.cut(outer);
+        const std::int64_t saved = terms->any_residual() ? terms->residual_saving(d, out, box.high, box.low) : 0;
+        return {rest.bytes + regions.sent[outer] - saved,
+                rest.imbalance_us +
+                    terms->least_imbalance(out, box.low, box.high) / (*speed)[static_cast<std::size_t>(d)],
+                std::max(time, rest.load_us)};
+    }
+    // What costs more bytes than the least does not matter for the rest, whatever is saved of them.
+    static constexpr void lower(fold_cost& least, const fold_cost& other) {
+        if (least.bytes < other.bytes) { return; }
+        if (other.bytes < least.bytes) {
+            least = other;
+            return;
+        }
+        least.imbalance_us = std::min(least.imbalance_us, other.imbalance_us);
+        least.load_us = std::min(least.load_us, other.load_us);
+    }
+    [[nodiscard]] constexpr bool keeps(int d, const fold_cost& cost) const {
+        return may_keep(d, cost) && (!limited || cost.imbalance_us <= most_imbalance_us);
+    }
+    // A region with more bytes than the bound may be less imbalanced than that says.
+    [[nodiscard]] constexpr bool may_keep(int d, const fold_cost& cost) const {
+        return !limited || cost.bytes + (*outside)[static_cast<std::size_t>(d)] <= most_bytes;
+    }
+};
+
+} // namespace pulse

@@ -25,7 +25,7 @@ namespace detail {
 /// The least greatest device load, found by trying limits from a lower bound upwards: a tight limit leaves few regions,
 /// and a limit that admits any cut admits the best one.
 [[nodiscard]] constexpr std::optional<double> least_folded_load(folded_search& search, const layer_sums& sums,
-                                                                const std::vector<double>& speed) {
+                                                                int waves, const std::vector<double>& speed) {
     double together = 0.0;
     double fastest = 0.0;
     double slowest = std::numeric_limits<double>::infinity();
@@ -36,13 +36,19 @@ namespace detail {
     }
     const double all = sums.load.back() / slowest * (1.0 + load_tolerance);
     double bound = sums.load.back() / together;
-    for (std::size_t l = 1; l != sums.load.size(); ++l) {
-        bound = std::max(bound, (sums.load[l] - sums.load[l - 1]) / fastest);
-    }
+    std::vector<double> layers(sums.load.size() - 1, 0.0);
+    for (std::size_t l = 0; l != layers.size(); ++l) { layers[l] = sums.load[l + 1] - sums.load[l]; }
+    std::sort(layers.begin(), layers.end());
+    // A device has a layer to each of its 2W stages: the heaviest has company.
+    double company = layers.back();
+    for (std::size_t l = 0; l + 1 != 2 * static_cast<std::size_t>(waves); ++l) { company += layers[l]; }
+    bound = std::max(bound, company / fastest);
+    double floor = bound * (1.0 - load_tolerance);
     for (double excess = 1.0 / 1024.0;; excess *= 2.0) {
         const double limit = std::min(all, bound * (1.0 + excess));
-        if (const std::optional<double> least = search.least_load(limit)) { return least; }
+        if (const std::optional<double> least = search.least_load(limit, floor)) { return least; }
         if (limit >= all) { return std::nullopt; }
+        floor = limit; // no cut keeps it
     }
 }
 
@@ -53,8 +59,8 @@ namespace detail {
     if (waves > 1) {
         sums.forget_edges();
         folded_search search{sums, 1, std::vector<double>(pairs, 1.0), std::vector<std::int64_t>(pairs, 0),
-                                   region_limit};
-        return search.best_cut(2.0 * sums.load.back());
+                             region_limit};
+        return search.best_cut(2.0 * sums.load.back(), 0.0);
     }
     int best = 1;
     double least = std::numeric_limits<double>::infinity();
@@ -122,9 +128,9 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
             limits.push_back(options.memory.limit_of(d));
         }
         folded_search search{sums, waves, speed, limits, options.region_limit};
-        const std::optional<double> least = detail::least_folded_load(search, sums, speed);
+        const std::optional<double> least = detail::least_folded_load(search, sums, waves, speed);
         if (!least) { return {}; }
-        first = search.best_cut(*least * (1.0 + options.slack) * (1.0 + load_tolerance));
+        first = search.best_cut(*least * (1.0 + options.slack) * (1.0 + load_tolerance), *least);
     }
 
     partition cut{placement::folded, devices, waves, {}};

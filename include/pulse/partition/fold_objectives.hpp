@@ -31,11 +31,15 @@ struct fold_cost {
 // last bit. `lower` bounds two such costs by one. `keeps` says whether a region with that cost may be part of an answer,
 // `may_keep` whether one with at least that bound may. `time` is the load of device d (in a bound: the least it can be), microseconds.
 
-/// The greatest device load.
+/// The greatest device load, or `floor` where it is less.
 struct load_objective {
     using cost_type = double;
 
-    [[nodiscard]] constexpr double innermost(const closed_regions&, std::size_t, double time) const { return time; }
+    double floor{}; ///< what no cut is below: chains that do not exceed it are equally good
+
+    [[nodiscard]] constexpr double innermost(const closed_regions&, std::size_t, double time) const {
+        return std::max(time, floor);
+    }
     [[nodiscard]] constexpr double join(const closed_regions&, int, std::size_t, std::size_t, double time,
                                         double rest) const {
         return std::max(time, rest);
@@ -81,12 +85,13 @@ struct bytes_objective {
     [[nodiscard]] constexpr bool may_keep(int d, std::int64_t cost) const { return keeps(d, cost); }
 };
 
-/// All of fold_cost; chains above a limit are left out, where there is one.
+/// All of fold_cost, a load below `floor` taken for that; chains above a limit are left out, where there is one.
 struct cut_objective {
     using cost_type = fold_cost;
 
     const fold_terms* terms;
     const std::vector<double>* speed;
+    double floor{};                           ///< as in load_objective
     const std::vector<std::int64_t>* outside; ///< as in bytes_objective
     bool limited{};                           ///< whether the limits below hold; without residual edges only
     std::int64_t most_bytes{};
@@ -96,7 +101,7 @@ struct cut_objective {
         const int* cut = regions.cut(r);
         const auto device = static_cast<int>(speed->size()) - 1;
         const std::int64_t saved = terms->any_residual() ? terms->residual_saving(device, cut, nullptr, nullptr) : 0;
-        return {regions.sent[r] - saved, terms->split_inside(cut, nullptr) / speed->back(), time};
+        return {regions.sent[r] - saved, terms->split_inside(cut, nullptr) / speed->back(), std::max(time, floor)};
     }
     [[nodiscard]] constexpr fold_cost join(const closed_regions& regions, int d, std::size_t outer, std::size_t inner,
                                            double time, const fold_cost& rest) const {

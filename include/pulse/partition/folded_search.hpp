@@ -243,19 +243,20 @@ private:
     }
 
 public:
-    /// The least greatest device load of any cut, at most `limit_us`; nothing when there is none.
-    [[nodiscard]] constexpr std::optional<double> least_load(double limit_us) {
+    /// The least greatest device load of any cut, at most `limit_us`; nothing when there is none. No cut has less than
+    /// `floor_us`.
+    [[nodiscard]] constexpr std::optional<double> least_load(double limit_us, double floor_us) {
         prepare(limit_us);
-        const auto found = sweep(limit_us, load_objective{});
+        const auto found = sweep(limit_us, load_objective{floor_us});
         if (found.chain.empty()) { return std::nullopt; }
         return found.cost;
     }
 
     /// First layers of the 2PW stages of the cut with the least fold_cost among those with no device load above
-    /// `limit_us`; empty when there is none.
-    [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us) {
+    /// `limit_us`; empty when there is none. No cut has less load than `floor_us`.
+    [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us, double floor_us) {
         prepare(limit_us);
-        cut_objective objective{&terms_, &speed_, nullptr, false, 0, 0.0};
+        cut_objective objective{&terms_, &speed_, floor_us, nullptr, false, 0, 0.0};
         if (!terms_.any_residual()) {
             const std::vector<std::int64_t> outside = sent_outside(1);
             const std::optional<std::int64_t> bytes = fewest_bytes(limit_us, outside);

@@ -43,7 +43,8 @@ namespace detail {
     double company = layers.back();
     for (std::size_t l = 0; l + 1 != 2 * static_cast<std::size_t>(waves); ++l) { company += layers[l]; }
     bound = std::max(bound, company / fastest);
-    double floor = bound * (1.0 - load_tolerance);
+    // What is above the bound by no more than sums of loads are rounded is on it.
+    double floor = bound * (1.0 + 1e-12);
     for (double excess = 1.0 / 1024.0;; excess *= 2.0) {
         const double limit = std::min(all, bound * (1.0 + excess));
         if (const std::optional<double> least = search.least_load(limit, floor)) { return least; }
@@ -105,7 +106,11 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
 /// between devices, those of residual edges included, (3) the least imbalance: the sum over the PW pairs of
 /// |load(stage s) - load(stage 2PW-1-s)|, (4) the least greatest load. Loads are times on their device.
 /// Exact. Only regions whose load lets every device keep the limit are looked at: for one wave at most n^2/2 in all,
-/// and O(n) when there is a skip at nearly every layer.
+/// and O(n) when there is a skip at nearly every layer. With R regions to a device, the search takes O(R) memory for
+/// each device and O(R) queries for the best region inside another, a few times over. A query is a walk through a tree
+/// of boxes: about O(log R) boxes where costs say much, up to all R at worst, so that the whole is O(P R^2), with one
+/// wave and no skips O(P n^4), for adverse costs, and usually near O(P R log R). Many cuts with like bytes and like
+/// imbalance under a loose limit (a layer as heavy as all others) are the slow case.
 /// Throws input_error for a bad table or option, error when there are more than region_limit regions.
 [[nodiscard]] constexpr maybe_partition find_skip_aware_partition(const cost_table& costs, int devices, int waves = 1,
                                                                   const skip_aware_options& options = {}) {

@@ -212,18 +212,27 @@ private:
         return sums;
     }
 
-    /// The fewest bytes of any cut: a low limit leaves few regions, so limits are tried from a lower bound upwards.
-    [[nodiscard]] constexpr std::optional<std::int64_t> fewest_bytes(double limit_us,
-                                                                     const std::vector<std::int64_t>& outside) {
+    /// A cut with the fewest bytes: a low limit leaves few regions, so limits are tried from a lower bound upwards.
+    [[nodiscard]] constexpr outcome<std::int64_t> fewest_bytes(double limit_us,
+                                                               const std::vector<std::int64_t>& outside) {
+        constexpr std::int64_t parts = 256;
         const std::int64_t least = outside.back();
         const std::int64_t most = -sent_outside(-1).back();
-        if (least == most) { return least; }
-        for (std::int64_t part = 0; part <= 64; part = part == 0 ? 1 : 4 * part) {
-            const std::int64_t limit = part == 64 ? most : least + (most - least) / 64 * part;
-            const auto found = sweep(limit_us, bytes_objective{&outside, limit});
-            if (!found.chain.empty()) { return found.cost; }
+        for (std::int64_t part = 0;; part = std::min(parts, part + 1 + part / 3)) {
+            const std::int64_t limit = part == parts ? most : least + (most - least) / parts * part;
+            outcome<std::int64_t> found = sweep(limit_us, bytes_objective{&outside, limit});
+            if (!found.chain.empty() || limit == most) { return found; }
         }
-        return std::nullopt;
+    }
+
+    [[nodiscard]] constexpr double imbalance_of(const std::vector<int>& chain) const {
+        const std::size_t ends = 2 * at(waves_);
+        const int* last = chain.data() + (chain.size() - ends);
+        double sum = terms_.split_inside(last, nullptr) / speed_.back();
+        for (std::size_t d = at(devices_) - 2; d != 0; --d) {
+            sum += terms_.imbalance(chain.data() + (d - 1) * ends, chain.data() + d * ends) / speed_[d];
+        }
+        return sum + terms_.split_outside(chain.data(), nullptr) / speed_.front();
     }
 
     [[nodiscard]] constexpr std::vector<int> first_layers(const std::vector<int>& chain) const {
@@ -257,26 +266,25 @@ public:
     [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us, double floor_us) {
         prepare(limit_us);
         cut_objective objective{&terms_, &speed_, floor_us, nullptr, false, 0, 0.0};
+        std::vector<std::int64_t> outside{};
         if (!terms_.any_residual()) {
-            const std::vector<std::int64_t> outside = sent_outside(1);
-            const std::optional<std::int64_t> bytes = fewest_bytes(limit_us, outside);
-            if (!bytes) { return {}; }
+            outside = sent_outside(1);
+            const outcome<std::int64_t> light = fewest_bytes(limit_us, outside);
+            if (light.chain.empty()) { return {}; }
             objective.outside = &outside;
             objective.limited = true;
-            objective.most_bytes = *bytes;
+            objective.most_bytes = light.cost;
             // Any chain of the best cut has the fewest bytes inside its outer region, so that the search meets it, and
-            // no more imbalance than the whole: under a limit that some cut keeps, the best one is found.
-            for (double part = 1.0 / 65536.0; part < 1.0; part *= 8.0) {
-                objective.most_imbalance_us = sums_->load.back() * part;
+            // no more imbalance than the whole: under a limit that some cut keeps, the best one is found. This one does.
+            const double most = imbalance_of(light.chain);
+            for (double part = 1.0 / 4096.0; part < 1.0; part *= 4.0) {
+                objective.most_imbalance_us = most * part;
                 const auto found = sweep(limit_us, objective);
                 if (!found.chain.empty() && found.cost.imbalance_us <= objective.most_imbalance_us) {
                     return first_layers(found.chain);
                 }
             }
-            objective.most_imbalance_us = std::numeric_limits<double>::infinity();
-            const auto found = sweep(limit_us, objective);
-            if (found.chain.empty()) { return {}; }
-            return first_layers(found.chain);
+            objective.most_imbalance_us = most;
         }
         const auto found = sweep(limit_us, objective);
         if (found.chain.empty()) { return {}; }

@@ -85,7 +85,7 @@ std::vector<method> methods(const setting& in, int global_batch, double refine_s
         o.slacks = {0.0, 0.05};
         if (refine_seconds > 0) {
             o.refine = [refine_seconds](const schedule_problem& problem) {
-                return synthesize(problem, {.limit = {.seconds = refine_seconds}}).best;
+                return synthesize(problem, {.limit = {.seconds = refine_seconds}});
             };
         }
     });

@@ -80,9 +80,9 @@ void set_ordering(const arguments& a, pulse::tune_options& options, progress& sh
         asked.progress = [&shown](const pulse::synthesis_progress& state) { shown.solving(state); };
 #if PULSE_PLAN_GLPK
         pulse::glpk_solver solver;
-        return pulse::synthesize(problem, asked, solver).best;
+        return pulse::synthesize(problem, asked, solver);
 #else
-        return pulse::synthesize(problem, asked).best;
+        return pulse::synthesize(problem, asked);
 #endif
     };
 }

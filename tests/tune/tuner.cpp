@@ -13,6 +13,8 @@
 #include <partition/random_table.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/schedule/baselines/baseline.hpp>
+#include <pulse/tune/least_memory.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/tuner.hpp>
@@ -68,6 +70,16 @@ drawn_space draw_space(std::mt19937& random) {
     return s;
 }
 
+/// Parameters around the size of a bucket of gradients, layers without any, and links that take as long as passes.
+void draw_large_gradients(std::mt19937& random, drawn_space& s) {
+    const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (layer_cost& l : s.costs.layers) { l.parameter_bytes = draw(0, 2) == 0 ? 0 : draw(1, 60) * 1'000'000; }
+    s.costs.layers.front().parameter_bytes = 0;
+    s.machine.intra_node.bandwidth_gb_per_s = 100.0 * draw(1, 300);
+    s.machine.inter_node.bandwidth_gb_per_s = 100.0 * draw(1, 100);
+    s.options.memory_gb_per_s = 0;
+}
+
 std::vector<std::size_t> first_of(const std::vector<std::size_t>& ranking, std::size_t count) {
     return {ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(std::min(count, ranking.size()))};
 }
@@ -118,6 +130,7 @@ TEST_CASE("pruning by bounds changes neither the choice nor the ranking, and no 
     int evaluated = 0;
     for (int i = 0; i != 24; ++i) {
         drawn_space s = draw_space(random);
+        if (i % 4 == 1) { draw_large_gradients(random, s); }
         const std::size_t ranked = i % 2 == 0 ? 1 : 4;
         s.options.ranked = ranked;
         INFO("space " << i);
@@ -341,11 +354,180 @@ TEST_CASE("refinement looks again at the best few and never makes the choice wor
         s.options.refined = 2;
         s.options.refine = [&](const schedule_problem& problem) {
             ++asked;
-            return list_schedule(problem, {.effort = list_effort::rules});
+            synthesis found{};
+            found.best = list_schedule(problem, {.effort = list_effort::rules});
+            return found;
         };
         const tuning after = s.run();
         CHECK(asked == static_cast<int>(std::min<std::size_t>(2, before.ranking.size())));
         CHECK(after.best_row().step_us <= before.best_row().step_us);
         CHECK(after.best.predicted.step_us == after.best_row().step_us);
     }
+}
+
+TEST_CASE("a proof of the refinement becomes the bound of the step, where it holds for every order") {
+    drawn_space s = plain_space();
+    s.machine.nodes = 1;
+    s.options.pipeline_degrees = {2};
+    s.options.microbatch_sizes = {1};
+    s.options.placements = {placement::sequential};
+    s.options.routings = {skip_routing::direct};
+    s.options.split_backwards = {true};
+    s.options.recomputations = {recomputation::none};
+    // The tuner believes what is proved: above the step it can come from nowhere else.
+    const double proved = 2 * s.run().best_row().step_us;
+    s.options.refine = [&](const schedule_problem& problem) {
+        synthesis found{};
+        found.best = list_schedule(problem);
+        found.lower_bound_us = proved;
+        return found;
+    };
+    const tuning after = s.run();
+    CHECK(after.best.predicted.lower_bound_us == doctest::Approx(proved));
+    CHECK(after.best_row().bound_us == after.best.predicted.lower_bound_us);
+    // A recompute may hide behind a transfer: what is proved of the problem is not proved of the step.
+    s.options.recomputations = {recomputation::stages};
+    CHECK(s.run().best.predicted.lower_bound_us != doctest::Approx(proved));
+}
+
+TEST_CASE(
+    "a refined order that takes too much memory is asked again with less, and its proof is not that of every order") {
+    drawn_space s = plain_space();
+    s.machine.nodes = 1;
+    s.options.pipeline_degrees = {2};
+    s.options.microbatch_sizes = {1};
+    s.options.placements = {placement::sequential};
+    s.options.split_backwards = {false};
+    s.options.recomputations = {recomputation::none};
+    for (layer_cost& l : s.costs.layers) { l.saved_bytes = 4000; }
+    s.options.memory_limit_bytes = s.run().best_row().peak_memory_bytes;
+    int free = 0;
+    int limited = 0;
+    s.options.refined = 1;
+    s.options.refine = [&](const schedule_problem& problem) {
+        synthesis found{};
+        if (problem.memory_limit_bytes.empty()) {
+            ++free;
+            found.best = baseline_schedule(problem, schedule_method::gpipe);
+        } else {
+            ++limited;
+            found.best = list_schedule(problem, {.effort = list_effort::rules});
+            found.lower_bound_us = 1e9;
+        }
+        return found;
+    };
+    const tuning made = s.run();
+    CHECK(free == 1);
+    CHECK(limited >= 1);
+    CHECK(limited <= 2);
+    CHECK(made.best_row().peak_memory_bytes <= s.options.memory_limit_bytes);
+    CHECK(made.best_row().bound_us <= made.best_row().step_us * (1 + 1e-9));
+}
+
+TEST_CASE(
+    "one device is no candidate of a method or a split that it cannot have, and an empty space says what it lacks") {
+    drawn_space s = plain_space();
+    for (const schedule_method method : baseline_methods) {
+        CAPTURE(name_of(method));
+        s.options.methods = {method};
+        left_out_candidates left_out{};
+        bool alone = false;
+        for (const tune_candidate& c : enumerate_candidates(s.options, 4, 2, left_out)) {
+            alone = alone || c.pipeline_degree == 1;
+            CHECK((c.pipeline_degree == 1 ? schedule_method::list : method) == c.method);
+        }
+        CHECK(alone == (method == schedule_method::gpipe));
+        CHECK((left_out.unmet > 0) == (method != schedule_method::gpipe));
+        CHECK(left_out.why.empty() == (method == schedule_method::gpipe));
+    }
+    s.options.methods = {schedule_method::gpipe, schedule_method::list};
+    s.options.pipeline_degrees = {1};
+    left_out_candidates left_out{};
+    const auto both = enumerate_candidates(s.options, 4, 2, left_out);
+    s.options.methods = {schedule_method::list};
+    CHECK(both == enumerate_candidates(s.options, 4, 2, left_out));
+    CHECK_FALSE(both.empty());
+    s.options.split_backwards = {true};
+    CHECK(mentions(refusal<infeasible_error>(s), "split backward needs more than one device"));
+    s = plain_space();
+    s.options.methods = {schedule_method::zb_v};
+    s.options.waves = {2};
+    const std::string text = refusal<infeasible_error>(s);
+    CHECK(mentions(text, "zb-v needs"));
+    CHECK_FALSE(mentions(text, "multiply"));
+    s = plain_space();
+    s.options.methods = {schedule_method::interleaved};
+    s.options.pipeline_degrees = {4};
+    s.options.microbatches = {2};
+    CHECK(mentions(refusal<infeasible_error>(s), "as many microbatches as devices"));
+}
+
+TEST_CASE("where nothing fits, the refusal names the candidate that needs least") {
+    drawn_space s = plain_space();
+    s.options.memory_limit_bytes = 100;
+    const std::string text = refusal<infeasible_error>(s);
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    left_out_candidates left_out{};
+    for (const tune_candidate& c : enumerate_candidates(s.options, 4, 2, left_out)) {
+        const cost_table costs = scaled_costs(s.costs, c.microbatch_size);
+        try {
+            std::int64_t most = 0;
+            for (const least_memory& need :
+                 least_memory_of(costs, cut_candidate(costs, c, s.options.parameter_copies, 100), c.split_backward,
+                                 c.routing, c.recompute, s.options.parameter_copies)) {
+                most = std::max(most, need.total_bytes());
+            }
+            least = std::min(least, most);
+        } catch (const infeasible_error&) { continue; }
+    }
+    CHECK(mentions(text, "needs " + std::to_string(least) + " bytes of 100"));
+}
+
+TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, and what is refused fits in no order") {
+    std::mt19937 random{5004};
+    int taken = 0;
+    int alone = 0;
+    for (int i = 0; i != 12; ++i) {
+        drawn_space s = draw_space(random);
+        INFO("space " << i);
+        s.options.prune = false;
+        const int devices = s.machine.devices();
+        left_out_candidates left_out{};
+        auto all = enumerate_candidates(s.options, devices, s.machine.nodes, left_out);
+        std::shuffle(all.begin(), all.end(), random);
+        for (std::size_t k = 0; k != std::min<std::size_t>(all.size(), 24); ++k) {
+            const tune_candidate& c = all[k];
+            INFO(to_text(c));
+            const cost_table costs = scaled_costs(s.costs, c.microbatch_size);
+            partition cut{};
+            try {
+                cut = cut_candidate(costs, c, s.options.parameter_copies, 0);
+            } catch (const infeasible_error&) { continue; }
+            const auto least =
+                least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, s.options.parameter_copies);
+            const auto prepared = [&](std::int64_t limit) {
+                return prepare_candidate(costs, s.machine, cut, c, s.options, limit);
+            };
+            const evaluated_candidate free = evaluate_candidate(costs, c, prepared(0), s.options);
+            const auto& peaks = free.planned.predicted.peak_memory_bytes;
+            for (std::size_t d = 0; d != peaks.size(); ++d) { REQUIRE(least[d].total_bytes() <= peaks[d]); }
+            // With just what it takes, it is found again.
+            const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
+            const evaluated_candidate fits = evaluate_candidate(costs, c, prepared(most), s.options);
+            REQUIRE(fits.planned == free.planned);
+            ++taken;
+            if (c.pipeline_degree != 1 || c.method != schedule_method::list) { continue; }
+            // One device can always run its microbatches one after the other.
+            tune_candidate once = c;
+            once.microbatches = 1;
+            const auto one = evaluate_candidate(
+                costs, once, prepare_candidate(costs, s.machine, cut, once, s.options, 0), s.options);
+            const std::int64_t enough = one.planned.predicted.peak_memory_bytes.front();
+            REQUIRE(least.front().total_bytes() <= enough);
+            REQUIRE(evaluate_candidate(costs, c, prepared(enough), s.options).step_us == doctest::Approx(free.step_us));
+            ++alone;
+        }
+    }
+    CHECK(taken > 150);
+    CHECK(alone > 15);
 }

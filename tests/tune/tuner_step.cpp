@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/partition/sequential.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/tuner.hpp>
 
@@ -104,6 +105,43 @@ TEST_CASE("plain data parallelism reduces a layer's gradients while the layers b
     const tuning late = tune([&](int) { return costs; }, slow, o);
     CHECK(late.best_row().step_us ==
           doctest::Approx(8 + 80'000 + ring_by_rounds(30e6, 2, 1, 100) + ring_by_rounds(10e6, 2, 1, 100)));
+}
+
+TEST_CASE("plain data parallelism: layers without parameters below the last bucket run while it is reduced") {
+    cost_table costs = chain_of(4);
+    costs.layers[0].parameter_bytes = 0;
+    costs.layers[1].parameter_bytes = 30'000'000;
+    costs.layers[2].parameter_bytes = 0;
+    costs.layers[3].parameter_bytes = 40'000'000;
+    for (layer_cost& l : costs.layers) { l.backward_input_us = l.backward_weight_us = 10'000; }
+    const auto buckets = gradient_buckets(costs, sequential_partition(costs, 1), false);
+    REQUIRE(buckets.size() == 2);
+    CHECK(buckets[0].bytes == 40'000'000);
+    CHECK(buckets[0].before_end_us == doctest::Approx(60'000));
+    CHECK(buckets[1].bytes == 30'000'000);
+    CHECK(buckets[1].before_end_us == doctest::Approx(20'000));
+    const auto split = gradient_buckets(costs, sequential_partition(costs, 2), true);
+    REQUIRE(split.size() == 2);
+    for (const gradient_bucket& b : split) { CHECK(b.before_end_us == 0); }
+
+    for (const double rate : {0.1, 1.0, 10.0}) {
+        CAPTURE(rate);
+        const cluster machine{.name = "two",
+                              .nodes = 1,
+                              .devices_per_node = 2,
+                              .memory_bytes = 0,
+                              .intra_node = {.latency_us = 1, .bandwidth_gb_per_s = rate},
+                              .inter_node = {}};
+        tune_options o = fixed(1, rank_layout::pipeline_inside);
+        o.global_batch = 2;
+        o.memory_gb_per_s = 0;
+        const tuning made = tune([&](int) { return costs; }, machine, o);
+        const double top = 4 * 4 + 20'000 + ring_by_rounds(40e6, 2, 1, 1000 * rate);
+        const double low = std::max(top, 4 * 4 + 60'000.0) + ring_by_rounds(30e6, 2, 1, 1000 * rate);
+        CHECK(made.best_row().step_us == doctest::Approx(std::max(low, 4 * 4 + 80'000.0)));
+        CHECK(made.best_row().bound_us <= made.best_row().step_us * (1 + 1e-9));
+        CHECK(made.best_row().bound_us >= 4 * 4 + 80'000.0);
+    }
 }
 
 TEST_CASE("two stages, two replicas: the deeper stage reduces while the other goes backward") {

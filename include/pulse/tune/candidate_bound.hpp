@@ -130,7 +130,8 @@ struct chain_times {
         stage_end[s] =
             chain.forward_head[s] + times * (once.forward_us + once.backward_input_us + once.backward_weight_us);
     }
-    std::vector<double> least_reduction(devices, never);
+    // What the reductions of a stage last beyond its last pass, whatever else its links do.
+    std::vector<double> reduced_after(plain.stages.size(), 0.0);
     std::vector<double> group_first(devices, never);
     std::vector<double> group_work(devices, 0.0);
     std::vector<double> group_after(devices, never);
@@ -138,24 +139,24 @@ struct chain_times {
         const auto d = static_cast<std::size_t>(b.device);
         const auto group = static_cast<std::size_t>(step.rings[d].group);
         const double work = ring_all_reduce_us(b.bytes, step.replicas, step.rings[d].line);
-        // Of a stage in several buckets the last to be complete is sure to follow its last pass.
-        if (b.before_end_us == 0) { least_reduction[d] = std::min(least_reduction[d], work); }
+        double& beyond = reduced_after[static_cast<std::size_t>(b.stage)];
+        beyond = std::max(beyond, work - b.before_end_us);
         group_first[group] =
             std::min(group_first[group], std::max(0.0, stage_end[static_cast<std::size_t>(b.stage)] - b.before_end_us));
         group_work[group] += work;
         group_after[group] = std::min(group_after[group], step.device_optimizer_us[d]);
     }
-    std::vector<char> reduces_all(devices, 1); // whether every stage of a device has gradients
+    // Some stage of a device has the device's last pass; one without gradients reduces nothing.
+    std::vector<double> least_reduction(devices, never);
     for (std::size_t s = 0; s != plain.stages.size(); ++s) {
-        bool found = false;
-        for (const gradient_bucket& b : step.buckets) { found = found || b.stage == static_cast<int>(s); }
-        if (!found) { reduces_all[static_cast<std::size_t>(plain.stages[s].device)] = 0; }
+        double& least = least_reduction[static_cast<std::size_t>(plain.stages[s].device)];
+        least = std::min(least, reduced_after[s]);
     }
     double bound = passes_us;
     for (std::size_t d = 0; d != devices; ++d) {
         if (head[d] == never) { continue; }
         const double own_end = head[d] + load[d];
-        const double reduced = step.replicas > 1 && reduces_all[d] != 0 ? least_reduction[d] : 0.0;
+        const double reduced = step.replicas > 1 ? least_reduction[d] : 0.0;
         bound = std::max({bound, own_end + after[d], own_end + reduced + step.device_optimizer_us[d]});
         if (step.replicas > 1 && group_work[d] > 0) {
             bound = std::max(bound, group_first[d] + group_work[d] + group_after[d]);

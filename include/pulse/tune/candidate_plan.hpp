@@ -20,9 +20,8 @@
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
-#include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/make_problem.hpp>
-#include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/synthesis.hpp>
 #include <pulse/simulate/simulator.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
@@ -63,42 +62,16 @@ namespace pulse {
     return sequential_partition(costs, c.pipeline_degree, {.slack = c.slack, .routing = c.routing});
 }
 
-/// Bytes that a device needs whatever the order of passes, by what they are for.
-struct least_memory {
-    int device{};
-    std::int64_t parameter_bytes{}; ///< all copies
-    std::int64_t workspace_bytes{};
-    std::int64_t microbatch_bytes{}; ///< one microbatch alone: activations, skips and gradients at their peak
-
-    [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept {
-        return parameter_bytes + workspace_bytes + microbatch_bytes;
-    }
-};
-
 /// A candidate with everything that precedes its order of passes.
 struct prepared_candidate {
     partition cut{};
     candidate_step step{};
-    /// Of the device that needs most.
-    least_memory least{};
-    /// Limits of the whole devices; step.problem has what the holds may take.
+    /// Of the whole devices; 0 is unlimited.
     std::int64_t limit_bytes{};
+    /// Of every device, parameters and workspace: what is left of the limit without them is for the passes.
+    std::vector<std::int64_t> fixed_bytes{};
     std::int64_t gradient_bytes{}; ///< that one replica sends for the reduction
 };
-
-namespace detail {
-
-[[nodiscard]] constexpr std::int64_t workspace_on(const cost_table& costs, const partition& cut, int device) {
-    std::int64_t most = 0;
-    for (const stage& s : cut.stages) {
-        for (int l = s.first_layer; l <= s.last_layer && s.device == device; ++l) {
-            most = std::max(most, costs.layers[static_cast<std::size_t>(l)].workspace_bytes);
-        }
-    }
-    return most;
-}
-
-} // namespace detail
 
 /// Cuts the model as the candidate says and describes its step.
 [[nodiscard]] inline prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
@@ -126,18 +99,16 @@ namespace detail {
     ask.recompute = c.recompute;
     step.problem = make_problem(costs, made.cut, ask);
 
-    const memory_profile alone = profile_memory(step.problem, index_problem(step.problem));
     for (int d = 0; d != c.pipeline_degree; ++d) {
-        const std::int64_t copies = parameter_bytes_on(made.cut, costs, d, options.parameter_copies);
         const std::int64_t one = parameter_bytes_on(made.cut, costs, d, 1);
-        const least_memory need{d, copies, detail::workspace_on(costs, made.cut, d),
-                                alone.peak_from[static_cast<std::size_t>(d)].front()};
-        if (d == 0 || need.total_bytes() > made.least.total_bytes()) { made.least = need; }
         step.device_optimizer_us.push_back(optimizer_us(one, options.parameter_copies, options.memory_gb_per_s));
-        if (limit_bytes > 0) {
-            const std::int64_t fixed = need.parameter_bytes + need.workspace_bytes;
-            step.problem.memory_limit_bytes.push_back(std::max<std::int64_t>(limit_bytes - fixed, 0));
+        std::int64_t workspace = 0;
+        for (const stage& s : made.cut.stages) {
+            for (int l = s.first_layer; l <= s.last_layer && s.device == d; ++l) {
+                workspace = std::max(workspace, costs.layers[static_cast<std::size_t>(l)].workspace_bytes);
+            }
         }
+        made.fixed_bytes.push_back(one * options.parameter_copies + workspace);
     }
     return made;
 }
@@ -149,6 +120,19 @@ struct evaluated_candidate {
     /// When the passes of the pipeline end; the rest of the step is reduction and optimizer that nothing hides.
     double pipeline_us{};
     double bubble_ratio{};
+    /// What the holds of its order were let take on every device; empty where it was found without a limit.
+    std::vector<std::int64_t> room_bytes{};
+};
+
+/// No order that was tried fits; `bytes` is what the nearest one takes on the device that exceeds the limit most.
+struct memory_error : infeasible_error {
+    std::int64_t bytes{};
+
+    memory_error(int device, std::int64_t needed, std::int64_t limit, std::int64_t fixed) :
+        infeasible_error("device " + std::to_string(device) + " needs " + std::to_string(needed) + " bytes of " +
+                         std::to_string(limit) + ": parameters, their copies and workspace " + std::to_string(fixed) +
+                         ", the order's activations, skips and gradients " + std::to_string(needed - fixed)),
+        bytes{needed} {}
 };
 
 namespace detail {
@@ -227,34 +211,84 @@ namespace detail {
 
 } // namespace detail
 
+namespace detail {
+
+/// Asks `order_of` for orders of a candidate's problem until one fits by the exact layout: without a limit, unless `room`
+/// has one, then with what the limit leaves, then with the excess subtracted, at most `attempts` times again. Throws
+/// memory_error when none fits.
+template <class OrderOf>
+[[nodiscard]] evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
+                                                const prepared_candidate& prepared, const tune_options& options,
+                                                std::vector<std::int64_t> room, int attempts, const OrderOf& order_of) {
+    const std::int64_t limit = prepared.limit_bytes;
+    schedule_problem problem = prepared.step.problem;
+    std::vector<std::int64_t> least{};
+    int device = -1;
+    std::int64_t needed = 0;
+    for (int attempt = 0;; ++attempt) {
+        problem.memory_limit_bytes = room;
+        schedule order{};
+        try {
+            order = order_of(problem);
+        } catch (const infeasible_error&) { // by its holds
+            if (device < 0) { throw; }
+            throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
+        }
+        evaluated_candidate made = simulate_candidate(costs, c, prepared, std::move(order), options);
+        made.room_bytes = room;
+        const auto& peaks = made.planned.predicted.peak_memory_bytes;
+        const int over = worst_over(peaks, limit);
+        if (over < 0) { return made; }
+        if (device < 0 || peaks[static_cast<std::size_t>(over)] < needed) {
+            device = over;
+            needed = peaks[static_cast<std::size_t>(over)];
+        }
+        bool again = attempt < attempts;
+        if (again && least.empty()) { least = least_holds(prepared.step.problem); }
+        if (again && room.empty()) {
+            for (std::size_t d = 0; d != peaks.size(); ++d) {
+                room.push_back(std::max(limit - prepared.fixed_bytes[d], least[d]));
+            }
+        } else if (again) {
+            again = tighten(room, least, peaks, limit);
+        }
+        if (!again) {
+            throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
+        }
+    }
+}
+
+} // namespace detail
+
 /// Orders a prepared candidate's passes and simulates the step: contention of the pipeline's messages, reduction over the
 /// replicas, optimizer. The plan's prediction is of the whole step and all replicas' samples; its bytes are of one replica.
 ///
-/// Where the exact layout of memory needs more than the limit, the excess is taken from what the scheduler may hold and it
-/// is asked again, as plan_pipeline does. Throws infeasible_error when the limit cannot be met.
+/// A limit is judged by the exact layout of memory. The scheduler is asked without it first; where that order needs too
+/// much, a method that can adapt is given what the limit leaves, and then less by what is still exceeded, as plan_pipeline
+/// does. Throws memory_error when no such order fits.
 [[nodiscard]] inline evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared,
                                                             const tune_options& options) {
-    schedule_problem problem = prepared.step.problem;
-    // An order that does not adapt is judged by its exact layout alone.
-    if (!adapts_to_memory(c.method)) { problem.memory_limit_bytes.clear(); }
-    for (int attempt = 0;; ++attempt) {
-        evaluated_candidate made =
-            detail::simulate_candidate(costs, c, prepared, detail::order_candidate(problem, c, options), options);
-        const auto& peaks = made.planned.predicted.peak_memory_bytes;
-        const int over = detail::worst_over(peaks, prepared.limit_bytes);
-        if (over < 0) { return made; }
-        constexpr int attempts = 8;
-        if (attempt == attempts || !adapts_to_memory(c.method)) {
-            throw infeasible_error("device " + std::to_string(over) + " needs " +
-                                   std::to_string(peaks[static_cast<std::size_t>(over)]) + " bytes of " +
-                                   std::to_string(prepared.limit_bytes));
+    return detail::fit_candidate(
+        costs, c, prepared, options, {}, adapts_to_memory(c.method) ? 9 : 0,
+        [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, options); });
+}
+
+/// Looks longer for an order of a candidate than `found` was looked for, with `options.refine`; where the order needs too
+/// much memory it is asked again, at most twice. `proof_us` becomes a bound of the passes where the search proved one that
+/// holds for every order: without recomputation, which may hide behind transfers, and without a limit, whose holds count
+/// more than the layout; otherwise it stays. Throws memory_error when no order fits.
+[[nodiscard]] inline evaluated_candidate refine_candidate(const cost_table& costs, const tune_candidate& c,
+                                                          const prepared_candidate& prepared,
+                                                          const tune_options& options,
+                                                          const std::vector<std::int64_t>& room, double& proof_us) {
+    return detail::fit_candidate(costs, c, prepared, options, room, 2, [&](const schedule_problem& problem) {
+        synthesis found = options.refine(problem);
+        if (problem.memory_limit_bytes.empty() && c.recompute == recomputation::none) {
+            proof_us = std::max(proof_us, found.lower_bound_us);
         }
-        for (std::size_t d = 0; d != peaks.size(); ++d) {
-            std::int64_t& room = problem.memory_limit_bytes[d];
-            room = std::max<std::int64_t>(room - std::max<std::int64_t>(peaks[d] - prepared.limit_bytes, 0), 0);
-        }
-    }
+        return std::move(found.best);
+    });
 }
 
 } // namespace pulse

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,8 +17,10 @@
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
 #include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/validate.hpp>
 
@@ -97,6 +100,42 @@ namespace detail {
     return baseline_schedule(problem, method);
 }
 
+/// What a device holds for one microbatch alone by the holds of a problem, which count more than the buffers take: a
+/// scheduler that is given less refuses.
+[[nodiscard]] constexpr std::vector<std::int64_t> least_holds(const schedule_problem& problem) {
+    std::vector<std::int64_t> least{};
+    for (const auto& peaks : profile_memory(problem, index_problem(problem)).peak_from) {
+        least.push_back(peaks.front());
+    }
+    return least;
+}
+
+/// Takes from `room` what the layout needs beyond the limit, but leaves what one microbatch holds. False when that
+/// changes nothing: there is no tighter problem to ask.
+constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::int64_t>& least,
+                       const std::vector<std::int64_t>& peaks, std::int64_t limit) {
+    bool changed = false;
+    for (std::size_t d = 0; d != room.size(); ++d) {
+        const std::int64_t excess = std::max<std::int64_t>(peaks[d] - limit, 0);
+        const std::int64_t next = std::max(room[d] - excess, least[d]);
+        changed = changed || next < room[d];
+        room[d] = next;
+    }
+    return changed;
+}
+
+/// The step's bound from a problem without recomputation and memory limit: a recompute may run while its device would
+/// wait for a gradient, so it counts as work of its device alone, and holds may count more than the buffers take.
+[[nodiscard]] constexpr double known_bound_us(const schedule_problem& plain, const schedule_problem& problem) {
+    std::vector<double> load(static_cast<std::size_t>(problem.devices), 0.0);
+    for (const stage_timing& s : problem.stages) {
+        load[static_cast<std::size_t>(s.device)] += s.forward_us + s.backward_input_us + s.backward_weight_us;
+    }
+    double bound = lower_bound_us(plain);
+    for (const double once : load) { bound = std::max(bound, problem.microbatches * once); }
+    return bound;
+}
+
 /// What the scheduler may let every device hold, from what the device has; throws when parameters alone do not fit.
 [[nodiscard]] constexpr std::vector<std::int64_t> room_for_steps(const partition& cut, const cost_table& costs,
                                                                  const pipeline_options& options) {
@@ -129,7 +168,8 @@ namespace detail {
 ///
 /// A memory limit is judged by the exact layout of the plan. The scheduler is asked without it first; where that needs too
 /// much, methods that can adapt are given what a device has left, and where the layout of the answer still needs more
-/// (alignment, transfers under way, scratch), the excess is subtracted and they are asked again. Throws infeasible_error
+/// (alignment, transfers under way, scratch), the excess is subtracted and they are asked again. The bound is of the
+/// passes without the limit, whose holds count more than the layout. Throws infeasible_error
 /// when no cut keeps every skip on one device or the limit cannot be met, and input_error for options that make no sense,
 /// a schedule method that is not defined for the placement, waves or split among them.
 [[nodiscard]] constexpr plan plan_pipeline(const cost_table& costs, const pipeline_options& options) {
@@ -157,29 +197,36 @@ namespace detail {
     ask.link = options.link;
     const std::vector<std::int64_t> room = detail::room_for_steps(made.cut, costs, options);
     prediction& expected = made.predicted;
+    const schedule_problem free = make_problem(costs, made.cut, ask);
+    {
+        problem_options once = ask;
+        once.recompute = recomputation::none;
+        expected.lower_bound_us = detail::known_bound_us(make_problem(costs, made.cut, once), free);
+    }
+    schedule_problem problem = free;
+    std::vector<std::int64_t> least{};
     for (int attempt = 0;; ++attempt) {
-        const schedule_problem problem = make_problem(costs, made.cut, ask);
         made.order = detail::order_for(problem, options.method);
-        // With the limit, the first problem is the one that was asked; later ones are only tighter to find a plan that fits.
-        if (attempt <= 1) { expected.lower_bound_us = lower_bound_us(problem); }
         expected.bubble_ratio = bubble_ratio(problem, made.order);
         expected.peak_memory_bytes = peak_bytes(made, costs, options.parameter_copies);
         const int over = detail::worst_over(expected.peak_memory_bytes, options.memory_limit_bytes);
         if (over < 0) { break; }
         constexpr int attempts = 8;
-        const std::int64_t needed = expected.peak_memory_bytes[static_cast<std::size_t>(over)];
-        if (attempt == attempts || !adapts_to_memory(options.method)) {
+        bool again = attempt != attempts && adapts_to_memory(options.method);
+        if (again && attempt == 0) {
+            least = detail::least_holds(free);
+            problem.memory_limit_bytes = room;
+            for (std::size_t d = 0; d != room.size(); ++d) {
+                problem.memory_limit_bytes[d] = std::max(room[d], least[d]);
+            }
+        } else if (again) {
+            again = detail::tighten(problem.memory_limit_bytes, least, expected.peak_memory_bytes,
+                                    options.memory_limit_bytes);
+        }
+        if (!again) {
+            const std::int64_t needed = expected.peak_memory_bytes[static_cast<std::size_t>(over)];
             throw infeasible_error("memory limit: device " + std::to_string(over) + " needs " + std::to_string(needed) +
                                    " bytes of " + std::to_string(options.memory_limit_bytes));
-        }
-        if (attempt == 0) {
-            ask.memory_limit_bytes = room;
-            continue;
-        }
-        for (std::size_t d = 0; d != ask.memory_limit_bytes.size(); ++d) {
-            const std::int64_t excess = expected.peak_memory_bytes[d] - options.memory_limit_bytes;
-            if (excess > 0) { ask.memory_limit_bytes[d] -= excess; }
-            if (ask.memory_limit_bytes[d] < 0) { ask.memory_limit_bytes[d] = 0; }
         }
     }
     expected.step_us = made.order.makespan_us();

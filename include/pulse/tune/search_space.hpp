@@ -14,7 +14,7 @@
 #include <pulse/schedule/list_scheduler.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
-#include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/synthesis.hpp>
 #include <pulse/tune/rank_grid.hpp>
 
 namespace pulse {
@@ -90,8 +90,9 @@ struct tune_options {
 
     /// How the candidates' orders are looked for.
     list_options list{.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
-    /// Looks longer for the orders of the best few: gets the scheduling problem, gives an order of it.
-    std::function<schedule(const schedule_problem&)> refine{};
+    /// Looks longer for the orders of the best few: gets the scheduling problem, gives an order of it and what it proved.
+    /// Asked again, at most twice each, with memory limits in the problem where the order needs more than a device has.
+    std::function<synthesis(const schedule_problem&)> refine{};
     int refined{3};
 
     /// How many of the best plans are sure to be evaluated; the rest may lose by their bounds.
@@ -199,17 +200,39 @@ template <class Values, class Set, class Once>
     return all;
 }
 
+/// Why a candidate is none of its method, or of the split that was asked; empty when it is.
+[[nodiscard]] inline std::string unmet_text(const tune_candidate& c, bool split_only) {
+    const bool plain = c.method == schedule_method::list || c.method == schedule_method::gpipe;
+    const std::string of_method = "schedule method " + std::string{name_of(c.method)} + " ";
+    if (c.pipeline_degree == 1 && !plain) { return of_method + "needs more than one device"; }
+    if (c.pipeline_degree == 1 && split_only) { return "a split backward needs more than one device"; }
+    if (c.method == schedule_method::interleaved && c.microbatches < c.pipeline_degree) {
+        return of_method + "needs as many microbatches as devices";
+    }
+    const std::string_view need = unmet_need(c.method, c.kind, c.waves, c.split_backward);
+    return need.empty() ? std::string{} : of_method + std::string{need};
+}
+
 } // namespace detail
 
+/// What the options leave out of the space.
+struct left_out_candidates {
+    int indivisible{}; ///< degrees and sizes that do not multiply to the global batch
+    int unmet{};       ///< candidates that are none of the method or the split that was asked
+    std::string why{}; ///< of the first of those
+};
+
 /// Every candidate, in an order that depends on the options alone. Degrees, sizes and counts that do not multiply to the
-/// global batch are left out and counted in `indivisible`.
+/// global batch are left out and counted, and so are candidates for which a method is not defined.
 ///
-/// Choices without effect are made once: one device has no split (nothing waits for it), no routing and no layout; a folded
-/// placement takes the first routing, as its skips stay on their devices. Throws input_error for options that make no sense.
+/// Choices without effect are made once: one device has no routing and no layout, and no split (nothing waits for it) where
+/// it need not have one; a folded placement takes the first routing, as its skips stay on their devices. One device runs
+/// its microbatches one after the other: it is a candidate of the list scheduler and of GPipe alone, and of no space that
+/// asks for a split. Throws input_error for options that make no sense.
 [[nodiscard]] inline std::vector<tune_candidate> enumerate_candidates(const tune_options& options, int devices,
-                                                                      int nodes, int& indivisible) {
+                                                                      int nodes, left_out_candidates& left_out) {
     detail::require_sensible(options, devices);
-    indivisible = 0;
+    left_out = {};
     std::vector<tune_candidate> all{};
     const auto degrees = options.pipeline_degrees.empty() ? detail::divisors_of(devices) : options.pipeline_degrees;
     for (const int p : degrees) {
@@ -223,7 +246,7 @@ template <class Values, class Set, class Once>
             const std::int64_t samples = std::int64_t{size} * d;
             const auto count = static_cast<int>(options.global_batch / samples);
             if (options.global_batch % samples != 0) {
-                ++indivisible;
+                ++left_out.indivisible;
                 continue;
             }
             if (!detail::allows(options.microbatches, count)) { continue; }
@@ -240,9 +263,8 @@ template <class Values, class Set, class Once>
     all = detail::multiply(
         all, options.routings, [](tune_candidate& c, skip_routing r) { c.routing = r; },
         [&](const tune_candidate& c) { return alone(c) || c.kind == placement::folded; });
-    all = detail::multiply(
-        all, options.split_backwards, [&](tune_candidate& c, bool split) { c.split_backward = split && !alone(c); },
-        alone);
+    const auto unsplit_if_alone = [&](tune_candidate& c, bool split) { c.split_backward = split && !alone(c); };
+    all = detail::multiply(all, options.split_backwards, unsplit_if_alone, alone);
     all = detail::multiply(
         all, options.recomputations, [](tune_candidate& c, recomputation r) { c.recompute = r; },
         [](const tune_candidate&) { return false; });
@@ -250,17 +272,28 @@ template <class Values, class Set, class Once>
         all, options.layouts, [](tune_candidate& c, rank_layout l) { c.layout = l; },
         [&](const tune_candidate& c) { return alone(c) || c.data_degree == 1 || nodes == 1; });
     all = detail::multiply(
-        all, options.methods,
-        [&](tune_candidate& c, schedule_method m) { c.method = alone(c) ? schedule_method::list : m; }, alone);
+        all, options.methods, [](tune_candidate& c, schedule_method m) { c.method = m; },
+        [](const tune_candidate&) { return false; });
     all = detail::multiply(
         all, options.slacks, [](tune_candidate& c, double slack) { c.slack = slack; }, alone);
-    const auto useless = [&](const tune_candidate& c) {
-        const bool chunked = alone(c) && c.kind == placement::interleaved;
-        return !unmet_need(c.method, c.kind, c.waves, c.split_backward).empty() ||
-               (chunked && c.recompute != recomputation::stages);
-    };
-    all.erase(std::remove_if(all.begin(), all.end(), useless), all.end());
-    return all;
+    std::vector<tune_candidate> kept{};
+    const auto& splits = options.split_backwards;
+    const bool split_only = std::find(splits.begin(), splits.end(), false) == splits.end();
+    for (tune_candidate& c : all) {
+        // More stages on one device are of use only where each is recomputed by itself.
+        if (alone(c) && c.kind == placement::interleaved && c.recompute != recomputation::stages) { continue; }
+        if (const std::string why = detail::unmet_text(c, split_only); !why.empty()) {
+            if (left_out.unmet++ == 0) { left_out.why = why; }
+            continue;
+        }
+        if (alone(c)) {
+            // Its order is the same for both methods.
+            c.method = schedule_method::list;
+            if (!kept.empty() && kept.back() == c) { continue; }
+        }
+        kept.push_back(c);
+    }
+    return kept;
 }
 
 } // namespace pulse

@@ -39,29 +39,37 @@ struct gradient_bucket {
     double before_end_us{};
 };
 
-/// The buckets of a partition, of every stage the last to be complete at the end of the stage's last pass.
+/// The buckets of a partition; a layer without parameters is in none.
 ///
-/// A stage of a pipeline is one bucket. One device alone (plain data parallelism) reduces layer by layer while its last
-/// backward goes on: a bucket is closed when it has `least_bytes` or the stage's first layer is in it. `split_backward`
+/// A stage of a pipeline is one bucket, complete at the end of the stage's last pass. One device alone (plain data
+/// parallelism) reduces layer by layer while its last backward goes on: a bucket is closed when it has `least_bytes` or
+/// the lowest layer of the stage with parameters is in it, be that before the pass ends or at its end. `split_backward`
 /// says whether the stage's last pass is W or B + W.
 [[nodiscard]] constexpr std::vector<gradient_bucket> gradient_buckets(const cost_table& costs, const partition& cut,
                                                                       bool split_backward,
                                                                       std::int64_t least_bytes = 25'000'000) {
     std::vector<gradient_bucket> buckets{};
+    const auto backward_us = [&](const layer_cost& layer) {
+        return layer.backward_weight_us + (split_backward ? 0.0 : layer.backward_input_us);
+    };
     for (const stage& s : cut.stages) {
-        gradient_bucket open{s.device, s.index, 0, 0};
         double before_end_us = 0;
-        for (int l = s.first_layer; l <= s.last_layer; ++l) {
-            const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
-            before_end_us += layer.backward_weight_us + (split_backward ? 0.0 : layer.backward_input_us);
-        }
+        int lowest = -1; // with parameters
         for (int l = s.last_layer; l >= s.first_layer; --l) {
             const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
+            before_end_us += backward_us(layer);
+            if (layer.parameter_bytes > 0) { lowest = l; }
+        }
+        gradient_bucket open{s.device, s.index, 0, 0};
+        for (int l = s.last_layer; lowest >= 0 && l >= lowest; --l) {
+            const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
             open.bytes += layer.parameter_bytes;
-            before_end_us -= layer.backward_weight_us + (split_backward ? 0.0 : layer.backward_input_us);
-            if (l != s.first_layer && (cut.devices != 1 || open.bytes < least_bytes)) { continue; }
-            open.before_end_us = l == s.first_layer ? 0.0 : std::max(before_end_us, 0.0);
-            if (open.bytes > 0) { buckets.push_back(open); }
+            before_end_us -= backward_us(layer);
+            if (l != lowest && (cut.devices != 1 || open.bytes < least_bytes)) { continue; }
+            // A sum that went down again need not meet 0 exactly.
+            const bool at_end = cut.devices != 1 || l == s.first_layer;
+            open.before_end_us = at_end ? 0.0 : std::max(before_end_us, 0.0);
+            buckets.push_back(open);
             open.bytes = 0;
         }
     }

@@ -23,6 +23,7 @@
 #include <pulse/schedule/stage_memory.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/least_memory.hpp>
 #include <pulse/tune/search_space.hpp>
 #include <pulse/tune/tuning.hpp>
 
@@ -41,15 +42,21 @@ public:
             throw input_error("tune: devices: the cluster has " + std::to_string(machine.devices()));
         }
         limit_ = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
-        for (const tune_candidate& c : enumerate_candidates(options, devices, machine.nodes, made_.indivisible)) {
+        left_out_candidates left_out{};
+        for (const tune_candidate& c : enumerate_candidates(options, devices, machine.nodes, left_out)) {
             made_.rows.push_back({});
             made_.rows.back().candidate = c;
         }
-        if (made_.rows.empty()) {
-            throw infeasible_error("tune: no degrees and microbatch sizes multiply to the global batch of " +
-                                   std::to_string(options.global_batch) + " over " + std::to_string(devices) +
-                                   " devices");
+        made_.indivisible = left_out.indivisible;
+        made_.unmet = left_out.unmet;
+        needs_.assign(made_.rows.size(), 0);
+        if (!made_.rows.empty()) { return; }
+        if (made_.unmet > 0) {
+            throw infeasible_error("tune: none of the " + std::to_string(made_.unmet) +
+                                   " candidates is what was asked: " + left_out.why);
         }
+        throw infeasible_error("tune: no degrees and microbatch sizes multiply to the global batch of " +
+                               std::to_string(options.global_batch) + " over " + std::to_string(devices) + " devices");
     }
 
     [[nodiscard]] tuning run() {
@@ -93,6 +100,8 @@ private:
     std::vector<char> open_{};
     std::map<int, cost_table> costs_{};
     std::map<cut_key, maybe_cut> cuts_{};
+    std::map<std::tuple<cut_key, int, int>, least_memory> least_{}; // of the device that needs most
+    std::vector<std::int64_t> needs_{};                 // of the rows that need more memory, on their worst device
     std::map<std::size_t, evaluated_candidate> kept_{}; // plans of the rows that are ranked so far
 
     const cost_table& costs(int microbatch_size) {
@@ -108,12 +117,20 @@ private:
         return at->second;
     }
 
-    const maybe_cut& cut(const tune_candidate& c) {
-        // Only a sequential cut looks at the routing, only a folded one at what one microbatch keeps.
-        const int routing = c.kind == placement::sequential ? static_cast<int>(c.routing) : 0;
+    [[nodiscard]] static cut_key key_of(const tune_candidate& c) {
+        // Only a folded cut looks at what one microbatch keeps.
         const int keeps = c.kind == placement::folded && c.recompute == recomputation::none ? 1 : 0;
-        const cut_key key{
-            static_cast<int>(c.kind), c.pipeline_degree, c.waves, c.microbatch_size, routing, keeps, c.slack};
+        return {static_cast<int>(c.kind),
+                c.pipeline_degree,
+                c.waves,
+                c.microbatch_size,
+                static_cast<int>(c.routing),
+                keeps,
+                c.slack};
+    }
+
+    const maybe_cut& cut(const tune_candidate& c) {
+        const cut_key key = key_of(c);
         auto at = cuts_.find(key);
         if (at == cuts_.end()) {
             maybe_cut found{};
@@ -121,6 +138,23 @@ private:
                 found.cut = cut_candidate(costs(c.microbatch_size), c, options_.parameter_copies, limit_);
             } catch (const infeasible_error& e) { found.why = e.what(); }
             at = cuts_.emplace(key, std::move(found)).first;
+        }
+        return at->second;
+    }
+
+    /// The exact least of a candidate whose cut is `here`.
+    const least_memory& least(const tune_candidate& c, const partition& here) {
+        const std::tuple key{key_of(c), c.split_backward ? 1 : 0, static_cast<int>(c.recompute)};
+        auto at = least_.find(key);
+        if (at == least_.end()) {
+            const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, c.recompute,
+                                             options_.parameter_copies);
+            at = least_
+                     .emplace(key, *std::max_element(all.begin(), all.end(),
+                                                     [](const least_memory& a, const least_memory& b) {
+                                                         return a.total_bytes() < b.total_bytes();
+                                                     }))
+                     .first;
         }
         return at->second;
     }
@@ -150,13 +184,14 @@ private:
                 continue;
             }
             if (repeats(row, *found.cut)) { continue; }
-            const prepared_candidate ready = prepare(row.candidate);
-            if (limit_ > 0 && ready.least.total_bytes() > limit_) {
-                row.verdict = tune_verdict::memory;
-                row.reason = text_of(ready.least);
-                continue;
+            if (limit_ > 0) {
+                const least_memory& need = least(row.candidate, *found.cut);
+                if (need.total_bytes() > limit_) {
+                    short_of_memory(i, need.total_bytes(), text_of(need));
+                    continue;
+                }
             }
-            row.bound_us = step_bound_us(ready.step);
+            row.bound_us = step_bound_us(prepare(row.candidate).step);
             open_[i] = 1;
         }
     }
@@ -192,11 +227,17 @@ private:
         return true;
     }
 
+    void short_of_memory(std::size_t i, std::int64_t bytes, const std::string& why) {
+        made_.rows[i].verdict = tune_verdict::memory;
+        made_.rows[i].reason = "memory: " + why;
+        needs_[i] = bytes;
+    }
+
     [[nodiscard]] std::string text_of(const least_memory& need) const {
-        return "memory: device " + std::to_string(need.device) + " needs " + std::to_string(need.total_bytes()) +
-               " bytes of " + std::to_string(limit_) + ": parameters and their copies " +
-               std::to_string(need.parameter_bytes) + ", one microbatch " + std::to_string(need.microbatch_bytes) +
-               ", workspace " + std::to_string(need.workspace_bytes);
+        return "device " + std::to_string(need.device) + " needs " + std::to_string(need.total_bytes()) + " bytes of " +
+               std::to_string(limit_) + ": parameters and their copies " + std::to_string(need.parameter_bytes) +
+               ", one microbatch " + std::to_string(need.microbatch_bytes) + ", workspace " +
+               std::to_string(need.workspace_bytes);
     }
 
     /// What a row must not exceed to be among the ranked ones.
@@ -218,18 +259,12 @@ private:
         if (bounded_out(row)) { return; }
         const tune_candidate& c = row.candidate;
         const prepared_candidate ready = prepare(c);
-        // The memory limit binds the orders of those alone that hear of it.
-        const bool whole = c.recompute == recomputation::none && adapts_to_memory(c.method);
-        row.bound_us = std::max(
-            row.bound_us, step_bound_us(ready.step, lower_bound_us(whole ? ready.step.problem : ready.step.plain)));
+        row.bound_us = std::max(row.bound_us, step_bound_us(ready.step, lower_bound_us(ready.step.plain)));
         if (bounded_out(row)) { return; }
         try {
             ++made_.evaluations;
             keep(i, evaluate_candidate(costs(c.microbatch_size), c, ready, options_), ready.gradient_bytes);
-        } catch (const infeasible_error& e) {
-            row.verdict = tune_verdict::memory;
-            row.reason = std::string{"memory: "} + e.what();
-        }
+        } catch (const memory_error& e) { short_of_memory(i, e.bytes, e.what()); }
     }
 
     void keep(std::size_t i, evaluated_candidate found, std::int64_t gradient_bytes) {
@@ -256,7 +291,7 @@ private:
         if (ranking.size() > plans) { kept_.erase(ranking[plans]); }
     }
 
-    /// Looks longer for the orders of the best few; keeps what is faster and fits.
+    /// Looks longer for the orders of the best few; keeps what is faster and fits, and what was proved.
     void refine() {
         if (!options_.refine) { return; }
         const std::size_t few = std::min(made_.ranking.size(), static_cast<std::size_t>(std::max(options_.refined, 0)));
@@ -268,9 +303,15 @@ private:
             const std::size_t i = best[k];
             const tune_candidate& c = made_.rows[i].candidate;
             const prepared_candidate ready = prepare(c);
-            evaluated_candidate found =
-                simulate_candidate(costs(c.microbatch_size), c, ready, options_.refine(ready.step.problem), options_);
-            if (worst_over(found.planned.predicted.peak_memory_bytes, limit_) >= 0) { continue; }
+            evaluated_candidate found{};
+            double proof_us = 0;
+            bool fits = true;
+            try {
+                found =
+                    refine_candidate(costs(c.microbatch_size), c, ready, options_, kept_.at(i).room_bytes, proof_us);
+            } catch (const infeasible_error&) { fits = false; }
+            made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, step_bound_us(ready.step, proof_us));
+            if (!fits) { continue; }
             if (!(found.step_us < made_.rows[i].step_us)) { continue; }
             made_.ranking.erase(std::find(made_.ranking.begin(), made_.ranking.end(), i));
             keep(i, std::move(found), ready.gradient_bytes);
@@ -303,9 +344,13 @@ private:
         if (!made_.finished) { throw error("tune: stopped before any plan was found"); }
         std::array<std::size_t, tune_verdicts> counts{};
         const tune_row* named = nullptr;
-        for (const tune_row& row : made_.rows) {
+        std::int64_t least = std::numeric_limits<std::int64_t>::max();
+        for (std::size_t i = 0; i != made_.rows.size(); ++i) {
+            const tune_row& row = made_.rows[i];
             ++counts[static_cast<std::size_t>(row.verdict)];
-            if (row.verdict == tune_verdict::memory) { named = &row; }
+            if (row.verdict != tune_verdict::memory || needs_[i] >= least) { continue; }
+            named = &row;
+            least = needs_[i];
         }
         const auto of = [&](tune_verdict v) { return std::to_string(counts[static_cast<std::size_t>(v)]); };
         if (named == nullptr) { named = &made_.rows.front(); }

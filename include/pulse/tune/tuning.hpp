@@ -73,6 +73,8 @@ struct tuning {
     std::array<std::size_t, tune_verdicts> counts{};
     /// Degrees and microbatch sizes that do not multiply to the global batch; they have no rows.
     int indivisible{};
+    /// Candidates that are none of the method or the split that was asked; they have no rows.
+    int unmet{};
     /// Schedules that were synthesized.
     std::size_t evaluations{};
     /// False when a stop request ended the search.

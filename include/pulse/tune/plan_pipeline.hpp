@@ -205,11 +205,22 @@ constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::i
     }
     schedule_problem problem = free;
     std::vector<std::int64_t> least{};
+    int over = -1;
+    const auto refuse = [&] {
+        const std::int64_t needed = expected.peak_memory_bytes[static_cast<std::size_t>(over)];
+        throw infeasible_error("memory limit: device " + std::to_string(over) + " needs " + std::to_string(needed) +
+                               " bytes of " + std::to_string(options.memory_limit_bytes));
+    };
     for (int attempt = 0;; ++attempt) {
-        made.order = detail::order_for(problem, options.method);
+        try {
+            made.order = detail::order_for(problem, options.method);
+        } catch (const infeasible_error&) { // by its holds, which the layout does not know
+            if (over < 0) { throw; }
+            refuse();
+        }
         expected.bubble_ratio = bubble_ratio(problem, made.order);
         expected.peak_memory_bytes = peak_bytes(made, costs, options.parameter_copies);
-        const int over = detail::worst_over(expected.peak_memory_bytes, options.memory_limit_bytes);
+        over = detail::worst_over(expected.peak_memory_bytes, options.memory_limit_bytes);
         if (over < 0) { break; }
         constexpr int attempts = 8;
         bool again = attempt != attempts && adapts_to_memory(options.method);
@@ -223,11 +234,7 @@ constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::i
             again = detail::tighten(problem.memory_limit_bytes, least, expected.peak_memory_bytes,
                                     options.memory_limit_bytes);
         }
-        if (!again) {
-            const std::int64_t needed = expected.peak_memory_bytes[static_cast<std::size_t>(over)];
-            throw infeasible_error("memory limit: device " + std::to_string(over) + " needs " + std::to_string(needed) +
-                                   " bytes of " + std::to_string(options.memory_limit_bytes));
-        }
+        if (!again) { refuse(); }
     }
     expected.step_us = made.order.makespan_us();
     const double samples = 1.0 * options.microbatches * costs.microbatch_size;

@@ -122,6 +122,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/plan/stage_footprint.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/plan/step_order.hpp>
+#include <pulse/plan/verdict.hpp>
 #include <pulse/plan/well_formed.hpp>
 
 #include <pulse/simulate/duration.hpp>

@@ -418,7 +418,7 @@ class Errors(Case):
         self.refuses("--ranks", 2, "--waves", 16, names=["16 waves"])
         self.refuses("--ranks", 30, "--placement", "sequential", names=["30", "29 layers"])
         self.refuses("--ranks", 2, "--placement", "sequential", "--waves", 2, names=["waves"])
-        self.refuses("--ranks", 2, "--schedule", "1f1b", names=["one_f_one_b"])
+        self.refuses("--ranks", 2, "--schedule", "1f1b", names=["1f1b"])
 
     def test_arguments(self):
         wrong = {"--ranks": ["0", "-1", "65", "two", "2.5", ""], "--waves": ["0", "17"], "--microbatch-size": ["0", "1e3"],

@@ -106,7 +106,7 @@ template <unet_config C>
             add(unet_part::transformer, name, channels, channels, size).blocks = blocks;
             return;
         }
-        const int around = static_cast<int>(layers) - 1;
+        [[maybe_unused]] const int around = static_cast<int>(layers) - 1; // nvcc misses the use below
         add(unet_part::transformer_in, name + ".proj_in", channels, channels, size);
         for (int i = 0; i != blocks; ++i) {
             add(unet_part::transformer_block, name + ".transformer_blocks." + static_cast<unsigned>(i), channels, channels,

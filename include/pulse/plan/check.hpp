@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +18,7 @@
 #include <pulse/plan/rendezvous.hpp>
 #include <pulse/plan/sorted_set.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/plan/verdict.hpp>
 #include <pulse/plan/well_formed.hpp>
 
 namespace pulse {
@@ -42,7 +42,7 @@ public:
         : planned_(planned), model_(model), program_(of_rank) {}
 
     /// The first violation, or none; live_peak_bytes() is exact afterwards.
-    [[nodiscard]] constexpr std::optional<std::string> run() {
+    [[nodiscard]] constexpr verdict run() {
         for (at_ = 0; at_ != program_.instructions.size() && !why_; ++at_) {
             const instruction& what = program_.instructions[at_];
             if (auto ill = ill_formed(planned_, model_, program_.device, what)) { fail(*ill); }
@@ -60,7 +60,7 @@ private:
     const step_model& model_;
     const program& program_;
     std::size_t at_{};
-    std::optional<std::string> why_{}; // no string before it is needed: clang 14 makes none in constant evaluation
+    verdict why_{};
     sorted_set<buffer_id> alive_{};
     sorted_set<std::pair<bool, message_id>> messages_{}; // (sent, message)
     sorted_set<std::pair<edge_id, microbatch_id>> stashed_{};
@@ -172,7 +172,7 @@ private:
 } // namespace detail
 
 /// The first violation of what `check` proves, in words, or none; then `live_peak_bytes` has an entry for each rank.
-[[nodiscard]] constexpr std::optional<std::string> first_violation(const plan& planned, const step_model& model,
+[[nodiscard]] constexpr verdict first_violation(const plan& planned, const step_model& model,
                                                                    const std::vector<program>& programs,
                                                                    std::vector<std::int64_t>& live_peak_bytes) {
     live_peak_bytes.clear();

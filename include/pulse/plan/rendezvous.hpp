@@ -11,6 +11,7 @@
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
+#include <pulse/plan/verdict.hpp>
 
 namespace pulse::detail {
 
@@ -31,7 +32,7 @@ public:
     constexpr explicit rendezvous_machine(const std::vector<program>& programs) : programs_(programs), at_(programs.size(), 0) {}
 
     /// The first deadlock in words, or none when every rank reaches its end.
-    [[nodiscard]] constexpr std::optional<std::string> run() {
+    [[nodiscard]] constexpr verdict run() {
         std::vector<std::size_t> awake(programs_.size(), 0);
         for (std::size_t r = 0; r != awake.size(); ++r) { awake[r] = r; }
         while (!awake.empty()) {
@@ -53,7 +54,7 @@ public:
         for (std::size_t r = 0; r != programs_.size(); ++r) {
             if (!ended(r)) { return explain(r); }
         }
-        return std::nullopt;
+        return {};
     }
 
 private:
@@ -88,7 +89,7 @@ private:
     }
 };
 
-[[nodiscard]] constexpr std::optional<std::string> first_deadlock(const std::vector<program>& programs) {
+[[nodiscard]] constexpr verdict first_deadlock(const std::vector<program>& programs) {
     return rendezvous_machine{programs}.run();
 }
 

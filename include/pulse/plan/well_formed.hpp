@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,6 +10,7 @@
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/plan/verdict.hpp>
 
 namespace pulse {
 
@@ -20,8 +20,6 @@ namespace pulse {
 /// the peer it names, with parts of equal sizes on both sides.
 class instruction_rules {
 public:
-    using verdict = std::optional<std::string>;
-
     constexpr instruction_rules(const plan& planned, const step_model& model, int device)
         : planned_(planned), model_(model), device_(device) {}
 
@@ -55,7 +53,7 @@ public:
         if (planned_.data_degree < 2) { return "there are no replicas to reduce over"; }
         return stage_here(i.stage);
     }
-    constexpr verdict operator()(const op::optimizer_step&) const { return std::nullopt; }
+    constexpr verdict operator()(const op::optimizer_step&) const { return {}; }
 
 private:
     const plan& planned_;
@@ -66,11 +64,11 @@ private:
         const int s = index_of(stage);
         if (s < 0 || s >= model_.stage_count()) { return "there is no such stage"; }
         if (model_.device_of_stage(s) != device_) { return "the stage is on another device"; }
-        return std::nullopt;
+        return {};
     }
     [[nodiscard]] constexpr verdict microbatch(microbatch_id m) const {
         if (index_of(m) < 0 || index_of(m) >= planned_.microbatches) { return "there is no such microbatch"; }
-        return std::nullopt;
+        return {};
     }
     [[nodiscard]] constexpr verdict pass_of(stage_id stage, microbatch_id m) const {
         if (auto why = stage_here(stage)) { return why; }
@@ -95,11 +93,11 @@ private:
                        std::to_string(here) + " where it is received";
             }
         }
-        return std::nullopt;
+        return {};
     }
 };
 
-[[nodiscard]] constexpr std::optional<std::string> ill_formed(const plan& planned, const step_model& model, int device,
+[[nodiscard]] constexpr verdict ill_formed(const plan& planned, const step_model& model, int device,
                                                            const instruction& what) {
     return std::visit(instruction_rules{planned, model, device}, what);
 }

@@ -2,7 +2,9 @@
 
 #include <charconv>
 #include <cstdint>
+#include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -53,6 +55,28 @@ template <class T>
 
 [[nodiscard]] inline CLI::Validator whole(int low, int high) {
     return number<std::int64_t>(low, high, "from " + std::to_string(low) + " to " + std::to_string(high));
+}
+
+/// Ends a program's reading of its arguments with one line on stderr and exit status 2; gives what parse() returns then.
+[[nodiscard]] inline std::nullopt_t refuse(const char* program, const std::string& why, int& exit_code) {
+    std::cerr << program << ": " << why << '\n';
+    exit_code = 2;
+    return std::nullopt;
+}
+
+/// Reads the arguments. False when the program is to exit at once with `exit_code`: after --help, or after a refusal.
+[[nodiscard]] inline bool read_arguments(CLI::App& app, const char* program, int argc, char** argv, int& exit_code) {
+    try {
+        app.parse(argc, argv);
+        return true;
+    } catch (const CLI::ParseError& e) {
+        if (e.get_exit_code() == 0) {
+            exit_code = app.exit(e);
+        } else {
+            static_cast<void>(refuse(program, e.what(), exit_code));
+        }
+        return false;
+    }
 }
 
 } // namespace pulse_examples

@@ -1,6 +1,5 @@
 #include "arguments.hpp"
 
-#include <iostream>
 #include <limits>
 #include <string>
 
@@ -17,6 +16,8 @@ using pulse_examples::choices;
 using pulse_examples::names_in;
 using pulse_examples::number;
 using pulse_examples::one_of;
+using pulse_examples::read_arguments;
+using pulse_examples::refuse;
 using pulse_examples::whole;
 
 std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
@@ -97,19 +98,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     model->needs(device)->excludes(profile);
     device->needs(model);
 
-    const auto refuse = [&](const std::string& why) {
-        std::cerr << "pulse_plan: " << why << '\n';
-        exit_code = 2;
-        return std::nullopt;
-    };
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& e) {
-        if (e.get_exit_code() != 0) { return refuse(e.what()); }
-        exit_code = app.exit(e);
-        return std::nullopt;
+    if (!read_arguments(app, "pulse_plan", argc, argv, exit_code)) { return std::nullopt; }
+    if (a.model.empty() && a.profile.empty()) {
+        return refuse("pulse_plan", "--model or --profile is required", exit_code);
     }
-    if (a.model.empty() && a.profile.empty()) { return refuse("--model or --profile is required"); }
     return a;
 }
 

@@ -1,7 +1,6 @@
 #include "arguments.hpp"
 
 #include <cstdint>
-#include <iostream>
 #include <limits>
 #include <string>
 
@@ -15,6 +14,8 @@ using pulse_examples::choices;
 using pulse_examples::names_in;
 using pulse_examples::number;
 using pulse_examples::one_of;
+using pulse_examples::read_arguments;
+using pulse_examples::refuse;
 using pulse_examples::whole;
 
 std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
@@ -91,22 +92,13 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--noise", a.cosine_noise, noises, "cosine", "Noise schedule");
     value("--seed", a.seed, any_seed, "Seed of weights, order, times and noise");
 
-    const auto refuse = [&](const std::string& why) {
-        std::cerr << "pulse_train: " << why << '\n';
-        exit_code = 2;
-        return std::nullopt;
-    };
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& e) {
-        if (e.get_exit_code() != 0) { return refuse(e.what()); }
-        exit_code = app.exit(e);
-        return std::nullopt;
-    }
+    if (!read_arguments(app, "pulse_train", argc, argv, exit_code)) { return std::nullopt; }
     if (!a.plan_file.empty()) {
         for (const char* name : {"--ranks", "--waves", "--microbatch-size", "--microbatches", "--placement",
                                  "--routing", "--recomputation", "--schedule", "--split-backward", "--slack"}) {
-            if (app.count(name) > 0) { return refuse(std::string{name} + ": the plan of --plan decides it"); }
+            if (app.count(name) > 0) {
+                return refuse("pulse_train", std::string{name} + ": the plan of --plan decides it", exit_code);
+            }
         }
     }
     return a;

@@ -91,9 +91,11 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/scaled_times.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
+#include <pulse/schedule/sequence_graph.hpp>
 #include <pulse/schedule/sequence_search.hpp>
 #include <pulse/schedule/sequence_state.hpp>
 #include <pulse/schedule/stage_memory.hpp>
+#include <pulse/schedule/state_limits.hpp>
 #include <pulse/schedule/state_search.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesize.hpp>

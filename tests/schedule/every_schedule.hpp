@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include <pulse/schedule/problem.hpp>
@@ -37,6 +38,9 @@ public:
         extend(0, 0);
         return nodes_left_ > 0;
     }
+
+    /// From now on only schedules of at most this makespan; for `found`, which knows what it has seen.
+    void set_cutoff(double cutoff) { cutoff_ = cutoff; }
 
 private:
     std::size_t at(stage_pass p) const {

@@ -276,3 +276,21 @@ TEST_CASE("threads solve at the same time") {
     CHECK(answers[1].bound == answers[2].bound);
     CHECK(answers[0].nodes == answers[2].nodes);
 }
+
+TEST_CASE("a call leaves a thread's GLPK as it found it") {
+    const hard_program hard{};
+    const disjunctive_program program{hard.facts, hard.state, hard.bound};
+    ilp_request request{};
+    request.limit.nodes = 3;
+    std::jthread{[&] {
+        (void)glpk_solver{}.solve(program.model(), request);
+        CHECK(glp_init_env() == 0);
+        glp_prob* const mine = glp_create_prob();
+        glp_add_cols(mine, 7);
+        (void)glpk_solver{}.solve(program.model(), request);
+        CHECK(glp_get_num_cols(mine) == 7);
+        CHECK(glp_init_env() == 1);
+        glp_delete_prob(mine);
+        glp_free_env();
+    }}.join();
+}

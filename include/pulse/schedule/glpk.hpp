@@ -67,11 +67,12 @@ public:
     glpk_call& operator=(const glpk_call&) = delete;
 
     ilp_answer answer() {
-        if (!guarded()) {
-            // What GLPK allocated is only reachable through its environment.
-            glp_free_env();
-            throw error("GLPK gave up: " + std::string{said_.data(), said_length_});
-        }
+        // GLPK never frees the environment that it makes for a thread: what this call makes must not outlive it.
+        const bool made = glp_init_env() == 0;
+        const bool returned = guarded();
+        // After an internal error, what GLPK allocated is only reachable through its environment.
+        if (made || !returned) { glp_free_env(); }
+        if (!returned) { throw error("GLPK gave up: " + std::string{said_.data(), said_length_}); }
         if (thrown_) { std::rethrow_exception(thrown_); }
         ilp_answer out{};
         out.nodes = nodes_;
@@ -319,7 +320,8 @@ private:
 ///
 /// Deterministic under a limit of nodes; a stop request is seen between two relaxations. Terminal output is off while
 /// it solves. Threads may solve at the same time, each with its own solver: GLPK keeps its state per thread (its build
-/// must have thread-local storage, as Debian's has).
+/// must have thread-local storage, as Debian's has). In a thread that has not used GLPK before, nothing of it is left
+/// after a call.
 class glpk_solver {
 public:
     glpk_solver() = default;

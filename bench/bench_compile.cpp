@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,7 +16,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "release_only.hpp"
+#include "json_output.hpp"
+#include "run_bench.hpp"
 
 namespace {
 
@@ -72,6 +71,7 @@ std::string wrong_with_compiler(const std::string& compiler) {
 }
 
 int measure(const std::vector<std::string>& compilers, bool quick, const std::string& json_file) {
+    pulse_bench::json_output json{json_file};
     std::vector<fs::path> sources{};
     for (const auto& entry : fs::directory_iterator{PULSE_COMPILE_CASES}) {
         if (!quick || entry.path().stem() == "umbrella") { sources.push_back(entry.path()); }
@@ -79,7 +79,7 @@ int measure(const std::vector<std::string>& compilers, bool quick, const std::st
     std::sort(sources.begin(), sources.end());
     if (!quick) { sources.emplace_back(std::string{PULSE_TESTS} + "/compile_time/sd21.cpp"); }
 
-    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    nlohmann::ordered_json all{{"format", "pulse-bench-compile/1"}, {"rows", nlohmann::ordered_json::array()}};
     bool failed = false;
     std::printf("%-28s %-12s %10s %10s\n", "what", "compiler", "CPU s", "MB");
     for (const fs::path& source : sources) {
@@ -91,29 +91,21 @@ int measure(const std::vector<std::string>& compilers, bool quick, const std::st
                         c.status == 0 ? "" : "  does not compile");
             std::fflush(stdout);
             failed = failed || c.status != 0;
-            all.push_back({{"what", what},
-                           {"compiler", compiler},
-                           {"cpu_s", c.seconds},
-                           {"peak_mb", c.megabytes},
-                           {"compiles", c.status == 0}});
+            all["rows"].push_back({{"what", what},
+                                   {"compiler", compiler},
+                                   {"cpu_s", c.seconds},
+                                   {"peak_mb", c.megabytes},
+                                   {"compiles", c.status == 0}});
         }
     }
-    if (!json_file.empty()) {
-        std::ofstream out{json_file};
-        out << all.dump(1) << '\n';
-        if (!out.flush()) {
-            std::fprintf(stderr, "bench_compile: %s cannot be written\n", json_file.c_str());
-            return 1;
-        }
-    }
+    json.write(all);
     return failed ? 1 : 0;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    if (!pulse_bench::is_release()) { return 2; }
-    CLI::App app{"Seconds and memory that compilers need for pulse."};
+    CLI::App app{"Seconds and memory that compilers need for pulse.", "bench_compile"};
     std::vector<std::string> compilers{"g++", "clang++"};
     bool quick = false;
     std::string json_file{};
@@ -123,18 +115,5 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_flag("--quick", quick, "The umbrella alone");
     app.add_option("--json", json_file, "Write what was measured to this file");
-    try {
-        app.parse(argc, argv);
-        if (!json_file.empty() && !std::ofstream{json_file, std::ios::app}) {
-            std::fprintf(stderr, "bench_compile: --json: %s cannot be written\n", json_file.c_str());
-            return 2;
-        }
-        return measure(compilers, quick, json_file);
-    } catch (const CLI::Success& e) { return app.exit(e); } catch (const CLI::ParseError& e) {
-        app.exit(e);
-        return 2;
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_compile: %s\n", e.what());
-        return 1;
-    }
+    return pulse_bench::run_bench(app, argc, argv, [&] { return measure(compilers, quick, json_file); });
 }

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,13 +18,13 @@
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/tune/tuner.hpp>
 #include <pulse/zoo/known_models.hpp>
 
-#include "release_only.hpp"
+#include "json_output.hpp"
+#include "run_bench.hpp"
 #include "tuning_table.hpp"
 
 namespace {
@@ -262,14 +261,8 @@ ordered_json compare(const known_model& model, const setting& in, const paper_op
     return json;
 }
 
-int run(const paper_options& options) {
-    std::optional<io::atomic_file> file{};
-    try {
-        if (!options.json.empty()) { file.emplace(options.json); }
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_paper: --json: %s\n", e.what());
-        return 2;
-    }
+void run(const paper_options& options) {
+    pulse_bench::json_output json{options.json};
     ordered_json all{{"format", "pulse-bench-paper/1"},
                      {"global_batch", options.global_batch},
                      {"claim", {{"speedup", throughput_claim}, {"saved_percent", volume_claim}}},
@@ -283,19 +276,15 @@ int run(const paper_options& options) {
             }
         }
     }
-    if (file) {
-        file->write(all.dump(2) + "\n");
-        file->commit();
-    }
-    return 0;
+    json.write(all);
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    if (!pulse_bench::is_release()) { return 2; }
     paper_options options{};
-    CLI::App app{"Simulated throughput and volume of pulse's tuned plan against tuned baselines on eight devices."};
+    CLI::App app{"Simulated throughput and volume of pulse's tuned plan against tuned baselines on eight devices.",
+                 "bench_paper"};
     app.add_flag("--quick", options.quick, "one setting, small batch, no synthesis");
     app.add_option("--model", options.model, "only this one")
         ->check(CLI::IsMember({"sd21", "uvit_h2", "hunyuan_dit_v12"}));
@@ -308,22 +297,14 @@ int main(int argc, char** argv) {
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
     app.add_option("--json", options.json, "also write the figures to this file");
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::Success& e) { return app.exit(e); } catch (const CLI::ParseError& e) {
-        app.exit(e);
-        return 2;
-    }
-    if (options.quick) {
-        options.model = "uvit_h2";
-        options.cluster = "8xv100-pcie";
-        options.global_batch = 16;
-        options.refine_seconds = 0;
-    }
-    try {
-        return run(options);
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_paper: %s\n", e.what());
-        return 1;
-    }
+    return pulse_bench::run_bench(app, argc, argv, [&] {
+        if (options.quick) {
+            options.model = "uvit_h2";
+            options.cluster = "8xv100-pcie";
+            options.global_batch = 16;
+            options.refine_seconds = 0;
+        }
+        run(options);
+        return 0;
+    });
 }

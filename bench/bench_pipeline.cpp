@@ -7,8 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <exception>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +17,6 @@
 #include <pulse/host/backend.hpp>
 #include <pulse/host/reference.hpp>
 #include <pulse/host/threads.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/profile/measure.hpp>
@@ -30,7 +27,8 @@
 #include <pulse/zoo/ddpm.hpp>
 
 #include "direct_step.hpp"
-#include "release_only.hpp"
+#include "json_output.hpp"
+#include "run_bench.hpp"
 #include "statistics.hpp"
 #include "timed_model.hpp"
 
@@ -339,7 +337,6 @@ ordered_json slow_links(effort how) {
 } // namespace
 
 int main(int argc, char** argv) {
-    if (!pulse_bench::is_release()) { return 2; }
     std::string json_file;
     std::vector<std::string> parts;
     effort how{};
@@ -348,21 +345,8 @@ int main(int argc, char** argv) {
     app.add_flag("--quick", how.quick, "small and few: shows that the program works, the figures mean nothing");
     app.add_option("parts", parts, "a: executor, b: two ranks, c: simulator, d: slow links (all)")
         ->check(CLI::IsMember({"a", "b", "c", "d"}));
-    try {
-        app.failure_message(CLI::FailureMessage::help);
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& e) {
-        static_cast<void>(app.exit(e));
-        return 2;
-    }
-    std::optional<pulse::io::atomic_file> json; // a file that cannot be written is found before the long run
-    try {
-        if (!json_file.empty()) { json.emplace(json_file); }
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_pipeline: %s\n", e.what());
-        return 2;
-    }
-    try {
+    return pulse_bench::run_bench(app, argc, argv, [&] {
+        pulse_bench::json_output json{json_file};
         const auto wanted = [&](const char* part) {
             return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
         };
@@ -372,13 +356,7 @@ int main(int argc, char** argv) {
         if (wanted("b")) { all["two_ranks"] = two_ranks(how); }
         if (wanted("c")) { all["simulator"] = simulator_against_clock(how); }
         if (wanted("d")) { all["slow_links"] = slow_links(how); }
-        if (json) {
-            json->write(all.dump(2) + "\n");
-            json->commit();
-        }
+        json.write(all);
         return 0;
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_pipeline: %s\n", e.what());
-        return 1;
-    }
+    });
 }

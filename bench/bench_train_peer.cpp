@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,7 +15,6 @@
 #include <pulse/host/adamw.hpp>
 #include <pulse/host/backend.hpp>
 #include <pulse/host/threads.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/profile/analytic.hpp>
@@ -26,8 +23,9 @@
 #include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
+#include "json_output.hpp"
 #include "peer_process.hpp"
-#include "release_only.hpp"
+#include "run_bench.hpp"
 #include "statistics.hpp"
 
 namespace {
@@ -70,20 +68,18 @@ double step_flops() {
     return 3 * sum;
 }
 
-/// What went wrong on torch's side.
-struct torch_failure : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
+/// Calls torch's side; what goes wrong there is said to be its.
 auto of_torch(auto&& call) {
     try {
         return call();
-    } catch (const std::runtime_error& e) { throw torch_failure{e.what()}; }
+    } catch (const std::runtime_error& e) {
+        throw std::runtime_error{std::string{"torch: "} + e.what() + " (is python3-torch installed?)"};
+    }
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    if (!pulse_bench::is_release()) { return 2; }
     int threads = 1, batch = 32, rounds = 9;
     bool quick = false;
     std::string json_file;
@@ -95,26 +91,13 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", rounds, "steps of each side that count")->check(whole);
     app.add_option("--json", json_file, "also write the figures to this file");
     app.add_flag("--quick", quick, "one round of two images: shows that the program works, the figures mean nothing");
-    try {
-        app.failure_message(CLI::FailureMessage::help);
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& e) {
-        static_cast<void>(app.exit(e));
-        return 2;
-    }
-    std::optional<pulse::io::atomic_file> json; // a file that cannot be written is found before the long run
-    try {
-        if (!json_file.empty()) { json.emplace(json_file); }
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_train_peer: %s\n", e.what());
-        return 2;
-    }
-    if (quick) {
-        batch = 2;
-        rounds = 1;
-        std::puts("--quick: the figures mean nothing");
-    }
-    try {
+    return pulse_bench::run_bench(app, argc, argv, [&] {
+        pulse_bench::json_output json{json_file};
+        if (quick) {
+            batch = 2;
+            rounds = 1;
+            std::puts("--quick: the figures mean nothing");
+        }
         auto torch = of_torch([&] {
             return std::make_unique<pulse_bench::peer_process>(
                 std::vector<std::string>{PULSE_PYTHON, PULSE_PEER_SCRIPT, PULSE_TORCH_UNET_FOLDER,
@@ -132,8 +115,7 @@ int main(int argc, char** argv) {
                 pulse::nn::initialise<float>(pulse::parameters_of<model>(block.layer), 1,
                                              rank.parameters().values_of(block.layer));
             }
-            rank_optimizer optimizer{
-                model::layer_count, 1, rank.parameters().values().size(), {}, 1.0, 0.999};
+            rank_optimizer optimizer{model::layer_count, 1, rank.parameters().values().size(), {}, 1.0, 0.999};
             task work{batch, &rank.parameters(), &optimizer, &transport, &backend};
             for (int r = -2; r != rounds; ++r) {
                 const double nchw = of_torch([&] { return torch->ask_number("nchw"); });
@@ -161,25 +143,15 @@ int main(int argc, char** argv) {
         row("torch, channels last", nhwc_ms);
         std::printf("  pulse against the faster torch of each round: %.2fx (median of %d rounds)\n", median(ratios),
                     rounds);
-        if (json) {
-            const nlohmann::ordered_json all{{"format", "pulse-bench-train-peer/1"},
-                                             {"threads", threads},
-                                             {"batch", batch},
-                                             {"pulse_ms", own_ms},
-                                             {"torch_nchw_ms", nchw_ms},
-                                             {"torch_nhwc_ms", nhwc_ms},
-                                             {"speedup", median(ratios)},
-                                             {"gflop_per_s", flops / median(own_ms) * 1e-6},
-                                             {"quick", quick}};
-            json->write(all.dump(2) + "\n");
-            json->commit();
-        }
+        json.write({{"format", "pulse-bench-train-peer/1"},
+                    {"threads", threads},
+                    {"batch", batch},
+                    {"pulse_ms", own_ms},
+                    {"torch_nchw_ms", nchw_ms},
+                    {"torch_nhwc_ms", nhwc_ms},
+                    {"speedup", median(ratios)},
+                    {"gflop_per_s", flops / median(own_ms) * 1e-6},
+                    {"quick", quick}});
         return 0;
-    } catch (const torch_failure& e) {
-        std::fprintf(stderr, "bench_train_peer: torch: %s (is python3-torch installed?)\n", e.what());
-        return 1;
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_train_peer: %s\n", e.what());
-        return 1;
-    }
+    });
 }

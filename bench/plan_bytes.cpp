@@ -1,6 +1,5 @@
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,13 +11,13 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/device.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/zoo/known_models.hpp>
 
+#include "json_output.hpp"
 #include "plan_parts.hpp"
 
 namespace pulse_bench {
@@ -184,10 +183,7 @@ const pulse::device& device_named(const std::string& name) {
 
 void measure(const bytes_options& options) {
     const pulse::device& on = device_named(options.device);
-    std::optional<pulse::io::atomic_file> json{};
-    try {
-        if (!options.json.empty()) { json.emplace(options.json); }
-    } catch (const std::exception& e) { throw CLI::ValidationError("--json", e.what()); }
+    json_output json{options.json};
     for (const std::string& name : options.models) {
         if (pulse::find_model(name) == nullptr) {
             throw CLI::ValidationError("--model", "there is no model '" + name + "'");
@@ -223,10 +219,7 @@ void measure(const bytes_options& options) {
         if (!row.why_not.empty()) { one["infeasible"] = row.why_not; }
         list.push_back(one);
     }
-    if (json) {
-        json->write(all.dump(2) + "\n");
-        json->commit();
-    }
+    json.write(all);
 }
 
 } // namespace

@@ -1,10 +1,8 @@
-#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -12,7 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <pulse/io/atomic_file.hpp>
+#include <pulse/core/error.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/validate.hpp>
@@ -21,7 +19,11 @@
 #include <pulse/schedule/synthesize_with.hpp>
 #endif
 
+#include "json_output.hpp"
 #include "plan_parts.hpp"
+#include "schedule_baselines.hpp"
+#include "schedule_gap_rows.hpp"
+#include "schedule_gap_tables.hpp"
 #include "schedule_grid.hpp"
 
 namespace pulse_bench {
@@ -33,56 +35,17 @@ using nlohmann::ordered_json;
 struct gaps_options {
     double seconds{1};
     int sample{1};
+    std::string part{"1/1"};
+    std::vector<std::string> merged{};
     std::vector<int> pipeline{};
     std::vector<int> waves{};
     std::string split{"both"};
     std::string memory{"both"};
     std::string solver{"none"};
     bool each{};
+    bool markdown{};
     std::string json{};
 };
-
-/// One instance with what was reached on it.
-struct gaps_row {
-    grid_instance instance{};
-    double makespan_us{};
-    double bound_us{};
-    /// What bound_schedule gave in the beginning.
-    double first_bound_us{};
-    double seconds{};
-
-    [[nodiscard]] double gap_percent() const { return std::max(0.0, 100 * pulse::gap_of(makespan_us, bound_us)); }
-    [[nodiscard]] double first_gap_percent() const {
-        return std::max(0.0, 100 * pulse::gap_of(makespan_us, first_bound_us));
-    }
-    [[nodiscard]] bool proved() const { return makespan_us <= bound_us * (1 + 1e-9); }
-};
-
-/// Means over some rows.
-struct gaps_summary {
-    int count{};
-    double mean{};
-    double worst{};
-    /// Mean gap to the bound of the beginning, with the same schedules.
-    double first{};
-    double proved{};
-    double seconds{};
-};
-
-gaps_summary summarise(const std::vector<gaps_row>& rows, const std::function<bool(const grid_instance&)>& in) {
-    gaps_summary s{};
-    for (const auto& r : rows) {
-        if (!in(r.instance)) { continue; }
-        ++s.count;
-        s.mean += r.gap_percent();
-        s.worst = std::max(s.worst, r.gap_percent());
-        s.first += r.first_gap_percent();
-        s.proved += r.proved() ? 100.0 : 0.0;
-        s.seconds += r.seconds;
-    }
-    const double n = std::max(s.count, 1);
-    return {s.count, s.mean / n, s.worst, s.first / n, s.proved / n, s.seconds / n};
-}
 
 #if PULSE_BENCH_GLPK
 const std::vector<std::string> solvers{"none", "glpk"};
@@ -101,21 +64,36 @@ pulse::synthesis synthesize(const pulse::schedule_problem& problem, const pulse:
     return pulse::synthesize(problem, options);
 }
 
-/// The synthesizer on one instance, and whether what it says is so.
+/// The synthesizer on one instance, and whether what it says is so; then the baselines.
 gaps_row measure(const grid_instance& instance, const gaps_options& asked) {
     const auto& problem = instance.problem;
     pulse::synthesis_options options{};
     options.limit.seconds = asked.seconds;
-    const double first = pulse::lower_bound_us(problem);
+    gaps_row row{};
+    row.instance = instance;
+    row.first_bound_us = pulse::lower_bound_us(problem);
     const auto start = std::chrono::steady_clock::now();
     const auto found = synthesize(problem, options, asked.solver);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    row.makespan_us = found.best.makespan_us();
+    row.bound_us = found.lower_bound_us;
     const auto violation = pulse::find_violation(problem, found.best);
     if (violation.broken()) { throw std::runtime_error(instance.name() + ": " + pulse::describe(violation)); }
-    if (found.best.makespan_us() < found.lower_bound_us * (1 - 1e-9)) {
-        throw std::runtime_error(instance.name() + ": the makespan is below the bound");
+    const auto require_above_bound = [&](double makespan_us, const std::string& whose) {
+        if (makespan_us < found.lower_bound_us * (1 - 1e-9)) {
+            throw std::runtime_error(instance.name() + ": the makespan of " + whose + " is below the bound");
+        }
+    };
+    require_above_bound(row.makespan_us, "the synthesizer");
+    for (std::size_t b = 0; b != grid_baselines.size(); ++b) {
+        const auto& baseline = grid_baselines[b];
+        row.baselines[b] = run_baseline(instance, baseline);
+        const bool same = baseline.kind == pulse::placement::folded && row.baselines[b];
+        if (same && row.baselines[b]->over_limit <= 1) {
+            require_above_bound(row.baselines[b]->makespan_us, std::string{baseline.name});
+        }
     }
-    return {instance, found.best.makespan_us(), found.lower_bound_us, first, took.count()};
+    return row;
 }
 
 /// A figure against what is asked of it.
@@ -124,6 +102,8 @@ struct gaps_target {
     double found{};
     double wanted{};
     bool at_least{};
+    /// What may be spent on an instance.
+    std::string effort{"1 s"};
 
     [[nodiscard]] bool met() const { return at_least ? found >= wanted : found <= wanted; }
 };
@@ -131,11 +111,11 @@ struct gaps_target {
 std::vector<gaps_target> targets(const std::vector<gaps_row>& rows) {
     std::vector<gaps_target> out{};
     const auto add = [&](const std::string& name, const std::function<bool(const grid_instance&)>& in, double mean,
-                         double worst) {
+                         double worst, const char* effort = "1 s") {
         const auto s = summarise(rows, in);
         if (s.count == 0) { return; }
-        out.push_back({name + ": mean gap, %", s.mean, mean, false});
-        if (worst > 0) { out.push_back({name + ": worst gap, %", s.worst, worst, false}); }
+        out.push_back({name + ": mean gap, %", s.mean, mean, false, effort});
+        if (worst > 0) { out.push_back({name + ": worst gap, %", s.worst, worst, false, effort}); }
     };
     for (const int w : {1, 2}) {
         for (const bool split : {true, false}) {
@@ -170,104 +150,106 @@ std::vector<gaps_target> targets(const std::vector<gaps_row>& rows) {
             t.mean, 0);
     }
     const auto small = summarise(rows, [](const grid_instance& i) { return i.devices <= 4; });
-    if (small.count != 0) { out.push_back({"P 2 4: proved optimal, %", small.proved, 90, true}); }
+    if (small.count != 0) { out.push_back({"P 2 4: proved optimal, %", small.proved, 90, true, "10 s with glpk"}); }
     add(
-        "P 16, W 1, split", [](const grid_instance& i) { return i.devices == 16; }, 0.2, 1.7);
+        "P 16, W 1, split", [](const grid_instance& i) { return i.devices == 16; }, 0.2, 1.7, "5 s");
+    double beaten = 0;
+    for (const auto& s : summarise(rows, [](const grid_instance&) { return true; }).baselines) {
+        beaten += s.beats_best;
+    }
+    out.push_back({"lost to ZB-V or a greedy wave in the same memory", beaten, 0, false});
     return out;
 }
 
-void report(const std::vector<gaps_row>& rows, const gaps_options& options, ordered_json& all) {
-    std::printf("%4s %3s %8s %7s %5s %9s %9s %10s %9s %9s\n", "P", "W", "backward", "memory", "n", "mean gap", "worst",
-                "first mean", "proved", "seconds");
-    auto& groups = all["groups"] = ordered_json::array();
-    for (const int p : {2, 4, 8, 16, 32}) {
-        for (const int w : {1, 2}) {
-            for (const bool split : {true, false}) {
-                for (const bool limited : {false, true}) {
-                    const auto s = summarise(rows, [=](const grid_instance& i) {
-                        return i.devices == p && i.waves == w && i.split == split && i.limited == limited;
-                    });
-                    if (s.count == 0) { continue; }
-                    std::printf("%4d %3d %8s %7s %5d %8.3f%% %8.3f%% %9.3f%% %8.1f%% %9.3f\n", p, w,
-                                split ? "split" : "unsplit", limited ? "1F1B's" : "free", s.count, s.mean, s.worst,
-                                s.first, s.proved, s.seconds);
-                    groups.push_back({{"pipeline_degree", p},
-                                      {"waves", w},
-                                      {"split_backward", split},
-                                      {"memory", limited ? "1f1b" : "free"},
-                                      {"instances", s.count},
-                                      {"mean_gap_percent", s.mean},
-                                      {"worst_gap_percent", s.worst},
-                                      {"first_mean_gap_percent", s.first},
-                                      {"proved_percent", s.proved},
-                                      {"mean_seconds", s.seconds}});
-                }
-            }
-        }
+void report(const gaps_run& run, const gaps_options& options, json_output& json) {
+    const auto groups = gaps_groups(run.rows);
+    if (options.markdown) {
+        print_gaps_markdown(groups);
+    } else {
+        print_gaps(groups);
     }
-    std::printf("\n%zu instances, at most %g s each%s\n", rows.size(), options.seconds,
-                options.sample > 1 ? "; a sample, so the targets are only indicated" : "");
+    std::puts("");
+    print_baselines(groups, summarise(run.rows, [](const grid_instance&) { return true; }), options.markdown);
+
+    ordered_json all{{"format", gaps_format},
+                     {"seconds", run.seconds},
+                     {"solver", run.solver},
+                     {"sample", run.sample},
+                     {"parts", run.parts}};
+    const auto missing = missing_parts(run.parts);
+    std::printf("\n%zu instances, at most %g s each, solver %s%s", run.rows.size(), run.seconds, run.solver.c_str(),
+                run.sample > 1 || !missing.empty() ? "; a sample, so the targets are only indicated" : "");
+    for (const auto& part : missing) { std::printf("; without part %s", part.c_str()); }
+    std::puts("");
     auto& judged = all["targets"] = ordered_json::array();
-    for (const auto& t : targets(rows)) {
-        std::printf("    %-52s %8.3f, target %s %g: %s\n", t.text.c_str(), t.found, t.at_least ? ">=" : "<=", t.wanted,
-                    t.met() ? "met" : "missed");
-        judged.push_back({{"target", t.text}, {"found", t.found}, {"wanted", t.wanted}, {"met", t.met()}});
+    for (const auto& t : targets(run.rows)) {
+        std::printf("    %-54s %8.3f, target %s %g in %s: %s\n", t.text.c_str(), t.found,
+                    t.at_least ? ">=" : "<=", t.wanted, t.effort.c_str(), t.met() ? "met" : "missed");
+        judged.push_back(
+            {{"target", t.text}, {"found", t.found}, {"wanted", t.wanted}, {"in", t.effort}, {"met", t.met()}});
     }
+    auto& lines = all["groups"] = ordered_json::array();
+    for (const auto& g : groups) { lines.push_back(to_json(g)); }
     auto& list = all["instances"] = ordered_json::array();
-    for (const auto& r : rows) {
-        list.push_back({{"name", r.instance.name()},
-                        {"makespan_us", r.makespan_us},
-                        {"lower_bound_us", r.bound_us},
-                        {"gap_percent", r.gap_percent()},
-                        {"seconds", r.seconds}});
-    }
+    for (const auto& r : run.rows) { list.push_back(to_json(r)); }
+    json.write(all);
 }
 
 void run(const gaps_options& options) {
-    std::optional<pulse::io::atomic_file> json{}; // a file that cannot be written is found before the long run
-    try {
-        if (!options.json.empty()) { json.emplace(options.json); }
-    } catch (const std::exception& e) { throw CLI::ValidationError("--json", e.what()); }
+    json_output json{options.json};
+    if (!options.merged.empty()) {
+        gaps_run merged{};
+        try {
+            merged = merge_gaps(options.merged);
+        } catch (const pulse::input_error& e) { throw CLI::ValidationError("--merge", e.what()); }
+        report(merged, options, json);
+        return;
+    }
     grid_filter filter{options.pipeline, options.waves, {}, {}};
     if (options.split != "both") { filter.split = {options.split == "yes"}; }
     if (options.memory != "both") { filter.limited = {options.memory == "1f1b"}; }
+    const auto [part, parts] = *part_of(options.part);
+    const auto step = static_cast<std::size_t>(options.sample);
     const auto grid = schedule_grid(filter);
-    std::vector<gaps_row> rows{};
-    for (std::size_t i = 0; i < grid.size(); i += static_cast<std::size_t>(options.sample)) {
-        rows.push_back(measure(grid[i], options));
-        const auto& r = rows.back();
+    gaps_run measured{options.seconds, options.solver, options.sample, {options.part}, {}};
+    for (std::size_t i = static_cast<std::size_t>(part - 1) * step; i < grid.size();
+         i += step * static_cast<std::size_t>(parts)) {
+        measured.rows.push_back(measure(grid[i], options));
+        const auto& r = measured.rows.back();
         if (options.each) {
             std::printf("%-44s %10.0f %10.0f %8.3f%% %8.3f s\n", r.instance.name().c_str(), r.makespan_us, r.bound_us,
                         r.gap_percent(), r.seconds);
         }
     }
-    ordered_json all{{"format", "pulse-bench-gaps/1"},
-                     {"seconds", options.seconds},
-                     {"sample", options.sample},
-                     {"solver", options.solver}};
-    report(rows, options, all);
-    if (json) {
-        json->write(all.dump(2) + "\n");
-        json->commit();
-    }
+    report(measured, options, json);
 }
 
 } // namespace
 
 void add_gaps_part(CLI::App& app) {
-    auto* part = app.add_subcommand("gaps", "makespan against the certified bound on a grid of instances");
+    auto* part = app.add_subcommand("gaps", "makespan against the certified bound, and against what others take, on a "
+                                            "grid of instances");
     const auto options = std::make_shared<gaps_options>();
-    part->add_option("--seconds", options->seconds, "per instance (1)")->check(CLI::PositiveNumber);
-    part->add_option("--sample", options->sample, "every k-th instance (a k prime to 6 spreads best)")
-        ->check(CLI::PositiveNumber);
-    part->add_option("--pipeline", options->pipeline, "only these P; 16 and 32 must be asked for (2 4 8)")
-        ->check(CLI::IsMember({2, 4, 8, 16, 32}));
-    part->add_option("--waves", options->waves, "only these W")->check(CLI::IsMember({1, 2}));
-    part->add_option("--split", options->split, "split backward")->check(CLI::IsMember({"yes", "no", "both"}));
-    part->add_option("--memory", options->memory, "free or 1F1B's")->check(CLI::IsMember({"free", "1f1b", "both"}));
-    part->add_option("--solver", options->solver, "who proves besides: none, or glpk where it was built in")
-        ->check(CLI::IsMember(solvers));
-    part->add_flag("--each", options->each, "print every instance");
+    const std::vector measuring{
+        part->add_option("--seconds", options->seconds, "per instance (1)")->check(CLI::PositiveNumber),
+        part->add_option("--sample", options->sample, "every k-th instance (a k prime to 6 spreads best)")
+            ->check(CLI::PositiveNumber),
+        part->add_option("--part", options->part,
+                         "i/n: of these every n-th from the i-th on, to be merged with the rest")
+            ->check([](const std::string& text) {
+                return part_of(text) ? "" : "'" + text + "' is not i/n with 1 <= i <= n";
+            }),
+        part->add_option("--pipeline", options->pipeline, "only these P; 16 and 32 must be asked for (2 4 8)")
+            ->check(CLI::IsMember({2, 4, 8, 16, 32})),
+        part->add_option("--waves", options->waves, "only these W")->check(CLI::IsMember({1, 2})),
+        part->add_option("--split", options->split, "split backward")->check(CLI::IsMember({"yes", "no", "both"})),
+        part->add_option("--memory", options->memory, "free or 1F1B's")->check(CLI::IsMember({"free", "1f1b", "both"})),
+        part->add_option("--solver", options->solver, "who proves besides: none, or glpk where it was built in")
+            ->check(CLI::IsMember(solvers)),
+        part->add_flag("--each", options->each, "print every instance")};
+    auto* merge = part->add_option("--merge", options->merged, "measure nothing: one table of these files of --json");
+    for (auto* option : measuring) { merge->excludes(option); }
+    part->add_flag("--markdown", options->markdown, "print the tables as Markdown");
     part->add_option("--json", options->json, "also write the figures to this file");
     part->callback([options] { run(*options); });
 }

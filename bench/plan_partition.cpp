@@ -3,9 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,7 +11,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/skip_aware.hpp>
@@ -21,6 +18,7 @@
 #include <pulse/profile/json.hpp>
 #include <pulse/zoo/sdxl.hpp>
 
+#include "json_output.hpp"
 #include "plan_parts.hpp"
 #include "statistics.hpp"
 
@@ -199,10 +197,7 @@ void measure_model(const partition_options& options, ordered_json& all) {
 
 void measure(const partition_options& given) {
     partition_options options = given;
-    std::optional<pulse::io::atomic_file> json{}; // a file that cannot be written is found before the long run
-    try {
-        if (!options.json.empty()) { json.emplace(options.json); }
-    } catch (const std::exception& e) { throw CLI::ValidationError("--json", e.what()); }
+    json_output json{options.json};
     if (options.quick) {
         options.layers = {40, 80};
         options.repeats = 1;
@@ -221,10 +216,7 @@ void measure(const partition_options& given) {
         if (worst > 0) { judge(all, "1,000 random layers at P=64, slowest family", worst, 1000); }
     }
     measure_model(options, all);
-    if (json) {
-        json->write(all.dump(2) + "\n");
-        json->commit();
-    }
+    json.write(all);
 }
 
 } // namespace

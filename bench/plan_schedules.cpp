@@ -2,7 +2,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -16,7 +15,6 @@
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/hardware/link.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/partition/traffic.hpp>
@@ -34,6 +32,7 @@
 #include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/zoo/known_models.hpp>
 
+#include "json_output.hpp"
 #include "plan_parts.hpp"
 #include "schedule_rows.hpp"
 
@@ -314,10 +313,7 @@ ordered_json to_json(const schedule_row& r) {
 }
 
 void run(schedules_options options) {
-    std::optional<pulse::io::atomic_file> json{}; // a file that cannot be written is found before the long run
-    try {
-        if (!options.json.empty()) { json.emplace(options.json); }
-    } catch (const std::exception& e) { throw CLI::ValidationError("--json", e.what()); }
+    json_output json{options.json};
     if (options.quick) {
         if (options.models.empty()) { options.models = {"ddpm_cifar10"}; }
         options.pipeline = {2};
@@ -359,10 +355,7 @@ void run(schedules_options options) {
     all["lost_on_the_same_problem"] = lost;
     auto& list = all["rows"] = ordered_json::array();
     for (const auto& r : rows) { list.push_back(to_json(r)); }
-    if (json) {
-        json->write(all.dump(2) + "\n");
-        json->commit();
-    }
+    json.write(all);
 }
 
 } // namespace

@@ -1,8 +1,6 @@
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -10,11 +8,11 @@
 
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/tune/tuner.hpp>
 #include <pulse/zoo/known_models.hpp>
 
+#include "json_output.hpp"
 #include "plan_parts.hpp"
 #include "tuning_table.hpp"
 
@@ -56,10 +54,7 @@ void run(const tuner_options& options) {
     const pulse::cluster* named = pulse::find_cluster(options.cluster);
     if (named == nullptr) { throw CLI::ValidationError("--cluster", "no cluster is named " + options.cluster); }
     const pulse::cluster& machine = *named;
-    std::optional<pulse::io::atomic_file> json{};
-    try {
-        if (!options.json.empty()) { json.emplace(options.json); }
-    } catch (const std::exception& e) { throw CLI::ValidationError("--json", e.what()); }
+    json_output json{options.json};
 
     pulse::tune_options ask{};
     ask.global_batch = options.global_batch;
@@ -101,10 +96,7 @@ void run(const tuner_options& options) {
                               {"best", json_of(whole.made.best_row())},
                               {"behind_percent", behind}};
     }
-    if (json) {
-        json->write(all.dump(2) + "\n");
-        json->commit();
-    }
+    json.write(all);
 }
 
 } // namespace

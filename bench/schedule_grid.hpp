@@ -105,38 +105,58 @@ struct grid_stage {
     return out;
 }
 
-/// The problem of `instance`, whose numbers are given: a chain over the folded placement, a latency where the device
-/// changes, and per stage bytes from the start of F to the end of its last pass. Skips stay on their devices.
-[[nodiscard]] inline pulse::schedule_problem grid_problem(const grid_instance& instance) {
+/// Of one message between two devices of `instance`, microseconds: its percentage of the mean F, rounded.
+[[nodiscard]] inline double grid_latency_us(const grid_instance& instance, const std::vector<grid_stage>& stages) {
+    double mean = 0;
+    for (const auto& s : stages) { mean += s.forward / static_cast<double>(stages.size()); }
+    return std::round(mean * instance.latency_percent / 100);
+}
+
+/// A chain of `stages` as `instance` says, on whichever placement: stage s on device home[s], lag_us[s] between it and
+/// the next in either direction, bytes from the start of F to the end of the stage's last pass. Where the instance is
+/// limited, every device may hold P times the bytes of its stages.
+[[nodiscard]] inline pulse::schedule_problem chain_problem(const grid_instance& instance,
+                                                           const std::vector<grid_stage>& stages,
+                                                           const std::vector<int>& home,
+                                                           const std::vector<double>& lag_us) {
     using pulse::pass;
-    const auto costs = grid_stages(instance.costs, instance.devices, instance.waves);
-    const int count = static_cast<int>(costs.size());
+    const int count = static_cast<int>(stages.size());
     pulse::schedule_problem out{};
     out.devices = instance.devices;
     out.microbatches = instance.microbatches;
     out.split_backward = instance.split;
-    double mean = 0;
-    for (const auto& c : costs) { mean += c.forward / count; }
-    const double latency = std::round(mean * instance.latency_percent / 100);
     std::vector<std::int64_t> bytes(static_cast<std::size_t>(instance.devices), 0);
     for (int s = 0; s != count; ++s) {
-        const auto& c = costs[static_cast<std::size_t>(s)];
-        const int here = pulse::device_of(pulse::placement::folded, s, instance.devices);
-        out.stages.push_back({here, c.forward, c.backward_input + (instance.split ? 0 : c.backward_weight),
+        const auto at = static_cast<std::size_t>(s);
+        const auto& c = stages[at];
+        out.stages.push_back({home[at], c.forward, c.backward_input + (instance.split ? 0 : c.backward_weight),
                               instance.split ? c.backward_weight : 0});
         const pulse::stage_pass last{instance.split ? pass::backward_weight : pass::backward_input, s};
-        out.holds.push_back({here, {pass::forward, s}, last, last, c.bytes});
-        bytes[static_cast<std::size_t>(here)] += c.bytes;
+        out.holds.push_back({home[at], {pass::forward, s}, last, last, c.bytes});
+        bytes[static_cast<std::size_t>(home[at])] += c.bytes;
         if (instance.split) { out.dependencies.push_back({{pass::backward_input, s}, last, 0}); }
         if (s + 1 == count) { break; }
-        const double lag = pulse::device_of(pulse::placement::folded, s + 1, instance.devices) == here ? 0 : latency;
-        out.dependencies.push_back({{pass::forward, s}, {pass::forward, s + 1}, lag});
-        out.dependencies.push_back({{pass::backward_input, s + 1}, {pass::backward_input, s}, lag});
+        out.dependencies.push_back({{pass::forward, s}, {pass::forward, s + 1}, lag_us[at]});
+        out.dependencies.push_back({{pass::backward_input, s + 1}, {pass::backward_input, s}, lag_us[at]});
     }
     out.dependencies.push_back({{pass::forward, count - 1}, {pass::backward_input, count - 1}, 0});
     for (auto& b : bytes) { b *= instance.devices; }
     if (instance.limited) { out.memory_limit_bytes = bytes; }
     return out;
+}
+
+/// The problem of `instance`, whose numbers are given: a chain over the folded placement, a latency where the device
+/// changes. Skips stay on their devices.
+[[nodiscard]] inline pulse::schedule_problem grid_problem(const grid_instance& instance) {
+    const auto stages = grid_stages(instance.costs, instance.devices, instance.waves);
+    const double latency = grid_latency_us(instance, stages);
+    std::vector<int> home{};
+    for (int s = 0; s != static_cast<int>(stages.size()); ++s) {
+        home.push_back(pulse::device_of(pulse::placement::folded, s, instance.devices));
+    }
+    std::vector<double> lag(stages.size(), 0.0);
+    for (std::size_t s = 0; s + 1 < stages.size(); ++s) { lag[s] = home[s + 1] == home[s] ? 0 : latency; }
+    return chain_problem(instance, stages, home, lag);
 }
 
 /// Which part of the grid is wanted; an empty list means all of it.

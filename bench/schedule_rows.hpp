@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -10,6 +9,8 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
+
+#include "schedule_ratio.hpp"
 
 namespace pulse_bench {
 
@@ -52,21 +53,6 @@ struct schedule_row {
     /// Gradients that are summed between two copies of the parameters.
     std::int64_t gradient_bytes{};
     double seconds{};
-};
-
-/// Geometric mean and worst of ratios.
-struct ratio_summary {
-    int count{};
-    double log_sum{};
-    double worst{};
-
-    void add(double ratio) {
-        if (!(ratio > 0)) { return; }
-        ++count;
-        log_sum += std::log(ratio);
-        worst = std::max(worst, ratio);
-    }
-    [[nodiscard]] double mean() const { return count == 0 ? 0.0 : std::exp(log_sum / count); }
 };
 
 /// Prints, per pipeline degree, waves, split and method: makespan over the bound of the method's own problem and over

@@ -1,13 +1,14 @@
-# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL])
+# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [APART])
 #
 # Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
 # and the room's name; cases of TEST_SUITE("constexpr") get the label constexpr too. A case that calls
 # pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. SERIAL cases run alone.
+# Files that give one name two meanings are compiled APART under PULSE_UNITY_TESTS.
 # If a library does not exist as a target, the room's tests are left out, with a status line.
 include_guard()
 
 function(pulse_add_test room)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;DEFINITIONS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;APART" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;DEFINITIONS")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT arg_LIBRARIES)
         message(FATAL_ERROR "pulse_add_test(${room}): SOURCES and LIBRARIES are needed, '${arg_UNPARSED_ARGUMENTS}' is not known")
     endif()
@@ -29,6 +30,9 @@ function(pulse_add_test room)
     target_link_libraries(${target} PRIVATE pulse_test_main ${arg_LIBRARIES} doctest::doctest pulse::developer)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
+    if(PULSE_UNITY_TESTS AND NOT arg_APART)
+        set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    endif()
     # Compiling is most of what a test of the planner costs; what runs the mathematics is tested as its users build it.
     if(NOT room MATCHES "^(host|nn|runtime|train)$" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)

@@ -14,13 +14,13 @@ using reference = pulse::host::reference_backend<double>;
 
 namespace {
 
-struct problem {
+struct norm_problem {
     group_norm_shape s;
     int batch;
     std::int64_t pixels{std::int64_t{batch} * s.pixels};
     tensor xa, xb, gamma, beta, dy;
 
-    problem(source& draw, const group_norm_shape& shape, int batch_, double shift)
+    norm_problem(source& draw, const group_norm_shape& shape, int batch_, double shift)
         : s{shape}, batch{batch_}, xa{draw.normal(pixels * s.channels, 1.5, shift)},
           xb{draw.normal(pixels * s.second_channels, 0.5, shift)}, gamma{draw.normal(s.all_channels())},
           beta{draw.normal(s.all_channels())}, dy{draw.normal(pixels * s.all_channels())} {}
@@ -48,7 +48,7 @@ void check_all(onednn_backend& host, source& draw, const group_norm_shape& s, in
     CAPTURE(batch);
     CAPTURE(shift);
     reference plain;
-    problem p{draw, s, batch, shift};
+    norm_problem p{draw, s, batch, shift};
     // What rounding the mean and the differences from it costs, in standard deviations.
     const double slack = 1.0 + std::abs(shift);
     const double relative = 12.0 * slack * static_cast<double>(std::numeric_limits<float>::epsilon());

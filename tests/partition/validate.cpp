@@ -15,7 +15,7 @@ namespace {
 
 using namespace pulse;
 
-cost_table u_shape(int layers) {
+cost_table nested_skips(int layers) {
     cost_table costs{};
     for (int l = 0; l != layers; ++l) {
         layer_cost layer{};
@@ -37,7 +37,7 @@ std::string broken(const partition& cut, const cost_table& costs) {
 } // namespace
 
 TEST_CASE("each broken invariant of a partition is named") {
-    const cost_table costs = u_shape(12);
+    const cost_table costs = nested_skips(12);
     const partition good = skip_aware_partition(costs, 2);
     CHECK(broken(good, costs) == "valid");
     CHECK(broken(sequential_partition(costs, 3), costs) == "valid");
@@ -89,7 +89,7 @@ TEST_CASE("each broken invariant of a partition is named") {
 }
 
 TEST_CASE("a report sums up loads, balance and what binds") {
-    cost_table costs = u_shape(6); // loads 1 2 3 4 5 6, skips 0-5 and 1-4
+    cost_table costs = nested_skips(6); // loads 1 2 3 4 5 6, skips 0-5 and 1-4
     costs.layers[2].backward_input_us = 1.5;
     costs.layers[2].backward_weight_us = 0.5;
     const partition cut{placement::folded, 2, 1, {{0, 0, 0, 0}, {1, 1, 1, 2}, {2, 1, 3, 4}, {3, 0, 5, 5}}};

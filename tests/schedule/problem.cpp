@@ -80,7 +80,7 @@ TEST_CASE("times and lags of a folded partition") {
     CHECK(whole.stages[2].backward_input_us == 114);
     CHECK(whole.stages[2].backward_weight_us == 0);
     CHECK(lag_between(whole, B(2), W(2)) == -1);
-    options.links.assign(4, link{});
+    options.links.assign(4, pulse::link{});
     options.links[0 * 2 + 1] = {7, 0};
     const auto linked = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
     CHECK(lag_between(linked, F(0), F(1)) == 7); // device 0 to 1

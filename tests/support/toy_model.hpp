@@ -183,8 +183,8 @@ template <toy_spec Spec, std::size_t... I, std::size_t... E>
 struct toy_parts<Spec, std::index_sequence<I...>, std::index_sequence<E...>> {
     static constexpr auto edges = toy_edges<Spec>();
     using type = model<"toy", layers<toy_layer<Spec, I, (Spec.skip_from[I] >= 0), Spec.reads[I]>...>,
-                       skips<skip<label{"l"} + static_cast<unsigned>(edges[E].first),
-                                  label{"l"} + static_cast<unsigned>(edges[E].second)>...>,
+                       skips<pulse::skip<label{"l"} + static_cast<unsigned>(edges[E].first),
+                                         label{"l"} + static_cast<unsigned>(edges[E].second)>...>,
                        std::conditional_t<Spec.conditioned, toy_conditioning, unconditioned>>;
 };
 

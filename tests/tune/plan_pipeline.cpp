@@ -19,6 +19,8 @@
 #include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
+#include "mentions.hpp"
+
 using namespace pulse;
 using namespace pulse::test;
 
@@ -189,8 +191,6 @@ std::string message_of(const cost_table& costs, const pipeline_options& options)
     } catch (const Error& e) { return e.what(); }
     return "nothing was thrown";
 }
-
-bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// Whether a refusal names a device, the bytes that it needs and the limit, or what parameters leave of it.
 bool names_what_binds(const std::string& text, std::int64_t limit) {

@@ -19,6 +19,8 @@
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/tuner.hpp>
 
+#include "mentions.hpp"
+
 using namespace pulse;
 using namespace pulse::test;
 
@@ -91,8 +93,6 @@ std::string refusal(const drawn_space& s) {
     } catch (const Error& e) { return e.what(); }
     return "nothing was thrown";
 }
-
-bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 const tune_row* find_row(const tuning& made, tune_verdict verdict) {
     for (const tune_row& row : made.rows) {

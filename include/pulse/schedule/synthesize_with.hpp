@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <span>
 
 #include <pulse/schedule/certify.hpp>
@@ -17,6 +18,7 @@ namespace pulse {
 ///
 /// Its nodes count too. Throws as `synthesize` does.
 template <class Solver>
+    requires(!std::convertible_to<Solver&, std::span<const schedule>>)
 [[nodiscard]] synthesis synthesize(const schedule_problem& problem, const synthesis_options& options, Solver& solver,
                                    std::span<const schedule> known = {}) {
     detail::require_ilp_solver<Solver>();

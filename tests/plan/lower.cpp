@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/check.hpp>
+#include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/print.hpp>
 
@@ -36,6 +38,48 @@ std::pair<std::int64_t, std::int64_t> sent_bytes(const pulse::step_model& model,
         }
     }
     return sum;
+}
+
+/// What an instruction is before which nothing of a rank's memory changes hands.
+bool is_release(const pulse::instruction& what) { return std::holds_alternative<pulse::op::release>(what); }
+
+/// The slots of each size that a program needs.
+std::map<std::int64_t, int> slots_of(const pulse::step_model& model, const pulse::program& of_rank) {
+    std::map<std::int64_t, int> slots{};
+    for (const auto bytes : pulse::lay_out(model, of_rank).slot_bytes) { ++slots[bytes]; }
+    return slots;
+}
+
+/// Whether the last instruction before `at` that touches the buffer is a send.
+bool is_sent_last(const pulse::step_model& model, const pulse::program& of_rank, std::size_t at,
+                  const pulse::buffer_id& buffer) {
+    while (at-- != 0) {
+        for (const auto& a : model.accesses(of_rank.device, of_rank.instructions[at])) {
+            if (a.buffer == buffer) { return std::holds_alternative<pulse::op::send>(of_rank.instructions[at]); }
+        }
+    }
+    return false;
+}
+
+/// The program with every release right behind the last touch: what ranks whose sends block can do.
+pulse::program released_at_once(const pulse::step_model& model, const pulse::program& of_rank) {
+    pulse::program made{of_rank.device, {}};
+    std::set<pulse::buffer_id> ended{}; // backwards: buffers whose last touch is already there
+    std::vector<pulse::instruction> backwards{};
+    for (std::size_t i = of_rank.instructions.size(); i-- != 0;) {
+        const pulse::instruction& one = of_rank.instructions[i];
+        if (is_release(one)) { continue; }
+        const auto touched = model.accesses(of_rank.device, one);
+        for (const auto& a : touched) {
+            if (ended.insert(a.buffer).second) { backwards.push_back(pulse::op::release{a.buffer}); }
+        }
+        backwards.push_back(one);
+        for (const auto& a : touched) {
+            if (a.mode == pulse::access::write) { ended.erase(a.buffer); }
+        }
+    }
+    made.instructions.assign(backwards.rbegin(), backwards.rend());
+    return made;
 }
 
 } // namespace
@@ -98,6 +142,109 @@ TEST_CASE("a message stands before every pass that ends once it is there, and be
             }
         }
     }
+}
+
+TEST_CASE("a sent tensor keeps its slot as long as the slots that the plan allows suffice, and no longer") {
+    for (const bool scattered : {false, true}) {
+        random_plans make{9, scattered};
+        int kept = 0;
+        int waited = 0;
+        for (int i = 0; i != 150; ++i) {
+            const planned_model c = make();
+            const pulse::step_model model{c.planned, c.costs};
+            for (const pulse::program& p : pulse::lower(c.planned, model)) {
+                CAPTURE(i);
+                CAPTURE(p.device);
+                const pulse::program at_once = released_at_once(model, p);
+                const auto blocking = slots_of(model, at_once);
+                const auto fits = [&](const pulse::program& one) {
+                    for (const auto& [bytes, count] : slots_of(model, one)) {
+                        if (count > blocking.at(bytes) + c.planned.spare_slots) { return false; }
+                    }
+                    return true;
+                };
+                CHECK(fits(p));
+                for (std::size_t at = 0; at != p.instructions.size(); ++at) {
+                    const auto* r = std::get_if<pulse::op::release>(&p.instructions[at]);
+                    if (r == nullptr) { continue; }
+                    std::size_t next = at;
+                    while (is_release(p.instructions[next])) { ++next; }
+                    if (!is_sent_last(model, p, at, r->buffer)) {
+                        // Right behind its last touch: no instruction but releases stands between.
+                        std::size_t before = at;
+                        while (is_release(p.instructions[before])) { --before; }
+                        const auto touched = model.accesses(p.device, p.instructions[before]);
+                        CHECK(std::any_of(touched.begin(), touched.end(),
+                                          [&](const auto& a) { return a.buffer == r->buffer; }));
+                        continue;
+                    }
+                    if (std::holds_alternative<pulse::op::optimizer_step>(p.instructions[next])) {
+                        ++kept;
+                        continue;
+                    }
+                    // Behind the next instruction instead: its memory would not do, or its buffer is written there.
+                    ++waited;
+                    pulse::program later = p;
+                    const auto begin = later.instructions.begin();
+                    std::rotate(begin + static_cast<std::ptrdiff_t>(at), begin + static_cast<std::ptrdiff_t>(at) + 1,
+                                begin + static_cast<std::ptrdiff_t>(next) + 1);
+                    const auto written = model.accesses(p.device, p.instructions[next]);
+                    const bool anew = std::any_of(written.begin(), written.end(), [&](const auto& a) {
+                        return a.buffer == r->buffer && a.mode == pulse::access::write;
+                    });
+                    CHECK((anew || !fits(later)));
+                }
+            }
+        }
+        CHECK(kept > 500);
+        CHECK(waited > 500);
+    }
+}
+
+TEST_CASE("what was sent first is waited for first") {
+    random_plans make{10};
+    int pairs = 0;
+    for (int i = 0; i != 150; ++i) {
+        planned_model c = make();
+        c.planned.recompute = pulse::recomputation::none; // so that few buffers are written twice
+        const pulse::step_model model{c.planned, c.costs};
+        for (const pulse::program& p : pulse::lower(c.planned, model)) {
+            std::map<pulse::buffer_id, std::size_t> sent{};
+            std::map<std::int64_t, std::size_t> last{}; // of each size: where the one that was released last was sent
+            for (std::size_t at = 0; at != p.instructions.size(); ++at) {
+                for (const auto& a : model.accesses(p.device, p.instructions[at])) {
+                    sent.erase(a.buffer);
+                    if (std::holds_alternative<pulse::op::send>(p.instructions[at])) { sent[a.buffer] = at; }
+                }
+                const auto* r = std::get_if<pulse::op::release>(&p.instructions[at]);
+                if (r == nullptr || sent.count(r->buffer) == 0) { continue; }
+                std::size_t next = at;
+                while (is_release(p.instructions[next])) { ++next; }
+                if (std::holds_alternative<pulse::op::optimizer_step>(p.instructions[next])) { break; }
+                // A buffer that is written anew is waited for out of turn.
+                const auto written = model.accesses(p.device, p.instructions[next]);
+                if (std::any_of(written.begin(), written.end(), [&](const auto& a) { return a.buffer == r->buffer; })) {
+                    continue;
+                }
+                // Several before one instruction stand in no order: only from one such place to the next.
+                const auto bytes = model.bytes(r->buffer);
+                if (last.count(bytes) != 0 && !is_release(p.instructions[at - 1])) {
+                    CHECK(last[bytes] <= sent[r->buffer]);
+                    ++pairs;
+                }
+                last[bytes] = std::max(last[bytes], sent[r->buffer]);
+            }
+        }
+    }
+    CHECK(pairs > 200);
+}
+
+TEST_CASE("spare slots that are no number of slots are refused") {
+    random_plans make{11};
+    planned_model c = make();
+    c.planned.spare_slots = -1;
+    const pulse::step_model model{c.planned, c.costs};
+    CHECK_THROWS_WITH_AS((void)pulse::lower(c.planned, model), doctest::Contains("spare_slots"), pulse::input_error);
 }
 
 TEST_CASE("the order of passes is the schedule's, whatever its times say") {

@@ -15,7 +15,8 @@ using namespace pulse::test;
 namespace {
 
 template <class Policy>
-int allocations_of_a_step(placement kind, skip_routing routing, recomputation recompute = recomputation::none) {
+int allocations_of_a_step(placement kind, skip_routing routing, recomputation recompute = recomputation::none,
+                          int spare_slots = 2) {
     using model_type = toy_model<1, 18, wiring::nested, true>;
     using math = host::reference_backend<float>;
     std::mt19937 random{3};
@@ -24,6 +25,7 @@ int allocations_of_a_step(placement kind, skip_routing routing, recomputation re
     p.microbatches = 5;
     p.routing = routing;
     p.recompute = recompute;
+    p.spare_slots = spare_slots;
     const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
     p.cut = draw_cut(costs, kind, 3, 2, random);
     p.order = draw_order(p.cut, p.microbatches, true, random);
@@ -52,6 +54,7 @@ TEST_CASE("a step allocates nothing, traced or not") {
     CHECK(allocations_of_a_step<recomputed>(placement::folded, skip_routing::direct, recomputation::skips) == 0);
     CHECK(allocations_of_a_step<resident>(placement::folded, skip_routing::direct, recomputation::stages) == 0);
     CHECK(allocations_of_a_step<resident>(placement::sequential, skip_routing::relayed) == 0);
+    CHECK(allocations_of_a_step<resident>(placement::sequential, skip_routing::relayed, recomputation::none, 100) == 0);
     CHECK(allocations_of_a_step<resident>(placement::interleaved, skip_routing::direct) == 0);
 }
 

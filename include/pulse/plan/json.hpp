@@ -47,12 +47,14 @@ namespace detail {
 /// that is missing, unknown, of a wrong type or inconsistent.
 ///
 /// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
-/// absent, "skips" or "stages"). Plans of before have "skip_policy" in its place: "resident" is none, "recomputed" skips.
+/// absent, "skips" or "stages"; plans of before have "skip_policy" in its place: "resident" is none, "recomputed" skips)
+/// and "spare_slots" (2 if absent).
 [[nodiscard]] inline plan parse_plan(std::string_view text, std::string_view source = "plan") {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
     root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches", "microbatch_size",
-               "split_backward", "skip_routing", "recomputation", "skip_policy", "stages", "schedule", "predicted"});
+               "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_slots", "stages", "schedule",
+               "predicted"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     plan made{};
     made.model = root["model"].name();
@@ -78,6 +80,7 @@ namespace detail {
         made.recompute = root["skip_policy"].one_of<recomputation>(
             {{"resident", recomputation::none}, {"recomputed", recomputation::skips}});
     }
+    if (root.has("spare_slots")) { made.spare_slots = root["spare_slots"].small_integer(); }
     for (const io::json_field& one : root["stages"].list()) {
         one.only({"index", "device", "first_layer", "last_layer"});
         made.cut.stages.push_back({one["index"].small_integer(), one["device"].small_integer(),
@@ -109,7 +112,8 @@ namespace detail {
             field("microbatches", planned.microbatches) + ",\n" + field("microbatch_size", planned.microbatch_size) + ",\n" +
             field("split_backward", planned.split_backward) + ",\n" +
             field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
-            field("recomputation", name_of(planned.recompute)) + ",\n \"stages\": [";
+            field("recomputation", name_of(planned.recompute)) + ",\n" + field("spare_slots", planned.spare_slots) +
+            ",\n \"stages\": [";
     const char* before = "\n  ";
     for (const stage& s : planned.cut.stages) {
         text += before + json{{"index", s.index}, {"device", s.device}, {"first_layer", s.first_layer},

@@ -14,6 +14,7 @@
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
+#include <pulse/plan/releases.hpp>
 #include <pulse/plan/step_model.hpp>
 
 namespace pulse {
@@ -113,7 +114,7 @@ template <class Counts>
 }
 
 [[nodiscard]] constexpr bool in_block(const buffer_place& p) noexcept {
-    return p.buffer.kind == buffer_kind::saved || p.buffer.kind == buffer_kind::deferred;
+    return lies_in_block(p.buffer);
 }
 
 /// First fit: places the given positions in their order, each at the lowest offset that is free all its life; returns

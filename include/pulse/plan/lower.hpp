@@ -1,16 +1,14 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <variant>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
-#include <pulse/plan/access.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/program.hpp>
+#include <pulse/plan/releases.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/plan/step_order.hpp>
 
@@ -18,59 +16,12 @@ namespace pulse {
 
 namespace detail {
 
-/// One touch of a buffer by instruction `at` of a program.
-struct buffer_touch {
-    buffer_id buffer{};
-    std::size_t at{};
-    access mode{};
-};
-
-/// Every touch of a program, by buffer, then in program order.
-[[nodiscard]] constexpr std::vector<buffer_touch> touches_of(const step_model& model, int device,
-                                                             const std::vector<instruction>& instructions) {
-    std::vector<buffer_touch> all{};
-    for (std::size_t i = 0; i != instructions.size(); ++i) {
-        for (const buffer_access& a : model.accesses(device, instructions[i])) { all.push_back({a.buffer, i, a.mode}); }
-    }
-    std::sort(all.begin(), all.end(), [](const buffer_touch& a, const buffer_touch& b) {
-        return a.buffer != b.buffer ? a.buffer < b.buffer : a.at < b.at;
-    });
-    return all;
-}
-
-/// Inserts a release for every value of every buffer: after the last touch before the value is written anew.
-///
-/// A release waits for the send of what it ends. So where the last touch is a send, the release stands behind the next
-/// pass (or before the next write, or at the end), and the transfer overlaps with that pass.
-[[nodiscard]] constexpr std::vector<instruction> with_releases(const step_model& model, int device,
-                                                               const std::vector<instruction>& bare) {
-    const std::vector<buffer_touch> touches = touches_of(model, device, bare);
-    std::vector<std::vector<buffer_id>> after(bare.size());
-    for (std::size_t i = 0; i != touches.size(); ++i) {
-        const bool same_buffer = i + 1 != touches.size() && touches[i + 1].buffer == touches[i].buffer;
-        if (same_buffer && touches[i + 1].mode != access::write) { continue; }
-        std::size_t last = touches[i].at;
-        if (std::holds_alternative<op::send>(bare[last])) {
-            const std::size_t end = same_buffer ? touches[i + 1].at : bare.size();
-            while (last + 1 != end && !is_compute(bare[last])) { ++last; }
-        }
-        after[last].push_back(touches[i].buffer);
-    }
-    std::vector<instruction> full{};
-    full.reserve(bare.size() + touches.size());
-    for (std::size_t i = 0; i != bare.size(); ++i) {
-        full.push_back(bare[i]);
-        for (const buffer_id& buffer : after[i]) { full.push_back(op::release{buffer}); }
-    }
-    return full;
-}
-
 /// Writes the ranks' instructions, but for releases, while it walks the global order.
 class program_writer {
 public:
     constexpr program_writer(const plan& planned, const step_model& model) :
         model_(&model), microbatches_(planned.microbatches), split_(planned.split_backward),
-        reduces_(planned.data_degree > 1), recompute_(planned.recompute),
+        reduces_(planned.data_degree > 1), recompute_(planned.recompute), spare_slots_(planned.spare_slots),
         code_(static_cast<std::size_t>(model.device_count())),
         recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches), 0),
         gradients_done_(static_cast<std::size_t>(model.stage_count()), 0) {}
@@ -107,7 +58,7 @@ public:
     [[nodiscard]] constexpr std::vector<program> finish() {
         std::vector<program> programs{};
         for (int d = 0; d != model_->device_count(); ++d) {
-            programs.push_back({d, with_releases(*model_, d, code_[static_cast<std::size_t>(d)])});
+            programs.push_back({d, with_releases(*model_, d, code_[static_cast<std::size_t>(d)], spare_slots_)});
             programs.back().instructions.push_back(op::optimizer_step{});
         }
         return programs;
@@ -119,6 +70,7 @@ private:
     bool split_;
     bool reduces_;
     recomputation recompute_;
+    int spare_slots_;
     std::vector<std::vector<instruction>> code_;
     std::vector<char> recomputed_;
     std::vector<int> gradients_done_;
@@ -147,7 +99,8 @@ private:
 
 } // namespace detail
 
-/// The programs of all ranks of a pipeline replica. Throws input_error where the plan's order is impossible.
+/// The programs of all ranks of a pipeline replica. Throws input_error where the plan's order is impossible or its
+/// spare_slots are negative. Where values end: with_releases.
 ///
 /// Each program is one global order of passes and messages (order_step), restricted to the rank. That is why no program
 /// can deadlock, even if a send blocks until its receive is reached (rendezvous): of all events not yet done, take the
@@ -160,6 +113,7 @@ private:
 /// skips; under recomputation::stages every stage is, right before each of its B. stash follows what makes the value that
 /// a decoder reads: the recompute under recomputation::skips, otherwise the forward.
 [[nodiscard]] constexpr std::vector<program> lower(const plan& planned, const step_model& model) {
+    if (planned.spare_slots < 0) { throw input_error("pulse: plan: spare_slots must not be negative"); }
     detail::program_writer writer{planned, model};
     for (const step_event& event : order_step(planned, model)) { writer.add(event); }
     return writer.finish();

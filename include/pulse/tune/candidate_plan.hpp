@@ -161,10 +161,11 @@ namespace detail {
     return ends;
 }
 
-/// Simulates one order of a prepared candidate and fills in the prediction; bytes of memory included.
+/// Simulates one order of a prepared candidate and fills in the prediction; bytes of memory included. `tight` as in
+/// lower_within.
 [[nodiscard]] inline evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared, schedule order,
-                                                            const tune_options& options) {
+                                                            const tune_options& options, bool tight) {
     evaluated_candidate made{};
     plan& planned = made.planned;
     planned.model = costs.model;
@@ -178,7 +179,8 @@ namespace detail {
     planned.order = std::move(order);
 
     const step_model model{planned, costs};
-    const std::vector<program> programs = lower(planned, model);
+    lowered_plan lowered = lower_within(planned, model, options.parameter_copies, prepared.limit_bytes, tight);
+    const std::vector<program>& programs = lowered.programs;
     simulation_options world{};
     world.links = prepared.step.links;
     const simulation ran = simulate(planned, model, programs, world);
@@ -197,11 +199,7 @@ namespace detail {
     expected.step_us = end.step_us;
     expected.bubble_ratio = made.bubble_ratio;
     expected.samples_per_s = end.step_us > 0 ? 1e6 * options.global_batch / end.step_us : 0.0;
-    for (const program& of_rank : programs) {
-        expected.peak_memory_bytes.push_back(
-            lay_out(model, of_rank).total_bytes() +
-            parameter_bytes_on(prepared.cut, costs, of_rank.device, options.parameter_copies));
-    }
+    expected.peak_memory_bytes = std::move(lowered.peak_bytes);
     const traffic moved = traffic_of(prepared.cut, costs, c.routing);
     expected.boundary_bytes = moved.boundary() * c.microbatches;
     expected.skip_bytes = moved.skip() * c.microbatches;
@@ -234,7 +232,7 @@ template <class OrderOf>
             if (device < 0) { throw; }
             throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
         }
-        evaluated_candidate made = simulate_candidate(costs, c, prepared, std::move(order), options);
+        evaluated_candidate made = simulate_candidate(costs, c, prepared, std::move(order), options, attempt > 0);
         made.room_bytes = room;
         const auto& peaks = made.planned.predicted.peak_memory_bytes;
         const int over = worst_over(peaks, limit);

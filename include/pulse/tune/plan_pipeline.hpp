@@ -14,6 +14,8 @@
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/bound.hpp>
@@ -60,15 +62,20 @@ struct pipeline_options {
 }
 
 /// Bytes that each device takes for a plan: its step's memory and its parameters, all copies.
+[[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const step_model& model,
+                                                             const std::vector<program>& programs,
+                                                             int parameter_copies) {
+    std::vector<std::int64_t> peaks{};
+    for (const program& of_rank : programs) {
+        peaks.push_back(lay_out(model, of_rank).total_bytes() +
+                        parameter_bytes_on(planned.cut, model.costs(), of_rank.device, parameter_copies));
+    }
+    return peaks;
+}
 [[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs,
                                                              int parameter_copies) {
     const step_model model{planned, costs};
-    std::vector<std::int64_t> peaks{};
-    for (const program& of_rank : lower(planned, model)) {
-        peaks.push_back(lay_out(model, of_rank).total_bytes() +
-                        parameter_bytes_on(planned.cut, costs, of_rank.device, parameter_copies));
-    }
-    return peaks;
+    return peak_bytes(planned, model, lower(planned, model), parameter_copies);
 }
 
 namespace detail {
@@ -162,11 +169,42 @@ constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::i
     return worst;
 }
 
+/// A plan's programs and what each device takes for them (peak_bytes).
+struct lowered_plan {
+    std::vector<program> programs{};
+    std::vector<std::int64_t> peak_bytes{};
+};
+
+/// Lowers the plan with as many spare slots, up to those of a new plan, as the limit leaves room for; with none where it
+/// is exceeded without them. `tight` says that it probably is: then few are tried first.
+[[nodiscard]] constexpr lowered_plan lower_within(plan& made, const step_model& model, int parameter_copies,
+                                                  std::int64_t limit, bool tight) {
+    const int wanted = plan{}.spare_slots;
+    const auto lower_with = [&](int spare_slots) {
+        lowered_plan lowered{};
+        made.spare_slots = spare_slots;
+        lowered.programs = lower(made, model);
+        lowered.peak_bytes = peak_bytes(made, model, lowered.programs, parameter_copies);
+        return lowered;
+    };
+    lowered_plan best = lower_with(tight ? 0 : wanted);
+    if (!tight && worst_over(best.peak_bytes, limit) >= 0) { best = lower_with(0); }
+    while (made.spare_slots != wanted && worst_over(best.peak_bytes, limit) < 0) {
+        lowered_plan more = lower_with(made.spare_slots + 1);
+        if (worst_over(more.peak_bytes, limit) >= 0) {
+            --made.spare_slots;
+            break;
+        }
+        best = std::move(more);
+    }
+    return best;
+}
+
 } // namespace detail
 
 /// Cuts, schedules and predicts: the whole way from costs to a plan for given degrees.
 ///
-/// A memory limit is judged by the exact layout of the plan. The scheduler is asked without it first; where that needs too
+/// A memory limit is judged by the exact layout of the plan, whose spare slots are fewer where it binds. The scheduler is asked without it first; where that needs too
 /// much, methods that can adapt are given what a device has left, and where the layout of the answer still needs more
 /// (alignment, transfers under way, scratch), the excess is subtracted and they are asked again. The bound is of the
 /// passes without the limit, whose holds count more than the layout. Throws infeasible_error
@@ -203,6 +241,7 @@ constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::i
         once.recompute = recomputation::none;
         expected.lower_bound_us = detail::known_bound_us(make_problem(costs, made.cut, once), free);
     }
+    const step_model model{made, costs};
     schedule_problem problem = free;
     std::vector<std::int64_t> least{};
     int over = -1;
@@ -219,7 +258,9 @@ constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::i
             refuse();
         }
         expected.bubble_ratio = bubble_ratio(problem, made.order);
-        expected.peak_memory_bytes = peak_bytes(made, costs, options.parameter_copies);
+        expected.peak_memory_bytes =
+            detail::lower_within(made, model, options.parameter_copies, options.memory_limit_bytes, attempt > 0)
+                .peak_bytes;
         over = detail::worst_over(expected.peak_memory_bytes, options.memory_limit_bytes);
         if (over < 0) { break; }
         constexpr int attempts = 8;

@@ -45,6 +45,10 @@ pulse::simulation_options contended(random_plans& make, int ranks) {
         for (double& s : o.device_speed) { s = make.between(1, 8) * 0.5; }
         break;
     }
+    for (int r = 0; r != ranks; ++r) {
+        o.replica_routes.push_back({make.between(-1, shared - 1), make.between(-1, shared - 1)});
+    }
+    if (make.between(0, 3) == 0) { o.replica_routes.clear(); }
     return o;
 }
 
@@ -80,7 +84,8 @@ private:
     struct state {
         std::size_t at{};
         double busy_until{};
-        double reduced{};
+        std::vector<double> pieces{}; // microseconds of the messages of the ring that have not started
+        double reduced{};             // when the one before these has arrived, or they were posted
     };
     struct message {
         double posted[2]{-1, -1};
@@ -103,6 +108,10 @@ private:
     bool may_run(std::size_t r, std::size_t i) {
         const auto& code = all_[r].instructions;
         const int device = static_cast<int>(r);
+        if (std::holds_alternative<pulse::op::optimizer_step>(code[i]) &&
+            (!ranks_[r].pieces.empty() || ranks_[r].reduced > now_)) {
+            return false;
+        }
         std::map<pulse::buffer_id, bool> touched{};
         for (const auto& a : model_.accesses(device, code[i])) { touched[a.buffer] = a.mode != pulse::access::read; }
         if (const auto* f = std::get_if<pulse::op::release>(&code[i])) { touched[f->buffer] = true; }
@@ -139,10 +148,12 @@ private:
                         model_.stage_of_layer(l) == pulse::index_of(a->stage) ? model_.layer(l).parameter_bytes : 0;
                 }
                 const int d = planned_.data_degree;
-                rank.reduced = std::max(rank.reduced, now_) +
-                               2 * (d - 1) * options_.between_replicas.transfer_us((bytes + d - 1) / d);
+                if (rank.pieces.empty()) { rank.reduced = std::max(rank.reduced, now_); }
+                for (int piece = 0; piece != 2 * (d - 1); ++piece) {
+                    rank.pieces.push_back(options_.between_replicas.transfer_us((bytes + d - 1) / d));
+                }
             } else if (std::holds_alternative<pulse::op::optimizer_step>(what)) {
-                takes = std::max(now_, rank.reduced) + options_.optimizer_us - now_;
+                takes = options_.optimizer_us;
                 step_us = std::max(step_us, now_ + takes);
             }
             rank.busy_until = now_ + takes;
@@ -153,6 +164,12 @@ private:
     }
     void give_link() {
         std::vector<std::tuple<double, std::size_t, pulse::message_id>> ready{};
+        const std::size_t no_rank = all_.size();
+        const std::size_t pairs = all_.size() * all_.size();
+        for (std::size_t r = 0; r != all_.size(); ++r) {
+            if (ranks_[r].pieces.empty() || ranks_[r].reduced > now_) { continue; }
+            ready.emplace_back(ranks_[r].reduced, pairs + r, pulse::message_id{});
+        }
         for (const auto& [pair, ids] : order_) {
             // The first of the pair that has not started.
             const auto next = std::find_if(ids.begin(), ids.end(), [&](const auto& id) {
@@ -168,12 +185,24 @@ private:
         });
         for (const auto& one : ready) {
             const std::size_t pair = std::get<1>(one);
-            const pulse::link_route route = options_.routes.empty() ? pulse::link_route{} : options_.routes[pair];
+            const auto& routes = pair < pairs ? options_.routes : options_.replica_routes;
+            const pulse::link_route route = routes.empty() ? pulse::link_route{} : routes[pair % pairs];
             bool free = true;
             for (const int shared : {route.first, route.second}) {
                 free = free && (shared < 0 || link_free_[shared] <= now_);
             }
             if (!free) { continue; }
+            if (pair >= pairs) {
+                state& rank = ranks_[pair - pairs];
+                rank.reduced = now_ + rank.pieces.front();
+                const double left = std::max(now_, rank.reduced - options_.between_replicas.latency_us);
+                rank.pieces.erase(rank.pieces.begin());
+                for (const int shared : {route.first, route.second}) { link_free_[shared] = left; }
+                events_.insert({rank.reduced, pair - pairs});
+                events_.insert({left, no_rank});
+                events_.insert({now_, no_rank});
+                return;
+            }
             message& m = messages_[std::get<2>(one)];
             const auto to = pair % all_.size();
             std::int64_t bytes = 0;
@@ -184,7 +213,6 @@ private:
             m.left = std::max(now_, m.arrived - options_.links[pair].latency_us);
             pair_free_[pair] = m.left;
             for (const int shared : {route.first, route.second}) { link_free_[shared] = m.left; }
-            const std::size_t no_rank = all_.size();
             events_.insert({m.left, pair / all_.size()});
             events_.insert({m.arrived, to});
             events_.insert({m.left, no_rank}); // links are given anew
@@ -199,9 +227,11 @@ private:
 TEST_CASE("ranks and shared links on a queue of events take the same times") {
     random_plans make{61};
     int waited = 0;
+    int waited_for_rings = 0;
     int plans = 0;
     for (int i = 0; i != 300; ++i) {
-        const planned_model c = make();
+        planned_model c = make();
+        for (auto& l : c.costs.layers) { l.parameter_bytes = make.between(0, 50) * 8; }
         if (c.planned.microbatches > 3) { continue; }
         const pulse::step_model model{c.planned, c.costs};
         const programs all = pulse::lower(c.planned, model);
@@ -217,18 +247,25 @@ TEST_CASE("ranks and shared links on a queue of events take the same times") {
                 REQUIRE(p.end_us == Approx(oracle.ends[r].at(static_cast<std::size_t>(p.instruction))).epsilon(1e-12));
             }
         }
+        const bool had_rings = !options.replica_routes.empty();
+        options.replica_routes.clear();
+        const double apart_us = pulse::simulate(c.planned, model, all, options).step_us;
+        waited_for_rings += had_rings && apart_us < made.step_us - 1e-9 ? 1 : 0;
         options.routes.clear();
         waited += pulse::simulate(c.planned, model, all, options).step_us < made.step_us - 1e-9 ? 1 : 0;
         ++plans;
     }
     MESSAGE("steps that contention makes longer: " << waited << " of " << plans);
     CHECK(8 * waited > plans);
+    MESSAGE("of these, by reductions on the same links: " << waited_for_rings);
+    CHECK(waited_for_rings > 20);
 }
 
 TEST_CASE("a shared link carries one message at a time, and links add up to what ranks send") {
     random_plans make{62};
     for (int i = 0; i != 200; ++i) {
-        const planned_model c = make();
+        planned_model c = make();
+        for (auto& l : c.costs.layers) { l.parameter_bytes = make.between(0, 50) * 8; }
         const pulse::step_model model{c.planned, c.costs};
         const auto options = contended(make, c.planned.pipeline_degree);
         const auto ranks = static_cast<std::size_t>(c.planned.pipeline_degree);
@@ -248,6 +285,18 @@ TEST_CASE("a shared link carries one message at a time, and links add up to what
             (backward ? all.boundary_backward_bytes : all.boundary_forward_bytes) += t.boundary_bytes;
             (backward ? all.skip_backward_bytes : all.skip_forward_bytes) += t.skip_bytes;
         }
+        // What rings add, as if they were alone.
+        std::vector<double> ring_us(taken.size());
+        std::vector<std::int64_t> ring_bytes(taken.size());
+        for (std::size_t r = 0; r != ranks && !options.replica_routes.empty(); ++r) {
+            for (const int shared : std::set<int>{options.replica_routes[r].first, options.replica_routes[r].second}) {
+                if (shared < 0) { continue; }
+                const double wire_us =
+                    static_cast<double>(made.gradient_bytes[r]) / 1e3 / options.between_replicas.bandwidth_gb_per_s;
+                ring_us[static_cast<std::size_t>(shared)] += wire_us;
+                ring_bytes[static_cast<std::size_t>(shared)] += made.gradient_bytes[r];
+            }
+        }
         for (std::size_t k = 0; k != taken.size(); ++k) {
             std::sort(taken[k].begin(), taken[k].end());
             double busy = 0;
@@ -255,8 +304,10 @@ TEST_CASE("a shared link carries one message at a time, and links add up to what
                 if (n > 0) { CHECK(taken[k][n].first >= taken[k][n - 1].second); }
                 busy += taken[k][n].second - taken[k][n].first;
             }
-            CHECK(made.shared_links[k].occupied_us == Approx(busy));
-            CHECK(made.shared_links[k].total_bytes() == carried[k]);
+            CHECK(made.shared_links[k].occupied_us == Approx(busy + ring_us[k]));
+            CHECK(made.shared_links[k].occupied_us <= made.step_us * (1 + 1e-9));
+            CHECK(made.shared_links[k].gradient_bytes == ring_bytes[k]);
+            CHECK(made.shared_links[k].total_bytes() == carried[k] + ring_bytes[k]);
         }
         pulse::link_traffic sum{};
         for (const auto& p : made.pairs) {
@@ -380,6 +431,8 @@ TEST_CASE("options that do not fit the ranks are refused") {
     refuses([](auto& o) { o.links.resize(99); }, "links");
     refuses([](auto& o) { o.routes.resize(99); }, "routes");
     refuses([&](auto& o) { o.routes.assign(all.size() * all.size(), {-2, 0}); }, "routes");
+    refuses([](auto& o) { o.replica_routes.resize(99); }, "replica_routes");
+    refuses([&](auto& o) { o.replica_routes.assign(all.size(), {0, -2}); }, "replica_routes");
     refuses([](auto& o) { o.device_speed.resize(99, 1.0); }, "device_speed");
     refuses([&](auto& o) { o.device_speed.assign(all.size(), 0.0); }, "device_speed");
     refuses([](auto& o) { o.optimizer_copies = -1; }, "optimizer_copies");

@@ -38,10 +38,12 @@ struct link_traffic {
     std::int64_t boundary_backward_bytes{};
     std::int64_t skip_forward_bytes{}; ///< direct, or relayed with a boundary
     std::int64_t skip_backward_bytes{};
+    std::int64_t gradient_bytes{}; ///< to data-parallel replicas
     double occupied_us{};
 
     [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept {
-        return boundary_forward_bytes + boundary_backward_bytes + skip_forward_bytes + skip_backward_bytes;
+        return boundary_forward_bytes + boundary_backward_bytes + skip_forward_bytes + skip_backward_bytes +
+               gradient_bytes;
     }
     [[nodiscard]] constexpr bool operator==(const link_traffic&) const = default;
 };

@@ -32,6 +32,9 @@ struct simulation_options {
     /// Row-major P x P: what the messages of a pair share with those of other pairs; empty: nothing. A message occupies all
     /// its links from its start until it has left, at the speed that its pair has; links carry one message at a time.
     std::vector<link_route> routes{};
+    /// Per rank: what the ring of its data-parallel replicas shares with messages and other rings; empty: nothing. On a
+    /// shared link a reduction is its 2 (D - 1) messages, one after the other, and each takes its turn like any other.
+    std::vector<link_route> replica_routes{};
     /// How many times faster than the cost table each rank computes; empty: all as the table says.
     std::vector<double> device_speed{};
     /// Copies of the parameters that the optimizer keeps beside values and gradients (AdamW: two moments), for the

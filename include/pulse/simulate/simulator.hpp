@@ -62,9 +62,9 @@ public:
     [[nodiscard]] constexpr simulation run() {
         for (std::size_t r = 0; r != ranks_.size(); ++r) { run_ahead(r); }
         while (!queue_.idle()) {
-            const std::size_t at = queue_.start_next();
-            run_ahead(at / ranks_.size());
-            run_ahead(at % ranks_.size());
+            const auto ranks = queue_.start_next();
+            run_ahead(ranks.first);
+            run_ahead(ranks.second);
         }
         double busy = 0;
         for (std::size_t r = 0; r != ranks_.size(); ++r) {
@@ -91,7 +91,6 @@ private:
         std::size_t at{};
         double clock_us{};
         double busy_us{};
-        double reduced_us{};
         std::vector<posted> open{};
         std::int64_t activation_bytes{};
         std::int64_t skip_bytes{};
@@ -171,6 +170,7 @@ private:
     constexpr bool advance(std::size_t r) {
         rank_state& rank = ranks_[r];
         const instruction& what = of(r).instructions[rank.at];
+        if (std::holds_alternative<op::optimizer_step>(what) && !queue_.reduced(r)) { return false; }
         const double before_us = rank.clock_us;
         const std::vector<buffer_access> accesses = model_->accesses(static_cast<int>(r), what);
         const auto* last = std::get_if<op::release>(&what);
@@ -208,11 +208,10 @@ private:
             post(r, index_of(v->peer), v->message, false);
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
             const int stage = index_of(a->stage);
-            rank.reduced_us = std::max(rank.reduced_us, rank.clock_us) +
-                              reduce_us(*model_, stage, replicas_, options_->between_replicas);
+            queue_.post_reduction(r, stage, replicas_, rank.clock_us);
             made_.gradient_bytes[r] += reduce_bytes(*model_, stage, replicas_);
         } else if (std::holds_alternative<op::optimizer_step>(what)) {
-            rank.clock_us = std::max(rank.clock_us, rank.reduced_us) + options_->optimizer_us;
+            rank.clock_us = std::max(rank.clock_us, queue_.reduced_us(r)) + options_->optimizer_us;
             rank.busy_us += options_->optimizer_us;
         }
     }
@@ -234,8 +233,8 @@ private:
 /// buffer) for the sends of it. A message starts when both sides have posted it, the one before it on the same directed
 /// pair has left, and the links that it shares with other pairs are free; it takes bytes / bandwidth to leave and the
 /// latency more to arrive. Shared links carry one message at a time: the one that can start first, and of several the one
-/// that was ready first. The gradients of a stage are reduced over replicas, on links of their own, while the rank goes
-/// on; the optimizer step waits for them.
+/// that was ready first. The gradients of a stage are reduced over replicas while the rank goes on, on links of their own or
+/// on shared ones; the optimizer step waits for them.
 ///
 /// Times in microseconds. Throws input_error when the programs wait for messages that never come or disagree about them,
 /// or the options do not have one entry for each rank or pair.

@@ -4,33 +4,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/simulation.hpp>
 #include <pulse/simulate/simulation_options.hpp>
 
 namespace pulse::detail {
 
-/// The messages between all ranks: posted on two sides, waiting for their links, on their way.
+/// The messages between all ranks: posted on two sides, waiting for their links, on their way; and the reductions of
+/// their rings of replicas.
 class transfer_queue {
 public:
     constexpr transfer_queue(const step_model& model, std::size_t ranks, const simulation_options& options) :
-        model_(&model), options_(&options), ranks_(ranks), wires_(ranks * ranks) {
+        model_(&model), options_(&options), ranks_(ranks), wires_(ranks * ranks), rings_(ranks) {
         if (!options.links.empty() && options.links.size() != wires_.size()) {
             throw input_error("pulse: simulate: links must have one entry for each pair of ranks");
         }
         if (!options.routes.empty() && options.routes.size() != wires_.size()) {
             throw input_error("pulse: simulate: routes must have one entry for each pair of ranks");
         }
-        int most = -1;
-        for (const link_route& r : options.routes) {
-            if (r.first < -1 || r.second < -1) { throw input_error("pulse: simulate: routes names a link below -1"); }
-            most = std::max({most, r.first, r.second});
+        if (!options.replica_routes.empty() && options.replica_routes.size() != ranks) {
+            throw input_error("pulse: simulate: replica_routes must have one entry for each rank");
         }
+        const int most =
+            std::max(last_link(options.routes, "routes"), last_link(options.replica_routes, "replica_routes"));
         free_us_.resize(static_cast<std::size_t>(most + 1), 0.0);
     }
 
@@ -59,9 +62,28 @@ public:
     }
     [[nodiscard]] constexpr bool idle() const noexcept { return waiting_.empty(); }
 
+    /// The rank has the gradients of a stage ready for its ring of D replicas.
+    constexpr void post_reduction(std::size_t rank, int stage, int replicas, double time_us) {
+        ring& r = rings_[rank];
+        reduction posted{time_us, 1, reduce_us(*model_, stage, replicas, options_->between_replicas), 0.0,
+                         reduce_bytes(*model_, stage, replicas)};
+        if (is_shared(ring_route(rank)) && replicas > 1) {
+            posted.pieces = 2 * (replicas - 1);
+            posted.piece_us /= posted.pieces;
+            posted.latency_us = options_->between_replicas.latency_us;
+        }
+        r.posted.push_back(posted);
+        if (r.next + 1 == r.posted.size()) { waiting_.push_back(wires_.size() + rank); }
+    }
+    /// Whether all that the rank's ring was given has started; then reduced_us is when it has ended.
+    [[nodiscard]] constexpr bool reduced(std::size_t rank) const noexcept {
+        return rings_[rank].next == rings_[rank].posted.size();
+    }
+    [[nodiscard]] constexpr double reduced_us(std::size_t rank) const noexcept { return rings_[rank].arrived_us; }
+
     /// Starts the message that can start first; of several, the one that both sides posted first, then the one of the
-    /// lower sender, then receiver. Returns its wire.
-    constexpr std::size_t start_next() {
+    /// lower sender, then receiver, then those of rings. Returns its ranks, sender and receiver.
+    constexpr std::pair<std::size_t, std::size_t> start_next() {
         std::size_t best = 0;
         for (std::size_t i = 1; i < waiting_.size(); ++i) {
             const times a = times_of(waiting_[i]);
@@ -72,12 +94,12 @@ public:
             if (sooner) { best = i; }
         }
         const std::size_t at = waiting_[best];
-        start(at, times_of(at).start_us);
-        const wire& w = wires_[at];
-        if (w.transfers.size() == std::min(w.sent.size(), w.received.size())) {
-            waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(best));
-        }
-        return at;
+        const double start_us = times_of(at).start_us;
+        const bool is_ring = at >= wires_.size();
+        const bool was_last = is_ring ? start_piece(at - wires_.size(), start_us) : start(at, start_us);
+        if (was_last) { waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(best)); }
+        if (is_ring) { return {at - wires_.size(), at - wires_.size()}; }
+        return {at / ranks_, at % ranks_};
     }
 
     /// All messages by sender, then receiver, then time; and what links carried.
@@ -91,10 +113,15 @@ public:
                 made.skip_bytes += t.skip_bytes;
                 made.transfers.push_back(t);
                 count(made.pairs[at], t);
-                if (route.first >= 0) { count(made.shared_links[static_cast<std::size_t>(route.first)], t); }
-                if (route.second >= 0 && route.second != route.first) {
-                    count(made.shared_links[static_cast<std::size_t>(route.second)], t);
-                }
+                for_links(route, [&](std::size_t shared) { count(made.shared_links[shared], t); });
+            }
+        }
+        for (std::size_t rank = 0; rank != ranks_; ++rank) {
+            for (const reduction& r : rings_[rank].posted) {
+                for_links(ring_route(rank), [&](std::size_t shared) {
+                    made.shared_links[shared].gradient_bytes += r.bytes;
+                    made.shared_links[shared].occupied_us += r.pieces * (r.piece_us - r.latency_us);
+                });
             }
         }
     }
@@ -110,6 +137,20 @@ private:
         std::vector<posting> received{};
         std::vector<simulated_transfer> transfers{};
     };
+    /// The gradients of a stage on a ring: messages, each of which starts when the one before it has arrived.
+    struct reduction {
+        double time_us{};
+        int pieces{};
+        double piece_us{};
+        double latency_us{}; ///< of each piece; 0 where the ring shares nothing and is one piece
+        std::int64_t bytes{};
+    };
+    struct ring {
+        std::vector<reduction> posted{};
+        std::size_t next{}; ///< whose pieces have not all started
+        int pieces{};       ///< of it that have
+        double arrived_us{};
+    };
     struct times {
         double ready_us{};
         double start_us{};
@@ -119,8 +160,10 @@ private:
     const simulation_options* options_;
     std::size_t ranks_;
     std::vector<wire> wires_;
-    std::vector<double> free_us_{};      // of each shared link
-    std::vector<std::size_t> waiting_{}; // wires whose next message both sides have posted
+    std::vector<ring> rings_;
+    std::vector<double> free_us_{}; // of each shared link
+    std::vector<std::size_t>
+        waiting_{}; // wires whose next message both sides have posted; behind them, rings with work
 
     [[noreturn]] static void refuse_pair(const message_id& sent, const message_id& received) {
         throw input_error("pulse: simulate: " + to_text(sent) + " meets " + to_text(received));
@@ -128,20 +171,61 @@ private:
     [[nodiscard]] constexpr link_route route_of(std::size_t at) const {
         return options_->routes.empty() ? link_route{} : options_->routes[at];
     }
-    [[nodiscard]] constexpr double& free_us(int shared) { return free_us_[static_cast<std::size_t>(shared)]; }
-    [[nodiscard]] constexpr times times_of(std::size_t at) {
-        const wire& w = wires_[at];
-        const std::size_t next = w.transfers.size();
+    [[nodiscard]] constexpr link_route ring_route(std::size_t rank) const {
+        return options_->replica_routes.empty() ? link_route{} : options_->replica_routes[rank];
+    }
+    [[nodiscard]] static constexpr bool is_shared(const link_route& route) noexcept {
+        return route.first >= 0 || route.second >= 0;
+    }
+    /// Calls `f` with every link of a route, once.
+    template <class F>
+    static constexpr void for_links(const link_route& route, F f) {
+        if (route.first >= 0) { f(static_cast<std::size_t>(route.first)); }
+        if (route.second >= 0 && route.second != route.first) { f(static_cast<std::size_t>(route.second)); }
+    }
+    [[nodiscard]] static constexpr int last_link(const std::vector<link_route>& routes, const char* name) {
+        int most = -1;
+        for (const link_route& r : routes) {
+            if (r.first < -1 || r.second < -1) {
+                throw input_error("pulse: simulate: " + std::string{name} + " names a link below -1");
+            }
+            most = std::max({most, r.first, r.second});
+        }
+        return most;
+    }
+    [[nodiscard]] constexpr times times_of(std::size_t at) const {
         times made{};
-        made.ready_us = std::max(w.sent[next].time_us, w.received[next].time_us);
-        if (next > 0) { made.ready_us = std::max(made.ready_us, w.transfers[next - 1].left_us); }
+        link_route route{};
+        if (at >= wires_.size()) {
+            const ring& r = rings_[at - wires_.size()];
+            route = ring_route(at - wires_.size());
+            made.ready_us = std::max(r.posted[r.next].time_us, r.arrived_us);
+        } else {
+            const wire& w = wires_[at];
+            const std::size_t next = w.transfers.size();
+            route = route_of(at);
+            made.ready_us = std::max(w.sent[next].time_us, w.received[next].time_us);
+            if (next > 0) { made.ready_us = std::max(made.ready_us, w.transfers[next - 1].left_us); }
+        }
         made.start_us = made.ready_us;
-        const link_route route = route_of(at);
-        if (route.first >= 0) { made.start_us = std::max(made.start_us, free_us(route.first)); }
-        if (route.second >= 0) { made.start_us = std::max(made.start_us, free_us(route.second)); }
+        for_links(route, [&](std::size_t shared) { made.start_us = std::max(made.start_us, free_us_[shared]); });
         return made;
     }
-    constexpr void start(std::size_t at, double start_us) {
+    /// Whether the ring has nothing more to start.
+    constexpr bool start_piece(std::size_t rank, double start_us) {
+        ring& r = rings_[rank];
+        const reduction& now = r.posted[r.next];
+        r.arrived_us = start_us + now.piece_us;
+        const double left_us = std::max(start_us, r.arrived_us - now.latency_us);
+        for_links(ring_route(rank), [&](std::size_t shared) { free_us_[shared] = left_us; });
+        if (++r.pieces == now.pieces) {
+            r.pieces = 0;
+            ++r.next;
+        }
+        return r.next == r.posted.size();
+    }
+    /// Whether no other message of the wire is posted on both sides.
+    constexpr bool start(std::size_t at, double start_us) {
         wire& w = wires_[at];
         simulated_transfer t{};
         t.message = w.sent[w.transfers.size()].message;
@@ -156,10 +240,9 @@ private:
         t.arrived_us = t.start_us + line.transfer_us(t.boundary_bytes + t.skip_bytes);
         // The next message may follow while this one is still on its way.
         t.left_us = std::max(t.start_us, t.arrived_us - line.latency_us);
-        const link_route route = route_of(at);
-        if (route.first >= 0) { free_us(route.first) = t.left_us; }
-        if (route.second >= 0) { free_us(route.second) = t.left_us; }
+        for_links(route_of(at), [&](std::size_t shared) { free_us_[shared] = t.left_us; });
         w.transfers.push_back(t);
+        return w.transfers.size() == std::min(w.sent.size(), w.received.size());
     }
     static constexpr void count(link_traffic& use, const simulated_transfer& t) {
         const bool backward = step_model::is_backward(t.message);

@@ -14,6 +14,7 @@ endfunction()
 file(REMOVE_RECURSE ${BUILD})
 run(said ${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Debug
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DPULSE_TEST_ROOMS=tensor
+    -DCMAKE_CXX_FLAGS_DEBUG=-O0
     -DCMAKE_DISABLE_FIND_PACKAGE_${PACKAGE}=ON)
 if(NOT said MATCHES "pulse::${PART} is left out: [^\n]*not found")
     message(FATAL_ERROR "no line says that pulse::${PART} is left out:\n${said}")

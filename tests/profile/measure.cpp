@@ -99,17 +99,18 @@ TEST_CASE("sweeps go on until enough time is measured, but not for ever") {
 }
 
 TEST_CASE("a busy runner is timed on the real clock") {
-    // Layer b is ten times as long as the others; the machine is shared, so only the order of magnitude is asked for.
+    // How long a busy machine takes is not known, but five of nine measurements are at least their median.
+    using clock = std::chrono::steady_clock;
     const auto run = [](int layer, pass) {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds{layer == 1 ? 2000 : 200};
-        while (std::chrono::steady_clock::now() < until) {}
+        const auto until = clock::now() + std::chrono::microseconds{layer == 1 ? 2000 : 200};
+        while (clock::now() < until) {}
     };
+    const auto begun = clock::now();
     const cost_table table = measure_costs(graph, 1, 4, "busy", run, {.warm_up_sweeps = 1, .sweeps = 9});
+    const double elapsed = std::chrono::duration<double, std::micro>(clock::now() - begun).count();
     CHECK(table.layers[0].forward_us >= 200.0);
     CHECK(table.layers[1].forward_us >= 2000.0);
-    const double ratio = table.layers[1].forward_us / table.layers[0].forward_us;
-    CHECK(ratio > 4.0);
-    CHECK(ratio < 25.0);
+    CHECK(5 * (table.layers[0].forward_us + table.layers[1].forward_us) <= elapsed);
 }
 
 TEST_CASE("bad options are refused and a runner's error passes through") {

@@ -42,6 +42,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/partition/folded_search.hpp>
 #include <pulse/partition/layer_sums.hpp>
 #include <pulse/partition/maybe_partition.hpp>
+#include <pulse/partition/outside_bounds.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/region_tree.hpp>
 #include <pulse/partition/report.hpp>

@@ -55,12 +55,12 @@ namespace detail {
 
 /// First layers of the 2W stages of one device: nested pairs with the least imbalance in sum. Nothing crosses devices,
 /// so it is the search over W devices with one wave, with neither skips nor bytes nor a limit.
-[[nodiscard]] constexpr std::vector<int> balanced_fold(layer_sums sums, int waves, std::size_t region_limit) {
+[[nodiscard]] constexpr std::vector<int> balanced_fold(layer_sums sums, int waves, const skip_aware_options& options) {
     const auto pairs = static_cast<std::size_t>(waves);
     if (waves > 1) {
         sums.forget_edges();
         folded_search search{sums, 1, std::vector<double>(pairs, 1.0), std::vector<std::int64_t>(pairs, 0),
-                             region_limit};
+                             options.region_limit, options.work_limit};
         return search.best_cut(2.0 * sums.load.back(), 0.0);
     }
     int best = 1;
@@ -124,7 +124,7 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
     if (devices == 1) {
         const std::int64_t limit = options.memory.limit_of(0);
         if (limit != 0 && sums.memory.back() > limit) { return {}; }
-        first = detail::balanced_fold(sums, waves, options.region_limit);
+        first = detail::balanced_fold(sums, waves, options);
     } else {
         std::vector<double> speed{};
         std::vector<std::int64_t> limits{};
@@ -132,7 +132,7 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
             speed.push_back(speed_of(options.device_speed, d));
             limits.push_back(options.memory.limit_of(d));
         }
-        folded_search search{sums, waves, speed, limits, options.region_limit};
+        folded_search search{sums, waves, speed, limits, options.region_limit, options.work_limit};
         const std::optional<double> least = detail::least_folded_load(search, sums, waves, speed);
         if (!least) { return {}; }
         first = search.best_cut(*least * (1.0 + options.slack) * (1.0 + load_tolerance), *least);

@@ -7,6 +7,7 @@
 
 #include <pulse/partition/closed_regions.hpp>
 #include <pulse/partition/fold_terms.hpp>
+#include <pulse/partition/outside_bounds.hpp>
 #include <pulse/partition/region_tree.hpp>
 
 namespace pulse {
@@ -29,7 +30,8 @@ struct fold_cost {
 // chain from R(d+1), `outermost` with device 0. `bound` is at most `join` for every inner region of a box whose chains
 // cost no less than `rest`: rounding is monotone, and the bound takes the same steps as `join`, so that it holds to the
 // last bit. `lower` bounds two such costs by one. `keeps` says whether a region with that cost may be part of an answer,
-// `may_keep` whether one with at least that bound may. `time` is the load of device d (in a bound: the least it can be), microseconds.
+// `may_keep` whether one with at least that bound may, `admits` whether one may with any cost. `time` is the load of
+// device d (in a bound: the least it can be), microseconds.
 
 /// The greatest device load, or `floor` where it is less.
 struct load_objective {
@@ -52,15 +54,16 @@ struct load_objective {
         return std::max(time, rest);
     }
     static constexpr void lower(double& least, double other) { least = std::min(least, other); }
-    [[nodiscard]] constexpr bool keeps(int, double) const { return true; }
-    [[nodiscard]] constexpr bool may_keep(int, double) const { return true; }
+    [[nodiscard]] constexpr bool admits(const closed_regions&, int, std::size_t) const { return true; }
+    [[nodiscard]] constexpr bool keeps(const closed_regions&, int, std::size_t, double) const { return true; }
+    [[nodiscard]] constexpr bool may_keep(const closed_regions&, int, std::size_t, double) const { return true; }
 };
 
 /// The bytes across boundaries in one direction, at most `most`, in a table without residual edges.
 struct bytes_objective {
     using cost_type = std::int64_t;
 
-    const std::vector<std::int64_t>* outside; ///< [d]: bytes that R(1) to R(d-1) send at least
+    const outside_bounds* outside;
     std::int64_t most{};
 
     [[nodiscard]] constexpr std::int64_t innermost(const closed_regions& regions, std::size_t r, double) const {
@@ -79,10 +82,16 @@ struct bytes_objective {
         return rest + regions.sent[outer];
     }
     static constexpr void lower(std::int64_t& least, std::int64_t other) { least = std::min(least, other); }
-    [[nodiscard]] constexpr bool keeps(int d, std::int64_t cost) const {
-        return cost + (*outside)[static_cast<std::size_t>(d)] <= most;
+    [[nodiscard]] constexpr bool admits(const closed_regions& regions, int d, std::size_t r) const {
+        return keeps(regions, d, r, regions.sent[r]);
     }
-    [[nodiscard]] constexpr bool may_keep(int d, std::int64_t cost) const { return keeps(d, cost); }
+    [[nodiscard]] constexpr bool keeps(const closed_regions& regions, int d, std::size_t r, std::int64_t cost) const {
+        return cost + outside->bytes(d, regions.cut(r)) <= most;
+    }
+    [[nodiscard]] constexpr bool may_keep(const closed_regions& regions, int d, std::size_t r,
+                                          std::int64_t cost) const {
+        return keeps(regions, d, r, cost);
+    }
 };
 
 /// All of fold_cost, a load below `floor` taken for that; chains above a limit are left out, where there is one.
@@ -91,9 +100,8 @@ struct cut_objective {
 
     const fold_terms* terms;
     const std::vector<double>* speed;
-    double floor{};                           ///< as in load_objective
-    const std::vector<std::int64_t>* outside; ///< as in bytes_objective
-    bool limited{};                           ///< whether the limits below hold; without residual edges only
+    double floor{};                ///< as in load_objective
+    const outside_bounds* outside; ///< null: no limits; it is, with residual edges
     std::int64_t most_bytes{};
     double most_imbalance_us{};
 
@@ -138,12 +146,19 @@ struct cut_objective {
         least.imbalance_us = std::min(least.imbalance_us, other.imbalance_us);
         least.load_us = std::min(least.load_us, other.load_us);
     }
-    [[nodiscard]] constexpr bool keeps(int d, const fold_cost& cost) const {
-        return may_keep(d, cost) && (!limited || cost.imbalance_us <= most_imbalance_us);
+    [[nodiscard]] constexpr bool admits(const closed_regions& regions, int d, std::size_t r) const {
+        return keeps(regions, d, r, {outside == nullptr ? 0 : regions.sent[r], 0.0, 0.0});
+    }
+    [[nodiscard]] constexpr bool keeps(const closed_regions& regions, int d, std::size_t r,
+                                       const fold_cost& cost) const {
+        return may_keep(regions, d, r, cost) &&
+               (outside == nullptr ||
+                cost.imbalance_us + outside->imbalance_us(d, regions.cut(r)) <= most_imbalance_us);
     }
     // A region with more bytes than the bound may be less imbalanced than that says.
-    [[nodiscard]] constexpr bool may_keep(int d, const fold_cost& cost) const {
-        return !limited || cost.bytes + (*outside)[static_cast<std::size_t>(d)] <= most_bytes;
+    [[nodiscard]] constexpr bool may_keep(const closed_regions& regions, int d, std::size_t r,
+                                          const fold_cost& cost) const {
+        return outside == nullptr || cost.bytes + outside->bytes(d, regions.cut(r)) <= most_bytes;
     }
 };
 

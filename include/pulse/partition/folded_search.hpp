@@ -8,10 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/partition/closed_regions.hpp>
 #include <pulse/partition/fold_objectives.hpp>
 #include <pulse/partition/fold_terms.hpp>
 #include <pulse/partition/layer_sums.hpp>
+#include <pulse/partition/outside_bounds.hpp>
 #include <pulse/partition/region_tree.hpp>
 
 namespace pulse {
@@ -31,10 +33,11 @@ class folded_search {
 public:
     /// `speed` and `memory_limit` have one value per device; a limit of 0 is none.
     constexpr folded_search(const layer_sums& sums, int waves, std::vector<double> speed,
-                            std::vector<std::int64_t> memory_limit, std::size_t region_limit) :
+                            std::vector<std::int64_t> memory_limit, std::size_t region_limit,
+                            std::int64_t work_limit) :
         sums_(&sums),
         devices_(static_cast<int>(speed.size())), waves_(waves), speed_(std::move(speed)),
-        memory_limit_(std::move(memory_limit)), region_limit_(region_limit), terms_(sums, devices_, waves) {}
+        memory_limit_(std::move(memory_limit)), region_limit_(region_limit), work_limit_(work_limit), terms_(sums, devices_, waves) {}
 
 private:
     template <class Cost>
@@ -53,11 +56,14 @@ private:
     std::vector<double> speed_;
     std::vector<std::int64_t> memory_limit_;
     std::size_t region_limit_;
+    std::int64_t work_limit_;
+    std::int64_t work_{0};
     fold_terms terms_;
     closed_regions regions_{}; // those of a limit of listed_for_, which are those of any lower limit too
     double listed_for_{0.0};
     std::vector<int> least_level_{}; // of each region, by the limit of the search that runs
     std::vector<int> most_level_{};
+    std::vector<int> known_{}; // a chain that keeps the limit, where one was found
 
     [[nodiscard]] static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
     [[nodiscard]] constexpr bool fits(int device, std::int64_t bytes) const noexcept {
@@ -116,9 +122,9 @@ private:
         for (std::size_t r = 0; r != regions_.size; ++r) {
             if (d < least_level_[r] || d > most_level_[r]) { continue; }
             const double time = regions_.load[r] / speed_.back();
-            if (time > limit_us || !fits(d, regions_.memory[r])) { continue; }
+            if (time > limit_us || !fits(d, regions_.memory[r]) || !objective.admits(regions_, d, r)) { continue; }
             const auto cost = objective.innermost(regions_, r, time);
-            if (!objective.keeps(d, cost)) { continue; }
+            if (!objective.keeps(regions_, d, r, cost)) { continue; }
             here.region.push_back(static_cast<std::uint32_t>(r));
             costs.push_back(cost);
         }
@@ -127,12 +133,12 @@ private:
     template <class Objective>
     constexpr void join(double limit_us, const Objective& objective, int d, const level& next,
                         const std::vector<typename Objective::cost_type>& inner_costs, level& here,
-                        std::vector<typename Objective::cost_type>& costs) const {
+                        std::vector<typename Objective::cost_type>& costs) {
         using cost_type = typename Objective::cost_type;
         const region_tree<Objective> tree{regions_, next.region, inner_costs};
         const double speed = speed_[at(d)];
         for (std::size_t r = 0; r != regions_.size; ++r) {
-            if (d < least_level_[r] || d > most_level_[r]) { continue; }
+            if (d < least_level_[r] || d > most_level_[r] || !objective.admits(regions_, d, r)) { continue; }
             const int* cut = regions_.cut(r);
             const double load = regions_.load[r];
             const std::int64_t memory = regions_.memory[r];
@@ -140,11 +146,16 @@ private:
             cost_type best{};
             std::size_t best_inner = 0;
             const auto enter = [&](const region_box& box, const cost_type& least) {
+                if (work_ == work_limit_) {
+                    throw error("partition: the search has looked at as many boxes of regions as work_limit allows; "
+                                "use a smaller slack, fewer waves or fewer layers");
+                }
+                ++work_;
                 if (!is_inside(cut, box.low, box.high)) { return false; }
                 const double time = (load - box.load) / speed;
                 if (time > limit_us || !fits(d, memory - box.memory)) { return false; }
                 const cost_type bound = objective.bound(regions_, d, r, box, time, least);
-                return objective.may_keep(d, bound) && (!any || bound < best);
+                return objective.may_keep(regions_, d, r, bound) && (!any || bound < best);
             };
             const auto visit = [&](std::size_t i) {
                 const std::size_t inner = next.region[i];
@@ -161,7 +172,7 @@ private:
             // What was best for a region nearby is a good start.
             if (!here.inner.empty()) { visit(here.inner.back()); }
             tree.search(enter, visit);
-            if (any && objective.keeps(d, best)) {
+            if (any && objective.keeps(regions_, d, r, best)) {
                 here.region.push_back(static_cast<std::uint32_t>(r));
                 here.inner.push_back(static_cast<std::uint32_t>(best_inner));
                 costs.push_back(best);
@@ -196,32 +207,30 @@ private:
         return out;
     }
 
-    /// The least (or, negated, the most) that regions of levels 1 to d-1 send together, for d = 0 to P.
-    [[nodiscard]] constexpr std::vector<std::int64_t> sent_outside(std::int64_t sign) const {
-        std::vector<std::int64_t> least(at(devices_), std::numeric_limits<std::int64_t>::max());
-        for (std::size_t r = 0; r != regions_.size; ++r) {
-            for (int d = least_level_[r]; d <= most_level_[r]; ++d) {
-                least[at(d)] = std::min(least[at(d)], sign * regions_.sent[r]);
-            }
-        }
-        std::vector<std::int64_t> sums(at(devices_) + 1, 0);
-        for (std::size_t d = 1; d != at(devices_); ++d) {
-            // No region at all: the search will say so.
-            sums[d + 1] = sums[d] + (least[d] == std::numeric_limits<std::int64_t>::max() ? 0 : least[d]);
-        }
-        return sums;
+    [[nodiscard]] constexpr std::int64_t bytes_of(const std::vector<int>& chain) const {
+        std::int64_t sum = 0;
+        for (const int c : chain) { sum += sums_->sent[at(c)]; }
+        return sum;
     }
 
-    /// A cut with the fewest bytes: a low limit leaves few regions, so limits are tried from a lower bound upwards.
-    [[nodiscard]] constexpr outcome<std::int64_t> fewest_bytes(double limit_us,
-                                                               const std::vector<std::int64_t>& outside) {
+    /// Turns the known chain into one with the fewest bytes: a low limit leaves few regions, so limits are tried from a
+    /// lower bound upwards.
+    constexpr void take_fewest_bytes(double limit_us, const outside_bounds& outside) {
         constexpr std::int64_t parts = 256;
-        const std::int64_t least = outside.back();
-        const std::int64_t most = -sent_outside(-1).back();
-        for (std::int64_t part = 0;; part = std::min(parts, part + 1 + part / 3)) {
-            const std::int64_t limit = part == parts ? most : least + (most - least) / parts * part;
+        const std::int64_t most = bytes_of(known_);
+        std::int64_t least = most;
+        for (std::size_t r = 0; r != regions_.size; ++r) {
+            if (most_level_[r] != devices_ - 1 || least_level_[r] > devices_ - 1) { continue; }
+            least = std::min(least, outside.bytes(devices_ - 1, regions_.cut(r)) + regions_.sent[r]);
+        }
+        for (std::int64_t part = 0; least != most; part = std::min(parts, part + 1 + part / 3)) {
+            const std::int64_t limit = part == parts ? most - 1 : least + (most - 1 - least) / parts * part;
             outcome<std::int64_t> found = sweep(limit_us, bytes_objective{&outside, limit});
-            if (!found.chain.empty() || limit == most) { return found; }
+            if (!found.chain.empty()) {
+                known_ = std::move(found.chain);
+                return;
+            }
+            if (limit == most - 1) { return; }
         }
     }
 
@@ -233,6 +242,19 @@ private:
             sum += terms_.imbalance(chain.data() + (d - 1) * ends, chain.data() + d * ends) / speed_[d];
         }
         return sum + terms_.split_outside(chain.data(), nullptr) / speed_.front();
+    }
+
+    /// No cut that `objective` admits has less imbalance.
+    [[nodiscard]] constexpr double least_imbalance(double limit_us, const cut_objective& objective) const {
+        level innermost_level{};
+        std::vector<fold_cost> costs{};
+        innermost(limit_us, objective, innermost_level, costs);
+        double least = objective.most_imbalance_us;
+        for (std::size_t i = 0; i != costs.size(); ++i) {
+            const int* cut = regions_.cut(innermost_level.region[i]);
+            least = std::min(least, costs[i].imbalance_us + objective.outside->imbalance_us(devices_ - 1, cut));
+        }
+        return least;
     }
 
     [[nodiscard]] constexpr std::vector<int> first_layers(const std::vector<int>& chain) const {
@@ -256,39 +278,39 @@ public:
     /// `floor_us`.
     [[nodiscard]] constexpr std::optional<double> least_load(double limit_us, double floor_us) {
         prepare(limit_us);
-        const auto found = sweep(limit_us, load_objective{floor_us});
+        auto found = sweep(limit_us, load_objective{floor_us});
         if (found.chain.empty()) { return std::nullopt; }
+        known_ = std::move(found.chain);
         return found.cost;
     }
 
     /// First layers of the 2PW stages of the cut with the least fold_cost among those with no device load above
-    /// `limit_us`; empty when there is none. No cut has less load than `floor_us`.
+    /// `limit_us`; empty when there is none. No cut has less load than `floor_us`, and what `least_load` found before
+    /// is not above the limit.
     [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us, double floor_us) {
+        if (known_.empty() && !least_load(limit_us, floor_us)) { return {}; }
         prepare(limit_us);
-        cut_objective objective{&terms_, &speed_, floor_us, nullptr, false, 0, 0.0};
-        std::vector<std::int64_t> outside{};
-        if (!terms_.any_residual()) {
-            outside = sent_outside(1);
-            const outcome<std::int64_t> light = fewest_bytes(limit_us, outside);
-            if (light.chain.empty()) { return {}; }
-            objective.outside = &outside;
-            objective.limited = true;
-            objective.most_bytes = light.cost;
-            // Any chain of the best cut has the fewest bytes inside its outer region, so that the search meets it, and
-            // no more imbalance than the whole: under a limit that some cut keeps, the best one is found. This one does.
-            const double most = imbalance_of(light.chain);
-            for (double part = 1.0 / 4096.0; part < 1.0; part *= 4.0) {
-                objective.most_imbalance_us = most * part;
-                const auto found = sweep(limit_us, objective);
-                if (!found.chain.empty() && found.cost.imbalance_us <= objective.most_imbalance_us) {
-                    return first_layers(found.chain);
-                }
-            }
-            objective.most_imbalance_us = most;
+        cut_objective objective{&terms_, &speed_, floor_us, nullptr, 0, 0.0};
+        if (terms_.any_residual()) {
+            const auto found = sweep(limit_us, objective);
+            return first_layers(found.chain);
         }
-        const auto found = sweep(limit_us, objective);
-        if (found.chain.empty()) { return {}; }
-        return first_layers(found.chain);
+        const outside_bounds outside{*sums_, regions_, least_level_, most_level_, speed_, limit_us};
+        take_fewest_bytes(limit_us, outside);
+        objective.outside = &outside;
+        objective.most_bytes = bytes_of(known_);
+        // Any chain of the best cut has the fewest bytes inside its outer region, so that the search meets it, and no
+        // more imbalance than the whole: under a limit that some cut keeps, the best one is found. The known one does.
+        const double most = imbalance_of(known_);
+        objective.most_imbalance_us = most;
+        const double least = least_imbalance(limit_us, objective);
+        for (double part = 1.0 / 16384.0;; part *= 2.0) {
+            objective.most_imbalance_us = part < 1.0 ? least + (most - least) * part : most;
+            const auto found = sweep(limit_us, objective);
+            if (part >= 1.0 || (!found.chain.empty() && found.cost.imbalance_us <= objective.most_imbalance_us)) {
+                return first_layers(found.chain);
+            }
+        }
     }
 };
 

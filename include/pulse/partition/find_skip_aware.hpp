@@ -59,8 +59,12 @@ namespace detail {
     const auto pairs = static_cast<std::size_t>(waves);
     if (waves > 1) {
         sums.forget_edges();
-        folded_search search{sums, 1, std::vector<double>(pairs, 1.0), std::vector<std::int64_t>(pairs, 0),
-                             options.region_limit, options.work_limit};
+        folded_search search{sums,
+                             1,
+                             std::vector<double>(pairs, 1.0),
+                             std::vector<std::int64_t>(pairs, 0),
+                             options.region_limit,
+                             options.work_limit};
         return search.best_cut(2.0 * sums.load.back(), 0.0);
     }
     int best = 1;
@@ -109,9 +113,11 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
 /// and O(n) when there is a skip at nearly every layer. With R regions to a device, the search takes O(R) memory for
 /// each device and O(R) queries for the best region inside another, a few times over. A query is a walk through a tree
 /// of boxes: about O(log R) boxes where costs say much, up to all R at worst, so that the whole is O(P R^2), with one
-/// wave and no skips O(P n^4), for adverse costs, and usually near O(P R log R). Many cuts with like bytes and like
-/// imbalance under a loose limit (a layer as heavy as all others) are the slow case.
-/// Throws input_error for a bad table or option, error when there are more than region_limit regions.
+/// wave and no skips O(P n^4), for adverse costs, and usually near O(P R log R). Without residual edges, what the devices
+/// outside a region add at least (outside_bounds) leaves few regions of a loose limit. Residual edges with few skips
+/// under a large slack are the slow case; work_limit ends it.
+/// Throws input_error for a bad table or option, error when there are more than region_limit regions or the search
+/// would look at more than work_limit of them.
 [[nodiscard]] constexpr maybe_partition find_skip_aware_partition(const cost_table& costs, int devices, int waves = 1,
                                                                   const skip_aware_options& options = {}) {
     check_costs(costs);

@@ -29,13 +29,14 @@ struct fold_cost {
 // An objective says what a chain R(d), ..., R(P-1) costs: `innermost` for R(P-1) alone, `join` with R(d) put around the
 // chain from R(d+1), `outermost` with device 0. `bound` is at most `join` for every inner region of a box whose chains
 // cost no less than `rest`: rounding is monotone, and the bound takes the same steps as `join`, so that it holds to the
-// last bit. `lower` bounds two such costs by one. `keeps` says whether a region with that cost may be part of an answer,
-// `may_keep` whether one with at least that bound may, `admits` whether one may with any cost. `time` is the load of
-// device d (in a bound: the least it can be), microseconds.
+// last bit. `lower` bounds two such costs by one. `keeps` says whether a region with that cost, or with at least that
+// bound, may be part of an answer, `admits` whether one may with any cost. `time` is the load of device d (in a bound:
+// the least it can be), microseconds. With `marks_ties`, later searches look at the regions of the best chains only.
 
 /// The greatest device load, or `floor` where it is less.
 struct load_objective {
     using cost_type = double;
+    static constexpr bool marks_ties = false;
 
     double floor{}; ///< what no cut is below: chains that do not exceed it are equally good
 
@@ -56,12 +57,12 @@ struct load_objective {
     static constexpr void lower(double& least, double other) { least = std::min(least, other); }
     [[nodiscard]] constexpr bool admits(const closed_regions&, int, std::size_t) const { return true; }
     [[nodiscard]] constexpr bool keeps(const closed_regions&, int, std::size_t, double) const { return true; }
-    [[nodiscard]] constexpr bool may_keep(const closed_regions&, int, std::size_t, double) const { return true; }
 };
 
 /// The bytes across boundaries in one direction, at most `most`, in a table without residual edges.
 struct bytes_objective {
     using cost_type = std::int64_t;
+    static constexpr bool marks_ties = true;
 
     const outside_bounds* outside;
     std::int64_t most{};
@@ -88,15 +89,12 @@ struct bytes_objective {
     [[nodiscard]] constexpr bool keeps(const closed_regions& regions, int d, std::size_t r, std::int64_t cost) const {
         return cost + outside->bytes(d, regions.cut(r)) <= most;
     }
-    [[nodiscard]] constexpr bool may_keep(const closed_regions& regions, int d, std::size_t r,
-                                          std::int64_t cost) const {
-        return keeps(regions, d, r, cost);
-    }
 };
 
 /// All of fold_cost, a load below `floor` taken for that; chains above a limit are left out, where there is one.
 struct cut_objective {
     using cost_type = fold_cost;
+    static constexpr bool marks_ties = false;
 
     const fold_terms* terms;
     const std::vector<double>* speed;
@@ -136,13 +134,8 @@ struct cut_objective {
                     terms->least_imbalance(out, box.low, box.high) / (*speed)[static_cast<std::size_t>(d)],
                 std::max(time, rest.load_us)};
     }
-    // What costs more bytes than the least does not matter for the rest, whatever is saved of them.
     static constexpr void lower(fold_cost& least, const fold_cost& other) {
-        if (least.bytes < other.bytes) { return; }
-        if (other.bytes < least.bytes) {
-            least = other;
-            return;
-        }
+        least.bytes = std::min(least.bytes, other.bytes);
         least.imbalance_us = std::min(least.imbalance_us, other.imbalance_us);
         least.load_us = std::min(least.load_us, other.load_us);
     }
@@ -151,14 +144,9 @@ struct cut_objective {
     }
     [[nodiscard]] constexpr bool keeps(const closed_regions& regions, int d, std::size_t r,
                                        const fold_cost& cost) const {
-        return may_keep(regions, d, r, cost) &&
-               (outside == nullptr ||
+        return outside == nullptr ||
+               (cost.bytes + outside->bytes(d, regions.cut(r)) <= most_bytes &&
                 cost.imbalance_us + outside->imbalance_us(d, regions.cut(r)) <= most_imbalance_us);
-    }
-    // A region with more bytes than the bound may be less imbalanced than that says.
-    [[nodiscard]] constexpr bool may_keep(const closed_regions& regions, int d, std::size_t r,
-                                          const fold_cost& cost) const {
-        return outside == nullptr || cost.bytes + outside->bytes(d, regions.cut(r)) <= most_bytes;
     }
 };
 

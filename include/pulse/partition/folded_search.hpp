@@ -33,11 +33,11 @@ class folded_search {
 public:
     /// `speed` and `memory_limit` have one value per device; a limit of 0 is none.
     constexpr folded_search(const layer_sums& sums, int waves, std::vector<double> speed,
-                            std::vector<std::int64_t> memory_limit, std::size_t region_limit,
-                            std::int64_t work_limit) :
+                            std::vector<std::int64_t> memory_limit, std::size_t region_limit, std::int64_t work_limit) :
         sums_(&sums),
         devices_(static_cast<int>(speed.size())), waves_(waves), speed_(std::move(speed)),
-        memory_limit_(std::move(memory_limit)), region_limit_(region_limit), work_limit_(work_limit), terms_(sums, devices_, waves) {}
+        memory_limit_(std::move(memory_limit)), region_limit_(region_limit), work_limit_(work_limit),
+        terms_(sums, devices_, waves) {}
 
 private:
     template <class Cost>
@@ -49,6 +49,8 @@ private:
         std::vector<std::uint32_t> region{};
         std::vector<std::uint32_t> inner{}; ///< position in the level inside, unused at the innermost
     };
+    template <class Cost>
+    using level_costs = std::vector<std::vector<Cost>>; ///< [d]: of the regions that level d lists
 
     const layer_sums* sums_;
     int devices_;
@@ -63,7 +65,8 @@ private:
     double listed_for_{0.0};
     std::vector<int> least_level_{}; // of each region, by the limit of the search that runs
     std::vector<int> most_level_{};
-    std::vector<int> known_{}; // a chain that keeps the limit, where one was found
+    std::vector<int> known_{};                        // a chain that keeps the limit, where one was found
+    std::vector<std::vector<std::uint32_t>> tight_{}; // [d]: the regions to look at, ascending; empty: all
 
     [[nodiscard]] static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
     [[nodiscard]] constexpr bool fits(int device, std::int64_t bytes) const noexcept {
@@ -88,12 +91,42 @@ private:
         }
     }
 
-    /// Strictly inside at all ends.
-    [[nodiscard]] constexpr bool is_inside(const int* outer, const int* low, const int* high) const noexcept {
+    /// Time of device d with the layers of region r outside those of an inner region, microseconds; in a box, the least
+    /// that it can be.
+    [[nodiscard]] constexpr double time_around(int d, std::size_t r, const region_box& inner) const noexcept {
+        return (regions_.load[r] - inner.load) / speed_[at(d)];
+    }
+    /// Whether region r on level d may have one of a box on the level inside: strictly inside at all ends, and with a
+    /// device d that keeps its limits.
+    [[nodiscard]] constexpr bool may_surround(int d, std::size_t r, const region_box& inner,
+                                              double limit_us) const noexcept {
+        const int* outer = regions_.cut(r);
         for (std::size_t k = 0; k != 2 * at(waves_); k += 2) {
-            if (high[k] <= outer[k] || low[k + 1] >= outer[k + 1]) { return false; }
+            if (inner.high[k] <= outer[k] || inner.low[k + 1] >= outer[k + 1]) { return false; }
         }
-        return true;
+        return time_around(d, r, inner) <= limit_us && fits(d, regions_.memory[r] - inner.memory);
+    }
+    [[nodiscard]] constexpr region_box box_of(std::size_t r) const noexcept {
+        return {regions_.cut(r), regions_.cut(r), regions_.load[r], regions_.memory[r]};
+    }
+    /// Time of device 0 around region r, microseconds.
+    [[nodiscard]] constexpr double time_of_first(std::size_t r) const noexcept {
+        return (sums_->load.back() - regions_.load[r]) / speed_.front();
+    }
+    [[nodiscard]] constexpr bool may_be_outermost(std::size_t r, double limit_us) const noexcept {
+        return time_of_first(r) <= limit_us && fits(0, sums_->memory.back() - regions_.memory[r]);
+    }
+
+    /// Calls `visit(r)` for the regions that level d may have, in ascending order.
+    template <class Visit>
+    constexpr void for_each_region(int d, const Visit& visit) const {
+        if (!tight_.empty()) {
+            for (const std::uint32_t r : tight_[at(d)]) { visit(std::size_t{r}); }
+            return;
+        }
+        for (std::size_t r = 0; r != regions_.size; ++r) {
+            if (d >= least_level_[r] && d <= most_level_[r]) { visit(r); }
+        }
     }
 
     /// The dynamic program: from R(P-1) outwards, keeping for each region of a level the best chain inside it.
@@ -102,6 +135,8 @@ private:
         using cost_type = typename Objective::cost_type;
         std::vector<level> levels(at(devices_));
         std::vector<cost_type> costs{};
+        level_costs<cost_type> kept{};
+        if constexpr (Objective::marks_ties) { kept.resize(at(devices_)); }
         for (int d = devices_ - 1; d >= 1; --d) {
             std::vector<cost_type> outer_costs{};
             if (d == devices_ - 1) {
@@ -109,25 +144,29 @@ private:
             } else {
                 join(limit_us, objective, d, levels[at(d) + 1], costs, levels[at(d)], outer_costs);
             }
+            if constexpr (Objective::marks_ties) { kept[at(d)] = outer_costs; }
             costs = std::move(outer_costs);
             if (costs.empty()) { return {}; }
         }
-        return close(levels, costs, limit_us, objective);
+        auto found = close(levels, costs, limit_us, objective);
+        if constexpr (Objective::marks_ties) {
+            if (!found.chain.empty()) { mark_ties(levels, kept, limit_us, found.cost); }
+        }
+        return found;
     }
 
     template <class Objective>
     constexpr void innermost(double limit_us, const Objective& objective, level& here,
                              std::vector<typename Objective::cost_type>& costs) const {
         const int d = devices_ - 1;
-        for (std::size_t r = 0; r != regions_.size; ++r) {
-            if (d < least_level_[r] || d > most_level_[r]) { continue; }
+        for_each_region(d, [&](std::size_t r) {
             const double time = regions_.load[r] / speed_.back();
-            if (time > limit_us || !fits(d, regions_.memory[r]) || !objective.admits(regions_, d, r)) { continue; }
+            if (time > limit_us || !fits(d, regions_.memory[r]) || !objective.admits(regions_, d, r)) { return; }
             const auto cost = objective.innermost(regions_, r, time);
-            if (!objective.keeps(regions_, d, r, cost)) { continue; }
+            if (!objective.keeps(regions_, d, r, cost)) { return; }
             here.region.push_back(static_cast<std::uint32_t>(r));
             costs.push_back(cost);
-        }
+        });
     }
 
     template <class Objective>
@@ -136,34 +175,23 @@ private:
                         std::vector<typename Objective::cost_type>& costs) {
         using cost_type = typename Objective::cost_type;
         const region_tree<Objective> tree{regions_, next.region, inner_costs};
-        const double speed = speed_[at(d)];
-        for (std::size_t r = 0; r != regions_.size; ++r) {
-            if (d < least_level_[r] || d > most_level_[r] || !objective.admits(regions_, d, r)) { continue; }
-            const int* cut = regions_.cut(r);
-            const double load = regions_.load[r];
-            const std::int64_t memory = regions_.memory[r];
+        for_each_region(d, [&](std::size_t r) {
+            if (!objective.admits(regions_, d, r)) { return; }
             bool any = false;
             cost_type best{};
             std::size_t best_inner = 0;
             const auto enter = [&](const region_box& box, const cost_type& least) {
-                if (work_ == work_limit_) {
-                    throw error("partition: the search has looked at as many boxes of regions as work_limit allows; "
-                                "use a smaller slack, fewer waves or fewer layers");
-                }
-                ++work_;
-                if (!is_inside(cut, box.low, box.high)) { return false; }
-                const double time = (load - box.load) / speed;
-                if (time > limit_us || !fits(d, memory - box.memory)) { return false; }
-                const cost_type bound = objective.bound(regions_, d, r, box, time, least);
-                return objective.may_keep(regions_, d, r, bound) && (!any || bound < best);
+                count_work();
+                if (!may_surround(d, r, box, limit_us)) { return false; }
+                const cost_type bound = objective.bound(regions_, d, r, box, time_around(d, r, box), least);
+                return objective.keeps(regions_, d, r, bound) && (!any || bound < best);
             };
             const auto visit = [&](std::size_t i) {
-                const std::size_t inner = next.region[i];
-                const int* ends = regions_.cut(inner);
-                if (!is_inside(cut, ends, ends)) { return; }
-                const double time = (load - regions_.load[inner]) / speed;
-                if (time > limit_us || !fits(d, memory - regions_.memory[inner])) { return; }
-                const cost_type cost = objective.join(regions_, d, r, inner, time, inner_costs[i]);
+                count_work();
+                const region_box inner = box_of(next.region[i]);
+                if (!may_surround(d, r, inner, limit_us)) { return; }
+                const cost_type cost =
+                    objective.join(regions_, d, r, next.region[i], time_around(d, r, inner), inner_costs[i]);
                 if (any && !(cost < best)) { return; }
                 any = true;
                 best = cost;
@@ -177,6 +205,49 @@ private:
                 here.inner.push_back(static_cast<std::uint32_t>(best_inner));
                 costs.push_back(best);
             }
+        });
+    }
+
+    /// Keeps in `tight_` the regions of every chain with the fewest bytes, `fewest`.
+    constexpr void mark_ties(const std::vector<level>& levels, const level_costs<std::int64_t>& costs, double limit_us,
+                             std::int64_t fewest) {
+        tight_.assign(at(devices_), {});
+        std::vector<std::size_t> marked{}; // positions in a level
+        for (std::size_t i = 0; i != costs[1].size(); ++i) {
+            if (costs[1][i] == fewest && may_be_outermost(levels[1].region[i], limit_us)) { marked.push_back(i); }
+        }
+        for (int d = 1;; ++d) {
+            for (const std::size_t i : marked) { tight_[at(d)].push_back(levels[at(d)].region[i]); }
+            if (d + 1 == devices_) { return; }
+            const level& next = levels[at(d) + 1];
+            const std::vector<std::int64_t>& inner_costs = costs[at(d) + 1];
+            const region_tree<bytes_objective> tree{regions_, next.region, inner_costs};
+            std::vector<char> is_marked(inner_costs.size(), 0);
+            for (const std::size_t i : marked) {
+                const std::size_t r = levels[at(d)].region[i];
+                const std::int64_t rest = costs[at(d)][i] - regions_.sent[r];
+                const auto enter = [&](const region_box& box, std::int64_t least) {
+                    count_work();
+                    return least <= rest && may_surround(d, r, box, limit_us);
+                };
+                const auto visit = [&](std::size_t k) {
+                    if (inner_costs[k] == rest && may_surround(d, r, box_of(next.region[k]), limit_us)) {
+                        is_marked[k] = 1;
+                    }
+                };
+                tree.search(enter, visit);
+            }
+            marked.clear();
+            for (std::size_t k = 0; k != is_marked.size(); ++k) {
+                if (is_marked[k] != 0) { marked.push_back(k); }
+            }
+        }
+    }
+
+    constexpr void count_work() {
+        if (work_++ == work_limit_) {
+            throw error("partition: the search has looked at as many regions as work_limit allows; use a smaller "
+                        "slack, fewer waves or a larger work_limit");
         }
     }
 
@@ -189,9 +260,8 @@ private:
         std::size_t best = 0;
         for (std::size_t i = 0; i != costs.size(); ++i) {
             const std::size_t r = levels[1].region[i];
-            const double time = (sums_->load.back() - regions_.load[r]) / speed_.front();
-            if (time > limit_us || !fits(0, sums_->memory.back() - regions_.memory[r])) { continue; }
-            const auto cost = objective.outermost(regions_, r, time, costs[i]);
+            if (!may_be_outermost(r, limit_us)) { continue; }
+            const auto cost = objective.outermost(regions_, r, time_of_first(r), costs[i]);
             if (!any || cost < out.cost) {
                 any = true;
                 out.cost = cost;
@@ -223,14 +293,13 @@ private:
             if (most_level_[r] != devices_ - 1 || least_level_[r] > devices_ - 1) { continue; }
             least = std::min(least, outside.bytes(devices_ - 1, regions_.cut(r)) + regions_.sent[r]);
         }
-        for (std::int64_t part = 0; least != most; part = std::min(parts, part + 1 + part / 3)) {
-            const std::int64_t limit = part == parts ? most - 1 : least + (most - 1 - least) / parts * part;
+        for (std::int64_t part = 0; least != most; part = std::min(parts, 2 * part + 1)) {
+            const std::int64_t limit = part == parts ? most : least + (most - least) / parts * part;
             outcome<std::int64_t> found = sweep(limit_us, bytes_objective{&outside, limit});
             if (!found.chain.empty()) {
                 known_ = std::move(found.chain);
                 return;
             }
-            if (limit == most - 1) { return; }
         }
     }
 
@@ -278,6 +347,7 @@ public:
     /// `floor_us`.
     [[nodiscard]] constexpr std::optional<double> least_load(double limit_us, double floor_us) {
         prepare(limit_us);
+        tight_.clear();
         auto found = sweep(limit_us, load_objective{floor_us});
         if (found.chain.empty()) { return std::nullopt; }
         known_ = std::move(found.chain);
@@ -290,6 +360,7 @@ public:
     [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us, double floor_us) {
         if (known_.empty() && !least_load(limit_us, floor_us)) { return {}; }
         prepare(limit_us);
+        tight_.clear();
         cut_objective objective{&terms_, &speed_, floor_us, nullptr, 0, 0.0};
         if (terms_.any_residual()) {
             const auto found = sweep(limit_us, objective);

@@ -46,7 +46,8 @@ struct skip_aware_options {
     /// How a residual edge between two devices travels, for counting its bytes. Relayed, it goes with the activation
     /// that it is added to, and most span one cut only; skips that are not residual never leave their device.
     skip_routing routing{skip_routing::relayed};
-    /// Boxes of regions that the search may look at before it gives up with an error: some 10^7 a second.
+    /// Regions and boxes of regions that the search may look at, each as often as it does, before it gives up with an
+    /// error: a core looks at some 5 x 10^7 in a second.
     std::int64_t work_limit{2'000'000'000};
 };
 

@@ -30,6 +30,58 @@ struct silent_solver {
     ilp_answer solve(const ilp_model&, const ilp_request&) { return {}; }
 };
 
+/// A solver that keeps account of what it is asked. `settles`: it takes no limit and says that it takes no nodes, as if
+/// every program were easy.
+struct counting_solver {
+    bool settles{};
+    std::int64_t nodes{};
+    std::int64_t programs{};
+    std::int64_t most_nodes{};
+    int most_pairs{};
+    std::size_t most_instances{};
+    bool knows_bounds{true};
+    test::brute_solver brute{};
+
+    ilp_answer solve(const ilp_model& model, const ilp_request& request) {
+        most_nodes = std::max(most_nodes, request.limit.nodes);
+        most_pairs = std::max(most_pairs, model.integers());
+        most_instances =
+            std::max(most_instances, model.columns.size() - 1 - static_cast<std::size_t>(model.integers()));
+        knows_bounds = knows_bounds && request.known_bound == model.columns.front().lower;
+        ++programs;
+        auto answer = brute.solve(model, settles ? ilp_request{} : request);
+        if (settles) { answer.nodes = 0; }
+        nodes += answer.nodes;
+        return answer;
+    }
+};
+
+/// A solver that calls anything a solution.
+struct careless_solver {
+    std::mt19937 random{5};
+
+    ilp_answer solve(const ilp_model& model, const ilp_request&) {
+        ilp_answer out{};
+        out.status = ilp_status::optimal;
+        for (const auto& c : model.columns) {
+            const double share = std::uniform_real_distribution<double>{0, 1}(random);
+            out.values.push_back(c.integer ? (share < 0.5 ? 0 : 1) : c.lower + share * (c.upper - c.lower));
+        }
+        return out;
+    }
+};
+
+/// A solver that calls its first programs infeasible, whatever they are.
+struct hasty_solver {
+    int wrong{};
+
+    ilp_answer solve(const ilp_model&, const ilp_request&) {
+        ilp_answer out{};
+        if (wrong-- > 0) { out.status = ilp_status::infeasible; }
+        return out;
+    }
+};
+
 /// The least makespan of all schedules that are no longer than `known`; 0 when there are too many to try.
 double least_makespan(const schedule_problem& problem, double known) {
     double best = known;
@@ -43,8 +95,8 @@ bool same(const certificate& a, const certificate& b) {
 }
 
 /// A problem on which certification takes some hundred nodes: random durations, memory that binds.
-schedule_problem hard_problem(std::mt19937& random) {
-    auto problem = test::chain_problem({0, 1, 1, 0}, 2, 5, false, 3, 2, 4, 0.6, 1);
+schedule_problem hard_problem(std::mt19937& random, int microbatches = 5) {
+    auto problem = test::chain_problem({0, 1, 1, 0}, 2, microbatches, false, 3, 2, 4, 0.6, 1);
     for (auto& s : problem.stages) {
         s.forward_us *= std::uniform_real_distribution<double>{0.5, 1.5}(random);
         s.backward_input_us *= std::uniform_real_distribution<double>{0.5, 1.5}(random);
@@ -196,6 +248,127 @@ TEST_CASE("every limit ends a certification") {
     CHECK(open > 0);
 }
 
+TEST_CASE("windows alone settle some problems before the first node") {
+    std::mt19937 random{47};
+    int raised = 0;
+    int settled = 0;
+    int stopped = 0;
+    for (int round = 0; round != 120; ++round) {
+        const auto problem = test::small_problem(random, 20);
+        const auto known = list_search(problem).order;
+        const auto bound = bound_schedule(problem);
+        silent_solver solver{};
+        search_limit limit{};
+        limit.nodes = 1;
+        const auto one = certify(problem, bound, known, solver, limit);
+        CHECK(one.nodes <= 1);
+        if (bound.makespan_us > known.makespan_us() * (1 - 1e-9)) { continue; }
+        raised += one.lower_bound_us > bound.makespan_us * (1 + 1e-9) ? 1 : 0;
+        settled += one.closed && one.nodes == 0 ? 1 : 0;
+
+        std::stop_source stop{};
+        limit = {};
+        limit.stop = stop.get_token();
+        int after = 0;
+        (void)certify(problem, bound, known, solver, limit, {}, [&](const synthesis_progress&) {
+            after += stop.stop_requested() ? 1 : 0;
+            stop.request_stop();
+        });
+        CHECK(after == 0);
+        stopped += stop.stop_requested() ? 1 : 0;
+        CHECK(certify(problem, bound, known, solver, limit).lower_bound_us <= bound.makespan_us * (1 + 1e-12));
+    }
+    MESSAGE(raised << " raised, " << settled << " settled, " << stopped << " stopped");
+    CHECK(raised > 5);
+    CHECK(settled > 5);
+    CHECK(stopped > 10);
+}
+
+TEST_CASE("a solver gets the parts that it may have, is counted, and ends the search where it can") {
+    std::mt19937 random{53};
+    int programs = 0;
+    int needed = 0;
+    int full = 0;
+    for (int round = 0; round != 20; ++round) {
+        const auto problem = hard_problem(random, 3);
+        const auto known = list_schedule(problem, {list_effort::one, 0, 0, 0});
+        const auto bound = bound_schedule(problem);
+        search_limit limit{};
+        limit.nodes = 30000;
+        counting_solver few{};
+        const certify_options some{6, 9, 400};
+        const auto one = certify(problem, bound, known, few, limit, some);
+        CHECK(one.programs == few.programs);
+        CHECK(one.nodes >= few.nodes);
+        CHECK(few.most_nodes <= 9);
+        CHECK(few.most_pairs <= 6);
+        CHECK(few.knows_bounds);
+        programs += static_cast<int>(few.programs);
+        full = std::max(full, few.most_pairs);
+
+        counting_solver none{};
+        CHECK(certify(problem, bound, known, none, limit, {1000, 9, bound.head.size() - 1}).programs == 0);
+        counting_solver all{};
+        all.settles = true;
+        limit.nodes = 12;
+        CHECK(certify(problem, bound, known, all, limit, {1000, 1, bound.head.size()}).closed);
+        silent_solver silent{};
+        needed += certify(problem, bound, known, silent, limit).closed ? 0 : 1;
+    }
+    CHECK(programs > 20);
+    CHECK(full == 6);
+    MESSAGE(needed << " need the solver");
+    CHECK(needed > 3);
+}
+
+TEST_CASE("what a solver gets wrong is not believed, or keeps bound and schedule together") {
+    std::mt19937 random{59};
+    int closed = 0;
+    int believed = 0;
+    for (int round = 0; round != 20; ++round) {
+        const auto problem = hard_problem(random, 4);
+        const auto known = list_schedule(problem, {list_effort::one, 0, 0, 0});
+        const auto bound = bound_schedule(problem);
+        search_limit limit{};
+        limit.nodes = 30000;
+        silent_solver silent{};
+        const auto right = certify(problem, bound, known, silent, limit);
+        REQUIRE(right.closed);
+        careless_solver careless{};
+        const auto one = certify(problem, bound, known, careless, limit, {1000, 50, 400});
+        CHECK(one.closed);
+        CHECK(one.makespan_us == doctest::Approx(right.makespan_us).epsilon(1e-9).scale(0));
+        CHECK(one.lower_bound_us <= one.makespan_us);
+        closed += one.programs > 0 ? 1 : 0;
+
+        hasty_solver hasty{1 + round % 5};
+        const auto other = certify(problem, bound, known, hasty, limit, {1000, 50, 400},
+                                   [](const synthesis_progress& p) { CHECK(p.lower_bound_us <= p.makespan_us); });
+        CHECK(other.lower_bound_us <= other.makespan_us);
+        CHECK(describe(find_violation(problem, other.best)) == "");
+        believed += other.makespan_us > right.makespan_us * (1 + 1e-9) ? 1 : 0;
+    }
+    CHECK(closed > 10);
+    CHECK(believed > 0);
+}
+
+TEST_CASE("a search that outgrows its first nodes goes on") {
+    std::mt19937 random{61};
+    std::int64_t most = 0;
+    for (int round = 0; round != 8; ++round) {
+        const auto problem = hard_problem(random, 11);
+        const auto known = list_search(problem).order;
+        silent_solver silent{};
+        search_limit limit{};
+        limit.nodes = 20000;
+        const auto all = certify(problem, bound_schedule(problem), known, silent, limit);
+        CHECK(all.closed);
+        most = std::max(most, all.nodes);
+    }
+    MESSAGE(most << " nodes");
+    CHECK(most > 1000);
+}
+
 TEST_CASE("progress never falls back, and a stop request leaves what was known") {
     auto problem = test::chain_problem({0, 1, 1, 0}, 2, 6, false, 3, 2, 4, 0.6, 1);
     problem.stages[1].forward_us = 3.5;
@@ -230,6 +403,12 @@ TEST_CASE("progress never falls back, and a stop request leaves what was known")
     auto broken = known;
     broken.devices[0].pop_back();
     CHECK_THROWS_WITH_AS((void)certify(problem, bound, broken, solver, {}), doctest::Contains("missing"), input_error);
+    broken = known;
+    for (auto& p : broken.devices[1]) { // before what it waits for
+        p.start_us -= 1;
+        p.end_us -= 1;
+    }
+    CHECK_THROWS_AS((void)certify(problem, bound, broken, solver, {}), input_error);
 }
 
 TEST_CASE("synthesis with a solver proves what it finds") {
@@ -266,6 +445,14 @@ TEST_CASE("the grain of times divides them all") {
     CHECK(time_grain_us(problem) == 1.5);
     problem.dependencies[1].lag_us = 0.1;
     CHECK(time_grain_us(problem) == 0);
+    problem.dependencies[1].lag_us = 3;
+    problem.split_backward = false; // then this is no pass of its own
+    problem.stages[2].backward_weight_us = 0.1;
+    CHECK(time_grain_us(problem) == 3);
+    problem.stages[2].backward_input_us = 10.5;
+    CHECK(time_grain_us(problem) == 1.5);
+    problem.stages[2].forward_us = 6.75;
+    CHECK(time_grain_us(problem) == 0.75);
     CHECK(raised_to_grain(7, 3) == 9);
     CHECK(raised_to_grain(9 + 1e-10, 3) == 9);
     CHECK(raised_to_grain(9, 3) == 9);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <random>
@@ -14,6 +15,7 @@
 #include <pulse/schedule/validate.hpp>
 #include <pulse/schedule/window_propagation.hpp>
 
+#include "brute_solver.hpp"
 #include "every_schedule.hpp"
 #include "small_problems.hpp"
 
@@ -42,6 +44,28 @@ bool agrees(const window_facts& facts, const window_state& state, const schedule
         }
     }
     return holds;
+}
+
+/// The schedule whose starts are the values themselves.
+schedule as_it_stands(const window_facts& facts, const std::vector<double>& values) {
+    schedule out{};
+    for (const auto& ops : facts.index.on_device) {
+        auto& passes = out.devices.emplace_back();
+        for (const int op : ops) {
+            const stage_pass p = facts.index.pass_of(op);
+            for (int k = 0; k != facts.index.microbatches; ++k) {
+                const double start = values[1 + facts.at(op, k)];
+                passes.push_back({p.op, p.stage, k, start, start + facts.duration(op)});
+            }
+        }
+        // What takes no time may share its start, up to rounding, with the pass that it comes before.
+        std::sort(passes.begin(), passes.end(), [](const auto& x, const auto& y) {
+            const double sx = std::round(x.start_us * 1e6);
+            const double sy = std::round(y.start_us * 1e6);
+            return sx != sy ? sx < sy : x.end_us < y.end_us;
+        });
+    }
+    return out;
 }
 
 } // namespace
@@ -92,6 +116,48 @@ TEST_CASE("windows hold in every schedule that meets the cutoff, and are refused
     CHECK(walked > 150);
     CHECK(refused > 10);
     CHECK(settled > 100);
+}
+
+TEST_CASE("every solution of a program is a schedule as it stands, whatever orders are asked for") {
+    std::mt19937 random{67};
+    int solutions = 0;
+    int limited = 0;
+    int long_ones = 0;
+    int both_ends = 0;
+    for (int round = 0; round != 150; ++round) {
+        const auto problem = test::small_problem(random, 24);
+        const auto facts = window_facts_of(problem);
+        const auto bound = bound_schedule(problem);
+        const double cutoff = list_search(problem).makespan_us * (round % 2 == 0 ? 1.5 : 1.05);
+        auto state = window_state_of(facts, bound, cutoff);
+        if (!window_propagator{facts}.narrow(state)) { continue; }
+        const disjunctive_program program{facts, state, bound};
+        const int first = program.model().integers() == 0 ? 0 : 1 + static_cast<int>(bound.head.size());
+        for (int attempt = 0; attempt != 6; ++attempt) {
+            auto model = program.model();
+            for (int x = first; x != first + program.open_pairs(); ++x) {
+                auto& c = model.columns[static_cast<std::size_t>(x)];
+                if (random() % 4U != 0U) { c.lower = c.upper = static_cast<double>(random() % 2U); }
+            }
+            ilp_request request{};
+            request.limit.nodes = 40;
+            const auto answer = test::brute_solver{}.solve(model, request);
+            if (answer.values.empty()) { continue; }
+            const schedule timed = as_it_stands(facts, answer.values);
+            CHECK(describe(find_violation(problem, timed)) == "");
+            CHECK(timed.makespan_us() <= answer.values[0] + 1e-6);
+            CHECK(answer.values[0] <= cutoff * (1 + 1e-9));
+            ++solutions;
+            limited += problem.memory_limit_bytes.empty() ? 0 : 1;
+            long_ones += answer.values[0] > cutoff / 1.04 ? 1 : 0;
+            both_ends += static_cast<int>(model.columns.size()) > first + program.open_pairs() ? 1 : 0;
+        }
+    }
+    MESSAGE(solutions << " solutions, " << limited << " under a limit, " << long_ones << " near the cutoff, "
+                      << both_ends << " with holds of two ends");
+    CHECK(solutions > 200);
+    CHECK(limited > 50);
+    CHECK(long_ones > 10);
 }
 
 TEST_CASE("a program's columns say what they mean") {

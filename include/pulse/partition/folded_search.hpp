@@ -300,6 +300,7 @@ private:
                 known_ = std::move(found.chain);
                 return;
             }
+            if (part == parts) { return; }
         }
     }
 
@@ -378,9 +379,10 @@ public:
         for (double part = 1.0 / 16384.0;; part *= 2.0) {
             objective.most_imbalance_us = part < 1.0 ? least + (most - least) * part : most;
             const auto found = sweep(limit_us, objective);
-            if (part >= 1.0 || (!found.chain.empty() && found.cost.imbalance_us <= objective.most_imbalance_us)) {
+            if (!found.chain.empty() && (part >= 1.0 || found.cost.imbalance_us <= objective.most_imbalance_us)) {
                 return first_layers(found.chain);
             }
+            if (part >= 1.0) { throw error("partition: internal error: the search lost a cut that it had found"); }
         }
     }
 };

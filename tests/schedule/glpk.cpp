@@ -14,9 +14,11 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/certify.hpp>
 #include <pulse/schedule/disjunctive_program.hpp>
 #include <pulse/schedule/glpk.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/scaled_times.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
 #include <pulse/schedule/window_propagation.hpp>
@@ -204,6 +206,25 @@ TEST_CASE("the program's optimum is the best of all schedules") {
     CHECK(better > 5);
     CHECK(limited > 20);
     CHECK(two_ends > 5);
+}
+
+TEST_CASE("GLPK certifies the same in whatever unit times are given") {
+    const hard_program hard{};
+    glpk_solver solver{};
+    search_limit limit{};
+    limit.nodes = 400;
+    const certify_options options{60, 200, 400};
+    const auto one = certify(hard.problem, hard.bound, hard.known, solver, limit, options);
+    CHECK(one.programs > 0);
+    CHECK(one.closed);
+    // Near nanoseconds and seconds that were given as microseconds.
+    for (const double scale : {0x1p-20, 0x1p-10, 0x1p10, 0x1p30}) {
+        const auto other = certify(scaled_times(hard.problem, scale), scaled_times(hard.bound, scale),
+                                   scaled_times(hard.known, scale), solver, limit, options);
+        CHECK(other.closed);
+        CHECK(other.makespan_us == doctest::Approx(one.makespan_us * scale).epsilon(1e-9).scale(0));
+        CHECK(other.lower_bound_us == doctest::Approx(one.lower_bound_us * scale).epsilon(1e-9).scale(0));
+    }
 }
 
 TEST_CASE("limits, stop requests and exceptions end a search") {

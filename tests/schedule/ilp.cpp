@@ -64,6 +64,9 @@ schedule as_it_stands(const window_facts& facts, const std::vector<double>& valu
             const double sy = std::round(y.start_us * 1e6);
             return sx != sy ? sx < sy : x.end_us < y.end_us;
         });
+        for (std::size_t i = 1; i < passes.size(); ++i) {
+            passes[i].start_us = std::max(passes[i].start_us, passes[i - 1].start_us);
+        }
     }
     return out;
 }

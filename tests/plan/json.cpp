@@ -97,18 +97,18 @@ TEST_CASE("the name that recomputation had is still read") {
     }
 }
 
-TEST_CASE("a plan that does not say how many spare slots it has gets those of a new one, and no negative number") {
+TEST_CASE("a plan that does not say how many spare sends it has gets those of a new one, and no negative number") {
     random_plans make{44};
     pulse::plan p = random_plan(make);
-    p.spare_slots = 7;
+    p.spare_sends = 7;
     json value = json::parse(pulse::print_plan(p));
-    CHECK(parse_plan(value.dump()).spare_slots == 7);
-    value.erase("spare_slots");
-    p.spare_slots = pulse::plan{}.spare_slots;
+    CHECK(parse_plan(value.dump()).spare_sends == 7);
+    value.erase("spare_sends");
+    p.spare_sends = pulse::plan{}.spare_sends;
     CHECK(parse_plan(value.dump()) == p);
     for (const int wrong : {-1, 1 << 30}) {
-        value["spare_slots"] = wrong;
-        CHECK_THROWS_WITH_AS((void)parse_plan(value.dump()), doctest::Contains("spare_slots"), pulse::input_error);
+        value["spare_sends"] = wrong;
+        CHECK_THROWS_WITH_AS((void)parse_plan(value.dump()), doctest::Contains("spare_sends"), pulse::input_error);
     }
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("a plan without one of its fields is refused by the field's name") {
             json damaged = value;
             json& parent = damaged[place.parent_pointer()];
             const std::string name = place.back();
-            if (name == "skip_routing" || name == "recomputation" || name == "spare_slots" ||
+            if (name == "skip_routing" || name == "recomputation" || name == "spare_sends" ||
                 place.to_string().find("peak_memory_bytes/") != std::string::npos) {
                 continue;
             }

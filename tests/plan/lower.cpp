@@ -61,6 +61,23 @@ bool is_sent_last(const pulse::step_model& model, const pulse::program& of_rank,
     return false;
 }
 
+/// Of each size: the most tensors of it that are touched last by one send.
+std::map<std::int64_t, int> last_sent_together(const pulse::step_model& model, const pulse::program& of_rank) {
+    std::map<std::int64_t, int> most{};
+    std::map<std::pair<std::size_t, std::int64_t>, int> ended{}; // by send and size
+    std::map<pulse::buffer_id, std::size_t> last{};
+    for (std::size_t i = 0; i != of_rank.instructions.size(); ++i) {
+        for (const auto& a : model.accesses(of_rank.device, of_rank.instructions[i])) { last[a.buffer] = i; }
+        const auto* r = std::get_if<pulse::op::release>(&of_rank.instructions[i]);
+        if (r == nullptr) { continue; }
+        const std::size_t at = last[r->buffer];
+        if (!std::holds_alternative<pulse::op::send>(of_rank.instructions[at])) { continue; }
+        const auto bytes = model.bytes(r->buffer);
+        most[bytes] = std::max(most[bytes], ++ended[{at, bytes}]);
+    }
+    return most;
+}
+
 /// The program with every release right behind the last touch: what ranks whose sends block can do.
 pulse::program released_at_once(const pulse::step_model& model, const pulse::program& of_rank) {
     pulse::program made{of_rank.device, {}};
@@ -157,9 +174,10 @@ TEST_CASE("a sent tensor keeps its slot as long as the slots that the plan allow
                 CAPTURE(p.device);
                 const pulse::program at_once = released_at_once(model, p);
                 const auto blocking = slots_of(model, at_once);
+                auto together = last_sent_together(model, p);
                 const auto fits = [&](const pulse::program& one) {
                     for (const auto& [bytes, count] : slots_of(model, one)) {
-                        if (count > blocking.at(bytes) + c.planned.spare_slots) { return false; }
+                        if (count > blocking.at(bytes) + c.planned.spare_sends * together[bytes]) { return false; }
                     }
                     return true;
                 };
@@ -239,12 +257,12 @@ TEST_CASE("what was sent first is waited for first") {
     CHECK(pairs > 200);
 }
 
-TEST_CASE("spare slots that are no number of slots are refused") {
+TEST_CASE("a negative number of spare sends is refused") {
     random_plans make{11};
     planned_model c = make();
-    c.planned.spare_slots = -1;
+    c.planned.spare_sends = -1;
     const pulse::step_model model{c.planned, c.costs};
-    CHECK_THROWS_WITH_AS((void)pulse::lower(c.planned, model), doctest::Contains("spare_slots"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::lower(c.planned, model), doctest::Contains("spare_sends"), pulse::input_error);
 }
 
 TEST_CASE("the order of passes is the schedule's, whatever its times say") {

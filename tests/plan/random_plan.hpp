@@ -39,7 +39,7 @@ public:
         p.split_backward = coin();
         p.routing = coin() ? pulse::skip_routing::relayed : pulse::skip_routing::direct;
         p.recompute = static_cast<pulse::recomputation>(between(0, 2));
-        p.spare_slots = between(0, 3);
+        p.spare_sends = between(0, 3);
         const auto kind = static_cast<pulse::placement>(between(0, 2));
         const int waves = kind == pulse::placement::sequential ? 1 : between(1, 2);
         p.cut = cut(kind, p.pipeline_degree, waves);

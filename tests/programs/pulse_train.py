@@ -172,7 +172,7 @@ class Files(Case):
         self.check_fields(plan, {
             "format": str, "model": str, "placement": str, "pipeline_degree": int, "data_degree": int, "waves": int,
             "microbatches": int, "microbatch_size": int, "split_backward": bool, "skip_routing": str, "recomputation": str,
-            "spare_slots": int, "stages": [{"index": int, "device": int, "first_layer": int, "last_layer": int}], "schedule": [[timed]],
+            "spare_sends": int, "stages": [{"index": int, "device": int, "first_layer": int, "last_layer": int}], "schedule": [[timed]],
             "predicted": {"step_us": float, "lower_bound_us": float, "bubble_ratio": float, "samples_per_s": float,
                           "peak_memory_bytes": [int], "boundary_bytes": int, "skip_bytes": int}}, "plan")
         self.assertEqual((plan["format"], plan["model"], plan["placement"]), ("pulse-plan/1", SMALL, "folded"))

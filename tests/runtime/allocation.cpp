@@ -16,7 +16,7 @@ namespace {
 
 template <class Policy>
 int allocations_of_a_step(placement kind, skip_routing routing, recomputation recompute = recomputation::none,
-                          int spare_slots = 2) {
+                          int spare_sends = 2) {
     using model_type = toy_model<1, 18, wiring::nested, true>;
     using math = host::reference_backend<float>;
     std::mt19937 random{3};
@@ -25,7 +25,7 @@ int allocations_of_a_step(placement kind, skip_routing routing, recomputation re
     p.microbatches = 5;
     p.routing = routing;
     p.recompute = recompute;
-    p.spare_slots = spare_slots;
+    p.spare_sends = spare_sends;
     const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
     p.cut = draw_cut(costs, kind, 3, 2, random);
     p.order = draw_order(p.cut, p.microbatches, true, random);

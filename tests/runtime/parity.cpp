@@ -45,7 +45,7 @@ void check_random_plans(unsigned seed, int plans, tally& seen) {
         const auto kind = static_cast<placement>(draw(0, 5) < 4 ? 0 : draw(1, 2));
         p.routing = kind == placement::interleaved || draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
         p.recompute = static_cast<recomputation>(draw(0, 2));
-        p.spare_slots = done % 4;
+        p.spare_sends = done % 4;
         const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
         p.cut = draw_cut(costs, kind, p.pipeline_degree, waves, random);
         if (p.cut.stages.empty()) { continue; }

@@ -37,7 +37,7 @@ void check_strict_rendezvous(unsigned seed, int plans) {
         p.microbatches = draw(1, 4);
         p.split_backward = draw(0, 1) == 1;
         p.recompute = static_cast<recomputation>(done % 3);
-        p.spare_slots = draw(0, 3);
+        p.spare_sends = draw(0, 3);
         const auto kind = static_cast<placement>(draw(0, 2));
         p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
         const cost_table costs = blank_costs(graph_of<Model>().view(), 1, sizeof(float));

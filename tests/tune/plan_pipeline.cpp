@@ -241,7 +241,7 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
     int kept = 0;
     int tightened = 0;
     int refused = 0;
-    int fewer_slots = 0;
+    int fewer_sends = 0;
     for (int i = 0; i != 250; ++i) {
         drawn_case c = draw_case(random);
         plan free;
@@ -259,14 +259,14 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
                 const plan made = plan_pipeline(c.costs, c.options);
                 require_sound(c, made);
                 for (const std::int64_t peak : made.predicted.peak_memory_bytes) { REQUIRE(peak <= c.options.memory_limit_bytes); }
-                // As many spare slots as the limit leaves room for.
+                // As many spare sends as the limit leaves room for.
                 plan more = made;
-                ++more.spare_slots;
+                ++more.spare_sends;
                 const auto with_more = peak_bytes(more, c.costs, c.options.parameter_copies);
                 const bool fits_more = *std::max_element(with_more.begin(), with_more.end()) <= c.options.memory_limit_bytes;
-                REQUIRE((made.spare_slots == plan{}.spare_slots || !fits_more));
-                REQUIRE(made.spare_slots <= plan{}.spare_slots);
-                fewer_slots += made.spare_slots < plan{}.spare_slots ? 1 : 0;
+                REQUIRE((made.spare_sends == plan{}.spare_sends || !fits_more));
+                REQUIRE(made.spare_sends <= plan{}.spare_sends);
+                fewer_sends += made.spare_sends < plan{}.spare_sends ? 1 : 0;
                 ++kept;
                 tightened += percent < 100 ? 1 : 0;
             } catch (const infeasible_error& e) {
@@ -282,7 +282,7 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
     CAPTURE(kept);
     CHECK(tightened > 50);
     CHECK(refused > 50);
-    CHECK(fewer_slots > 20);
+    CHECK(fewer_sends > 20);
 }
 
 TEST_CASE("options that make no sense are refused by name") {

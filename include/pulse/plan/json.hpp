@@ -48,12 +48,12 @@ namespace detail {
 ///
 /// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
 /// absent, "skips" or "stages"; plans of before have "skip_policy" in its place: "resident" is none, "recomputed" skips)
-/// and "spare_slots" (2 if absent).
+/// and "spare_sends" (2 if absent).
 [[nodiscard]] inline plan parse_plan(std::string_view text, std::string_view source = "plan") {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
     root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches", "microbatch_size",
-               "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_slots", "stages", "schedule",
+               "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_sends", "stages", "schedule",
                "predicted"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     plan made{};
@@ -80,7 +80,7 @@ namespace detail {
         made.recompute = root["skip_policy"].one_of<recomputation>(
             {{"resident", recomputation::none}, {"recomputed", recomputation::skips}});
     }
-    if (root.has("spare_slots")) { made.spare_slots = root["spare_slots"].small_integer(); }
+    if (root.has("spare_sends")) { made.spare_sends = root["spare_sends"].small_integer(); }
     for (const io::json_field& one : root["stages"].list()) {
         one.only({"index", "device", "first_layer", "last_layer"});
         made.cut.stages.push_back({one["index"].small_integer(), one["device"].small_integer(),
@@ -112,7 +112,7 @@ namespace detail {
             field("microbatches", planned.microbatches) + ",\n" + field("microbatch_size", planned.microbatch_size) + ",\n" +
             field("split_backward", planned.split_backward) + ",\n" +
             field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
-            field("recomputation", name_of(planned.recompute)) + ",\n" + field("spare_slots", planned.spare_slots) +
+            field("recomputation", name_of(planned.recompute)) + ",\n" + field("spare_sends", planned.spare_sends) +
             ",\n \"stages\": [";
     const char* before = "\n  ";
     for (const stage& s : planned.cut.stages) {

@@ -21,7 +21,7 @@ class program_writer {
 public:
     constexpr program_writer(const plan& planned, const step_model& model) :
         model_(&model), microbatches_(planned.microbatches), split_(planned.split_backward),
-        reduces_(planned.data_degree > 1), recompute_(planned.recompute), spare_slots_(planned.spare_slots),
+        reduces_(planned.data_degree > 1), recompute_(planned.recompute), spare_sends_(planned.spare_sends),
         code_(static_cast<std::size_t>(model.device_count())),
         recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches), 0),
         gradients_done_(static_cast<std::size_t>(model.stage_count()), 0) {}
@@ -58,7 +58,7 @@ public:
     [[nodiscard]] constexpr std::vector<program> finish() {
         std::vector<program> programs{};
         for (int d = 0; d != model_->device_count(); ++d) {
-            programs.push_back({d, with_releases(*model_, d, code_[static_cast<std::size_t>(d)], spare_slots_)});
+            programs.push_back({d, with_releases(*model_, d, code_[static_cast<std::size_t>(d)], spare_sends_)});
             programs.back().instructions.push_back(op::optimizer_step{});
         }
         return programs;
@@ -70,7 +70,7 @@ private:
     bool split_;
     bool reduces_;
     recomputation recompute_;
-    int spare_slots_;
+    int spare_sends_;
     std::vector<std::vector<instruction>> code_;
     std::vector<char> recomputed_;
     std::vector<int> gradients_done_;
@@ -100,7 +100,7 @@ private:
 } // namespace detail
 
 /// The programs of all ranks of a pipeline replica. Throws input_error where the plan's order is impossible or its
-/// spare_slots are negative. Where values end: with_releases.
+/// spare_sends are negative. Where values end: with_releases.
 ///
 /// Each program is one global order of passes and messages (order_step), restricted to the rank. That is why no program
 /// can deadlock, even if a send blocks until its receive is reached (rendezvous): of all events not yet done, take the
@@ -113,7 +113,7 @@ private:
 /// skips; under recomputation::stages every stage is, right before each of its B. stash follows what makes the value that
 /// a decoder reads: the recompute under recomputation::skips, otherwise the forward.
 [[nodiscard]] constexpr std::vector<program> lower(const plan& planned, const step_model& model) {
-    if (planned.spare_slots < 0) { throw input_error("pulse: plan: spare_slots must not be negative"); }
+    if (planned.spare_sends < 0) { throw input_error("pulse: plan: spare_sends must not be negative"); }
     detail::program_writer writer{planned, model};
     for (const step_event& event : order_step(planned, model)) { writer.add(event); }
     return writer.finish();

@@ -34,9 +34,9 @@ struct plan {
     bool split_backward{true};
     skip_routing routing{skip_routing::direct};
     recomputation recompute{recomputation::none};
-    /// Slots of each size of tensor on each rank, beyond those that a step needs whose sends block: for tensors on their
-    /// way. A sent tensor keeps its slot until its rank needs one of that size and has none left.
-    int spare_slots{2};
+    /// How many sends more than a step needs whose sends block each rank has slots for. A sent tensor keeps its slot until
+    /// its rank needs one of that size and has none left (with_releases).
+    int spare_sends{2};
     partition cut{};
     schedule order{};
     prediction predicted{};

@@ -57,6 +57,7 @@ struct buffer_value {
 struct slot_pool {
     std::int64_t bytes{};
     std::int64_t room{};                ///< slots
+    std::int64_t per_send{};            ///< most of its values whose last touch is one send
     std::int64_t taken{};               ///< slots that hold a value
     std::vector<std::size_t> sending{}; ///< of these: values that were sent and not yet released, the oldest first
 };
@@ -81,9 +82,10 @@ public:
     }
 
     /// Of every value, the instruction before which its release stands; the program's length is its end.
-    [[nodiscard]] constexpr std::vector<std::size_t> place(int spare_slots) {
+    [[nodiscard]] constexpr std::vector<std::size_t> place(int spare_sends) {
         walk(false);
-        for (slot_pool& pool : pools_) { pool.room += spare_slots; }
+        count_per_send();
+        for (slot_pool& pool : pools_) { pool.room += spare_sends * pool.per_send; }
         walk(true);
         return end_;
     }
@@ -100,8 +102,20 @@ private:
     [[nodiscard]] constexpr std::size_t pool_for(std::int64_t bytes) {
         std::size_t at = 0;
         while (at != pools_.size() && pools_[at].bytes != bytes) { ++at; }
-        if (at == pools_.size()) { pools_.push_back({bytes, 0, 0, {}}); }
+        if (at == pools_.size()) { pools_.push_back({bytes, 0, 0, 0, {}}); }
         return at;
+    }
+    constexpr void count_per_send() {
+        for (std::size_t k = 0; k != by_last_.size();) {
+            const std::size_t at = (*values_)[by_last_[k]].last;
+            std::vector<std::int64_t> sent(pools_.size(), 0);
+            for (; k != by_last_.size() && (*values_)[by_last_[k]].last == at; ++k) {
+                if ((*values_)[by_last_[k]].sent) { ++sent[pool_of_[by_last_[k]]]; }
+            }
+            for (std::size_t p = 0; p != pools_.size(); ++p) {
+                pools_[p].per_send = std::max(pools_[p].per_send, sent[p]);
+            }
+        }
     }
     /// Walks the program once: `keeps_sending` false counts the slots that are needed when no value outlives its last
     /// touch; true keeps what is sent as long as there is room.
@@ -156,13 +170,14 @@ private:
 /// A release waits for the send of what it ends, so where it stands decides how long a transfer may take before it holds
 /// up the rank. What is not sent last is released right behind its last touch. What is sent last keeps its slot until an
 /// instruction needs a slot of that size and all are taken: then the oldest is released, right before that instruction.
-/// Of each size there are as many slots as a step needs in which no value outlives its last touch, and `spare_slots`
-/// more: with none, the memory is that of sends that block, and sends still overlap wherever a slot is free. What is
-/// still on its way when the last pass has ended is waited for at the end.
+/// Of each size there are as many slots as a step needs in which no value outlives its last touch, and those that
+/// `spare_sends` sends need, each the one with most tensors of that size: with none, the memory is that of sends that
+/// block, and sends still overlap wherever a slot is free. What is still on its way when the last pass has ended is
+/// waited for at the end.
 [[nodiscard]] constexpr std::vector<instruction> with_releases(const step_model& model, int device,
-                                                               const std::vector<instruction>& bare, int spare_slots) {
+                                                               const std::vector<instruction>& bare, int spare_sends) {
     const std::vector<detail::buffer_value> values = detail::values_of(model, device, bare);
-    const std::vector<std::size_t> end = detail::release_placer{model, values, bare.size()}.place(spare_slots);
+    const std::vector<std::size_t> end = detail::release_placer{model, values, bare.size()}.place(spare_sends);
     std::vector<std::vector<buffer_id>> before(bare.size() + 1);
     for (std::size_t v = 0; v != values.size(); ++v) { before[end[v]].push_back(values[v].buffer); }
     std::vector<instruction> full{};

@@ -57,8 +57,8 @@ private:
         positive("microbatches", plan_.microbatches);
         positive("microbatch_size", plan_.microbatch_size);
         // So that slots can be counted in an int.
-        if (plan_.spare_slots < 0) { fail("spare_slots", "must not be negative"); }
-        if (plan_.spare_slots > (1 << 20)) { fail("spare_slots", "is too large"); }
+        if (plan_.spare_sends < 0) { fail("spare_sends", "must not be negative"); }
+        if (plan_.spare_sends > (1 << 20)) { fail("spare_sends", "is too large"); }
         if (plan_.cut.devices != plan_.pipeline_degree) { fail("pipeline_degree", "is not the partition's device count"); }
         // More stages than these cannot be listed in memory, and their count would not fit an int.
         const auto most = std::int64_t{1} << 24;

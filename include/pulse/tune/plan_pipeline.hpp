@@ -175,24 +175,24 @@ struct lowered_plan {
     std::vector<std::int64_t> peak_bytes{};
 };
 
-/// Lowers the plan with as many spare slots, up to those of a new plan, as the limit leaves room for; with none where it
+/// Lowers the plan with as many spare sends, up to those of a new plan, as the limit leaves room for; with none where it
 /// is exceeded without them. `tight` says that it probably is: then few are tried first.
 [[nodiscard]] constexpr lowered_plan lower_within(plan& made, const step_model& model, int parameter_copies,
                                                   std::int64_t limit, bool tight) {
-    const int wanted = plan{}.spare_slots;
-    const auto lower_with = [&](int spare_slots) {
+    const int wanted = plan{}.spare_sends;
+    const auto lower_with = [&](int spare_sends) {
         lowered_plan lowered{};
-        made.spare_slots = spare_slots;
+        made.spare_sends = spare_sends;
         lowered.programs = lower(made, model);
         lowered.peak_bytes = peak_bytes(made, model, lowered.programs, parameter_copies);
         return lowered;
     };
     lowered_plan best = lower_with(tight ? 0 : wanted);
     if (!tight && worst_over(best.peak_bytes, limit) >= 0) { best = lower_with(0); }
-    while (made.spare_slots != wanted && worst_over(best.peak_bytes, limit) < 0) {
-        lowered_plan more = lower_with(made.spare_slots + 1);
+    while (made.spare_sends != wanted && worst_over(best.peak_bytes, limit) < 0) {
+        lowered_plan more = lower_with(made.spare_sends + 1);
         if (worst_over(more.peak_bytes, limit) >= 0) {
-            --made.spare_slots;
+            --made.spare_sends;
             break;
         }
         best = std::move(more);
@@ -204,11 +204,11 @@ struct lowered_plan {
 
 /// Cuts, schedules and predicts: the whole way from costs to a plan for given degrees.
 ///
-/// A memory limit is judged by the exact layout of the plan, whose spare slots are fewer where it binds. The scheduler is asked without it first; where that needs too
-/// much, methods that can adapt are given what a device has left, and where the layout of the answer still needs more
-/// (alignment, transfers under way, scratch), the excess is subtracted and they are asked again. The bound is of the
-/// passes without the limit, whose holds count more than the layout. Throws infeasible_error
-/// when no cut keeps every skip on one device or the limit cannot be met, and input_error for options that make no sense,
+/// A memory limit is judged by the exact layout of the plan, whose spare sends are fewer where it binds. The scheduler is
+/// asked without it first; where that needs too much, methods that can adapt are given what a device has left, and where
+/// the layout of the answer still needs more (alignment, transfers under way, scratch), the excess is subtracted and they
+/// are asked again. The bound is of the passes without the limit, whose holds count more than the layout. Throws
+/// infeasible_error when no cut keeps every skip on one device or the limit cannot be met, and input_error for options that make no sense,
 /// a schedule method that is not defined for the placement, waves or split among them.
 [[nodiscard]] constexpr plan plan_pipeline(const cost_table& costs, const pipeline_options& options) {
     if (options.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }

@@ -70,8 +70,15 @@ std::string wrong_with_compiler(const std::string& compiler) {
     return c.status == 0 ? "" : compiler + " cannot be run or does not know C++20";
 }
 
-int measure(const std::vector<std::string>& compilers, bool quick, const std::string& json_file) {
+int measure(std::vector<std::string> compilers, bool quick, const std::string& json_file) {
     pulse_bench::json_output json{json_file};
+    // Those of the command line have been tried, the default ones need not be here.
+    std::erase_if(compilers, [](const std::string& compiler) {
+        const std::string wrong = wrong_with_compiler(compiler);
+        if (!wrong.empty()) { std::printf("left out: %s\n", wrong.c_str()); }
+        return !wrong.empty();
+    });
+    if (compilers.empty()) { throw std::runtime_error("there is no compiler to measure"); }
     std::vector<fs::path> sources{};
     for (const auto& entry : fs::directory_iterator{PULSE_COMPILE_CASES}) {
         if (!quick || entry.path().stem() == "umbrella") { sources.push_back(entry.path()); }

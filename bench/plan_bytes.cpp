@@ -174,15 +174,12 @@ ordered_json json_of(const placements& of) {
     return {{"folded", both(of.folded)}, {"sequential", both(of.sequential)}, {"interleaved", both(of.interleaved)}};
 }
 
-const pulse::device& device_named(const std::string& name) {
-    for (const pulse::device& known : pulse::known_devices) {
-        if (known.name.view() == name) { return known; }
-    }
-    throw CLI::ValidationError("--device", "there is no device '" + name + "'");
-}
-
 void measure(const bytes_options& options) {
-    const pulse::device& on = device_named(options.device);
+    const pulse::device* const known_device = pulse::find_device(options.device);
+    if (known_device == nullptr) {
+        throw CLI::ValidationError("--device", "there is no device '" + options.device + "'");
+    }
+    const pulse::device& on = *known_device;
     json_output json{options.json};
     for (const std::string& name : options.models) {
         if (pulse::find_model(name) == nullptr) {

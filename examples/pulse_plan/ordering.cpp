@@ -73,17 +73,21 @@ void set_ordering(const arguments& a, pulse::tune_options& options, progress& sh
 #endif
     const bool improves = !a.schedule || *a.schedule == method::ilp;
     if (!improves || a.time_limit_s <= 0) { return; }
-    const double seconds = a.time_limit_s / std::max(1, options.refined);
-    options.refine = [seconds, stop, &shown](const pulse::schedule_problem& problem) {
+    // Equal shares for the best few; a candidate that is asked again, with less memory, takes from what is left of all.
+    const double share = a.time_limit_s / std::max(1, options.refined);
+    options.refine = [share, left = a.time_limit_s, stop, &shown](const pulse::schedule_problem& problem) mutable {
+        constexpr double least = 1e-3;
         pulse::synthesis_options asked;
-        asked.limit = {.seconds = seconds, .stop = stop};
+        asked.limit = {.seconds = std::max(least, std::min(share, left)), .stop = stop};
         asked.progress = [&shown](const pulse::synthesis_progress& state) { shown.solving(state); };
 #if PULSE_PLAN_GLPK
         pulse::glpk_solver solver;
-        return pulse::synthesize(problem, asked, solver);
+        pulse::synthesis found = pulse::synthesize(problem, asked, solver);
 #else
-        return pulse::synthesize(problem, asked);
+        pulse::synthesis found = pulse::synthesize(problem, asked);
 #endif
+        left -= found.seconds;
+        return found;
     };
 }
 

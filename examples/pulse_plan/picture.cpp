@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <pulse/plan/lower.hpp>
@@ -13,36 +12,23 @@
 #include <pulse/simulate/simulator.hpp>
 #include <pulse/tune/rank_grid.hpp>
 
+#include "../instruction_event.hpp"
+
 namespace pulse_plan {
 
 namespace {
-
-pulse::io::timeline_event event_of(const pulse::instruction& what) {
-    namespace op = pulse::op;
-    pulse::io::timeline_event e;
-    e.name = pulse::to_text(what);
-    const auto pass = [&](char kind, const auto& p) {
-        e.kind = kind;
-        e.stage = pulse::index_of(p.stage);
-        e.microbatch = pulse::index_of(p.microbatch);
-    };
-    if (const auto* f = std::get_if<op::forward>(&what)) { pass('F', *f); }
-    if (const auto* r = std::get_if<op::recompute>(&what)) { pass('R', *r); }
-    if (const auto* b = std::get_if<op::backward_input>(&what)) { pass('B', *b); }
-    if (const auto* w = std::get_if<op::backward_weight>(&what)) { pass('W', *w); }
-    return e;
-}
 
 std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
                                                  const std::vector<pulse::program>& programs) {
     std::vector<pulse::io::timeline_event> events;
     for (std::size_t r = 0; r != ran.ranks.size(); ++r) {
         for (const pulse::simulated_pass& p : ran.ranks[r]) {
-            pulse::io::timeline_event e = event_of(programs[r].instructions[static_cast<std::size_t>(p.instruction)]);
-            e.rank = static_cast<int>(r);
-            e.start_us = p.start_us;
-            e.end_us = p.end_us;
-            events.push_back(std::move(e));
+            auto e = pulse_examples::event_of(programs[r].instructions[static_cast<std::size_t>(p.instruction)]);
+            if (!e) { continue; }
+            e->rank = static_cast<int>(r);
+            e->start_us = p.start_us;
+            e->end_us = p.end_us;
+            events.push_back(*std::move(e));
         }
     }
     std::int64_t flow = 0;

@@ -1,19 +1,15 @@
 #include "planning.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <string>
-#include <utility>
-#include <vector>
+#include <system_error>
 
 #include <pulse/core/error.hpp>
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/io/chrome_trace.hpp>
 #include <pulse/io/timeline_svg.hpp>
 #include <pulse/plan/json.hpp>
-#include <pulse/plan/lower.hpp>
-#include <pulse/plan/step_model.hpp>
 #include <pulse/tune/tuner.hpp>
 
 #include "ordering.hpp"
@@ -65,7 +61,7 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
 
     const pulse::cost_table costs = asked.costs_of(found.best.microbatch_size);
     std::cout << heading_text(asked, costs);
-    if (stop.stop_requested()) { std::cout << "stopped before the search ended: the best plan so far\n"; }
+    if (!found.finished) { std::cout << "stopped before the search ended: the best plan so far\n"; }
     const simulated_step step = simulate_step(asked, found, costs);
     std::cout << plan_text(asked, costs, found, step.memory) << '\n' << ranking_text(found);
     if (!a.out.empty()) { pulse::save_plan(found.best, a.out); }

@@ -75,9 +75,10 @@ std::string devices_text(const request& asked, const pulse::plan& planned, const
         }
         const std::int64_t peak = planned.predicted.peak_memory_bytes[d];
         const double load = loads.device_load_us[d];
-        table.row({std::to_string(d), number_text(load * 1e-3, 2), percent_text(load / loads.max_load_us),
-                   bytes(held.weight_bytes), bytes(held.gradient_bytes), bytes(held.optimizer_bytes),
-                   bytes(held.workspace_bytes), bytes(activations), bytes(skips), bytes(peak),
+        table.row({std::to_string(d), number_text(load * 1e-3, 2),
+                   percent_text(loads.max_load_us > 0 ? load / loads.max_load_us : 1), bytes(held.weight_bytes),
+                   bytes(held.gradient_bytes), bytes(held.optimizer_bytes), bytes(held.workspace_bytes),
+                   bytes(activations), bytes(skips), bytes(peak),
                    limit > 0 ? percent_text(static_cast<double>(peak) / static_cast<double>(limit)) : "no limit"});
     }
     return table.str(1);
@@ -163,13 +164,21 @@ std::string ranking_text(const pulse::tuning& found) {
                    number_text(row.samples_per_s, 2), percent_text(row.bubble_ratio), bytes(row.peak_memory_bytes),
                    bytes(row.boundary_bytes), bytes(row.skip_bytes), bytes(row.gradient_bytes)});
     }
-    text += table.str(2) + "why the others lost\n";
+    text += table.str(2);
+    if (found.rows.size() > 1) { text += "why the others lost\n"; }
     std::map<pulse::tune_verdict, const pulse::tune_row*> examples;
     for (const pulse::tune_row& row : found.rows) { examples.try_emplace(row.verdict, &row); }
     for (const auto& [verdict, example] : examples) {
         if (verdict == pulse::tune_verdict::best) { continue; }
         text += "  " + std::string{pulse::name_of(verdict)} + ": " + std::to_string(found.count(verdict)) +
                 ", such as " + pulse::to_text(example->candidate) + ": " + example->reason + "\n";
+    }
+    if (found.indivisible > 0) {
+        text += "not tried: " + std::to_string(found.indivisible) +
+                " combinations of degrees and microbatch sizes that do not multiply to the global batch\n";
+    }
+    if (found.unmet > 0) {
+        text += "not tried: " + std::to_string(found.unmet) + " candidates that the schedule or the split is not for\n";
     }
     return text;
 }

@@ -111,6 +111,10 @@ request make_request(const arguments& a) {
         made.options.parameter_copies = copies_of_32_bit;
         const int size = a.microbatch_size.value_or(costs.microbatch_size);
         made.options.microbatch_sizes = {size};
+        if (!a.microbatch_size) {
+            made.assumptions.emplace_back("microbatches of " + std::to_string(size) +
+                                          ", the profile's (--microbatch-size says otherwise)");
+        }
         if (size != costs.microbatch_size) {
             made.assumptions.emplace_back("times and bytes in proportion to the microbatch size; the profile's is " +
                                           std::to_string(costs.microbatch_size));
@@ -126,8 +130,7 @@ request make_request(const arguments& a) {
         made.options.parameter_copies = copies_of_16_bit;
         if (a.microbatch_size) { made.options.microbatch_sizes = {*a.microbatch_size}; }
         made.costs_of = [graph = model.graph, device](int samples) {
-            pulse::cost_table costs = pulse::analytic_costs(graph, *device, samples, scalar_bytes);
-            return costs;
+            return pulse::analytic_costs(graph, *device, samples, scalar_bytes);
         };
     }
     if (a.cluster.empty()) {
@@ -143,7 +146,11 @@ request make_request(const arguments& a) {
     pulse::tune_options& options = made.options;
     options.global_batch = a.global_batch;
     options.devices = a.devices;
-    options.memory_gb_per_s = device == nullptr ? 0.0 : device->memory_gb_per_s;
+    if (device == nullptr) {
+        made.assumptions.emplace_back("the optimizer takes no time: the profile's device is not known");
+    } else {
+        options.memory_gb_per_s = device->memory_gb_per_s * device->efficiency;
+    }
     options.memory_limit_bytes = a.memory_limit_bytes.value_or(0);
     if (a.pipeline) { options.pipeline_degrees = {*a.pipeline}; }
     if (a.data) { options.data_degrees = {*a.data}; }

@@ -28,7 +28,6 @@ public:
     }
 
     [[nodiscard]] std::stop_token token() const { return stop_.get_token(); }
-    [[nodiscard]] bool stopped() const { return stop_.stop_requested(); }
 
 private:
     void wait(const std::stop_token& ended) {

@@ -1,14 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include <pulse/io/timeline_event.hpp>
-#include <pulse/plan/print.hpp>
+#include <pulse/plan/instruction.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/trace.hpp>
+
+#include "../instruction_event.hpp"
 
 namespace pulse_train {
 
@@ -22,45 +24,22 @@ namespace pulse_train {
                                                                       const std::vector<pulse::instruction>& program,
                                                                       const std::vector<pulse::trace_event>& recorded,
                                                                       std::int64_t origin_ns) {
-    namespace op = pulse::op;
     std::vector<pulse::io::timeline_event> events;
     for (const pulse::trace_event& seen : recorded) {
         const pulse::instruction& what = program[static_cast<std::size_t>(seen.instruction)];
-        pulse::io::timeline_event e;
-        e.rank = rank;
-        e.name = pulse::to_text(what);
-        e.start_us = static_cast<double>(seen.start_ns + seen.waited_ns - origin_ns) * 1e-3;
-        e.end_us = static_cast<double>(seen.end_ns - origin_ns) * 1e-3;
-        const auto passes = [&](char kind, const auto& p) {
-            e.kind = kind;
-            e.stage = pulse::index_of(p.stage);
-            e.microbatch = pulse::index_of(p.microbatch);
+        auto e = pulse_examples::event_of(what);
+        if (!e) { continue; }
+        e->rank = rank;
+        e->start_us = static_cast<double>(seen.start_ns + seen.waited_ns - origin_ns) * 1e-3;
+        e->end_us = static_cast<double>(seen.end_ns - origin_ns) * 1e-3;
+        const auto carries = [&](const pulse::message_id& message) {
+            e->lane = 1;
+            e->flow = flow_of(message);
+            for (const pulse::buffer_id& part : model.parts(message, rank)) { e->bytes += model.bytes(part); }
         };
-        const auto transfers = [&](char kind, const auto& t) {
-            e.kind = kind;
-            e.lane = 1;
-            e.microbatch = pulse::index_of(t.message.microbatch);
-            e.flow = flow_of(t.message);
-            for (const pulse::buffer_id& part : model.parts(t.message, rank)) { e.bytes += model.bytes(part); }
-        };
-        if (const auto* f = std::get_if<op::forward>(&what)) {
-            passes('F', *f);
-        } else if (const auto* r = std::get_if<op::recompute>(&what)) {
-            passes('R', *r);
-        } else if (const auto* b = std::get_if<op::backward_input>(&what)) {
-            passes('B', *b);
-        } else if (const auto* w = std::get_if<op::backward_weight>(&what)) {
-            passes('W', *w);
-        } else if (const auto* s = std::get_if<op::send>(&what)) {
-            transfers('S', *s);
-        } else if (const auto* v = std::get_if<op::recv>(&what)) {
-            transfers('V', *v);
-        } else if (std::holds_alternative<op::optimizer_step>(what)) {
-            e.kind = 'O';
-        } else {
-            continue;
-        }
-        events.push_back(std::move(e));
+        if (const auto* s = std::get_if<pulse::op::send>(&what)) { carries(s->message); }
+        if (const auto* v = std::get_if<pulse::op::recv>(&what)) { carries(v->message); }
+        events.push_back(*std::move(e));
     }
     return events;
 }

@@ -172,6 +172,8 @@ class Inputs(Case):
         self.check_plan(plan, 4, 16)
         self.assertEqual((plan["model"], plan["microbatch_size"]), ("eight", 2))
         self.assertNotIn("assumed: one node", text)
+        self.assertIn("assumed: the optimizer takes no time", text)
+        self.assertIn("assumed: microbatches of 2", text)
 
     def test_a_memory_limit_is_kept_or_said_to_bind(self):
         words = ("--model", "sd15", "--device", "v100-32gb", "--devices", 2, "--global-batch", 4, "--microbatch-size", 1,

@@ -111,6 +111,11 @@ void require_sound(const drawn_case& c, const plan& made) {
     REQUIRE(made.cut.kind == o.kind);
     REQUIRE(static_cast<int>(made.cut.stages.size()) == stage_count(o.kind, o.devices, o.waves));
 
+    if (o.kind == placement::sequential) {
+        const partition cut = sequential_partition(c.costs, o.devices, {.slack = o.slack, .routing = o.routing});
+        REQUIRE(made.cut == cut);
+    }
+
     const auto violation = find_violation(problem_of(c, made.cut), made.order);
     REQUIRE_MESSAGE(!violation.broken(), describe(violation));
     const step_model model{made, c.costs};

@@ -310,7 +310,7 @@ TEST_CASE("bad options and bad costs are refused by name") {
         return refusal<input_error>(s);
     };
     CHECK(mentions(with([](tune_options& o) { o.global_batch = 0; }), "global_batch"));
-    CHECK(mentions(with([](tune_options& o) { o.devices = 5; }), "devices"));
+    CHECK(mentions(with([](tune_options& o) { o.devices = 5; }), "devices: 5"));
     CHECK(mentions(with([](tune_options& o) { o.pipeline_degrees = {3}; }), "pipeline_degrees: 3"));
     CHECK(mentions(with([](tune_options& o) { o.data_degrees = {8}; }), "data_degrees: 8"));
     CHECK(mentions(with([](tune_options& o) { o.microbatch_sizes = {0}; }), "microbatch_sizes"));
@@ -320,6 +320,10 @@ TEST_CASE("bad options and bad costs are refused by name") {
     CHECK(mentions(with([](tune_options& o) { o.placements = {}; }), "placements"));
     CHECK(mentions(with([](tune_options& o) { o.methods = {}; }), "methods"));
     CHECK(mentions(with([](tune_options& o) { o.slacks = {}; }), "slacks"));
+    CHECK(mentions(with([](tune_options& o) { o.slacks = {0.0, -0.5}; }), "slacks: -0.5"));
+    CHECK(mentions(with([](tune_options& o) { o.memory_gb_per_s = -1; }), "memory_gb_per_s"));
+    CHECK(mentions(with([](tune_options& o) { o.refined = -1; }), "refined"));
+    CHECK(mentions(with([](tune_options& o) { o.ranked = 0; }), "ranked"));
     CHECK(mentions(with([](tune_options& o) { o.parameter_copies = -1; }), "parameter_copies"));
     CHECK(mentions(with([](tune_options& o) { o.memory_limit_bytes = -1; }), "memory_limit_bytes"));
     const drawn_space s = plain_space();
@@ -343,6 +347,21 @@ TEST_CASE("a stopped search returns the best so far, and says that it did not fi
     CHECK(made.count(tune_verdict::not_reached) > 0);
     // Stopped before anything was found.
     CHECK(mentions(refusal<error>(s), "stopped"));
+}
+
+TEST_CASE("a search that is stopped while it refines did not finish either") {
+    drawn_space s = plain_space();
+    std::stop_source source;
+    s.options.stop = source.get_token();
+    s.options.refine = [&](const schedule_problem& problem) {
+        source.request_stop();
+        synthesis found{};
+        found.best = list_schedule(problem);
+        return found;
+    };
+    const tuning made = s.run();
+    CHECK_FALSE(made.finished);
+    CHECK(made.count(tune_verdict::not_reached) == 0);
 }
 
 TEST_CASE("refinement looks again at the best few and never makes the choice worse") {
@@ -524,7 +543,8 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
                 costs, once, prepare_candidate(costs, s.machine, cut, once, s.options, 0), s.options);
             const std::int64_t enough = one.planned.predicted.peak_memory_bytes.front();
             REQUIRE(least.front().total_bytes() <= enough);
-            REQUIRE(evaluate_candidate(costs, c, prepared(enough), s.options).step_us == doctest::Approx(free.step_us));
+            REQUIRE(evaluate_candidate(costs, c, prepared(enough), s.options).planned.predicted.step_us ==
+                    doctest::Approx(free.planned.predicted.step_us));
             ++alone;
         }
     }

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include <pulse/hardware/link.hpp>
+#include <pulse/hardware/ring_all_reduce.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -43,14 +44,14 @@ namespace pulse {
     return bytes;
 }
 
-/// What each of `replicas` sends when a stage's gradients are summed on a ring: 2 (D - 1) messages of 1/D.
+/// What each of `replicas` sends when a stage's gradients are summed on a ring.
 [[nodiscard]] constexpr std::int64_t reduce_bytes(const step_model& model, int stage, int replicas) noexcept {
-    return 2 * (replicas - 1) * ((parameter_bytes_of(model, stage) + replicas - 1) / replicas);
+    return ring_all_reduce_bytes(parameter_bytes_of(model, stage), replicas);
 }
 
 /// How long that takes.
 [[nodiscard]] constexpr double reduce_us(const step_model& model, int stage, int replicas, const link& line) noexcept {
-    return 2.0 * (replicas - 1) * line.transfer_us((parameter_bytes_of(model, stage) + replicas - 1) / replicas);
+    return ring_all_reduce_us(parameter_bytes_of(model, stage), replicas, line);
 }
 
 } // namespace pulse

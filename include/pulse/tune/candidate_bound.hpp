@@ -15,10 +15,10 @@ namespace pulse {
 
 /// What a step of a candidate is made of, besides its order of passes.
 struct candidate_step {
-    /// The passes, recomputation included in their durations, under the memory that a device has left.
+    /// The passes, recomputation included in their durations; memory unlimited.
     schedule_problem problem{};
-    /// The same without recomputation and without a memory limit: what the critical path is sure to take, as a
-    /// recomputation may run while its device would wait.
+    /// The same without recomputation: what the critical path is sure to take, as a recomputation may run while its
+    /// device would wait.
     schedule_problem plain{};
     std::vector<link> links{}; ///< between the pipeline's devices, P x P
     int replicas{1};

@@ -11,6 +11,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/cluster.hpp>
+#include <pulse/hardware/ring_all_reduce.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
@@ -66,7 +67,7 @@ namespace pulse {
 struct prepared_candidate {
     partition cut{};
     candidate_step step{};
-    /// Of the whole devices; 0 is unlimited.
+    /// Of every device, all that it has; 0 is unlimited.
     std::int64_t limit_bytes{};
     /// Of every device, parameters and workspace: what is left of the limit without them is for the passes.
     std::vector<std::int64_t> fixed_bytes{};
@@ -113,13 +114,9 @@ struct prepared_candidate {
     return made;
 }
 
-/// A candidate's plan and what its step takes in the simulator.
+/// A candidate's plan, which predicts what its step takes in the simulator.
 struct evaluated_candidate {
     plan planned{};
-    double step_us{};
-    /// When the passes of the pipeline end; the rest of the step is reduction and optimizer that nothing hides.
-    double pipeline_us{};
-    double bubble_ratio{};
     /// What the holds of its order were let take on every device; empty where it was found without a limit.
     std::vector<std::int64_t> room_bytes{};
 };
@@ -166,16 +163,8 @@ namespace detail {
 [[nodiscard]] inline evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared, schedule order,
                                                             const tune_options& options, bool tight) {
-    evaluated_candidate made{};
+    evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}};
     plan& planned = made.planned;
-    planned.model = costs.model;
-    planned.pipeline_degree = c.pipeline_degree;
-    planned.microbatches = c.microbatches;
-    planned.microbatch_size = c.microbatch_size;
-    planned.split_backward = c.split_backward;
-    planned.routing = c.routing;
-    planned.recompute = c.recompute;
-    planned.cut = prepared.cut;
     planned.order = std::move(order);
 
     const step_model model{planned, costs};
@@ -189,27 +178,14 @@ namespace detail {
     const candidate_step& step = prepared.step;
     const step_end end = end_step(step.buckets, step.replicas, step.rings, stage_ends(prepared.cut, programs, ran),
                                   device_ends, step.device_optimizer_us);
-    made.step_us = end.step_us;
-    made.pipeline_us = ran.step_us;
     double busy_us = (1.0 - ran.bubble_ratio) * ran.step_us * c.pipeline_degree;
     for (const double us : step.device_optimizer_us) { busy_us += us; }
-    made.bubble_ratio = end.step_us > 0 ? std::max(0.0, 1.0 - busy_us / (c.pipeline_degree * end.step_us)) : 0.0;
-
-    prediction& expected = planned.predicted;
-    expected.step_us = end.step_us;
-    expected.bubble_ratio = made.bubble_ratio;
-    expected.samples_per_s = end.step_us > 0 ? 1e6 * options.global_batch / end.step_us : 0.0;
-    expected.peak_memory_bytes = std::move(lowered.peak_bytes);
-    const traffic moved = traffic_of(prepared.cut, costs, c.routing);
-    expected.boundary_bytes = moved.boundary() * c.microbatches;
-    expected.skip_bytes = moved.skip() * c.microbatches;
-    planned.data_degree = c.data_degree;
+    planned.data_degree = c.data_degree; // not before: the simulator ran one replica, end_step reduces
+    predict_step(planned, end.step_us,
+                 end.step_us > 0 ? std::max(0.0, 1.0 - busy_us / (c.pipeline_degree * end.step_us)) : 0.0);
+    planned.predicted.peak_memory_bytes = std::move(lowered.peak_bytes);
     return made;
 }
-
-} // namespace detail
-
-namespace detail {
 
 /// Asks `order_of` for orders of a candidate's problem until one fits by the exact layout: without a limit, unless `room`
 /// has one, then with what the limit leaves, then with the excess subtracted, at most `attempts` times again. Throws

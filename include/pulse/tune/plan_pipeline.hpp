@@ -40,7 +40,7 @@ struct pipeline_options {
     recomputation recompute{recomputation::none};
     schedule_method method{schedule_method::list};
     pulse::link link{};
-    /// How much longer than the least load a device may work for fewer bytes; folded only.
+    /// How much longer than the least load a device may work for fewer bytes; an interleaved cut is the one without.
     double slack{};
     /// Copies of the parameters that a device keeps: values, gradients, AdamW's two moments, an average.
     int parameter_copies{5};
@@ -60,6 +60,37 @@ struct pipeline_options {
     }
     return sum * copies;
 }
+
+namespace detail {
+
+/// The plan of a cut before its passes are ordered, with the bytes of a step predicted. `choices` are pipeline_options or
+/// a tune_candidate; the microbatch size is that of the costs.
+template <class Choices>
+[[nodiscard]] constexpr plan unordered_plan(const cost_table& costs, partition cut, const Choices& choices) {
+    plan made{};
+    made.model = costs.model;
+    made.pipeline_degree = cut.devices;
+    made.microbatches = choices.microbatches;
+    made.microbatch_size = costs.microbatch_size;
+    made.split_backward = choices.split_backward;
+    made.routing = choices.routing;
+    made.recompute = choices.recompute;
+    const traffic moved = traffic_of(cut, costs, choices.routing);
+    made.predicted.boundary_bytes = moved.boundary() * choices.microbatches;
+    made.predicted.skip_bytes = moved.skip() * choices.microbatches;
+    made.cut = std::move(cut);
+    return made;
+}
+
+/// Predicts how long the step of an ordered plan takes, and the samples per second of all its replicas.
+constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
+    const double samples = 1.0 * made.microbatches * made.microbatch_size * made.data_degree;
+    made.predicted.step_us = step_us;
+    made.predicted.bubble_ratio = bubble_ratio;
+    made.predicted.samples_per_s = step_us > 0 ? 1e6 * samples / step_us : 0.0;
+}
+
+} // namespace detail
 
 /// Bytes that each device takes for a plan: its step's memory and its parameters, all copies.
 [[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const step_model& model,
@@ -99,7 +130,7 @@ namespace detail {
     case placement::sequential: break;
     }
     if (options.waves != 1) { throw input_error("waves: a sequential placement has one stage on each device"); }
-    return sequential_partition(costs, options.devices);
+    return sequential_partition(costs, options.devices, {.slack = options.slack, .routing = options.routing});
 }
 
 [[nodiscard]] constexpr schedule order_for(const schedule_problem& problem, schedule_method method) {
@@ -214,18 +245,11 @@ struct lowered_plan {
     if (options.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
     if (options.parameter_copies < 0) { throw input_error("parameter_copies: it must not be negative"); }
     if (options.memory_limit_bytes < 0) { throw input_error("memory_limit_bytes: it must not be negative"); }
-    if (const auto need = unmet_need(options.method, options.kind, options.waves, options.split_backward); !need.empty()) {
+    if (const auto need = unmet_need(options.method, options.kind, options.waves, options.split_backward);
+        !need.empty()) {
         throw input_error("schedule method " + std::string{name_of(options.method)} + ": " + std::string{need});
     }
-    plan made{};
-    made.model = costs.model;
-    made.pipeline_degree = options.devices;
-    made.microbatches = options.microbatches;
-    made.microbatch_size = costs.microbatch_size;
-    made.split_backward = options.split_backward;
-    made.routing = options.routing;
-    made.recompute = options.recompute;
-    made.cut = detail::cut_for(costs, options);
+    plan made = detail::unordered_plan(costs, detail::cut_for(costs, options), options);
 
     problem_options ask{};
     ask.microbatches = options.microbatches;
@@ -257,7 +281,6 @@ struct lowered_plan {
             if (over < 0) { throw; }
             refuse();
         }
-        expected.bubble_ratio = bubble_ratio(problem, made.order);
         expected.peak_memory_bytes =
             detail::lower_within(made, model, options.parameter_copies, options.memory_limit_bytes, attempt > 0)
                 .peak_bytes;
@@ -277,12 +300,7 @@ struct lowered_plan {
         }
         if (!again) { refuse(); }
     }
-    expected.step_us = made.order.makespan_us();
-    const double samples = 1.0 * options.microbatches * costs.microbatch_size;
-    expected.samples_per_s = expected.step_us > 0 ? 1e6 * samples / expected.step_us : 0.0;
-    const traffic moved = traffic_of(made.cut, costs, options.routing);
-    expected.boundary_bytes = moved.boundary() * options.microbatches;
-    expected.skip_bytes = moved.skip() * options.microbatches;
+    detail::predict_step(made, made.order.makespan_us(), bubble_ratio(problem, made.order));
     return made;
 }
 

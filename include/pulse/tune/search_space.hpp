@@ -121,6 +121,9 @@ inline void require_sensible(const tune_options& options, int devices) {
     const auto fail = [](const std::string& what) { throw input_error("tune: " + what); };
     if (devices < 1) { fail("devices: there must be at least one"); }
     if (options.global_batch < 1) { fail("global_batch: it must be at least 1"); }
+    for (const double slack : options.slacks) {
+        if (!(slack >= 0.0)) { fail("slacks: " + std::to_string(slack) + " is no number of at least 0"); }
+    }
     for (const int p : options.pipeline_degrees) {
         if (p < 1 || devices % p != 0) {
             fail("pipeline_degrees: " + std::to_string(p) + " does not divide " + std::to_string(devices) + " devices");
@@ -154,6 +157,9 @@ inline void require_sensible(const tune_options& options, int devices) {
     present(!options.slacks.empty(), "slacks");
     if (options.parameter_copies < 0) { fail("parameter_copies: it must not be negative"); }
     if (options.memory_limit_bytes < 0) { fail("memory_limit_bytes: it must not be negative"); }
+    if (!(options.memory_gb_per_s >= 0.0)) { fail("memory_gb_per_s: it must not be negative"); }
+    if (options.refined < 0) { fail("refined: it must not be negative"); }
+    if (options.ranked < 1) { fail("ranked: it must be at least 1"); }
 }
 
 /// The stage layouts of `c`'s pipeline degree: placement and number of stages on a device.

@@ -5,23 +5,12 @@
 #include <cstdint>
 #include <vector>
 
-#include <pulse/hardware/link.hpp>
+#include <pulse/hardware/ring_all_reduce.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/tune/rank_grid.hpp>
 
 namespace pulse {
-
-/// Time of a ring all-reduce of `bytes` over D replicas: 2 (D - 1) messages of 1/D of them, one after the other.
-[[nodiscard]] constexpr double ring_all_reduce_us(std::int64_t bytes, int replicas, const link& line) noexcept {
-    if (replicas < 2 || bytes == 0) { return 0; }
-    return 2.0 * (replicas - 1) * line.transfer_us((bytes + replicas - 1) / replicas);
-}
-
-/// What all devices of one replica send for it, in bytes: 2 (D - 1) / D of the gradients.
-[[nodiscard]] constexpr std::int64_t ring_all_reduce_bytes(std::int64_t bytes, int replicas) noexcept {
-    return replicas < 2 ? 0 : 2 * (replicas - 1) * ((bytes + replicas - 1) / replicas);
-}
 
 /// Time of the optimizer over `parameter_bytes` of one copy: of `copies` copies (values, gradients, moments, ...) all are
 /// read and all but the gradients written, at the rate of the device's memory. 0 GB/s: no time.

@@ -39,7 +39,8 @@ public:
         costs_of_{&costs_of}, machine_{machine}, options_{options} {
         const int devices = options.devices == 0 ? machine.devices() : options.devices;
         if (devices > machine.devices()) {
-            throw input_error("tune: devices: the cluster has " + std::to_string(machine.devices()));
+            throw input_error("tune: devices: " + std::to_string(devices) + " are asked, the cluster has " +
+                              std::to_string(machine.devices()));
         }
         limit_ = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
         left_out_candidates left_out{};
@@ -81,6 +82,7 @@ public:
         }
         if (made_.ranking.empty()) { refuse(); }
         refine();
+        made_.finished = made_.finished && !options_.stop.stop_requested();
         conclude();
         return std::move(made_);
     }
@@ -242,7 +244,7 @@ private:
 
     /// What a row must not exceed to be among the ranked ones.
     [[nodiscard]] double cutoff_us() const {
-        const std::size_t wanted = std::max<std::size_t>(options_.ranked, 1);
+        const std::size_t wanted = options_.ranked;
         if (!options_.prune || made_.ranking.size() < wanted) { return std::numeric_limits<double>::infinity(); }
         // Bounds are sums in another order than the simulator's.
         return made_.rows[made_.ranking[wanted - 1]].step_us * (1.0 + 1e-9);
@@ -271,9 +273,9 @@ private:
         tune_row& row = made_.rows[i];
         const prediction& expected = found.planned.predicted;
         row.verdict = tune_verdict::slower;
-        row.step_us = found.step_us;
+        row.step_us = expected.step_us;
         row.samples_per_s = expected.samples_per_s;
-        row.bubble_ratio = found.bubble_ratio;
+        row.bubble_ratio = expected.bubble_ratio;
         row.peak_memory_bytes = *std::max_element(expected.peak_memory_bytes.begin(), expected.peak_memory_bytes.end());
         row.boundary_bytes = expected.boundary_bytes;
         row.skip_bytes = expected.skip_bytes;
@@ -286,15 +288,14 @@ private:
         auto& ranking = made_.ranking;
         ranking.insert(std::upper_bound(ranking.begin(), ranking.end(), i, before), i);
         kept_[i] = std::move(found);
-        const std::size_t plans =
-            std::max<std::size_t>({options_.ranked, static_cast<std::size_t>(std::max(options_.refined, 1)), 1});
+        const std::size_t plans = std::max(options_.ranked, static_cast<std::size_t>(options_.refined));
         if (ranking.size() > plans) { kept_.erase(ranking[plans]); }
     }
 
     /// Looks longer for the orders of the best few; keeps what is faster and fits, and what was proved.
     void refine() {
         if (!options_.refine) { return; }
-        const std::size_t few = std::min(made_.ranking.size(), static_cast<std::size_t>(std::max(options_.refined, 0)));
+        const std::size_t few = std::min(made_.ranking.size(), static_cast<std::size_t>(options_.refined));
         const std::vector<std::size_t> best(made_.ranking.begin(),
                                             made_.ranking.begin() + static_cast<std::ptrdiff_t>(few));
         for (std::size_t k = 0; k != best.size(); ++k) {
@@ -312,7 +313,7 @@ private:
             } catch (const infeasible_error&) { fits = false; }
             made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, step_bound_us(ready.step, proof_us));
             if (!fits) { continue; }
-            if (!(found.step_us < made_.rows[i].step_us)) { continue; }
+            if (!(found.planned.predicted.step_us < made_.rows[i].step_us)) { continue; }
             made_.ranking.erase(std::find(made_.ranking.begin(), made_.ranking.end(), i));
             keep(i, std::move(found), ready.gradient_bytes);
         }
@@ -328,7 +329,8 @@ private:
         for (tune_row& row : made_.rows) {
             const double best_us = winner.step_us;
             const auto percent = [&](double us) {
-                return std::to_string(100.0 * (us / best_us - 1.0)).substr(0, 5) + "%";
+                const std::string digits = std::to_string(100.0 * (us / best_us - 1.0));
+                return digits.substr(0, digits.find('.') + 3) + "%";
             };
             if (row.verdict == tune_verdict::slower) { row.reason = "slower than the best by " + percent(row.step_us); }
             if (row.verdict == tune_verdict::bound) {

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <optional>
+#include <variant>
+
+#include <pulse/io/timeline_event.hpp>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/plan/print.hpp>
+
+namespace pulse_examples {
+
+/// An instruction as pictures and traces show it: name, kind, stage and microbatch; rank, lane, times and what a transfer
+/// carries are the caller's. None for bookkeeping: stash and release.
+[[nodiscard]] inline std::optional<pulse::io::timeline_event> event_of(const pulse::instruction& what) {
+    namespace op = pulse::op;
+    pulse::io::timeline_event e;
+    e.name = pulse::to_text(what);
+    const auto pass = [&](char kind, const auto& p) {
+        e.kind = kind;
+        e.stage = pulse::index_of(p.stage);
+        e.microbatch = pulse::index_of(p.microbatch);
+    };
+    const auto transfer = [&](char kind, const auto& t) {
+        e.kind = kind;
+        e.microbatch = pulse::index_of(t.message.microbatch);
+    };
+    if (const auto* f = std::get_if<op::forward>(&what)) {
+        pass('F', *f);
+    } else if (const auto* r = std::get_if<op::recompute>(&what)) {
+        pass('R', *r);
+    } else if (const auto* b = std::get_if<op::backward_input>(&what)) {
+        pass('B', *b);
+    } else if (const auto* w = std::get_if<op::backward_weight>(&what)) {
+        pass('W', *w);
+    } else if (const auto* s = std::get_if<op::send>(&what)) {
+        transfer('S', *s);
+    } else if (const auto* v = std::get_if<op::recv>(&what)) {
+        transfer('V', *v);
+    } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
+        e.kind = 'A';
+        e.stage = pulse::index_of(a->stage);
+    } else if (std::holds_alternative<op::optimizer_step>(what)) {
+        e.kind = 'O';
+    } else {
+        return std::nullopt;
+    }
+    return e;
+}
+
+} // namespace pulse_examples

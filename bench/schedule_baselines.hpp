@@ -82,13 +82,22 @@ inline constexpr std::array grid_baselines{
 /// What a baseline makes of an instance.
 struct baseline_run {
     double makespan_us{};
-    /// Of the device that exceeds its limit most: what it holds over what it may; at most 1 where all fit or memory is
-    /// free.
+    /// Of the device that exceeds its limit most: what it holds over what it may; 1 where all fit or memory is free.
     double over_limit{1};
 };
 
+/// What the stages of every device take for one microbatch, microseconds.
+[[nodiscard]] inline std::vector<double> device_loads_us(const pulse::schedule_problem& problem) {
+    std::vector<double> loads(static_cast<std::size_t>(problem.devices), 0.0);
+    for (const auto& s : problem.stages) {
+        loads[static_cast<std::size_t>(s.device)] += s.forward_us + s.backward_input_us + s.backward_weight_us;
+    }
+    return loads;
+}
+
 /// Runs a baseline within the instance's memory or, where it has no order that fits, without the limit; none where the
-/// method is not defined for the instance. Throws runtime_error, naming both, for a schedule that is not valid.
+/// method is not defined for the instance. Throws runtime_error, naming both, for a schedule that is not valid, and for
+/// loads that are not those of the instance.
 [[nodiscard]] inline std::optional<baseline_run> run_baseline(const grid_instance& instance,
                                                               const grid_baseline& baseline) {
     const int chunks = baseline.kind == pulse::placement::folded        ? instance.waves
@@ -97,6 +106,10 @@ struct baseline_run {
     if (!pulse::unmet_need(baseline.method, baseline.kind, chunks, instance.split).empty()) { return std::nullopt; }
     auto problem = baseline_problem(instance, baseline.kind, baseline.relays_skips);
     const auto limit = problem.memory_limit_bytes;
+    // Whole microseconds: their sums are exact in any order.
+    if (device_loads_us(problem) != device_loads_us(instance.problem) || limit != instance.problem.memory_limit_bytes) {
+        throw std::runtime_error(instance.name() + ", " + std::string{baseline.name} + ": other loads or memory");
+    }
     pulse::schedule timed{};
     try {
         timed = pulse::baseline_schedule(problem, baseline.method);

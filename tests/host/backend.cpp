@@ -20,7 +20,9 @@ using pulse::attention_shape;
 using pulse::conv2d_shape;
 using pulse::group_norm_shape;
 using pulse::into;
+using pulse::layer_norm_shape;
 using pulse::linear_shape;
+using pulse::patch_shape;
 using pulse::host::onednn_backend;
 
 namespace {
@@ -56,14 +58,16 @@ struct everything {
     conv2d_shape out{24, 1, 14, 14, 3, 1, 1, 1};
     linear_shape line{24, 48};
     group_norm_shape norm{24, 8, 4, 196, 1e-5, true};
-    std::vector<attention_shape> heads{{49, 3, 8}, {49, 2, 16}, {49, 1, 40}};
+    std::vector<attention_shape> heads{{49, 3, 8}, {49, 2, 16}, {49, 1, 40}, {49, 2, 8, 77}, {49, 2, 40, 77}};
+    layer_norm_shape row_norm{48};
+    patch_shape patches{4, 5, 2, 3, 2};
     std::vector<tensor> inputs{};
     std::vector<tensor> results{};
 
     explicit everything(unsigned seed) {
         source draw{seed};
         for (int i = 0; i != 8; ++i) { inputs.push_back(draw.normal(40000, 0.5)); }
-        for (int i = 0; i != 47; ++i) { results.emplace_back(40000, 0.25F); }
+        for (int i = 0; i != 62; ++i) { results.emplace_back(40000, 0.25F); }
     }
 
     void run(onednn_backend& b) {
@@ -99,6 +103,18 @@ struct everything {
             b.attention_backward(s, batch, from(0), from(4), from(5), o, lse, from(3), dxa, dxb, y);
             next += 2;
         }
+        float* const normal = to();
+        float* const of_rows = to();
+        b.layer_norm(row_norm, 147, from(0), from(1), from(2), normal, of_rows);
+        float* const drow = to();
+        b.layer_norm_backward(row_norm, 147, from(0), from(1), of_rows, from(3), drow, to(), from(7), into::add);
+        b.gelu(30000, from(0), to());
+        b.gelu_backward(30000, from(0), from(3), to(), into::add);
+        b.geglu(147, 48, from(0), to());
+        b.geglu_backward(147, 48, from(0), from(3), to());
+        b.copy_rows(9, 40, from(0), 50, to(), 60);
+        b.patches_to_image(patches, batch, from(0), to());
+        b.image_to_patches(patches, batch, from(0), to());
         b.silu(30000, from(0), to());
         b.silu_backward(30000, from(0), from(3), to(), into::add);
         b.add_per_sample(batch, 196, 24, from(0), to());
@@ -233,6 +249,14 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
                          "pulse: group_norm: 3 groups of 6 + 1 channels, 4 pixels, batch 1", pulse::input_error);
     CHECK_THROWS_WITH_AS(b.attention({4, 0, 4}, 1, p, p, p, p, p),
                          "pulse: attention: 4 tokens, 0 heads of 4, batch 1", pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.attention({4, 2, 4, -1}, 1, p, p, p, p, p),
+                         "pulse: attention: 4 tokens, -1 of the context, 2 heads of 4, batch 1", pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.layer_norm({0}, 3, p, p, p, p, p), "pulse: layer_norm: 3 rows of 0 features",
+                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.geglu(0, 4, p, p), "pulse: geglu: 0 rows of 4 features", pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.patches_to_image({2, 0, 2, 3, 1}, 1, p, p),
+                         "pulse: patches_to_image: 2 x 0 patches of 2 x 2 x 3 after 1 tokens, batch 1",
+                         pulse::input_error);
     CHECK_THROWS_AS(b.sinusoid(1, 3, false, 0.0, p, p), pulse::input_error);
 }
 

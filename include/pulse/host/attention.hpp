@@ -24,22 +24,22 @@ public:
     /// Floats of workspace for one head.
     [[nodiscard]] static constexpr std::int64_t workspace(const attention_shape& s) noexcept {
         const std::int64_t depth = padded(s.head_size, 8);
-        const std::int64_t keys = padded(s.tokens, 16);
+        const std::int64_t keys = padded(s.keys(), 16);
         return 5 * depth * keys + 2 * block * depth + 2 * block + 2 * block * keys;
     }
 
-    narrow_attention(const attention_shape& s, const float* q, const float* k, const float* v, float* work) noexcept
-        : tokens_{s.tokens}, stride_{s.width()}, size_{s.head_size}, depth_{padded(s.head_size, 8)},
-          keys_{padded(s.tokens, 16)}, scale_{static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)))},
-          q_{q}, k_{k}, v_{v}, kt_{work}, vt_{kt_ + depth_ * keys_}, rows_{vt_ + depth_ * keys_},
-          dk_{rows_ + depth_ * keys_}, dv_{dk_ + depth_ * keys_}, queries_{dv_ + depth_ * keys_},
-          gradients_{queries_ + block * depth_}, constants_{gradients_ + block * depth_},
-          scores_{constants_ + 2 * block}, slopes_{scores_ + block * keys_} {}
+    narrow_attention(const attention_shape& s, const float* q, const float* k, const float* v, float* work) noexcept :
+        tokens_{s.tokens}, others_{s.keys()}, stride_{s.width()}, size_{s.head_size}, depth_{padded(s.head_size, 8)},
+        keys_{padded(s.keys(), 16)}, scale_{static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)))},
+        q_{q}, k_{k}, v_{v}, kt_{work}, vt_{kt_ + depth_ * keys_}, rows_{vt_ + depth_ * keys_}, dk_{rows_ +
+                                                                                                    depth_ * keys_},
+        dv_{dk_ + depth_ * keys_}, queries_{dv_ + depth_ * keys_}, gradients_{queries_ + block * depth_},
+        constants_{gradients_ + block * depth_}, scores_{constants_ + 2 * block}, slopes_{scores_ + block * keys_} {}
 
     /// Pointers are to the head's first element; rows are `width` apart, lse [tokens].
     void forward(float* o, float* lse) const noexcept {
         transpose(k_, kt_);
-        take(v_, 0, tokens_, tokens_, 1.0F, rows_);
+        take(v_, 0, others_, others_, 1.0F, rows_);
         for (int first = 0; first < tokens_; first += 8) {
             const int rows = std::min(8, tokens_ - first);
             take(q_, first, rows, 8, scale_ * log2_e, queries_);
@@ -60,7 +60,7 @@ public:
                 inverse[r] = 1.0F / total;
                 if (r < rows) { lse[first + r] = greatest * ln_2 + std::log(total); }
             }
-            combine(scores_, keys_, 1, tokens_, rows_, [&](int r, std::int64_t d, const auto& value, auto store_row) {
+            combine(scores_, keys_, 1, others_, rows_, [&](int r, std::int64_t d, const auto& value, auto store_row) {
                 if (r < rows) { store_row(value * inverse[r], o + std::int64_t{first + r} * stride_ + d, size_ - d); }
             });
         }
@@ -69,7 +69,7 @@ public:
     void backward(const float* o, const float* lse, const float* dout, float* dq, float* dk, float* dv) const noexcept {
         transpose(k_, kt_);
         transpose(v_, vt_);
-        take(k_, 0, tokens_, tokens_, 1.0F, rows_);
+        take(k_, 0, others_, others_, 1.0F, rows_);
         std::fill(dk_, dk_ + 2 * depth_ * keys_, 0.0F);
         for (int first = 0; first < tokens_; first += block) {
             const int rows = std::min(block, tokens_ - first);
@@ -87,12 +87,12 @@ public:
             std::int64_t j = 0;
             for (; j + 2 * widest <= keys_; j += 2 * widest) { differentiate<2>(filled, j); }
             for (; j != keys_; j += widest) { differentiate<1>(filled, j); }
-            for (j = 0; j < tokens_; j += 8) {
+            for (j = 0; j < others_; j += 8) {
                 accumulate(scores_ + j, rows, gradients_, dv_ + j * depth_);
                 accumulate(slopes_ + j, rows, queries_, dk_ + j * depth_);
             }
             for (int r = 0; r < rows; r += 8) {
-                combine(slopes_ + r * keys_, keys_, 1, tokens_, rows_,
+                combine(slopes_ + r * keys_, keys_, 1, others_, rows_,
                         [&](int i, std::int64_t d, const auto& value, auto store_row) {
                             if (r + i < rows) {
                                 store_row(value * scale_, dq + std::int64_t{first + r + i} * stride_ + d, size_ - d);
@@ -115,7 +115,7 @@ private:
     /// to [depth][keys] from rows of the head.
     void transpose(const float* from, float* to) const noexcept {
         std::fill(to, to + depth_ * keys_, 0.0F);
-        for (int t = 0; t != tokens_; ++t) {
+        for (int t = 0; t != others_; ++t) {
             for (int d = 0; d != size_; ++d) { to[d * keys_ + t] = from[std::int64_t{t} * stride_ + d]; }
         }
     }
@@ -127,9 +127,9 @@ private:
             for (int d = 0; d != size_; ++d) { to[r * depth_ + d] = row[d] * factor; }
         }
     }
-    /// [tokens][depth] times `factor` into rows of the head.
+    /// [keys][depth] times `factor` into rows of the head.
     void give(const float* from, float factor, float* to) const noexcept {
-        for (int t = 0; t != tokens_; ++t) {
+        for (int t = 0; t != others_; ++t) {
             for (int d = 0; d != size_; ++d) { to[std::int64_t{t} * stride_ + d] = from[t * depth_ + d] * factor; }
         }
     }
@@ -152,10 +152,10 @@ private:
                                            floats<widest> (&top)[4]) const noexcept {
         floats<widest> s[std::size_t{4} * V]{};
         multiply_add<V>(queries, kt_ + j, s);
-        if (j + V * widest > tokens_) {
+        if (j + V * widest > others_) {
             for (int v = 0; v != V; ++v) {
                 for (int l = 0; l != widest; ++l) {
-                    if (j + v * widest + l >= tokens_) {
+                    if (j + v * widest + l >= others_) {
                         for (int r = 0; r != 4; ++r) { s[r * V + v][l] = -__builtin_inff(); }
                     }
                 }
@@ -214,7 +214,8 @@ private:
     }
     template <int T, class F>
     [[gnu::always_inline]] void combine_lanes(const float* weights, std::int64_t row_step, std::int64_t step,
-                                              std::int64_t count, const float* rows, std::int64_t d, F f) const noexcept {
+                                              std::int64_t count, const float* rows, std::int64_t d,
+                                              F f) const noexcept {
         floats<T> sums[8]{};
         for (std::int64_t k = 0; k != count; ++k) {
             const floats<T> row = load<T>(rows + k * depth_ + d);
@@ -239,6 +240,7 @@ private:
     }
 
     int tokens_;
+    int others_; ///< tokens that have keys and values
     int stride_;
     int size_;
     std::int64_t depth_;

@@ -14,6 +14,7 @@
 #include <pulse/host/onednn.hpp>
 #include <pulse/host/parallel.hpp>
 #include <pulse/host/pointwise.hpp>
+#include <pulse/host/token_operations.hpp>
 #include <pulse/host/wide_attention.hpp>
 #include <pulse/runtime/backend.hpp>
 
@@ -23,12 +24,12 @@ namespace pulse::host {
 ///
 /// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A shape
 /// that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
-class onednn_backend {
+class onednn_backend : public token_operations {
 public:
     using scalar = float;
 
     /// Throws pulse::input_error when threads < 1.
-    explicit onednn_backend(int threads = 1) : threads_{threads} {
+    explicit onednn_backend(int threads = 1) : token_operations{threads}, threads_{threads} {
         require(threads >= 1, "onednn_backend", "threads is less than 1");
     }
 
@@ -98,7 +99,11 @@ public:
         double* const sums = sums_.reserve(threads_ * group_norm_sample::sums(s));
         float* const constants = scratch_.reserve(threads_ * group_norm_sample::constants(s));
         parallel_for(threads_, batch, [&](int worker, std::int64_t b) {
-            const group_norm_sample sample{s, xa + b * elements(s.pixels, s.channels), second_of(s, xb, b), gamma, beta,
+            const group_norm_sample sample{s,
+                                           xa + b * elements(s.pixels, s.channels),
+                                           second_of(s, xb, b),
+                                           gamma,
+                                           beta,
                                            sums + worker * group_norm_sample::sums(s),
                                            constants + worker * group_norm_sample::constants(s)};
             sample.forward(y + b * elements(s.pixels, s.all_channels()), statistics + b * 2 * s.groups);
@@ -113,8 +118,13 @@ public:
         float* const work = scratch_.reserve(threads_ * kept);
         parallel_for(threads_, batch, [&](int worker, std::int64_t b) {
             float* const mine = work + worker * kept;
-            const group_norm_sample sample{s, xa + b * elements(s.pixels, s.channels), second_of(s, xb, b), gamma, beta,
-                                           sums + b * group_norm_sample::sums(s), mine};
+            const group_norm_sample sample{s,
+                                           xa + b * elements(s.pixels, s.channels),
+                                           second_of(s, xb, b),
+                                           gamma,
+                                           beta,
+                                           sums + b * group_norm_sample::sums(s),
+                                           mine};
             sample.backward(statistics + b * 2 * s.groups, dy + b * elements(s.pixels, s.all_channels()),
                             mine + group_norm_sample::constants(s), dxa + b * elements(s.pixels, s.channels),
                             second_of(s, dxb, b), how);
@@ -135,15 +145,15 @@ public:
     void attention(const attention_shape& s, int batch, const float* q, const float* k, const float* v, float* o,
                    float* lse) {
         check_attention("attention", s, batch);
-        over_heads(s, batch, q, k, v, [=](const auto& head, std::int64_t at, std::int64_t row) {
+        over_heads(s, batch, q, k, v, [=](const auto& head, std::int64_t at, std::int64_t, std::int64_t row) {
             head.forward(o + at, lse + row);
         });
     }
     void attention_backward(const attention_shape& s, int batch, const float* q, const float* k, const float* v,
                             const float* o, const float* lse, const float* dout, float* dq, float* dk, float* dv) {
         check_attention("attention_backward", s, batch);
-        over_heads(s, batch, q, k, v, [=](const auto& head, std::int64_t at, std::int64_t row) {
-            head.backward(o + at, lse + row, dout + at, dq + at, dk + at, dv + at);
+        over_heads(s, batch, q, k, v, [=](const auto& head, std::int64_t at, std::int64_t key, std::int64_t row) {
+            head.backward(o + at, lse + row, dout + at, dq + at, dk + key, dv + key);
         });
     }
 
@@ -180,7 +190,7 @@ public:
     void weights_changed() noexcept { ++epoch_; }
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
-        return scratch_.bytes() + sum_.bytes() + sums_.bytes() + convolutions_.bytes();
+        return scratch_.bytes() + sum_.bytes() + sums_.bytes() + convolutions_.bytes() + token_scratch_bytes();
     }
 
 private:
@@ -200,28 +210,33 @@ private:
     static void check_pair(const char* operation, const conv2d_shape& s, int second, int batch) {
         check_convolution(operation, s, batch);
         if (second < 0 || second >= s.in_channels) {
-            require(false, operation, "second source has " + std::to_string(second) + " of " +
-                                          std::to_string(s.in_channels) + " channels");
+            require(false, operation,
+                    "second source has " + std::to_string(second) + " of " + std::to_string(s.in_channels) +
+                        " channels");
         }
     }
     static void check_linear(const char* operation, const linear_shape& s, std::int64_t rows) {
         if (rows > 0 && s.in_features > 0 && s.out_features > 0) { return; }
-        require(false, operation, std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " +
-                                      std::to_string(s.out_features) + " features");
+        require(false, operation,
+                std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " +
+                    std::to_string(s.out_features) + " features");
     }
     static void check_norm(const char* operation, const group_norm_shape& s, int batch) {
         if (batch > 0 && s.channels > 0 && s.second_channels >= 0 && s.groups > 0 && s.pixels > 0 &&
             s.all_channels() % s.groups == 0) {
             return;
         }
-        require(false, operation, std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
-                                      std::to_string(s.second_channels) + " channels, " + std::to_string(s.pixels) +
-                                      " pixels, batch " + std::to_string(batch));
+        require(false, operation,
+                std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
+                    std::to_string(s.second_channels) + " channels, " + std::to_string(s.pixels) + " pixels, batch " +
+                    std::to_string(batch));
     }
     static void check_attention(const char* operation, const attention_shape& s, int batch) {
-        if (batch > 0 && s.tokens > 0 && s.heads > 0 && s.head_size > 0) { return; }
-        require(false, operation, std::to_string(s.tokens) + " tokens, " + std::to_string(s.heads) + " heads of " +
-                                      std::to_string(s.head_size) + ", batch " + std::to_string(batch));
+        if (batch > 0 && s.tokens > 0 && s.heads > 0 && s.head_size > 0 && s.context_tokens >= 0) { return; }
+        const std::string context = s.context_tokens == 0 ? "" : std::to_string(s.context_tokens) + " of the context, ";
+        require(false, operation,
+                std::to_string(s.tokens) + " tokens, " + context + std::to_string(s.heads) + " heads of " +
+                    std::to_string(s.head_size) + ", batch " + std::to_string(batch));
     }
 
     [[nodiscard]] static std::int64_t elements(int pixels, int channels) noexcept {
@@ -331,7 +346,7 @@ private:
         if (dbias != nullptr) { sum_rows(rows, s.out_features, dy, dbias, into::add); }
     }
 
-    /// Calls f(head, offset of the head in q, offset in lse) for each head of each sample.
+    /// Calls f(head, offset of the head in q, offset in k, offset in lse) for each head of each sample.
     template <class F>
     void over_heads(const attention_shape& s, int batch, const float* q, const float* k, const float* v, F f) {
         if (s.head_size <= narrow_head) {
@@ -346,9 +361,11 @@ private:
         const std::int64_t work = (Head::workspace(s) + 15) / 16 * 16;
         float* const scratch = scratch_.reserve(threads_ * work);
         parallel_for(threads_, std::int64_t{batch} * s.heads, [&](int worker, std::int64_t i) {
-            const std::int64_t at = i / s.heads * s.tokens * s.width() + i % s.heads * s.head_size;
-            const Head head{s, q + at, k + at, v + at, scratch + worker * work};
-            f(head, at, i * s.tokens);
+            const std::int64_t first = i % s.heads * s.head_size;
+            const std::int64_t at = i / s.heads * s.tokens * s.width() + first;
+            const std::int64_t key = i / s.heads * s.keys() * s.width() + first;
+            const Head head{s, q + at, k + key, v + key, scratch + worker * work};
+            f(head, at, key, i * s.tokens);
         });
     }
 

@@ -4,9 +4,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include <pulse/host/reference_convolution.hpp>
+#include <pulse/host/reference_tokens.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::host {
@@ -15,7 +15,7 @@ namespace pulse::host {
 ///
 /// Sums accumulate in T in the order of the loops, so results are deterministic. One object serves one thread.
 template <std::floating_point T>
-class reference_backend {
+class reference_backend : public reference_tokens<T> {
 public:
     using scalar = T;
 
@@ -145,65 +145,6 @@ public:
         }
     }
 
-    void attention(const attention_shape& shape, int batch, const T* q, const T* k, const T* v, T* o, T* lse) {
-        const int size = shape.head_size;
-        const T scale = T{1} / std::sqrt(static_cast<T>(size));
-        if (scores_.size() < static_cast<std::size_t>(shape.tokens)) {
-            scores_.resize(static_cast<std::size_t>(shape.tokens));
-        }
-        T* const score = scores_.data();
-        for (int b = 0; b != batch; ++b) {
-            for (int h = 0; h != shape.heads; ++h) {
-                for (int i = 0; i != shape.tokens; ++i) {
-                    const std::int64_t row = head_at(shape, b, i, h);
-                    T greatest{};
-                    for (int j = 0; j != shape.tokens; ++j) {
-                        score[j] = scale * dot(size, q + row, k + head_at(shape, b, j, h));
-                        greatest = j == 0 || score[j] > greatest ? score[j] : greatest;
-                    }
-                    T sum{0};
-                    for (int j = 0; j != shape.tokens; ++j) { sum += std::exp(score[j] - greatest); }
-                    const T log_sum = greatest + std::log(sum);
-                    lse[(std::int64_t{b} * shape.heads + h) * shape.tokens + i] = log_sum;
-                    for (int d = 0; d != size; ++d) { o[row + d] = T{0}; }
-                    for (int j = 0; j != shape.tokens; ++j) {
-                        const T p = std::exp(score[j] - log_sum);
-                        const T* value = v + head_at(shape, b, j, h);
-                        for (int d = 0; d != size; ++d) { o[row + d] += p * value[d]; }
-                    }
-                }
-            }
-        }
-    }
-    void attention_backward(const attention_shape& shape, int batch, const T* q, const T* k, const T* v, const T* o,
-                            const T* lse, const T* dout, T* dq, T* dk, T* dv) {
-        const int size = shape.head_size;
-        const T scale = T{1} / std::sqrt(static_cast<T>(size));
-        const std::int64_t all = std::int64_t{batch} * shape.tokens * shape.width();
-        fill(all, T{0}, dq);
-        fill(all, T{0}, dk);
-        fill(all, T{0}, dv);
-        for (int b = 0; b != batch; ++b) {
-            for (int h = 0; h != shape.heads; ++h) {
-                for (int i = 0; i != shape.tokens; ++i) {
-                    const std::int64_t row = head_at(shape, b, i, h);
-                    const T log_sum = lse[(std::int64_t{b} * shape.heads + h) * shape.tokens + i];
-                    const T mean = dot(size, dout + row, o + row);
-                    for (int j = 0; j != shape.tokens; ++j) {
-                        const std::int64_t other = head_at(shape, b, j, h);
-                        const T p = std::exp(scale * dot(size, q + row, k + other) - log_sum);
-                        const T ds = scale * p * (dot(size, dout + row, v + other) - mean);
-                        for (int d = 0; d != size; ++d) {
-                            dq[row + d] += ds * k[other + d];
-                            dk[other + d] += ds * q[row + d];
-                            dv[other + d] += p * dout[row + d];
-                        }
-                    }
-                }
-            }
-        }
-    }
-
     void silu(std::int64_t n, const T* x, T* y) {
         for (std::int64_t i = 0; i != n; ++i) { y[i] = x[i] * sigmoid(x[i]); }
     }
@@ -272,9 +213,6 @@ public:
     }
 
     void weights_changed() noexcept {}
-    [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
-        return static_cast<std::int64_t>(scores_.capacity() * sizeof(T));
-    }
 
 private:
     /// One element of a group, of one source or of the two.
@@ -294,8 +232,8 @@ private:
             const std::int64_t pixel = std::int64_t{b} * shape.pixels + p;
             for (int c = g * size; c != (g + 1) * size; ++c) {
                 const bool second = c >= shape.channels;
-                const std::int64_t offset = second ? pixel * shape.second_channels + (c - shape.channels)
-                                                   : pixel * shape.channels + c;
+                const std::int64_t offset =
+                    second ? pixel * shape.second_channels + (c - shape.channels) : pixel * shape.channels + c;
                 f(pixel * shape.all_channels() + c, element{c, second, offset});
             }
         }
@@ -304,21 +242,11 @@ private:
     [[nodiscard]] static std::int64_t pixel_at(int b, int p, int pixels, int channels) noexcept {
         return (std::int64_t{b} * pixels + p) * channels;
     }
-    [[nodiscard]] static std::int64_t head_at(const attention_shape& shape, int b, int token, int head) noexcept {
-        return (std::int64_t{b} * shape.tokens + token) * shape.width() + std::int64_t{head} * shape.head_size;
-    }
-    [[nodiscard]] static T dot(int n, const T* a, const T* b) noexcept {
-        T sum{0};
-        for (int i = 0; i != n; ++i) { sum += a[i] * b[i]; }
-        return sum;
-    }
     [[nodiscard]] static T sigmoid(T x) noexcept { return T{1} / (T{1} + std::exp(-x)); }
     [[nodiscard]] static T silu_slope(T x) noexcept {
         const T s = sigmoid(x);
         return s * (T{1} + x * (T{1} - s));
     }
-
-    std::vector<T> scores_{};
 };
 
 } // namespace pulse::host

@@ -17,22 +17,22 @@ public:
 
     /// Floats of workspace for one head: probabilities and their gradients.
     [[nodiscard]] static constexpr std::int64_t workspace(const attention_shape& s) noexcept {
-        return std::int64_t{2} * block * s.tokens;
+        return std::int64_t{2} * block * s.keys();
     }
 
-    wide_attention(const attention_shape& s, const float* q, const float* k, const float* v, float* work) noexcept
-        : tokens_{s.tokens}, stride_{s.width()}, size_{s.head_size},
-          scale_{static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)))}, q_{q}, k_{k}, v_{v},
-          scores_{work}, gradients_{work + std::int64_t{block} * s.tokens} {}
+    wide_attention(const attention_shape& s, const float* q, const float* k, const float* v, float* work) noexcept :
+        tokens_{s.tokens}, keys_{s.keys()}, stride_{s.width()}, size_{s.head_size},
+        scale_{static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)))}, q_{q}, k_{k}, v_{v},
+        scores_{work}, gradients_{work + std::int64_t{block} * s.keys()} {}
 
     /// Pointers are to the head's first element; rows are `width` apart, lse [tokens].
     void forward(float* o, float* lse) const {
         for (int first = 0; first < tokens_; first += block) {
             const int rows = std::min(block, tokens_ - first);
             const std::int64_t at = std::int64_t{first} * stride_;
-            multiply('N', 'T', rows, tokens_, size_, scale_, q_ + at, stride_, k_, stride_, 0.0F, scores_, tokens_);
-            for (int r = 0; r != rows; ++r) { lse[first + r] = normalise(scores_ + std::int64_t{r} * tokens_); }
-            multiply('N', 'N', rows, size_, tokens_, 1.0F, scores_, tokens_, v_, stride_, 0.0F, o + at, stride_);
+            multiply('N', 'T', rows, keys_, size_, scale_, q_ + at, stride_, k_, stride_, 0.0F, scores_, keys_);
+            for (int r = 0; r != rows; ++r) { lse[first + r] = normalise(scores_ + std::int64_t{r} * keys_); }
+            multiply('N', 'N', rows, size_, keys_, 1.0F, scores_, keys_, v_, stride_, 0.0F, o + at, stride_);
         }
     }
 
@@ -41,16 +41,16 @@ public:
             const int rows = std::min(block, tokens_ - first);
             const std::int64_t at = std::int64_t{first} * stride_;
             const float before = first == 0 ? 0.0F : 1.0F;
-            multiply('N', 'T', rows, tokens_, size_, scale_, q_ + at, stride_, k_, stride_, 0.0F, scores_, tokens_);
-            multiply('N', 'T', rows, tokens_, size_, 1.0F, dout + at, stride_, v_, stride_, 0.0F, gradients_, tokens_);
+            multiply('N', 'T', rows, keys_, size_, scale_, q_ + at, stride_, k_, stride_, 0.0F, scores_, keys_);
+            multiply('N', 'T', rows, keys_, size_, 1.0F, dout + at, stride_, v_, stride_, 0.0F, gradients_, keys_);
             for (int r = 0; r != rows; ++r) {
                 const std::int64_t row = at + std::int64_t{r} * stride_;
-                differentiate(scores_ + std::int64_t{r} * tokens_, gradients_ + std::int64_t{r} * tokens_,
-                              lse[first + r], dot(o + row, dout + row));
+                differentiate(scores_ + std::int64_t{r} * keys_, gradients_ + std::int64_t{r} * keys_, lse[first + r],
+                              dot(o + row, dout + row));
             }
-            multiply('T', 'N', tokens_, size_, rows, 1.0F, scores_, tokens_, dout + at, stride_, before, dv, stride_);
-            multiply('T', 'N', tokens_, size_, rows, scale_, gradients_, tokens_, q_ + at, stride_, before, dk, stride_);
-            multiply('N', 'N', rows, size_, tokens_, scale_, gradients_, tokens_, k_, stride_, 0.0F, dq + at, stride_);
+            multiply('T', 'N', keys_, size_, rows, 1.0F, scores_, keys_, dout + at, stride_, before, dv, stride_);
+            multiply('T', 'N', keys_, size_, rows, scale_, gradients_, keys_, q_ + at, stride_, before, dk, stride_);
+            multiply('N', 'N', rows, size_, keys_, scale_, gradients_, keys_, k_, stride_, 0.0F, dq + at, stride_);
         }
     }
 
@@ -68,22 +68,21 @@ private:
     /// A row of scores becomes probabilities; the logarithm of its sum of exponentials.
     [[nodiscard]] float normalise(float* row) const noexcept {
         float greatest = -__builtin_inff();
-        for_lanes(0, tokens_, [&]<int W>(std::int64_t j) {
-            greatest = std::max(greatest, greatest_of<W>(load<W>(row + j)));
-        });
+        for_lanes(0, keys_,
+                  [&]<int W>(std::int64_t j) { greatest = std::max(greatest, greatest_of<W>(load<W>(row + j))); });
         float total = 0.0F;
-        for_lanes(0, tokens_, [&]<int W>(std::int64_t j) {
+        for_lanes(0, keys_, [&]<int W>(std::int64_t j) {
             const floats<W> p = exp<W>(load<W>(row + j) - greatest);
             total += sum_of<W>(p);
             store<W>(p, row + j);
         });
         const float inverse = 1.0F / total;
-        for_lanes(0, tokens_, [&]<int W>(std::int64_t j) { store<W>(load<W>(row + j) * inverse, row + j); });
+        for_lanes(0, keys_, [&]<int W>(std::int64_t j) { store<W>(load<W>(row + j) * inverse, row + j); });
         return greatest + std::log(total);
     }
     /// Scores become probabilities p, and gradients of p those of the scores.
     void differentiate(float* scores, float* gradients, float lse, float mean) const noexcept {
-        for_lanes(0, tokens_, [&]<int W>(std::int64_t j) {
+        for_lanes(0, keys_, [&]<int W>(std::int64_t j) {
             const floats<W> p = exp<W>(load<W>(scores + j) - lse);
             store<W>(p, scores + j);
             store<W>(p * (load<W>(gradients + j) - mean), gradients + j);
@@ -91,6 +90,7 @@ private:
     }
 
     int tokens_;
+    int keys_;
     int stride_;
     int size_;
     float scale_;

@@ -56,14 +56,41 @@ struct group_norm_shape {
     [[nodiscard]] constexpr bool operator==(const group_norm_shape&) const = default;
 };
 
-/// softmax(q k^T / sqrt(head_size)) v for every head; q, k, v, o are [batch][tokens][heads * head_size].
+/// softmax(q k^T / sqrt(head_size)) v for every head; q and o are [batch][tokens][heads * head_size], k and v
+/// [batch][keys()][heads * head_size].
 struct attention_shape {
     int tokens{};
     int heads{};
     int head_size{};
+    int context_tokens{}; ///< what the queries attend to; 0: to their own tokens (self-attention)
 
     [[nodiscard]] constexpr int width() const noexcept { return heads * head_size; }
+    [[nodiscard]] constexpr int keys() const noexcept { return context_tokens == 0 ? tokens : context_tokens; }
     [[nodiscard]] constexpr bool operator==(const attention_shape&) const = default;
+};
+
+/// LayerNorm over the features of every row, with an affine per feature; rows are given with each call.
+struct layer_norm_shape {
+    int features{};
+    double epsilon{1e-5};
+
+    [[nodiscard]] constexpr bool operator==(const layer_norm_shape&) const = default;
+};
+
+/// An image of [rows * patch][columns * patch][channels] as tokens of [patch][patch][channels], row by row of patches.
+struct patch_shape {
+    int rows{};    ///< of patches
+    int columns{}; ///< of patches
+    int patch{};   ///< height and width of a patch
+    int channels{};
+    int leading{}; ///< tokens before those of the patches
+
+    [[nodiscard]] constexpr int tokens() const noexcept { return leading + rows * columns; }
+    [[nodiscard]] constexpr int features() const noexcept { return patch * patch * channels; }
+    [[nodiscard]] constexpr std::int64_t image_elements() const noexcept {
+        return std::int64_t{features()} * rows * columns;
+    }
+    [[nodiscard]] constexpr bool operator==(const patch_shape&) const = default;
 };
 
 /// Whether an operation writes its result or adds to what is there.
@@ -83,8 +110,18 @@ enum class into : std::uint8_t { write, add };
 ///   always written. The input gradient and the affine gradients share their sums, so they are one operation.
 /// - attention: writes o and the logarithm of each row's sum of exponentials, lse [batch][heads][tokens];
 ///   attention_backward: writes dq, dk, dv.
+/// - layer_norm: writes y and statistics [rows][2] (mean, 1/sqrt(var + eps)); layer_norm_backward adds to dgamma and
+///   dbeta, whose sums it needs for the input gradient too.
+/// - gelu: y = x * Phi(x) with the normal distribution Phi, the exact form of Hendrycks and Gimpel 2016 (torch's default;
+///   Hunyuan-DiT's feed-forward has the tanh form instead, which is not an operation yet); gelu_backward: dx from x and
+///   dy; y may be x, dx may be dy.
+/// - geglu: y[rows][features] = value * gelu(gate) of x [rows][2 * features], values before gates (Shazeer 2020);
+///   geglu_backward writes dx from x and dy.
 /// - silu: y = x * sigmoid(x); silu_backward: dx from x and dy; y may be x, dx may be dy.
 /// - add: y += x; copy: y = x; fill: y = value. Over n elements.
+/// - copy_rows: `rows` times n elements, from x and to y with a stride for each, in elements.
+/// - patches_to_image: [tokens][features] -> image, leading tokens left out; image_to_patches is its transpose: it writes
+///   0 into the leading tokens.
 /// - add_per_sample: y[b][p][c] += t[b][c]; sum_pixels: t[b][c] = sum over p of y[b][p][c].
 /// - upsample_nearest: [h][w][c] -> [2h][2w][c]; upsample_nearest_backward is its transpose.
 /// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], diffusers' Timesteps; flip puts cosines first, and `shift` is
@@ -94,8 +131,9 @@ enum class into : std::uint8_t { write, add };
 /// Scratch is the backend's own: sized when it first meets a shape (warm-up), `scratch_bytes()` says how much it holds.
 template <class B>
 concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar* y, const conv2d_shape& conv,
-                           const linear_shape& lin, const group_norm_shape& norm, const attention_shape& att, int batch,
-                           std::int64_t rows, std::int64_t n, typename B::scalar value, into how, double shift, bool flip) {
+                           const linear_shape& lin, const group_norm_shape& norm, const attention_shape& att,
+                           const layer_norm_shape& row_norm, const patch_shape& patches, int batch, std::int64_t rows,
+                           std::int64_t n, typename B::scalar value, into how, double shift, bool flip) {
     requires std::floating_point<typename B::scalar>;
     // x, weight, bias, y (y += with into::add)
     b.conv2d(conv, batch, x, x, x, y, how);
@@ -120,11 +158,23 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     // q, k, v, o, lse / q, k, v, o, lse, do, dq, dk, dv
     b.attention(att, batch, x, x, x, y, y);
     b.attention_backward(att, batch, x, x, x, x, x, x, y, y, y);
+    // x, gamma, beta, y, statistics / x, gamma, statistics, dy, dx (written or added to), dgamma, dbeta
+    b.layer_norm(row_norm, rows, x, x, x, y, y);
+    b.layer_norm_backward(row_norm, rows, x, x, x, x, y, y, y, how);
+    b.gelu(n, x, y);
+    b.gelu_backward(n, x, x, y, how);
+    // rows, features of y, x, y / x, dy, dx
+    b.geglu(rows, batch, x, y);
+    b.geglu_backward(rows, batch, x, x, y);
     b.silu(n, x, y);
     b.silu_backward(n, x, x, y, how);
     b.add(n, x, y);
     b.copy(n, x, y);
     b.fill(n, value, y);
+    // rows, elements of each, x and its stride, y and its stride
+    b.copy_rows(rows, n, x, n, y, n);
+    b.patches_to_image(patches, batch, x, y);
+    b.image_to_patches(patches, batch, x, y);
     // pixels, channels, t, y / y, t
     b.add_per_sample(batch, batch, batch, x, y);
     b.sum_pixels(batch, batch, batch, x, y);

@@ -109,7 +109,11 @@ public:
             if (done()) { return true; }
             periodic_search search{*problem_, index_, load * factor};
             search.anneal(5 * search.mean_us(), 0.2 * search.mean_us(), moves, random_, budget_);
-            if (search.excess() == 0) { offer(unroll(index_, search.best())); }
+            if (search.excess() == 0) {
+                const auto unrolled = unroll(index_, search.best());
+                offer(unrolled);
+                if (timed_.assign(unrolled) && timed_.excess() == 0) { offer(justified(unrolled)); }
+            }
             offer_as_priorities(search.best());
             return search.excess() == 0;
         };

@@ -72,10 +72,12 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/certify.hpp>
 #include <pulse/schedule/disjunctive_program.hpp>
+#include <pulse/schedule/gap_filler.hpp>
 #include <pulse/schedule/ilp_model.hpp>
 #include <pulse/schedule/ilp_solver.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/jackson_preemptive.hpp>
+#include <pulse/schedule/justification_search.hpp>
 #include <pulse/schedule/justify.hpp>
 #include <pulse/schedule/known_orders.hpp>
 #include <pulse/schedule/list_engine.hpp>

@@ -10,6 +10,7 @@
 
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/justification_search.hpp>
 #include <pulse/schedule/justify.hpp>
 #include <pulse/schedule/known_orders.hpp>
 #include <pulse/schedule/list_engine.hpp>
@@ -40,7 +41,7 @@ public:
         budget_{limit},
         progress_{&progress}, problem_{&problem}, index_{index_problem(problem)},
         graph_{make_sequence_graph(problem, index_)}, bound_{bound != nullptr ? *bound : bound_schedule(problem)},
-        walk_{graph_}, timed_{graph_}, memory_{profile_memory(problem, index_)} {
+        walk_{graph_}, shifts_{graph_}, timed_{graph_}, memory_{profile_memory(problem, index_)} {
         require_room(memory_);
     }
 
@@ -149,9 +150,19 @@ public:
             const double before = makespan_;
             offer(walk_.best());
             if (whole && makespan_ < before) { run_justification(); }
+            run_shifts(4 * work);
             if (!budget_.spend(1)) { break; }
             // The cap is out of reach of any walk, but walks of tiny problems end at once and are many.
             if (whole) { work = std::min(work + work / 4, std::int64_t{1'000'000'000'000}); }
+        }
+    }
+
+    /// Iterated justification of the incumbent, with about `work` steps.
+    void run_shifts(std::int64_t work) {
+        if (done() || walk_.mean_us() == 0) { return; }
+        if (shifts_.best_us() != makespan_ && !shifts_.take(sequences_)) { return; }
+        if (shifts_.anneal(0.1 * walk_.mean_us(), work, bound_.makespan_us, random_, budget_)) {
+            offer(shifts_.best());
         }
     }
 
@@ -245,6 +256,7 @@ private:
     sequence_graph graph_;
     schedule_bound bound_;
     sequence_search walk_;
+    justification_search shifts_;
     sequence_state timed_;
     memory_profile memory_;
     random_numbers random_{};

@@ -166,7 +166,7 @@ TEST_CASE("with many devices and loose limits the cut is the one that trying all
 }
 
 TEST_CASE("a loose limit does not leave every region in the search") {
-    // The counts grow with the regions that are looked at; without its bounds the search needs more than 50 times as many.
+    // The counts grow with the regions looked at; without its bounds the search needs more than 50 times as many.
     const auto ends = [](const cost_table& costs, double slack, std::int64_t work) {
         try {
             return find_skip_aware_partition(costs, 24, 1, {.slack = slack, .work_limit = work}).has_value();

@@ -249,5 +249,7 @@ TEST_CASE("a search that would grow too large says so") {
     std::mt19937 random{7};
     const cost_table costs = random_table(random, 60, skip_pattern::none);
     CHECK_THROWS_WITH_AS(static_cast<void>(find_skip_aware_partition(costs, 4, 2, {.region_limit = 1000})),
-                         "partition: more closed regions than the search may hold; use fewer waves", error);
+                         "partition: more than 1000 closed regions (region_limit); use fewer waves or a larger "
+                         "region_limit",
+                         error);
 }

@@ -12,8 +12,8 @@
 
 namespace pulse::io {
 
-/// The JSON value of `text`. Throws input_error, which names `source` and, where the text stops being JSON, the last field
-/// before; also for an object that names a field twice, of which one would be ignored.
+/// The JSON value of `text`. Throws input_error, which names `source` and, where the text stops being JSON, the last
+/// field before; also for an object that names a field twice, of which one would be ignored.
 [[nodiscard]] inline nlohmann::json parse_json(std::string_view text, std::string_view source) {
     std::vector<std::set<std::string>> open{};
     std::string last{};

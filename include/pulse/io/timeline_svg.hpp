@@ -197,7 +197,8 @@ private:
 } // namespace detail
 
 /// A picture of what every rank did when: one row a rank, passes in colour with their microbatch's number (a rank's
-/// later stage in a darker tone), transfers as thin bars below, a line from each send to its receive, legend and time axis.
+/// later stage in a darker tone), transfers as thin bars below, a line from each send to its receive, legend and time
+/// axis.
 ///
 /// Counters, in bytes, are drawn below their rank, stacked in the order in which their names first appear. Events may
 /// come in any order; those whose times are not finite or that end before they start are left out, as are counters that

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -167,7 +168,8 @@ struct region_search {
 
     constexpr void keep(int least_level, int most_level, double load) {
         if (out.size == limit) {
-            throw error("partition: more closed regions than the search may hold; use fewer waves");
+            throw error("partition: more than " + std::to_string(limit) +
+                        " closed regions (region_limit); use fewer waves or a larger region_limit");
         }
         ++out.size;
         std::int64_t memory = 0;

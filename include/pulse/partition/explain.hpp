@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <pulse/core/error.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/profile/cost_table.hpp>
 

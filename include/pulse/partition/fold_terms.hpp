@@ -33,7 +33,8 @@ public:
         }
         return sum;
     }
-    /// The least that imbalance(outer, inner) can be when every end of `inner` is at least its `low`, at most its `high`.
+    /// The least that imbalance(outer, inner) can be when every end of `inner` is at least its `low`, at most its
+    /// `high`.
     [[nodiscard]] constexpr double least_imbalance(const int* outer, const int* low, const int* high) const noexcept {
         double sum = 0.0;
         for (int w = 0; w != waves_; ++w) {

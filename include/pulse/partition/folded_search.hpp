@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -246,8 +246,8 @@ private:
 
     constexpr void count_work() {
         if (work_++ == work_limit_) {
-            throw error("partition: the search has looked at as many regions as work_limit allows; use a smaller "
-                        "slack, fewer waves or a larger work_limit");
+            throw error("partition: the search has looked at " + std::to_string(work_limit_) +
+                        " regions (work_limit); use a smaller slack, fewer waves or a larger work_limit");
         }
     }
 

@@ -92,9 +92,6 @@ public:
         } while (below != 1);
     }
 
-    /// A bound from below on the costs of all regions.
-    [[nodiscard]] constexpr const cost_type& least() const noexcept { return least_.back(); }
-
     /// Calls `visit(i)` for the positions in `listed` that may be what is looked for: `enter(box, least)` says whether
     /// one of the regions of a box, none of which costs less than `least`, may be.
     template <class Enter, class Visit>

@@ -60,7 +60,6 @@ public:
     [[nodiscard]] constexpr int edge_count() const noexcept { return static_cast<int>(costs_.skips.size()); }
     [[nodiscard]] constexpr int device_count() const noexcept { return devices_; }
     [[nodiscard]] constexpr bool split_backward() const noexcept { return split_backward_; }
-    [[nodiscard]] constexpr bool relays_skips() const noexcept { return relayed_; }
     [[nodiscard]] constexpr recomputation recompute() const noexcept { return recompute_; }
     [[nodiscard]] constexpr bool has_conditioning() const noexcept { return costs_.conditioning_bytes > 0; }
     [[nodiscard]] constexpr const layer_cost& layer(int l) const noexcept {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/bound.hpp>
@@ -251,9 +250,9 @@ private:
 /// rest stays as it is.
 ///
 /// `bound` is that of `bound_schedule(problem)`, its makespan perhaps raised by a proof. With `limit.seconds` unlimited
-/// the result depends on the arguments alone. What the solver calls infeasible is taken as that. Problems that differ by
-/// a power of two in their times are the same to it, and it ends, with `closed` false, when nothing that it can still
-/// try differs from what it has tried. Throws input_error when `incumbent` is not a schedule of `problem`.
+/// the result depends on the arguments alone. What the solver calls infeasible is taken as that. Problems that differ
+/// by a power of two in their times are the same to it, and it ends, with `closed` false, when nothing that it can
+/// still try differs from what it has tried. Throws input_error when `incumbent` is not a schedule of `problem`.
 template <class Solver>
 [[nodiscard]] certificate certify(const schedule_problem& problem, const schedule_bound& bound,
                                   const schedule& incumbent, Solver& solver, const search_limit& limit,

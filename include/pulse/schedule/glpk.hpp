@@ -323,9 +323,9 @@ private:
 /// must have thread-local storage, as Debian's has). In a thread that has not used GLPK before, nothing of it is left
 /// after a call.
 ///
-/// GLPK's tolerances are relative for values above 1 and absolute below: so are the 1e-6 by which an incumbent may break
-/// a row and by which a cost must be less than a cutoff. Programs whose values are much below 1 are to be scaled, as
-/// `certify` scales the times of every program that it gives to a solver (`solver_scale`).
+/// GLPK's tolerances are relative for values above 1 and absolute below: so are the 1e-6 by which an incumbent may
+/// break a row and by which a cost must be less than a cutoff. Programs whose values are much below 1 are to be scaled,
+/// as `certify` scales the times of every program that it gives to a solver (`solver_scale`).
 class glpk_solver {
 public:
     glpk_solver() = default;

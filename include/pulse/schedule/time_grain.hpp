@@ -35,8 +35,8 @@ namespace pulse {
     return whole ? static_cast<double>(grain) / scale : 0.0;
 }
 
-/// The least multiple of `grain_us` that is not below `time_us`, up to the rounding of sums; `time_us` when the grain is
-/// 0 or too fine to count.
+/// The least multiple of `grain_us` that is not below `time_us`, up to the rounding of sums; `time_us` when the grain
+/// is 0 or too fine to count.
 [[nodiscard]] constexpr double raised_to_grain(double time_us, double grain_us) noexcept {
     if (!(grain_us > 0) || !(time_us / grain_us < 0x1p50)) { return time_us; }
     const double steps = time_us / grain_us;

@@ -20,8 +20,8 @@ namespace pulse {
 ///
 /// `problem` has 2P stages: 0 .. P-1 are the cut's, P .. 2P-1 their copies on the mirrored devices, and M/2
 /// microbatches: microbatch k of the first P stages and microbatch k of the others are two different ones. There is no
-/// chain from stage P-1 to stage P, so it is a problem for `find_violation` and `peak_holds`, which read dependencies as
-/// they stand, and not for schedulers and bounds that want one chain.
+/// chain from stage P-1 to stage P, so it is a problem for `find_violation` and `peak_holds`, which read dependencies
+/// as they stand, and not for schedulers and bounds that want one chain.
 struct bidirectional_problem {
     schedule_problem problem{};
     /// What the second copy costs: parameters that each device holds, both its stages, one copy of the values.

@@ -1,13 +1,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <limits>
 #include <utility>
 #include <vector>
 
-#include <pulse/core/error.hpp>
 #include <pulse/schedule/baselines/bidirectional.hpp>
 #include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/problem.hpp>
@@ -112,10 +110,10 @@ private:
 /// Chimera (Li and Hoefler, 2021), bidirectional pipelines: the step is filled from both ends, which halves the bubble
 /// of P microbatches, for a second copy of the parameters and a sum of gradients between the copies (`step_us`).
 ///
-/// The authors give the order for P microbatches of equal stages and join such blocks for more; here the same rule, 1F1B
-/// in either direction, is run on the problem's times and lags with P/2 to P microbatches of a direction under way and
-/// ties to the forward or to the backward, and the shortest step that fits into memory is taken. Split, W follows its B at once. Throws
-/// infeasible_error when none fits.
+/// The authors give the order for P microbatches of equal stages and join such blocks for more; here the same rule,
+/// 1F1B in either direction, is run on the problem's times and lags with P/2 to P microbatches of a direction under way
+/// and ties to the forward or to the backward, and the shortest step that fits into memory is taken. Split, W follows
+/// its B at once. Throws infeasible_error when none fits.
 [[nodiscard]] constexpr schedule chimera(const bidirectional_problem& both) {
     const int devices = both.problem.devices;
     schedule best{};

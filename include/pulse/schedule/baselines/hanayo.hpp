@@ -1,11 +1,9 @@
 #pragma once
 
 #include <cstddef>
-#include <limits>
 #include <utility>
 #include <vector>
 
-#include <pulse/core/error.hpp>
 #include <pulse/schedule/baselines/placed.hpp>
 #include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
@@ -43,8 +41,8 @@ namespace detail {
 
 } // namespace detail
 
-/// Hanayo (Liu et al., 2023): W waves of a folded placement, in the order of its 1F1B: whenever a device is free it runs
-/// a backward that is there, else a forward.
+/// Hanayo (Liu et al., 2023): W waves of a folded placement, in the order of its 1F1B: whenever a device is free it
+/// runs a backward that is there, else a forward.
 ///
 /// The paper's order is for P microbatches; for more it states none, so the best of a few is taken that its rule
 /// allows: 1 to 2 times P or all microbatches under way at once, ties between stages broken by microbatch or by stage.

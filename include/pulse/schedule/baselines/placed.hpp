@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <string>
-#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/partition/partition.hpp>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 #include <pulse/schedule/baselines/placed.hpp>
 #include <pulse/schedule/baselines/v_order.hpp>

@@ -247,6 +247,7 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
     int tightened = 0;
     int refused = 0;
     int fewer_sends = 0;
+    int same_order = 0;
     for (int i = 0; i != 250; ++i) {
         drawn_case c = draw_case(random);
         plan free;
@@ -255,6 +256,19 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
         } catch (const infeasible_error&) { continue; }
         const auto& peaks = free.predicted.peak_memory_bytes;
         const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
+        // Where giving up spare sends is enough, the order stays.
+        plan blocking = free;
+        blocking.spare_sends = 0;
+        const auto least = peak_bytes(blocking, c.costs, c.options.parameter_copies);
+        c.options.memory_limit_bytes = *std::max_element(least.begin(), least.end());
+        if (c.options.memory_limit_bytes < most) {
+            const plan made = plan_pipeline(c.costs, c.options);
+            if (made.cut == free.cut) {
+                REQUIRE(made.order == free.order);
+                REQUIRE(made.spare_sends < free.spare_sends);
+                ++same_order;
+            }
+        }
         for (const int percent : {110, 100, 90, 70, 50, 20}) {
             c.options.memory_limit_bytes = most * percent / 100;
             if (c.options.memory_limit_bytes == 0) { continue; }
@@ -288,6 +302,7 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
     CHECK(tightened > 50);
     CHECK(refused > 50);
     CHECK(fewer_sends > 20);
+    CHECK(same_order > 50);
 }
 
 TEST_CASE("options that make no sense are refused by name") {

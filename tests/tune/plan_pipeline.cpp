@@ -377,3 +377,34 @@ TEST_CASE("DDPM's plans: a folded cut: a folded cut sends no skip bytes, and its
         CHECK(sequential.predicted.skip_bytes > 0);
     }
 }
+
+TEST_CASE("room is taken away as far as the layout exceeds the limit, and never below what one microbatch holds") {
+    std::mt19937 random{83};
+    const auto draw = [&random](int most) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+    int floored = 0;
+    int unchanged = 0;
+    for (int round = 0; round != 500; ++round) {
+        const std::int64_t limit = 100;
+        std::vector<std::int64_t> room{};
+        std::vector<std::int64_t> least{};
+        std::vector<std::int64_t> peaks{};
+        for (int d = 0; d != 3; ++d) {
+            least.push_back(draw(60));
+            room.push_back(least.back() + draw(4) * draw(20));
+            peaks.push_back(limit - 20 + draw(round % 2 == 0 ? 20 : 60));
+        }
+        const auto before = room;
+        const bool changed = pulse::detail::tighten(room, least, peaks, limit);
+        CHECK(changed == (room != before));
+        for (std::size_t d = 0; d != room.size(); ++d) {
+            CHECK(room[d] >= least[d]);
+            CHECK(room[d] <= before[d]);
+            const std::int64_t excess = std::max<std::int64_t>(0, peaks[d] - limit);
+            CHECK((room[d] == before[d] - excess || (room[d] == least[d] && before[d] - excess < least[d])));
+            floored += before[d] - excess < least[d] ? 1 : 0;
+        }
+        unchanged += changed ? 0 : 1;
+    }
+    CHECK(floored > 100);
+    CHECK(unchanged > 50);
+}

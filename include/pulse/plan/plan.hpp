@@ -34,8 +34,8 @@ struct plan {
     bool split_backward{true};
     skip_routing routing{skip_routing::direct};
     recomputation recompute{recomputation::none};
-    /// How many sends more than a step needs whose sends block each rank has slots for. A sent tensor keeps its slot until
-    /// its rank needs one of that size and has none left (with_releases).
+    /// How many sends each rank has slots for beyond what a step needs whose sends block. A sent tensor keeps its slot
+    /// until its rank needs one of that size and has none left (with_releases).
     int spare_sends{2};
     partition cut{};
     schedule order{};

@@ -233,8 +233,8 @@ private:
 /// buffer) for the sends of it. A message starts when both sides have posted it, the one before it on the same directed
 /// pair has left, and the links that it shares with other pairs are free; it takes bytes / bandwidth to leave and the
 /// latency more to arrive. Shared links carry one message at a time: the one that can start first, and of several the one
-/// that was ready first. The gradients of a stage are reduced over replicas while the rank goes on, on links of their own or
-/// on shared ones; the optimizer step waits for them.
+/// that was ready first. The gradients of a stage are reduced over replicas while the rank goes on, on links of their own
+/// or on shared ones; the optimizer step waits for them.
 ///
 /// Times in microseconds. Throws input_error when the programs wait for messages that never come or disagree about them,
 /// or the options do not have one entry for each rank or pair.

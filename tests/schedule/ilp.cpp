@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <vector>
@@ -44,6 +45,18 @@ bool agrees(const window_facts& facts, const window_state& state, const schedule
         }
     }
     return holds;
+}
+
+/// Two devices, little memory, and holds that end with the later of two weight passes that no dependency orders.
+schedule_problem two_ended_problem(std::mt19937& random) {
+    auto problem = test::chain_problem({0, 1, 1, 0}, 2, 2 + static_cast<int>(random() % 2U), true, 3, 2, 4, 0.6, 1);
+    for (auto& s : problem.stages) {
+        s.forward_us *= std::uniform_real_distribution<double>{0.5, 1.5}(random);
+        s.backward_weight_us *= std::uniform_real_distribution<double>{0.5, 1.5}(random);
+    }
+    for (auto& h : problem.holds) { h.also_end = {pass::backward_weight, 3 - h.begin.stage}; }
+    problem.memory_limit_bytes = {2 + static_cast<std::int64_t>(random() % 2U), 2};
+    return problem;
 }
 
 /// The schedule whose starts are the values themselves.
@@ -128,7 +141,7 @@ TEST_CASE("every solution of a program is a schedule as it stands, whatever orde
     int long_ones = 0;
     int both_ends = 0;
     for (int round = 0; round != 150; ++round) {
-        const auto problem = test::small_problem(random, 24);
+        const auto problem = round % 3 == 2 ? two_ended_problem(random) : test::small_problem(random, 24);
         const auto facts = window_facts_of(problem);
         const auto bound = bound_schedule(problem);
         const double cutoff = list_search(problem).makespan_us * (round % 2 == 0 ? 1.5 : 1.05);
@@ -161,6 +174,7 @@ TEST_CASE("every solution of a program is a schedule as it stands, whatever orde
     CHECK(solutions > 200);
     CHECK(limited > 50);
     CHECK(long_ones > 10);
+    CHECK(both_ends > 40);
 }
 
 TEST_CASE("a program's columns say what they mean") {

@@ -3,13 +3,10 @@
 // Every method is tuned over the same degrees, microbatch sizes and memory; see `methods` for what each may choose.
 // Exit status: 0 measured, 1 failed, 2 refused.
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>

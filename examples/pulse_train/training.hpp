@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <pulse/host/threads.hpp>

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include <pulse/core/error.hpp>

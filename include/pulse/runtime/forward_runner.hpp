@@ -1,12 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>

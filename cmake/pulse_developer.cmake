@@ -4,7 +4,9 @@ include(CheckCXXCompilerFlag)
 add_library(pulse_developer INTERFACE)
 add_library(pulse::developer ALIAS pulse_developer)
 target_compile_options(pulse_developer INTERFACE
-    $<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion>
+    $<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wconversion>
+    # Where files are compiled together, a name of one casts no shadow over another's.
+    $<$<AND:$<CXX_COMPILER_ID:GNU,Clang,AppleClang>,$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>>:-Wshadow>
     $<$<AND:$<BOOL:${PULSE_WERROR}>,$<CXX_COMPILER_ID:GNU,Clang,AppleClang>>:-Werror>)
 
 # g++ 12 warns of overlapping copies inside std::string's operator+ where there are none (GCC bug 105651).

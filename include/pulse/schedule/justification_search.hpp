@@ -74,7 +74,7 @@ public:
                     sort_by_end(early_, now_);
                     if (found < best_us_ * (1 - 1e-12)) {
                         best_us_ = found;
-                        best_ = early_.lists();
+                        best_ = early_.sequences();
                     }
                 }
             }
@@ -117,7 +117,7 @@ private:
         const last_end_first order{this, &filler == &early_ ? 1 : -1};
         borders_.assign(1, 0);
         for (const auto& list : filler.lists()) {
-            for (std::size_t i = list.size(); i-- > 0;) { out.push_back({filler.end(list[i]), list[i], 0}); }
+            for (std::size_t i = list.size(); i-- > 0;) { out.push_back({list[i].end_us, list[i].instance, 0}); }
             borders_.push_back(static_cast<std::ptrdiff_t>(out.size()));
         }
         if (timeless_) {

@@ -42,10 +42,10 @@ namespace pulse {
         if (reached >= 0 && !(here.makespan_us() < reached * (1 - 1e-12))) { break; }
         reached = here.makespan_us();
         if (early.fill(here.order()) == never) { break; }
-        auto moved = early.lists();
+        auto moved = early.sequences();
         turn(moved);
         if (!there.assign(moved) || late.fill(there.order()) == never) { break; }
-        moved = late.lists();
+        moved = late.sequences();
         turn(moved);
         if (!here.assign(moved) || here.makespan_us() > reached) { break; }
         sequences = std::move(moved);

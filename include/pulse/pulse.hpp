@@ -185,12 +185,14 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/nn/unet_layout.hpp>
 #include <pulse/nn/uvit.hpp>
 #include <pulse/nn/vit.hpp>
+#include <pulse/nn/vit_block.hpp>
 
 #include <pulse/zoo/ddpm.hpp>
 
 #include <pulse/host/channel.hpp>
 #include <pulse/host/reference.hpp>
 #include <pulse/host/reference_convolution.hpp>
+#include <pulse/host/reference_tokens.hpp>
 #include <pulse/host/threads.hpp>
 
 #include <pulse/train/adamw.hpp>

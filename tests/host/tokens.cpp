@@ -97,6 +97,29 @@ TEST_CASE("layer norm and its gradients equal the plain loops in double") {
     for (const double shift : {-30.0, 1000.0}) { check_layer_norm(host, draw, {96, 1e-6}, 33, shift); }
 }
 
+#if !defined(__SANITIZE_THREAD__)
+TEST_CASE("layer norm's bits do not depend on the number of threads") {
+    source draw{57};
+    const layer_norm_shape s{37};
+    constexpr std::int64_t rows = 500;
+    tensor x = draw.normal(rows * s.features);
+    tensor dy = draw.normal(rows * s.features);
+    tensor gamma = draw.normal(s.features);
+    const auto results = [&](int threads) {
+        onednn_backend host{threads};
+        std::vector<std::vector<float>> all(5);
+        for (std::size_t i = 0; i != 5; ++i) { all[i].resize(x.size(), 0.5F); }
+        host.layer_norm(s, rows, x.as<float>(), gamma.as<float>(), gamma.as<float>(), all[0].data(), all[1].data());
+        host.layer_norm_backward(s, rows, x.as<float>(), gamma.as<float>(), all[1].data(), dy.as<float>(),
+                                 all[2].data(), all[3].data(), all[4].data(), into::add);
+        return all;
+    };
+    const auto alone = results(1);
+    CHECK(alone == results(2));
+    CHECK(alone == results(3));
+}
+#endif
+
 TEST_CASE("the plain layer norm's gradients equal finite differences") {
     source draw{52};
     reference plain;

@@ -18,7 +18,7 @@ using namespace pulse;
 namespace {
 
 using block = ddpm_fmnist::layer_at<4>;
-constexpr auto parameters = block::parameters();
+constexpr auto block_parameters = block::parameters();
 
 std::vector<double> drawn(std::span<const parameter> which, std::uint64_t seed) {
     std::int64_t total = 0;
@@ -31,10 +31,10 @@ std::vector<double> drawn(std::span<const parameter> which, std::uint64_t seed) 
 } // namespace
 
 TEST_CASE("initial weights have the bounds and moments of PyTorch's default") {
-    const std::vector<double> values = drawn(parameters, 1);
+    const std::vector<double> values = drawn(block_parameters, 1);
     std::size_t begin = 0;
     double fan_in = 0.0;
-    for (const parameter& p : parameters) {
+    for (const parameter& p : block_parameters) {
         const std::span<const double> tensor{values.data() + begin, static_cast<std::size_t>(p.elements())};
         begin += tensor.size();
         CAPTURE(p.name.view());
@@ -60,12 +60,12 @@ TEST_CASE("initial weights have the bounds and moments of PyTorch's default") {
 }
 
 TEST_CASE("a parameter starts the same whatever stands around it, and differently for another seed or name") {
-    const std::vector<double> all = drawn(parameters, 7);
-    CHECK(all == drawn(parameters, 7));
-    CHECK(all != drawn(parameters, 8));
+    const std::vector<double> all = drawn(block_parameters, 7);
+    CHECK(all == drawn(block_parameters, 7));
+    CHECK(all != drawn(block_parameters, 8));
     // conv1's weight and bias alone.
-    const std::vector<double> alone = drawn(std::span<const parameter>{parameters}.subspan(2, 2), 7);
-    const auto offset = static_cast<std::ptrdiff_t>(parameters[0].elements() + parameters[1].elements());
+    const std::vector<double> alone = drawn(std::span<const parameter>{block_parameters}.subspan(2, 2), 7);
+    const auto offset = static_cast<std::ptrdiff_t>(block_parameters[0].elements() + block_parameters[1].elements());
     CHECK(std::equal(alone.begin(), alone.end(), all.begin() + offset));
     const auto elsewhere = ddpm_fmnist::layer_at<6>::parameters();
     const std::vector<double> other = drawn(std::span<const parameter>{elsewhere}.subspan(2, 2), 7);
@@ -84,4 +84,13 @@ TEST_CASE("initialise refuses sizes that disagree and parameters that it cannot 
     CHECK_THROWS_AS(fill(weight, 5), input_error);
     CHECK_THROWS_AS(fill(bias, 3), input_error);
     CHECK_THROWS_AS(fill(table, 3), input_error);
+}
+
+TEST_CASE("learned vectors start with a standard deviation of 0.02") {
+    const std::array<parameter, 1> positions{parameter{"pos_embed", {1, 40, 50}, 3}};
+    const std::vector<double> values = drawn(positions, 5);
+    double square = 0.0;
+    for (const double v : values) { square += v * v / static_cast<double>(values.size()); }
+    CHECK(std::abs(square / (0.02 * 0.02) - 1.0) < 0.1);
+    CHECK(std::all_of(values.begin(), values.end(), [](double v) { return std::abs(v) <= 0.02 * std::sqrt(3.0); }));
 }

@@ -21,8 +21,8 @@ namespace pulse::test {
 /// A buffer with a margin behind it that no pass may touch.
 class guarded {
 public:
-    explicit guarded(std::int64_t count = 0, double value = std::numeric_limits<double>::quiet_NaN())
-        : count_{static_cast<std::size_t>(count)}, data_(count_ + margin, value) {
+    explicit guarded(std::int64_t count = 0, double value = std::numeric_limits<double>::quiet_NaN()) :
+        count_{static_cast<std::size_t>(count)}, data_(count_ + margin, value) {
         std::fill(data_.end() - margin, data_.end(), mark);
     }
     [[nodiscard]] double* data() { return data_.data(); }
@@ -82,16 +82,17 @@ struct layer_trial {
     static constexpr double before = 0.5; ///< what stands in sums that the passes add to
 
     int batch;
-    guarded input, skip, conditioning, parameters, output_gradient;
+    guarded input, skip, conditioning, parameters, output_gradient, timesteps;
     guarded output, saved, input_gradient, skip_gradient, conditioning_gradient, deferred, parameter_gradients;
     host::reference_backend<double> backend{};
 
-    layer_trial(int batch_size, std::uint64_t seed)
-        : batch{batch_size}, input{batch * L::input::elements}, skip{batch * skip_elements},
-          conditioning{batch * conditioning_elements}, parameters{parameter_elements<L>()},
-          output_gradient{batch * L::output::elements} {
+    layer_trial(int batch_size, std::uint64_t seed) :
+        batch{batch_size}, input{batch * L::input::elements}, skip{batch * skip_elements},
+        conditioning{batch * conditioning_elements}, parameters{parameter_elements<L>()},
+        output_gradient{batch * L::output::elements}, timesteps{batch} {
         std::mt19937_64 random{seed};
         for (guarded* g : {&input, &skip, &conditioning, &parameters, &output_gradient}) { g->draw(random); }
+        timesteps.draw(random, 10.0);
         std::size_t at = 0;
         for (const parameter& p : L::parameters()) {
             const auto count = static_cast<std::size_t>(p.elements());
@@ -130,6 +131,7 @@ struct layer_trial {
         f.deferred = deferred.data();
         f.parameter_gradients = parameter_gradients.data();
         f.workspace = workspace.data();
+        f.timesteps = timesteps.data();
         return f;
     }
 

@@ -3,13 +3,15 @@
 #include <doctest/doctest.h>
 
 #include <nn/crooked_unet.hpp>
+#include <nn/small_uvit.hpp>
+#include <support/skip.hpp>
 #include <pulse/host/reference.hpp>
 #include <pulse/zoo/ddpm.hpp>
-#include <support/skip.hpp>
 
-TEST_CASE("small UNets in double on the reference backend equal PyTorch in every gradient") {
+TEST_CASE("small UNets and U-ViTs in double on the reference backend equal PyTorch in every gradient") {
     if (!pulse::test::has_torch()) { return pulse::test::skip("no python3 with torch"); }
     pulse::host::reference_backend<double> backend;
     pulse::test::check_against_torch<pulse::ddpm_tiny>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::crooked_unet>(backend, 999.0);
+    pulse::test::check_against_torch<pulse::test::crooked_uvit>(backend, 999.0);
 }

@@ -19,10 +19,11 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/model/graph_of.hpp>
-#include <pulse/nn/unet.hpp>
 #include <support/skip.hpp>
 #include <support/unpipelined.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/nn/unet.hpp>
+#include <pulse/nn/uvit.hpp>
 
 namespace pulse::test {
 
@@ -50,30 +51,42 @@ template <class M>
 [[nodiscard]] std::vector<std::vector<parameter>> parameters_by_owner() {
     std::vector<std::vector<parameter>> owners;
     const auto append = [&](const auto& parameters) { owners.emplace_back(parameters.begin(), parameters.end()); };
-    append(M::conditioning::parameters());
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-        (append(M::template layer_at<I>::parameters()), ...);
-    }(std::make_index_sequence<M::layer_count>{});
+    if constexpr (M::is_conditioned) { append(M::conditioning::parameters()); }
+    [&]<std::size_t... I>(std::index_sequence<I...>) { (append(M::template layer_at<I>::parameters()), ...); }
+    (std::make_index_sequence<M::layer_count>{});
     return owners;
 }
 
-/// The config as torch_unet.py reads it, with the names and shapes of all parameters.
-[[nodiscard]] inline std::string run_json(const unet_config& c, int batch,
-                                          const std::vector<std::vector<parameter>>& owners) {
+[[nodiscard]] inline std::string config_json(const unet_config& c) {
     std::ostringstream out;
     out.precision(17);
     const auto flag = [](bool b) { return b ? "true" : "false"; };
-    out << "{\"batch\": " << batch << ", \"config\": {\"sample_size\": " << c.sample_size
-        << ", \"in_channels\": " << c.in_channels << ", \"out_channels\": " << c.out_channels
-        << ", \"layers_per_block\": " << c.layers_per_block << ", \"attention_head_dim\": " << c.attention_head_dim
-        << ", \"norm_num_groups\": " << c.norm_num_groups << ", \"norm_eps\": " << c.norm_eps
-        << ", \"downsample_padding\": " << c.downsample_padding << ", \"freq_shift\": " << c.freq_shift
-        << ", \"flip_sin_to_cos\": " << flag(c.flip_sin_to_cos)
+    out << "{\"kind\": \"unet\", \"sample_size\": " << c.sample_size << ", \"in_channels\": " << c.in_channels
+        << ", \"out_channels\": " << c.out_channels << ", \"layers_per_block\": " << c.layers_per_block
+        << ", \"attention_head_dim\": " << c.attention_head_dim << ", \"norm_num_groups\": " << c.norm_num_groups
+        << ", \"norm_eps\": " << c.norm_eps << ", \"downsample_padding\": " << c.downsample_padding
+        << ", \"freq_shift\": " << c.freq_shift << ", \"flip_sin_to_cos\": " << flag(c.flip_sin_to_cos)
         << ", \"mid_block_attention\": " << flag(c.mid_block_attention) << ", \"block_out_channels\": [";
     for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << c.channels(level); }
     out << "], \"attention\": [";
     for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << flag(c.attends(level)); }
-    out << "]}, \"parameters\": [";
+    out << "]}";
+    return out.str();
+}
+[[nodiscard]] inline std::string config_json(const uvit_config& c) {
+    std::ostringstream out;
+    out << "{\"kind\": \"uvit\", \"sample_size\": " << c.img_size << ", \"in_channels\": " << c.in_chans
+        << ", \"out_channels\": " << c.in_chans << ", \"patch\": " << c.patch_size << ", \"width\": " << c.embed_dim
+        << ", \"depth\": " << c.depth << ", \"heads\": " << c.num_heads << ", \"conv\": " << (c.conv ? "true" : "false")
+        << "}";
+    return out.str();
+}
+
+/// The config as torch_unet.py reads it, with the names and shapes of all parameters.
+template <class Config>
+[[nodiscard]] std::string run_json(const Config& c, int batch, const std::vector<std::vector<parameter>>& owners) {
+    std::ostringstream out;
+    out << "{\"batch\": " << batch << ", \"config\": " << config_json(c) << ", \"parameters\": [";
     const char* between = "";
     for (const auto& owner : owners) {
         for (const parameter& p : owner) {
@@ -120,7 +133,8 @@ void check_against_torch(B& backend, double most_time) {
     };
 
     unpipelined<M, B> run{backend, 5};
-    std::vector<std::vector<T>*> blocks{&run.conditioning_parameters};
+    std::vector<std::vector<T>*> blocks;
+    if constexpr (M::is_conditioned) { blocks.push_back(&run.conditioning_parameters); }
     for (auto& layer : run.parameters) { blocks.push_back(&layer); }
     for (auto* block : blocks) {
         const auto noise = drawn(static_cast<std::int64_t>(block->size()), -0.1, 0.1);
@@ -151,8 +165,8 @@ void check_against_torch(B& backend, double most_time) {
     run.backward_weight(tape);
 
     std::ifstream in{folder.path / "out", std::ios::binary};
-    const double tolerance = static_cast<double>(std::numeric_limits<T>::epsilon()) *
-                             std::sqrt(longest_sum<M>(batch)) * static_cast<double>(M::layer_count);
+    const double tolerance = static_cast<double>(std::numeric_limits<T>::epsilon()) * std::sqrt(longest_sum<M>(batch)) *
+                             static_cast<double>(M::layer_count);
     const auto compare = [&](const char* what, const std::vector<T>& mine) {
         std::vector<double> theirs(mine.size());
         in.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(8 * theirs.size()));
@@ -170,7 +184,7 @@ void check_against_torch(B& backend, double most_time) {
     };
     compare("output", run.output(tape));
     compare("input gradient", tape.input_gradient);
-    compare("time_embedding", run.conditioning_gradients);
+    if constexpr (M::is_conditioned) { compare("time_embedding", run.conditioning_gradients); }
     for (std::size_t l = 0; l != M::layer_count; ++l) { compare(graph.layers[l].name.chars, run.gradients[l]); }
     CHECK(in.peek() == std::ifstream::traits_type::eof());
 }

@@ -1,9 +1,10 @@
-"""diffusers' UNet2DModel in plain PyTorch, written from its architecture; computes what pulse is compared with.
+"""diffusers' UNet2DModel in plain PyTorch, written from its architecture; computes what pulse is compared with, for U-ViT
+(torch_uvit.py) too.
 
 usage: torch_unet.py FOLDER. FOLDER/run.json has the config, the batch and the parameters' names and shapes; FOLDER/in
 has float64 numbers: parameters in that order, input, timesteps, gradient of the output (images with channels last).
 Writes FOLDER/out: the output, the input's gradient and every parameter's gradient. Modules carry the state-dict names
-of diffusers and are loaded strictly, so a wrong name or shape is an error.
+of diffusers and of baofff/U-ViT and are loaded strictly, so a wrong name or shape is an error.
 """
 import json
 import math
@@ -13,6 +14,8 @@ import numpy
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from torch_uvit import UViT
 
 
 class ResnetBlock(nn.Module):
@@ -179,7 +182,7 @@ def main(folder):
         position += count
         return numbers[position - count:position].reshape(shape)
 
-    model = UNet(config).double()
+    model = (UViT if config["kind"] == "uvit" else UNet)(config).double()
     model.load_state_dict({name: take(shape) for name, shape in run["parameters"]}, strict=True)
     size = config["sample_size"]
     x = take([batch, size, size, config["in_channels"]]).permute(0, 3, 1, 2).clone().requires_grad_()

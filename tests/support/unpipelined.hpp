@@ -164,7 +164,8 @@ private:
 
     template <class F>
     static void for_each_layer(F f) {
-        [&]<std::size_t... I>(std::index_sequence<I...>) { (f(index<I>{}), ...); }(std::make_index_sequence<count>{});
+        [&]<std::size_t... I>(std::index_sequence<I...>) { (f(index<I>{}), ...); }
+        (std::make_index_sequence<count>{});
     }
     template <class F>
     static void for_each_layer_backwards(F f) {
@@ -196,6 +197,7 @@ private:
         frame.deferred = t.deferred[l].data();
         frame.parameter_gradients = gradients[l].data();
         frame.workspace = workspace.data();
+        if (l == 0) { frame.timesteps = t.timesteps.data(); }
         return frame;
     }
 

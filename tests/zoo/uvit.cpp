@@ -48,12 +48,13 @@ TEST_CASE("the other U-ViTs have their published sizes") {
     check_uvit<uvit_l2>(286'763'172);
 }
 
-TEST_CASE("a U-ViT that ends with a convolution keeps its input and does its FLOPs") {
+TEST_CASE("a U-ViT that ends with a convolution saves its input and does its FLOPs") {
     constexpr uvit_config c = uvit_l2::config;
     using head = uvit_l2::layer_at<uvit_l2::layer_count - 1>;
     constexpr std::int64_t tokens = 258;
     constexpr std::int64_t image = 4 * 32 * 32;
-    CHECK_BOTH(head::saved_elements == tokens * c.embed_dim + image);
+    CHECK_BOTH(head::saved_elements == tokens * c.embed_dim + 2 * tokens + image);
+    CHECK_BOTH(eager_elements<head>() == 2 * tokens * c.embed_dim + image);
     CHECK_BOTH(head::forward_flops() == 2.0 * tokens * c.embed_dim * 16 + 2.0 * 9 * 4 * image);
     CHECK_BOTH(head::parameters().back().name.view() == "final_layer.bias");
 }

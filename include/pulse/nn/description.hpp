@@ -10,6 +10,8 @@
 #include <pulse/core/label.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/nn/block.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/layer_frame.hpp>
 
 namespace pulse::nn {
 
@@ -125,7 +127,7 @@ struct context_face<Math> {
     using context = typename shape_of<Math.context()>::type;
 };
 
-/// A layer that describes itself but has no passes yet: planning needs no more.
+/// A layer that describes itself but has no passes yet: planning needs no more. See described_block for one that runs.
 ///
 /// `Math` is a plain value like those of `block`, whose member describe(layer_description&, const label& name) lists its
 /// parts in the checkpoint's order. What it saves is what eager autograd keeps besides the inputs; backward_input leaves
@@ -147,6 +149,30 @@ struct described : skip_face<Math>, conditioning_face<Math>, residual_face<Math>
 
     [[nodiscard]] static constexpr auto parameters() { return described_parameters<Name, Math>; }
     [[nodiscard]] static constexpr double forward_flops() { return sums_of<Math>.flops; }
+};
+
+/// A layer that describes itself and has passes: `Math` also has saved_elements(), deferred_elements(),
+/// workspace_elements(), forward, backward_input and backward_weight, as those of `block`.
+template <label Name, auto Math>
+    requires(sound<Math>::value)
+struct described_block : described<Name, Math> {
+    static constexpr std::int64_t saved_elements = Math.saved_elements();
+    static constexpr std::int64_t deferred_elements = Math.deferred_elements();
+    static constexpr std::int64_t workspace_elements = Math.workspace_elements();
+    static constexpr bool reads_timesteps = requires { Math.timestep_features(); };
+
+    template <backend B>
+    static void forward(B& on, const layer_frame<typename B::scalar>& frame) {
+        Math.forward(on, frame);
+    }
+    template <backend B>
+    static void backward_input(B& on, const layer_frame<typename B::scalar>& frame) {
+        Math.backward_input(on, frame);
+    }
+    template <backend B>
+    static void backward_weight(B& on, const layer_frame<typename B::scalar>& frame) {
+        Math.backward_weight(on, frame);
+    }
 };
 
 } // namespace pulse::nn

@@ -34,7 +34,8 @@ namespace pulse::nn {
 }
 
 /// Fills the parameters of one layer as PyTorch's default does: weights and biases of convolutions and linear layers
-/// uniform in +-1/sqrt(fan in) (kaiming_uniform with a = sqrt(5)), weights of norms 1, their biases 0.
+/// uniform in +-1/sqrt(fan in) (kaiming_uniform with a = sqrt(5)), weights of norms 1, their biases 0. Learned vectors, which
+/// are neither and have two dimensions or more (a position embedding), are uniform with the standard deviation 0.02.
 ///
 /// `values` is the layer's block, the parameters in order without gaps. The result depends on the seed and the names
 /// only, so that every partition of a model starts from the same weights. Throws input_error when the sizes disagree or
@@ -54,6 +55,14 @@ void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::
         begin += block.size();
         const std::string_view name = p.name.view();
         const bool weight = name.ends_with(".weight");
+        const std::uint64_t sequence = sequence_of(seed, name);
+        const auto draw = [&](double bound) {
+            for (std::size_t n = 0; n != block.size(); ++n) { block[n] = static_cast<T>(bound * uniform(sequence, n)); }
+        };
+        if (!weight && !name.ends_with(".bias") && p.rank >= 2) {
+            draw(0.02 * std::sqrt(3.0));
+            continue;
+        }
         if (!weight && (!name.ends_with(".bias") || i == 0 || !parameters[i - 1].name.view().ends_with(".weight"))) {
             throw input_error("pulse: initialise: '" + p.name.str() + "' is no weight, nor the bias after one");
         }
@@ -63,9 +72,7 @@ void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::
             continue;
         }
         const double fan_in = static_cast<double>(owner.elements() / owner.dims[0]);
-        const double bound = 1.0 / std::sqrt(fan_in);
-        const std::uint64_t sequence = sequence_of(seed, name);
-        for (std::size_t n = 0; n != block.size(); ++n) { block[n] = static_cast<T>(bound * uniform(sequence, n)); }
+        draw(1.0 / std::sqrt(fan_in));
     }
 }
 

@@ -10,6 +10,7 @@
 #include <pulse/model/skip.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/vit.hpp>
+#include <pulse/nn/vit_block.hpp>
 
 namespace pulse {
 
@@ -17,7 +18,7 @@ namespace pulse {
 /// arguments have their defaults, and num_classes is 0 for its -1.
 ///
 /// depth / 2 blocks, a middle one and depth / 2 blocks that each concatenate the output of their mirror. Time and class
-/// are tokens, so no layer after the first reads conditioning.
+/// are tokens that the first layer makes, so the model relays no conditioning.
 struct uvit_config {
     label name{};
     int img_size{};
@@ -67,15 +68,17 @@ struct uvit_parts {
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == 0) {
-            return std::type_identity<nn::described<"embed", embed_of(C)>>{};
+            using planned = nn::labelled_vit_embed<"embed", embed_of(C)>;
+            using running = nn::described_block<"embed", embed_of(C)>;
+            return std::type_identity<std::conditional_t<C.num_classes != 0, planned, running>>{};
         } else if constexpr (I <= half) {
-            return std::type_identity<nn::described<in_name(I - 1), vit_block_of(C, false)>>{};
+            return std::type_identity<nn::described_block<in_name(I - 1), vit_block_of(C, false)>>{};
         } else if constexpr (I == half + 1) {
-            return std::type_identity<nn::described<"mid_block", vit_block_of(C, false)>>{};
+            return std::type_identity<nn::described_block<"mid_block", vit_block_of(C, false)>>{};
         } else if constexpr (I <= 2 * half + 1) {
-            return std::type_identity<nn::described<out_name(I - half - 2), vit_block_of(C, true)>>{};
+            return std::type_identity<nn::described_block<out_name(I - half - 2), vit_block_of(C, true)>>{};
         } else {
-            return std::type_identity<nn::described<"final", head_of(C)>>{};
+            return std::type_identity<nn::described_block<"final", head_of(C)>>{};
         }
     }
     template <std::size_t I>
@@ -103,8 +106,8 @@ template <uvit_config C>
     return found == uvit_flaw::none;
 }
 
-/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. Its layers describe themselves and
-/// have no passes. A bad config stops compilation with one sentence.
+/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. It runs without classes; with them
+/// it is planned only. A bad config stops compilation with one sentence.
 template <uvit_config C>
     requires(explain_uvit<C>())
 struct uvit : uvit_parts<C>::model_type {

@@ -1,14 +1,23 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <pulse/core/label.hpp>
 #include <pulse/nn/block.hpp>
+#include <pulse/nn/convolution.hpp>
+#include <pulse/nn/description.hpp>
+#include <pulse/nn/pointwise.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/layer_frame.hpp>
 
 namespace pulse::nn {
 
 /// The beginning of U-ViT: patches of the image become tokens; the time, and the class where there are classes, are tokens
 /// before them, and every position has a learned vector. Parameters: patch_embed.proj, label_emb, pos_embed.
+///
+/// The token of the time is the sinusoid of the timestep, cosines first. Saves nothing. Its passes are those without
+/// classes (see labelled_vit_embed).
 struct vit_embed {
     int channels{};
     int size{}; ///< height and width of the image
@@ -20,7 +29,20 @@ struct vit_embed {
     [[nodiscard]] constexpr int tokens() const noexcept { return patches() + (classes != 0 ? 2 : 1); }
     [[nodiscard]] constexpr flaw defect() const noexcept {
         if (channels <= 0 || size <= 0 || patch <= 0 || width <= 0 || classes < 0) { return flaw::size; }
-        return size % patch != 0 ? flaw::window : flaw::none;
+        if (size % patch != 0) { return flaw::window; }
+        return width % 2 != 0 ? flaw::features : flaw::none;
+    }
+    [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens()} * width; }
+    [[nodiscard]] constexpr int timestep_features() const noexcept { return width; }
+    [[nodiscard]] constexpr conv projection() const noexcept {
+        return {.in_channels = channels,
+                .out_channels = width,
+                .height = size,
+                .width = size,
+                .kernel = patch,
+                .stride = patch,
+                .pad_before = 0,
+                .pad_after = 0};
     }
     [[nodiscard]] constexpr extent input() const noexcept { return {channels, size, size}; }
     [[nodiscard]] constexpr extent skip_input() const noexcept { return {}; }
@@ -36,55 +58,81 @@ struct vit_embed {
         d.parameter("pos_embed", {1, tokens(), width});
         d.keep(elements(input()));
     }
+
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
+    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
+    /// Tokens of the patches and of the time before they lie next to each other; a gradient of pos_embed.
+    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return states(); }
+
+    template <backend B>
+    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+        using T = typename B::scalar;
+        slices<T> workspace{f.workspace, f.batch};
+        T* const of_patches = workspace.take(patch_states());
+        T* const of_time = workspace.take(width);
+        projection().apply(on, f.batch, f.input, f.parameters, of_patches, into::write);
+        on.sinusoid(f.batch, width, true, 0.0, f.timesteps, of_time);
+        on.copy_rows(f.batch, width, of_time, width, f.output, states());
+        on.copy_rows(f.batch, patch_states(), of_patches, patch_states(), f.output + width, states());
+        on.add_per_sample(1, f.batch, static_cast<int>(states()), f.parameters + projection_elements(), f.output);
+    }
+    template <backend B>
+    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+        if (f.input_gradient == nullptr) { return; }
+        gather(on, f);
+        on.conv2d_backward_input(projection().window(), f.batch, f.workspace, f.parameters, f.input_gradient,
+                                 into::write);
+    }
+    template <backend B>
+    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+        gather(on, f);
+        projection().apply_backward_weight(on, f.batch, f.input, f.workspace, f.parameter_gradients);
+        on.sum_pixels(1, f.batch, static_cast<int>(states()), f.output_gradient, f.workspace);
+        on.add(states(), f.workspace, f.parameter_gradients + projection_elements());
+    }
+
+private:
+    [[nodiscard]] constexpr std::int64_t patch_states() const noexcept { return std::int64_t{patches()} * width; }
+    [[nodiscard]] constexpr std::int64_t projection_elements() const noexcept {
+        return projection().window().weight_elements() + width;
+    }
+    /// The gradient of the patches' tokens, next to each other.
+    template <backend B>
+    void gather(B& on, const layer_frame<typename B::scalar>& f) const {
+        on.copy_rows(f.batch, patch_states(), f.output_gradient + width, states(), f.workspace, patch_states());
+    }
 };
 
-/// One block of U-ViT: with a skip, x = skip_linear(concat(x, skip)) first; then x += attn(norm1(x)); x += mlp(norm2(x)).
-/// Queries, keys and values are one projection without bias; the hidden width is 4 x width.
-struct vit_block {
-    int tokens{};
-    int width{};
-    int heads{};
-    bool skip{};
-
-    [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens} * width; }
-    [[nodiscard]] constexpr flaw defect() const noexcept {
-        if (tokens <= 0 || width <= 0 || heads <= 0) { return flaw::size; }
-        return width % heads != 0 ? flaw::heads : flaw::none;
-    }
-    [[nodiscard]] constexpr extent input() const noexcept { return {tokens, width, 0}; }
-    [[nodiscard]] constexpr extent skip_input() const noexcept { return skip ? input() : extent{}; }
-    [[nodiscard]] constexpr extent residual_input() const noexcept { return {}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return input(); }
-    [[nodiscard]] constexpr extent context() const noexcept { return {}; }
-    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
-
-    template <class Description>
-    constexpr void describe(Description& d, const label& name) const {
-        d.within(name);
-        if (skip) {
-            d.linear("skip_linear", tokens, 2 * width, width);
-            d.keep(2 * states());
-        }
-        d.norm("norm1", width);
-        d.linear("attn.qkv", tokens, width, 3 * width, false);
-        d.linear("attn.proj", tokens, width, width);
-        d.attention(tokens, tokens, width);
-        d.norm("norm2", width);
-        d.linear("mlp.fc1", tokens, width, 4 * width);
-        d.linear("mlp.fc2", tokens, 4 * width, width);
-        // inputs of norm1, qkv, proj, norm2 and fc1; q, k and v; both sides of the GELU
-        d.keep(5 * states());
-        d.keep(3 * states());
-        d.keep(4 * states());
-        d.keep(4 * states());
+/// The beginning of a U-ViT with classes. It is planned like any layer, but its passes do not compile.
+template <label Name, vit_embed Math>
+struct labelled_vit_embed : described_block<Name, Math> {
+    template <backend B>
+    static void forward(B&, const layer_frame<typename B::scalar>&) {
+        static_assert(Math.classes == 0, "pulse: a uvit with num_classes is planned only: no class labels reach its "
+                                         "first layer, so it does not run");
     }
 };
 
 /// The end of U-ViT: norm, decoder_pred, the tokens of patches become an image, and a 3x3 convolution (final_layer) if
 /// there is one.
+///
+/// Saves the normed tokens, the statistics and, with a convolution, its input; defers the gradient of decoder_pred's
+/// output.
 struct vit_head {
     vit_embed embed{};
     bool convolves{};
+
+    [[nodiscard]] constexpr linear prediction() const noexcept {
+        return {embed.width, embed.patch * embed.patch * embed.channels};
+    }
+    [[nodiscard]] constexpr patch_shape pieces() const noexcept {
+        const int grid = embed.size / embed.patch;
+        return {grid, grid, embed.patch, embed.channels, embed.tokens() - embed.patches()};
+    }
+    [[nodiscard]] constexpr conv last() const noexcept {
+        return {
+            .in_channels = embed.channels, .out_channels = embed.channels, .height = embed.size, .width = embed.size};
+    }
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return embed.defect(); }
     [[nodiscard]] constexpr extent input() const noexcept { return embed.output(); }
@@ -105,6 +153,89 @@ struct vit_head {
             d.conv("final_layer", std::int64_t{embed.size} * embed.size, embed.channels, embed.channels, 3);
             d.keep(elements(output()));
         }
+    }
+
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept {
+        return embed.states() + 2 * std::int64_t{embed.tokens()} + (convolves ? elements(output()) : 0);
+    }
+    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return predicted(); }
+    /// Forward, decoder_pred's output; backward, the gradient of the normed tokens, and behind it that of the image, then
+    /// that of the input where nobody reads it.
+    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept {
+        const std::int64_t image = convolves ? elements(output()) : 0;
+        return std::max(predicted(), embed.states() + std::max(embed.states(), image));
+    }
+
+    template <backend B>
+    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+        const auto w = weights(f.parameters);
+        const auto kept = saved(f);
+        on.layer_norm(norm(), rows(f.batch), f.input, w.norm, w.norm + embed.width, kept.normal, kept.statistics);
+        prediction().apply(on, rows(f.batch), kept.normal, w.prediction, f.workspace);
+        on.patches_to_image(pieces(), f.batch, f.workspace, convolves ? kept.image : f.output);
+        if (convolves) { last().apply(on, f.batch, kept.image, w.last, f.output, into::write); }
+    }
+
+    template <backend B>
+    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+        using T = typename B::scalar;
+        const auto w = weights(f.parameters);
+        const auto dw = weights(f.parameter_gradients);
+        const auto kept = saved(f);
+        slices<T> workspace{f.workspace, f.batch};
+        T* const normal_gradient = workspace.take(embed.states());
+        T* const behind = workspace.take(0);
+        if (convolves) {
+            on.conv2d_backward_input(last().window(), f.batch, f.output_gradient, w.last, behind, into::write);
+        }
+        on.image_to_patches(pieces(), f.batch, convolves ? behind : f.output_gradient, f.deferred);
+        on.linear_backward_input(prediction().matrix(), rows(f.batch), f.deferred, w.prediction, normal_gradient,
+                                 into::write);
+        on.layer_norm_backward(norm(), rows(f.batch), f.input, w.norm, kept.statistics, normal_gradient,
+                               f.input_gradient != nullptr ? f.input_gradient : behind, dw.norm, dw.norm + embed.width,
+                               into::write);
+    }
+
+    template <backend B>
+    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+        const auto dw = weights(f.parameter_gradients);
+        const auto kept = saved(f);
+        prediction().apply_backward_weight(on, rows(f.batch), kept.normal, f.deferred, dw.prediction);
+        if (convolves) { last().apply_backward_weight(on, f.batch, kept.image, f.output_gradient, dw.last); }
+    }
+
+private:
+    template <class T>
+    struct weight_pieces {
+        T* norm;
+        T* prediction;
+        T* last;
+    };
+    template <class T>
+    struct saved_pieces {
+        T* normal;
+        T* statistics;
+        T* image;
+    };
+
+    [[nodiscard]] constexpr layer_norm_shape norm() const noexcept { return {embed.width, 1e-5}; }
+    [[nodiscard]] constexpr std::int64_t rows(int batch) const noexcept { return std::int64_t{batch} * embed.tokens(); }
+    [[nodiscard]] constexpr std::int64_t predicted() const noexcept {
+        return std::int64_t{embed.tokens()} * prediction().out_features;
+    }
+    template <class T>
+    [[nodiscard]] constexpr weight_pieces<T> weights(T* begin) const noexcept {
+        slices<T> all{begin};
+        return {.norm = all.take(2 * std::int64_t{embed.width}),
+                .prediction = all.take(prediction().weight_elements() + prediction().out_features),
+                .last = all.take(0)};
+    }
+    template <class T>
+    [[nodiscard]] constexpr saved_pieces<T> saved(const layer_frame<T>& f) const noexcept {
+        slices<T> all{f.saved, f.batch};
+        return {.normal = all.take(embed.states()),
+                .statistics = all.take(2 * std::int64_t{embed.tokens()}),
+                .image = all.take(0)};
     }
 };
 

@@ -55,8 +55,8 @@ public:
     executor& operator=(const executor&) = delete;
 
     /// Runs one step. The task gives the data and takes the results:
-    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m, kept until the step ends (stage 0, if
-    ///   conditioned);
+    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m, kept until the step ends (stage 0, if the
+    ///   model is conditioned or its first layer reads_timesteps);
     /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
     /// - `task.optimize()`: all gradients of this rank are there.

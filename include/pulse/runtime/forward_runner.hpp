@@ -23,7 +23,9 @@ public:
 
     /// Throws input_error when `batch` is less than 1.
     forward_runner(B& math, int batch) : math_{math}, batch_{batch}, parameters_{whole_model<Model, scalar>()} {
-        if (batch < 1) { throw input_error{"pulse: forward_runner: batch is " + std::to_string(batch) + ", it must be at least 1"}; }
+        if (batch < 1) {
+            throw input_error{"pulse: forward_runner: batch is " + std::to_string(batch) + ", it must be at least 1"};
+        }
         const auto n = static_cast<std::size_t>(batch);
         std::int64_t saved = 0;
         std::int64_t workspace = 0;
@@ -45,7 +47,8 @@ public:
     /// Every layer's parameters, to be filled; call B::weights_changed() afterwards. Gradients are not used.
     [[nodiscard]] rank_parameters<scalar>& parameters() noexcept { return parameters_; }
 
-    /// y = model(x, timesteps) for `samples` samples; timesteps is not read by a model without conditioning. Throws
+    /// y = model(x, timesteps) for `samples` samples; timesteps is not read by a model without conditioning,
+    /// unless its first layer reads it. Throws
     /// input_error unless `samples` is 1 to the runner's batch.
     void run(int samples, const scalar* x, const scalar* timesteps, scalar* y) {
         if (samples < 1 || samples > batch_) {
@@ -56,6 +59,7 @@ public:
         frame.batch = samples;
         frame.saved = saved_.data();
         frame.workspace = workspace_.data();
+        frame.timesteps = timesteps;
         if constexpr (Model::is_conditioned) {
             frame.input = timesteps;
             frame.output = conditioning_.data();
@@ -67,7 +71,9 @@ public:
         for (std::size_t l = 0; l != table.size(); ++l) {
             frame.skip = nullptr;
             for (const skip_link& edge : graph.skips) {
-                if (edge.to == static_cast<int>(l)) { frame.skip = outputs_[static_cast<std::size_t>(edge.from)].data(); }
+                if (edge.to == static_cast<int>(l)) {
+                    frame.skip = outputs_[static_cast<std::size_t>(edge.from)].data();
+                }
             }
             frame.parameters = parameters_.values_of(static_cast<int>(l)).data();
             frame.output = l + 1 == table.size() ? y : outputs_[l].data();

@@ -62,7 +62,8 @@ public:
                                   conditioning_gradient_.data(),
                                   deferred_.data(),
                                   parameter_gradients_.data(),
-                                  workspace_.data()};
+                                  workspace_.data(),
+                                  timesteps_.data()};
         switch (what) {
         case pass::forward: table[at].forward(math_, frame); break;
         case pass::backward_input: table[at].backward_input(math_, frame); break;

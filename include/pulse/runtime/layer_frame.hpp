@@ -27,6 +27,14 @@ struct layer_frame {
     T* deferred{};
     T* parameter_gradients{};
     T* workspace{};
+    const T* timesteps{}; ///< [batch], for the forward pass of a layer that reads_timesteps
+};
+
+/// L reads the timesteps themselves. Only the first layer of a model may: they reach no other device, and a model whose
+/// first layer makes a token of them relays no conditioning.
+template <class L>
+concept reads_timesteps = requires {
+    requires L::reads_timesteps;
 };
 
 /// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame.

@@ -33,6 +33,8 @@ template <class M, backend B>
     return []<std::size_t... I>(std::index_sequence<I...>) {
         static_assert((runs_on<typename M::template layer_at<I>, B> && ...),
                       "pulse: a layer needs static forward, backward_input and backward_weight over the backend");
+        static_assert(!((I != 0 && reads_timesteps<typename M::template layer_at<I>>) || ...),
+                      "pulse: only the first layer of a model reads the timesteps");
         return std::array<layer_entry<B>, sizeof...(I)>{layer_entry<B>{
             &M::template layer_at<I>::template forward<B>, &M::template layer_at<I>::template backward_input<B>,
             &M::template layer_at<I>::template backward_weight<B>, M::template layer_at<I>::output::elements,

@@ -41,6 +41,9 @@ public:
         if (s == 0) { begin(m, at, task, again); }
         for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
             auto frame = frame_of(s, l, m, at, skips);
+            if constexpr (reads_timesteps<typename Model::template layer_at<0>>) {
+                if (l == 0) { frame.timesteps = task.timesteps(index_of(m)); }
+            }
             // Nobody reads the stage's output when the stage runs again for its backward.
             frame.output = again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
             entry(l).forward(math_, frame);

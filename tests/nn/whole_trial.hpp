@@ -1,0 +1,131 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <nn/layer_trial.hpp>
+#include <support/unpipelined.hpp>
+#include <pulse/host/reference.hpp>
+#include <pulse/model/graph_of.hpp>
+
+namespace pulse::test {
+
+[[nodiscard]] inline std::vector<double> drawn(std::mt19937_64& random, std::int64_t count, double least, double most) {
+    std::uniform_real_distribution<double> spread{least, most};
+    std::vector<double> values(static_cast<std::size_t>(count));
+    for (double& v : values) { v = spread(random); }
+    return values;
+}
+
+/// A model with random data; the loss is the sum of the output with random weights.
+template <class M>
+struct whole_trial {
+    using reference = host::reference_backend<double>;
+
+    static constexpr int batch = 2;
+    static constexpr auto graph = graph_of<M>();
+
+    std::mt19937_64 random{7};
+    reference backend{};
+    unpipelined<M, reference> run{backend, 3};
+    std::vector<double> input = drawn(random, batch* graph.layers.front().input_elements, -1.0, 1.0);
+    std::vector<double> timesteps = drawn(random, batch, 0.0, 20.0);
+    std::vector<double> weights = drawn(random, batch* graph.layers.back().output_elements, -1.0, 1.0);
+
+    whole_trial() {
+        // The default norms are all 1 and 0: gradients that mix up two of them would go unseen.
+        std::uniform_real_distribution<double> spread{-0.3, 0.3};
+        for (auto& layer : run.parameters) {
+            for (double& p : layer) { p += 0.3 * spread(random); }
+        }
+    }
+    [[nodiscard]] double loss() {
+        const auto tape = run.forward(batch, input, timesteps);
+        double sum = 0.0;
+        for (std::size_t i = 0; i != weights.size(); ++i) { sum += run.output(tape)[i] * weights[i]; }
+        return sum;
+    }
+    [[nodiscard]] double slope_along(double& variable) {
+        const double value = variable;
+        const double s = slope(
+            [&](double h) {
+                variable = value + h;
+                return loss();
+            },
+            1e-3);
+        variable = value;
+        return s;
+    }
+    /// At most `most` elements of `variables`, drawn at random; the ends always.
+    void check_some(std::vector<double>& variables, const std::vector<double>& gradients, std::size_t most) {
+        REQUIRE(variables.size() == gradients.size());
+        std::vector<std::size_t> at{0, variables.size() - 1};
+        std::uniform_int_distribution<std::size_t> any{0, variables.size() - 1};
+        while (at.size() < std::min(most, variables.size())) { at.push_back(any(random)); }
+        for (const std::size_t i : at) {
+            const double expected = slope_along(variables[i]);
+            INFO("element ", i, ": ", gradients[i], " and finite difference ", expected);
+            CHECK(std::abs(gradients[i] - expected) <= 1e-8 * (1.0 + std::abs(expected)));
+        }
+    }
+    void check(std::size_t most) {
+        auto tape = run.forward(batch, input, timesteps);
+        run.backward_input(tape, weights, true);
+        run.backward_weight(tape);
+        const std::vector<double> input_gradient = tape.input_gradient;
+        check_some(input, input_gradient, most);
+        std::size_t layer = 0;
+        for (auto& parameters : run.parameters) {
+            CAPTURE(graph.layers[layer].name.view());
+            // Every tensor of the layer is met: the draw is made in each of them.
+            check_tensors(parameters, run.gradients[layer], tensors_of(layer), most);
+            ++layer;
+        }
+        if constexpr (M::is_conditioned) {
+            check_tensors(run.conditioning_parameters, run.conditioning_gradients, module_tensors(), most);
+        }
+    }
+
+private:
+    [[nodiscard]] static std::vector<std::int64_t> tensors_of(std::size_t layer) {
+        std::vector<std::int64_t> sizes;
+        [&]<std::size_t... I>(std::index_sequence<I...>) {
+            ((I == layer ? append<typename M::template layer_at<I>>(sizes) : void()), ...);
+        }
+        (std::make_index_sequence<M::layer_count>{});
+        return sizes;
+    }
+    [[nodiscard]] static std::vector<std::int64_t> module_tensors() {
+        std::vector<std::int64_t> sizes;
+        append<typename M::conditioning>(sizes);
+        return sizes;
+    }
+    template <class L>
+    static void append(std::vector<std::int64_t>& sizes) {
+        for (const parameter& p : L::parameters()) { sizes.push_back(p.elements()); }
+    }
+    void check_tensors(std::vector<double>& parameters, const std::vector<double>& gradients,
+                       const std::vector<std::int64_t>& sizes, std::size_t most) {
+        std::size_t begin = 0;
+        for (const std::int64_t size : sizes) {
+            const std::size_t end = begin + static_cast<std::size_t>(size);
+            for (std::size_t n = 0; n != most; ++n) {
+                const std::size_t i = std::uniform_int_distribution<std::size_t>{begin, end - 1}(random);
+                const double expected = slope_along(parameters[i]);
+                INFO("element ", i, ": ", gradients[i], " and finite difference ", expected);
+                CHECK(std::abs(gradients[i] - expected) <= 1e-8 * (1.0 + std::abs(expected)));
+            }
+            begin = end;
+        }
+        CHECK(begin == parameters.size());
+    }
+};
+
+} // namespace pulse::test

@@ -1,5 +1,5 @@
-"""diffusers' UNet2DModel in plain PyTorch, written from its architecture; computes what pulse is compared with, for U-ViT
-(torch_uvit.py) too.
+"""diffusers' UNet2DModel in plain PyTorch, written from its architecture; computes what pulse is compared with, for
+U-ViT (torch_uvit.py) too.
 
 usage: torch_unet.py FOLDER. FOLDER/run.json has the config, the batch and the parameters' names and shapes; FOLDER/in
 has float64 numbers: parameters in that order, input, timesteps, gradient of the output (images with channels last).

@@ -12,8 +12,8 @@ namespace pulse::host {
 /// What the normal distribution has beyond |x|, to about one unit in the last place of 1; `exponential` becomes
 /// e^(-x^2 / 2).
 ///
-/// erfc(z) e^(z^2) for z = |x| / sqrt(2) is a polynomial of degree 9 in t = 1 / (1 + 0.4 z), interpolated at the Chebyshev
-/// nodes of z in [0, 9.5] (relative error 9e-8; the exponential is at the end of its range beyond).
+/// erfc(z) e^(z^2) for z = |x| / sqrt(2) is a polynomial of degree 9 in t = 1 / (1 + 0.4 z), interpolated at the
+/// Chebyshev nodes of z in [0, 9.5] (relative error 9e-8; the exponential is at the end of its range beyond).
 template <int W>
 [[gnu::always_inline]] inline floats<W> normal_tail(const floats<W>& x, floats<W>& exponential) noexcept {
     const floats<W> magnitude = x < 0.0F ? -x : x;

@@ -13,8 +13,8 @@ namespace pulse::host {
 /// LayerNorm with features along the lanes. Written by hand: oneDNN's keeps the variance, not its inverse root, and its
 /// backward primitive can add neither to dx nor to the affine gradients.
 ///
-/// Rows go to workers in blocks whose borders do not depend on the number of threads. The variance is that of the centred
-/// values. Affine gradients are summed in float inside a block and in double over blocks.
+/// Rows go to workers in blocks whose borders do not depend on the number of threads. The variance is that of the
+/// centred values. Affine gradients are summed in float inside a block and in double over blocks.
 class layer_norm_rows {
 public:
     static constexpr std::int64_t block = 64;

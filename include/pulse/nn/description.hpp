@@ -129,10 +129,10 @@ struct context_face<Math> {
 
 /// A layer that describes itself but has no passes yet: planning needs no more. See described_block for one that runs.
 ///
-/// `Math` is a plain value like those of `block`, whose member describe(layer_description&, const label& name) lists its
-/// parts in the checkpoint's order. What it saves is what eager autograd keeps besides the inputs; backward_input leaves
-/// the gradient of every product's output but the last, whose gradient is the output's; workspace is an estimate: the
-/// widest tensor and the input again.
+/// `Math` is a plain value like those of `block`, whose member describe(layer_description&, const label& name) lists
+/// its parts in the checkpoint's order. What it saves is what eager autograd keeps besides the inputs; backward_input
+/// leaves the gradient of every product's output but the last, whose gradient is the output's; workspace is an
+/// estimate: the widest tensor and the input again.
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct described : skip_face<Math>, conditioning_face<Math>, residual_face<Math>, context_face<Math> {

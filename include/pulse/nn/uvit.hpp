@@ -106,8 +106,8 @@ template <uvit_config C>
     return found == uvit_flaw::none;
 }
 
-/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. It runs without classes; with them
-/// it is planned only. A bad config stops compilation with one sentence.
+/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. It runs without classes; with
+/// them it is planned only. A bad config stops compilation with one sentence.
 template <uvit_config C>
     requires(explain_uvit<C>())
 struct uvit : uvit_parts<C>::model_type {

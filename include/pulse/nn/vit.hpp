@@ -13,8 +13,8 @@
 
 namespace pulse::nn {
 
-/// The beginning of U-ViT: patches of the image become tokens; the time, and the class where there are classes, are tokens
-/// before them, and every position has a learned vector. Parameters: patch_embed.proj, label_emb, pos_embed.
+/// The beginning of U-ViT: patches of the image become tokens; the time, and the class where there are classes, are
+/// tokens before them, and every position has a learned vector. Parameters: patch_embed.proj, label_emb, pos_embed.
 ///
 /// The token of the time is the sinusoid of the timestep, cosines first. Saves nothing. Its passes are those without
 /// classes (see labelled_vit_embed).
@@ -159,8 +159,8 @@ struct vit_head {
         return embed.states() + 2 * std::int64_t{embed.tokens()} + (convolves ? elements(output()) : 0);
     }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return predicted(); }
-    /// Forward, decoder_pred's output; backward, the gradient of the normed tokens, and behind it that of the image, then
-    /// that of the input where nobody reads it.
+    /// Forward, decoder_pred's output; backward, the gradient of the normed tokens, and behind it that of the image,
+    /// then that of the input where nobody reads it.
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept {
         const std::int64_t image = convolves ? elements(output()) : 0;
         return std::max(predicted(), embed.states() + std::max(embed.states(), image));

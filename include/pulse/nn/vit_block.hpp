@@ -11,11 +11,12 @@
 
 namespace pulse::nn {
 
-/// One block of U-ViT: with a skip, x = skip_linear(concat(x, skip)) first; then x += attn(norm1(x)); x += mlp(norm2(x)).
-/// Queries, keys and values are one projection without bias; the hidden width is 4 x width. The concatenation is never
-/// made: skip_linear reads both. Saves skip_linear's output, both normed tensors and their statistics, q, k, v, the heads'
-/// output with its logarithms of sums, what is between attention and feed-forward, and the GELU's input; the GELU's output
-/// is made again for the weight gradient. Defers the gradients of every product's output but the last.
+/// One block of U-ViT: with a skip, x = skip_linear(concat(x, skip)) first; then x += attn(norm1(x)); x +=
+/// mlp(norm2(x)). Queries, keys and values are one projection without bias; the hidden width is 4 x width. The
+/// concatenation is never made: skip_linear reads both. Saves skip_linear's output, both normed tensors and their
+/// statistics, q, k, v, the heads' output with its logarithms of sums, what is between attention and feed-forward, and
+/// the GELU's input; the GELU's output is made again for the weight gradient. Defers the gradients of every product's
+/// output but the last.
 struct vit_block {
     int tokens{};
     int width{};

@@ -99,8 +99,8 @@ enum class into : std::uint8_t { write, add };
 /// The operations that layers are written with, on contiguous channels-last tensors of one scalar type.
 ///
 /// B satisfies backend if, with `using scalar`, it has every member below. `batch` is the microbatch size. Weight
-/// gradients always add to what is there, so that microbatches accumulate in the order in which they run. A null bias or
-/// bias gradient means none. Buffers never alias unless said. Every operation is deterministic: same inputs and same
+/// gradients always add to what is there, so that microbatches accumulate in the order in which they run. A null bias
+/// or bias gradient means none. Buffers never alias unless said. Every operation is deterministic: same inputs and same
 /// number of threads, same bits.
 ///
 /// - conv2d, conv2d_backward_input, conv2d_backward_weight
@@ -112,16 +112,16 @@ enum class into : std::uint8_t { write, add };
 ///   attention_backward: writes dq, dk, dv.
 /// - layer_norm: writes y and statistics [rows][2] (mean, 1/sqrt(var + eps)); layer_norm_backward adds to dgamma and
 ///   dbeta, whose sums it needs for the input gradient too.
-/// - gelu: y = x * Phi(x) with the normal distribution Phi, the exact form of Hendrycks and Gimpel 2016 (torch's default;
-///   Hunyuan-DiT's feed-forward has the tanh form instead, which is not an operation yet); gelu_backward: dx from x and
-///   dy; y may be x, dx may be dy.
+/// - gelu: y = x * Phi(x) with the normal distribution Phi, the exact form of Hendrycks and Gimpel 2016 (torch's
+///   default; Hunyuan-DiT's feed-forward has the tanh form instead, which is not an operation yet); gelu_backward: dx
+///   from x and dy; y may be x, dx may be dy.
 /// - geglu: y[rows][features] = value * gelu(gate) of x [rows][2 * features], values before gates (Shazeer 2020);
 ///   geglu_backward writes dx from x and dy.
 /// - silu: y = x * sigmoid(x); silu_backward: dx from x and dy; y may be x, dx may be dy.
 /// - add: y += x; copy: y = x; fill: y = value. Over n elements.
 /// - copy_rows: `rows` times n elements, from x and to y with a stride for each, in elements.
-/// - patches_to_image: [tokens][features] -> image, leading tokens left out; image_to_patches is its transpose: it writes
-///   0 into the leading tokens.
+/// - patches_to_image: [tokens][features] -> image, leading tokens left out; image_to_patches is its transpose: it
+///   writes 0 into the leading tokens.
 /// - add_per_sample: y[b][p][c] += t[b][c]; sum_pixels: t[b][c] = sum over p of y[b][p][c].
 /// - upsample_nearest: [h][w][c] -> [2h][2w][c]; upsample_nearest_backward is its transpose.
 /// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], diffusers' Timesteps; flip puts cosines first, and `shift` is

@@ -2,15 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 
-#include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesizer.hpp>
-#include <pulse/schedule/validate.hpp>
 
 namespace pulse {
 
@@ -46,28 +43,13 @@ template <class Prove>
 
 } // namespace detail
 
-/// Goes on from a schedule: local search on the device sequences until the limit, or until the bound is met. The result
-/// is never worse than `incumbent`, and `bound.makespan_us` may have been raised by a proof.
-///
-/// Throws input_error when `incumbent` is not a schedule of `problem`.
-[[nodiscard]] inline synthesis improve_schedule(const schedule_problem& problem, const schedule_bound& bound,
-                                                const schedule& incumbent, const search_limit& limit,
-                                                const std::function<void(const synthesis_progress&)>& progress = {}) {
-    validate(problem, incumbent);
-    detail::synthesizer run{problem, limit, progress, &bound};
-    run.take(incumbent);
-    run.run_walks();
-    run.run_justification();
-    return run.result();
-}
-
 /// The best schedule that can be found within the limit, and how far it may be from the optimum.
 ///
 /// The bound first; then published orders that are defined for the problem and fit (the result is never worse, unless
 /// the limit is too short to look at them), and priority rules; then periodic patterns, annealing of the device
-/// sequences and `tighten_bound` by turns, until the limit, a stop request, or until bound and makespan meet. Whichever
+/// sequences, iterated justification and `tighten_bound` by turns, until the limit, a stop request, or until bound and makespan meet. Whichever
 /// of `known` is a schedule of the problem is taken into account: the result is never worse. One node is a list
-/// schedule, a swap or a state. With a limit of nodes alone the result depends on the input only.
+/// schedule, a swap, a rebuilt schedule or a state. With a limit of nodes alone the result depends on the input only.
 ///
 /// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch
 /// that runs alone; input_error for an ill-formed problem.

@@ -35,13 +35,14 @@ namespace detail {
 /// the turn of the budget.
 class synthesizer {
 public:
-    /// The time for the bound, where it is not given, counts.
+    /// The time for the bound counts.
     synthesizer(const schedule_problem& problem, const search_limit& limit,
-                const std::function<void(const synthesis_progress&)>& progress, const schedule_bound* bound = nullptr) :
+                const std::function<void(const synthesis_progress&)>& progress) :
         budget_{limit},
-        progress_{&progress}, problem_{&problem}, index_{index_problem(problem)},
-        graph_{make_sequence_graph(problem, index_)}, bound_{bound != nullptr ? *bound : bound_schedule(problem)},
-        walk_{graph_}, shifts_{graph_}, timed_{graph_}, memory_{profile_memory(problem, index_)} {
+        progress_{&progress}, problem_{&problem}, index_{index_problem(problem)}, graph_{make_sequence_graph(problem,
+                                                                                                             index_)},
+        bound_{bound_schedule(problem)}, walk_{graph_}, shifts_{graph_}, timed_{graph_}, memory_{profile_memory(
+                                                                                             problem, index_)} {
         require_room(memory_);
     }
 

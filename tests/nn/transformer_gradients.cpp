@@ -30,18 +30,15 @@ void check_transformers() {
 
 TEST_CASE("beginning of a U-ViT: gradients equal finite differences") {
     // channels, size, patch, width, classes
-    check_transformers<embed_layer<nn::vit_embed{3, 4, 2, 6}>, embed_layer<nn::vit_embed{1, 6, 3, 4}>,
-                       embed_layer<nn::vit_embed{2, 3, 1, 2}>>();
+    check_transformers<embed_layer<nn::vit_embed{3, 4, 2, 6}>, embed_layer<nn::vit_embed{1, 6, 3, 4}>>();
 }
 
 TEST_CASE("block of a U-ViT, with and without a skip: gradients equal finite differences") {
     // tokens, width, heads, skip
-    check_transformers<vit_layer<nn::vit_block{5, 6, 2, false}>, vit_layer<nn::vit_block{4, 6, 3, true}>,
-                       vit_layer<nn::vit_block{3, 4, 1, true}>>();
+    check_transformers<vit_layer<nn::vit_block{5, 6, 2, false}>, vit_layer<nn::vit_block{4, 6, 3, true}>>();
 }
 
 TEST_CASE("end of a U-ViT, with and without a convolution: gradients equal finite differences") {
     check_transformers<head_layer<nn::vit_head{nn::vit_embed{2, 4, 2, 6}, true}>,
-                       head_layer<nn::vit_head{nn::vit_embed{3, 4, 2, 4}, false}>,
-                       head_layer<nn::vit_head{nn::vit_embed{2, 3, 1, 4}, true}>>();
+                       head_layer<nn::vit_head{nn::vit_embed{3, 4, 2, 4}, false}>>();
 }

@@ -108,6 +108,21 @@ TEST_CASE("a synthesis limited by nodes repeats itself") {
     }
 }
 
+TEST_CASE("a limit of nodes alone ends a synthesis of many stages in little memory") {
+    std::mt19937 random{16};
+    for (int round = 0; round != 2; ++round) {
+        auto problem = test::chain_problem(test::placed(placement::folded, 8, 2), 8, 16, false, 0, 0, 0, 5);
+        for (auto& s : problem.stages) {
+            s.forward_us = 60 + static_cast<double>(random() % 80);
+            s.backward_input_us = 2 * s.forward_us + static_cast<double>(random() % 20);
+        }
+        problem.memory_limit_bytes.assign(8, 8 * 4);
+        const auto found = synthesize(problem, by_nodes(60000));
+        CHECK(describe(find_violation(problem, found.best)) == "");
+        CHECK(found.nodes >= 60000);
+    }
+}
+
 TEST_CASE("tiny problems are solved to the optimum") {
     std::mt19937 random{13};
     int solved = 0;

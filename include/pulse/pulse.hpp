@@ -109,6 +109,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
+#include <pulse/schedule/window_bound.hpp>
 #include <pulse/schedule/window_propagation.hpp>
 #include <pulse/schedule/window_search.hpp>
 #include <pulse/schedule/window_state.hpp>

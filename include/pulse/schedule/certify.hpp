@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +18,7 @@
 #include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
+#include <pulse/schedule/window_bound.hpp>
 #include <pulse/schedule/window_propagation.hpp>
 #include <pulse/schedule/window_search.hpp>
 #include <pulse/schedule/window_state.hpp>
@@ -107,17 +107,12 @@ public:
     }
 
 private:
-    /// The largest makespan that counts as shorter: two makespans differ by the grain at least; where there is none, by
-    /// what `synthesis::proved` tells apart.
-    [[nodiscard]] double below(double makespan) const {
-        return grain_ > 0 ? makespan - grain_ / 2 : makespan * (1 - 5e-10);
-    }
+    [[nodiscard]] double below(double makespan) const { return cutoff_below(makespan, grain_); }
     [[nodiscard]] bool closed() const { return lower_ >= below(makespan_); }
 
     /// Every makespan is more than `cutoff`: with a grain, the next multiple of it at least.
     void refuted(double cutoff) {
-        const double raised = grain_ > 0 ? grain_ * (std::floor(cutoff / grain_) + 1) : cutoff;
-        const double reached = std::min(raised, makespan_);
+        const double reached = std::min(least_after(cutoff, grain_), makespan_);
         if (reached <= lower_) { return; }
         lower_ = reached;
         report();
@@ -133,26 +128,11 @@ private:
         if (*progress_) { (*progress_)({budget_.seconds(), makespan_ / scale_, lower_ / scale_}); }
     }
 
-    /// Bisects between bound and incumbent with the windows alone.
+    /// Between bound and incumbent, with the windows alone.
     void refute_by_windows() {
-        double low = lower_;
-        double high = below(makespan_);
-        auto state = window_state_of(facts_, bound_, high);
-        if (!propagator_.narrow(state)) {
-            refuted(high);
-            return;
-        }
-        for (int round = 0; round != 24 && high - low > std::max(grain_, 1e-6 * makespan_); ++round) {
-            const double middle = low + (high - low) / 2;
-            state = window_state_of(facts_, bound_, middle);
-            if (!budget_.look()) { return; }
-            if (propagator_.narrow(state)) {
-                high = middle;
-            } else {
-                refuted(middle);
-                low = middle;
-            }
-        }
+        pulse::refute_by_windows(
+            facts_, bound_, propagator_, lower_, below(makespan_), std::max(grain_, 1e-6 * makespan_),
+            [this] { return budget_.look(); }, [this](double cutoff) { refuted(cutoff); });
     }
 
     void attempt(double cutoff, std::int64_t nodes) {

@@ -21,6 +21,7 @@ template <class Prove>
     run.run_known_orders();
     run.run_lists({});
     (void)run.tighten(0.15, 20'000);
+    run.run_windows();
     run.budget().begin_turn(0.35);
     run.run_patterns(50000);
     run.run_justification();
@@ -45,7 +46,7 @@ template <class Prove>
 
 /// The best schedule that can be found within the limit, and how far it may be from the optimum.
 ///
-/// The bound first; then published orders that are defined for the problem and fit (the result is never worse, unless
+/// The bound first, raised by windows where the problem is small; then published orders that are defined for the problem and fit (the result is never worse, unless
 /// the limit is too short to look at them), and priority rules; then periodic patterns, annealing of the device
 /// sequences, iterated justification and `tighten_bound` by turns, until the limit, a stop request, or until bound and makespan meet. Whichever
 /// of `known` is a schedule of the problem is taken into account: the result is never worse. One node is a list

@@ -25,7 +25,11 @@
 #include <pulse/schedule/sequence_state.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/tighten_bound.hpp>
+#include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/validate.hpp>
+#include <pulse/schedule/window_bound.hpp>
+#include <pulse/schedule/window_propagation.hpp>
+#include <pulse/schedule/window_state.hpp>
 
 namespace pulse {
 
@@ -90,6 +94,20 @@ public:
         // Large problems whose states are too many gain more from search.
         fruitless_ = graph_.instances() > 400 && makespan_ == before[0] && bound_.makespan_us == before[1];
         return !proof.finished;
+    }
+
+    /// A better bound from windows alone; not for problems of so many instances that it takes long and finds nothing.
+    void run_windows() {
+        if (done() || graph_.instances() > 1024) { return; }
+        const window_facts facts = window_facts_of(*problem_);
+        window_propagator propagator{facts};
+        double grain = time_grain_us(*problem_);
+        if (grain < 1e-9 * makespan_) { grain = 0; } // finer than times can be told apart
+        refute_by_windows(
+            facts, bound_, propagator, bound_.makespan_us, cutoff_below(makespan_, grain),
+            std::max(grain, 1e-6 * makespan_),
+            [this] { return budget_.spend(400 * graph_.instances()) && budget_.look(); },
+            [&](double cutoff) { raise_bound(least_after(cutoff, grain)); });
     }
 
     /// Priority rules, forward-backward improvement, a walk over priorities.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 
@@ -33,6 +34,18 @@ namespace pulse {
     }
     for (const auto& d : problem.dependencies) { take(d.lag_us); }
     return whole ? static_cast<double>(grain) / scale : 0.0;
+}
+
+/// The least makespan that is longer than `cutoff_us`: the next multiple of `grain_us`; where the grain is 0, no more is
+/// known than `cutoff_us`.
+[[nodiscard]] inline double least_after(double cutoff_us, double grain_us) {
+    return grain_us > 0 ? grain_us * (std::floor(cutoff_us / grain_us) + 1) : cutoff_us;
+}
+
+/// The longest cutoff that leaves out `makespan_us` and nothing shorter: two makespans differ by the grain at least;
+/// where it is 0, by what `synthesis::proved` tells apart.
+[[nodiscard]] constexpr double cutoff_below(double makespan_us, double grain_us) noexcept {
+    return grain_us > 0 ? makespan_us - grain_us / 2 : makespan_us * (1 - 5e-10);
 }
 
 /// The least multiple of `grain_us` that is not below `time_us`, up to the rounding of sums; `time_us` when the grain

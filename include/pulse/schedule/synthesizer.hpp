@@ -115,7 +115,7 @@ public:
         if (done() && !sequences_.empty()) { return; }
         list_search lists{*problem_, options, bound_};
         const std::int64_t work = 40 * graph_.instances();
-        std::int64_t left = 20'000'000;
+        std::int64_t left = 60'000'000;
         offer(lists.search([&] { return budget_.spend(work) && budget_.look() && (left -= work) > 0; }).order);
     }
 

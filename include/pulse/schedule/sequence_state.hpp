@@ -75,8 +75,8 @@ public:
         return true;
     }
 
-    /// Confines swaps to the instances that now stand at places [from, to) of `order()`: until the next `assign`, starts behind
-    /// them and tails before them stay as they are, and the makespan is that of the paths through them.
+    /// Confines swaps to the instances that now stand at places [from, to) of `order()`: until the next `assign`,
+    /// starts behind them and tails before them stay as they are, and the makespan is that of the paths through them.
     void confine(int from, int to) {
         from_ = from;
         to_ = to;

@@ -30,15 +30,15 @@ struct state_limits {
 
 /// What a search for schedules that are shorter than a makespan found.
 struct state_search_result {
-    /// The makespan of `order`, tails of what is relaxed left out. Where none was found, and the search ended by itself,
-    /// a makespan that no schedule beats.
+    /// The makespan of `order`, tails of what is relaxed left out. Where none was found, and the search ended by
+    /// itself, a makespan that no schedule beats.
     double makespan_us{};
     /// States that were kept.
     std::int64_t nodes{};
     /// The search ended by itself and left nothing out, so `makespan_us` is proved.
     bool finished{};
-    /// When a schedule of the relaxation was found, the shortest: its passes per kept device in order, instances numbered
-    /// op * microbatches + microbatch.
+    /// When a schedule of the relaxation was found, the shortest: its passes per kept device in order, instances
+    /// numbered op * microbatches + microbatch.
     std::vector<std::vector<int>> order{};
 };
 

@@ -36,8 +36,8 @@ namespace pulse {
     return whole ? static_cast<double>(grain) / scale : 0.0;
 }
 
-/// The least makespan that is longer than `cutoff_us`: the next multiple of `grain_us`; where the grain is 0, no more is
-/// known than `cutoff_us`.
+/// The least makespan that is longer than `cutoff_us`: the next multiple of `grain_us`; where the grain is 0, no more
+/// is known than `cutoff_us`.
 [[nodiscard]] inline double least_after(double cutoff_us, double grain_us) {
     return grain_us > 0 ? grain_us * (std::floor(cutoff_us / grain_us) + 1) : cutoff_us;
 }

@@ -7,8 +7,8 @@
 namespace pulse {
 
 /// Bisects between `low_us` and `high_us`, down to `step_us`, for the longest cutoff that propagation of windows alone
-/// refutes (a destructive lower bound: Klein and Scholl, 1999). Calls `refuted(cutoff)` for each that no schedule meets;
-/// ends early when `go_on` says no. `facts` and `bound` are of the problem that `propagator` was made for.
+/// refutes (a destructive lower bound: Klein and Scholl, 1999). Calls `refuted(cutoff)` for each that no schedule
+/// meets; ends early when `go_on` says no. `facts` and `bound` are of the problem that `propagator` was made for.
 ///
 /// One narrowing takes milliseconds for some hundred instances, a tenth of a second for thousands; where nothing just
 /// above `low_us` is refuted it ends with the first.

@@ -81,7 +81,8 @@ TEST_CASE("the longest cutoff is found down to the step, wherever the search beg
         // What is refuted at the upper end ends the search.
         const double middle = (bound + fine.cutoff_us) / 2;
         CHECK(refute(problem, middle, 0.5).cutoff_us == middle);
-        CHECK(refute(problem, middle, 0.5).narrowed == 0);
+        CHECK(refute(problem, middle, 0.5).narrowed == 1);
+        CHECK(refute(problem, middle, 0.5, 1).cutoff_us < middle);
         CHECK(refute(problem, 2 * bound, 0.5, 3).narrowed == 3);
         // Nothing is asked where even the least cutoff holds.
         CHECK(refute(problem, 2 * bound, 2 * (fine.cutoff_us - bound) + 2).cutoff_us == bound);

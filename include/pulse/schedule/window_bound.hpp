@@ -27,7 +27,7 @@ constexpr void refute_by_windows(const window_facts& facts, const schedule_bound
         (void)refute(high_us);
         return;
     }
-    if (!refute(least) || refute(high_us)) { return; }
+    if (!refute(least) || !go_on() || refute(high_us)) { return; }
     for (double low = least, high = high_us; high - low > step_us && go_on();) {
         const double middle = low + (high - low) / 2;
         (refute(middle) ? low : high) = middle;

@@ -52,8 +52,11 @@ run_summary summarise(const run_inputs& in, const shared_state& shared) {
     const double busy = std::accumulate(shared.busy_us.begin(), shared.busy_us.end(), 0.0);
     if (span_us > 0) { made.bubble_ratio = std::max(0.0, 1.0 - busy / (in.plan.pipeline_degree * span_us)); }
 
-    if (in.plan.pipeline_degree <= static_cast<int>(in.costs.layers.size())) {
-        const pulse::partition cut = pulse::sequential_partition(in.costs, in.plan.pipeline_degree);
+    if (in.plan.cut.kind == pulse::placement::sequential && in.plan.routing == pulse::skip_routing::relayed) {
+        made.sequential_relayed_bytes = in.plan.predicted.boundary_bytes + in.plan.predicted.skip_bytes;
+    } else if (in.plan.pipeline_degree <= static_cast<int>(in.costs.layers.size())) {
+        const pulse::partition cut = pulse::sequential_partition(
+            in.costs, in.plan.pipeline_degree, {.slack = in.args.slack, .routing = pulse::skip_routing::relayed});
         made.sequential_relayed_bytes =
             pulse::traffic_of(cut, in.costs, pulse::skip_routing::relayed).total() * in.plan.microbatches;
     }

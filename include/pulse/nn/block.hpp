@@ -89,6 +89,23 @@ struct conditioning_face<Math> {
     using conditioning = shape<Math.conditioning_features()>;
 };
 
+/// The passes of a layer are those of its mathematics.
+template <auto Math>
+struct passes_face {
+    template <backend B>
+    static void forward(B& on, const layer_frame<typename B::scalar>& frame) {
+        Math.forward(on, frame);
+    }
+    template <backend B>
+    static void backward_input(B& on, const layer_frame<typename B::scalar>& frame) {
+        Math.backward_input(on, frame);
+    }
+    template <backend B>
+    static void backward_weight(B& on, const layer_frame<typename B::scalar>& frame) {
+        Math.backward_weight(on, frame);
+    }
+};
+
 template <std::size_t Count>
 [[nodiscard]] constexpr std::array<parameter, Count> first_of(const parameter_list& list) {
     std::array<parameter, Count> exact{};
@@ -117,7 +134,7 @@ struct sound {
 /// upsample): layers of equal numbers share their code whatever their names. No backward pass reads the layer's output.
 template <label Name, auto Math>
     requires(sound<Math>::value)
-struct block : skip_face<Math>, conditioning_face<Math> {
+struct block : skip_face<Math>, conditioning_face<Math>, passes_face<Math> {
     static constexpr label name = Name;
     static constexpr auto math = Math;
 
@@ -130,19 +147,6 @@ struct block : skip_face<Math>, conditioning_face<Math> {
 
     [[nodiscard]] static constexpr auto parameters() { return parameters_of<Name, Math>; }
     [[nodiscard]] static constexpr double forward_flops() { return Math.forward_flops(); }
-
-    template <backend B>
-    static void forward(B& on, const layer_frame<typename B::scalar>& frame) {
-        Math.forward(on, frame);
-    }
-    template <backend B>
-    static void backward_input(B& on, const layer_frame<typename B::scalar>& frame) {
-        Math.backward_input(on, frame);
-    }
-    template <backend B>
-    static void backward_weight(B& on, const layer_frame<typename B::scalar>& frame) {
-        Math.backward_weight(on, frame);
-    }
 };
 
 /// A module that computes the conditioning from the timesteps [batch]; its numbers are those of `time_embedding`.

@@ -155,24 +155,11 @@ struct described : skip_face<Math>, conditioning_face<Math>, residual_face<Math>
 /// workspace_elements(), forward, backward_input and backward_weight, as those of `block`.
 template <label Name, auto Math>
     requires(sound<Math>::value)
-struct described_block : described<Name, Math> {
+struct described_block : described<Name, Math>, passes_face<Math> {
     static constexpr std::int64_t saved_elements = Math.saved_elements();
     static constexpr std::int64_t deferred_elements = Math.deferred_elements();
     static constexpr std::int64_t workspace_elements = Math.workspace_elements();
     static constexpr bool reads_timesteps = requires { Math.timestep_features(); };
-
-    template <backend B>
-    static void forward(B& on, const layer_frame<typename B::scalar>& frame) {
-        Math.forward(on, frame);
-    }
-    template <backend B>
-    static void backward_input(B& on, const layer_frame<typename B::scalar>& frame) {
-        Math.backward_input(on, frame);
-    }
-    template <backend B>
-    static void backward_weight(B& on, const layer_frame<typename B::scalar>& frame) {
-        Math.backward_weight(on, frame);
-    }
 };
 
 } // namespace pulse::nn

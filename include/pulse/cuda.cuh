@@ -1,0 +1,10 @@
+#pragma once
+
+/// Everything of pulse that needs CUDA.
+
+// IWYU pragma: begin_exports
+#include <pulse/cuda/error.cuh>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/queue.cuh>
+// IWYU pragma: end_exports

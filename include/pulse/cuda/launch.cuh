@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <source_location>
+#include <string>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/error.cuh>
+#include <pulse/cuda/queue.cuh>
+
+namespace pulse::cuda {
+
+/// Dynamic shared memory of a block, as many bytes as the launch asked for, aligned to 128 bytes.
+template <class T>
+__device__ T* shared_memory() {
+    extern __shared__ __align__(128) unsigned char pulse_shared_memory[];
+    return reinterpret_cast<T*>(pulse_shared_memory);
+}
+
+/// Dynamic shared memory that every kernel may have; more must be allowed kernel by kernel.
+inline constexpr std::size_t plain_shared_bytes = 48 * 1024;
+
+/// Allows `kernel` that much dynamic shared memory on the current device, once; throws cuda_error where the device has
+/// less.
+inline void allow_shared_bytes(const void* kernel, std::size_t bytes, std::source_location where) {
+    if (bytes <= plain_shared_bytes) { return; }
+    static std::mutex guard;
+    static std::map<std::pair<const void*, int>, std::size_t> allowed;
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice", where);
+    const std::scoped_lock lock(guard);
+    std::size_t& most = allowed[{kernel, device}];
+    if (bytes <= most) { return; }
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          "cudaFuncSetAttribute", where);
+    most = bytes;
+}
+
+/// Puts one run of the kernel into the stream; throws cuda_error that names kernel and sizes if it cannot start.
+/// `shared_bytes` of dynamic shared memory go to every block, see shared_memory.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+            Arguments&&... arguments) {
+    static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
+    const auto* address = reinterpret_cast<const void*>(kernel);
+    const auto where = std::source_location::current();
+    allow_shared_bytes(address, shared_bytes, where);
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    const cudaError_t status = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+    if (status == cudaSuccess) { return; }
+    static_cast<void>(cudaGetLastError());
+    const char* name = nullptr;
+    if (cudaFuncGetName(&name, address) != cudaSuccess || name == nullptr) { name = "a kernel"; }
+    const auto text = [](dim3 size) {
+        return std::to_string(size.x) + "x" + std::to_string(size.y) + "x" + std::to_string(size.z);
+    };
+    throw cuda_error(status, std::string("launch of ") + name,
+                     "; grid " + text(grid) + ", block " + text(block) + ", " + std::to_string(shared_bytes) +
+                         " bytes of shared memory",
+                     where);
+}
+
+} // namespace pulse::cuda

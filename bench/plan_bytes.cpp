@@ -141,11 +141,11 @@ struct bytes_target {
 };
 
 /// The published and the computed case, activations and skips alone, against relaying on a sequential placement.
-constexpr bytes_target targets[]{{"hunyuan_dit_v12", 2, 90.0}, {"hunyuan_dit_v11", 2, 90.0}, {"sdxl", 4, 86.0}};
+constexpr bytes_target bytes_targets[]{{"hunyuan_dit_v12", 2, 90.0}, {"hunyuan_dit_v11", 2, 90.0}, {"sdxl", 4, 86.0}};
 
 void judge(const std::vector<bytes_row>& rows, ordered_json& all) {
     auto& judged = all["targets"] = ordered_json::array();
-    for (const bytes_target& target : targets) {
+    for (const bytes_target& target : bytes_targets) {
         for (const bytes_row& row : rows) {
             const placements& t = row.tensors;
             const placements& c = row.conditioned;
@@ -166,7 +166,7 @@ void judge(const std::vector<bytes_row>& rows, ordered_json& all) {
     }
 }
 
-ordered_json json_of(const placements& of) {
+ordered_json json_of_placements(const placements& of) {
     const auto both = [](const std::optional<moved>& ways) -> ordered_json {
         if (!ways) { return nullptr; }
         return {{"relayed", ways->relayed}, {"direct", ways->direct}};
@@ -211,8 +211,8 @@ void measure(const bytes_options& options) {
         ordered_json one{{"model", row.model},
                          {"layers", row.layers},
                          {"devices", row.devices},
-                         {"tensors", json_of(row.tensors)},
-                         {"with_conditioning", json_of(row.conditioned)}};
+                         {"tensors", json_of_placements(row.tensors)},
+                         {"with_conditioning", json_of_placements(row.conditioned)}};
         if (!row.why_not.empty()) { one["infeasible"] = row.why_not; }
         list.push_back(one);
     }

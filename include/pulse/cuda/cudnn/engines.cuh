@@ -1,0 +1,114 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cudnn.h>
+
+#include <pulse/cuda/cudnn/descriptor.cuh>
+
+namespace pulse::cuda::cudnn {
+
+/// Owner of a handle: cuDNN on the current device, its work in one stream.
+class library {
+public:
+    library() { check(cudnnCreate(&handle_), "cudnnCreate"); }
+    library(library&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
+    library& operator=(library&& other) noexcept {
+        library taken{std::move(other)};
+        std::swap(handle_, taken.handle_);
+        return *this;
+    }
+    library(const library&) = delete;
+    library& operator=(const library&) = delete;
+    ~library() {
+        if (handle_ != nullptr) { cudnnDestroy(handle_); }
+    }
+
+    [[nodiscard]] cudnnHandle_t get() const noexcept { return handle_; }
+    void use(cudaStream_t stream) { check(cudnnSetStream(handle_, stream), "cudnnSetStream"); }
+
+private:
+    cudnnHandle_t handle_{};
+};
+
+/// What plans are made for: a device by its handle, or by its properties alone, which needs no device.
+struct target {
+    cudnnHandle_t handle{};
+    descriptor properties{};
+
+    /// A device described in cuDNN's JSON of device properties.
+    [[nodiscard]] static target described(const std::string& json) {
+        descriptor made{CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR};
+        made.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json).finalize("device properties");
+        return {nullptr, made};
+    }
+};
+
+/// Which engines may compute a result.
+struct engine_rules {
+    bool tensor_float{true};            ///< factors in float may be rounded to TF32
+    bool allow_run_time_compiled{true}; ///< engines that are compiled when their plan is made: about a second each
+};
+
+/// An engine with its settings, as cuDNN's heuristics propose it.
+struct engine_config {
+    descriptor config{};
+    bool run_time_compiled{};
+};
+
+/// Whether the rules leave an engine out. Engines that are not deterministic, or that add partial sums in less than
+/// float, always are.
+[[nodiscard]] inline bool is_excluded(const descriptor& engine, const engine_rules& rules) {
+    const auto notes = engine.get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
+    return std::any_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
+        return note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+               note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
+               (!rules.tensor_float &&
+                (note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE || note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+    });
+}
+
+/// What one heuristic proposes for a graph, best first; empty where it supports none.
+[[nodiscard]] inline std::vector<engine_config> proposals(const descriptor& graph, const target& device,
+                                                          cudnnBackendHeurMode_t mode, const engine_rules& rules) {
+    descriptor heuristic{CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR};
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+    if (device.properties.get() != nullptr) { heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device.properties); }
+    try {
+        heuristic.finalize("engine heuristics");
+    } catch (const cudnn_error& e) {
+        // "Not supported" is an answer; everything else is an error.
+        if (CUDNN_STATUS_CATEGORY(e.code) == CUDNN_STATUS_NOT_SUPPORTED) { return {}; }
+        throw;
+    }
+    std::vector<engine_config> kept;
+    const std::int64_t found = heuristic.count_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS);
+    for (descriptor& config :
+         heuristic.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, found)) {
+        const std::vector<descriptor> engine =
+            config.get_descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+        if (engine.empty() || is_excluded(engine.front(), rules)) { continue; }
+        const auto notes = engine.front().get_all<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE);
+        const bool compiled =
+            std::find(notes.begin(), notes.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != notes.end();
+        if (compiled && !rules.allow_run_time_compiled) { continue; }
+        kept.push_back({std::move(config), compiled});
+    }
+    return kept;
+}
+
+/// The engines for a graph: what mode A proposes, then the fallback, best first. Empty where cuDNN has none.
+[[nodiscard]] inline std::vector<engine_config> engines_for(const descriptor& graph, const target& device,
+                                                            const engine_rules& rules) {
+    std::vector<engine_config> all = proposals(graph, device, CUDNN_HEUR_MODE_A, rules);
+    for (engine_config& one : proposals(graph, device, CUDNN_HEUR_MODE_FALLBACK, rules)) {
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
+} // namespace pulse::cuda::cudnn

@@ -20,6 +20,9 @@ install(FILES
     ${PROJECT_BINARY_DIR}/pulse-config.cmake
     ${PROJECT_BINARY_DIR}/pulse-config-version.cmake
     ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/pulse_cuda_standard.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindCUDNN.cmake
     ${PROJECT_SOURCE_DIR}/cmake/FindGLPK.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
     DESTINATION ${pulse_cmake_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

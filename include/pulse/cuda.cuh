@@ -3,8 +3,12 @@
 /// Everything of pulse that needs CUDA.
 
 // IWYU pragma: begin_exports
+#include <pulse/cuda/device.cuh>
 #include <pulse/cuda/error.cuh>
+#include <pulse/cuda/event.cuh>
 #include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
+#include <pulse/cuda/stream.cuh>
 // IWYU pragma: end_exports

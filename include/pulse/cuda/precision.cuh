@@ -41,7 +41,7 @@ struct alignas(16) pack {
     T values[size];
 
     __host__ __device__ T& operator[](int i) { return values[i]; }
-    __host__ const __device__ T& operator[](int i) const { return values[i]; }
+    const __host__ __device__ T& operator[](int i) const { return values[i]; }
     /// Element i as float.
     [[nodiscard]] __host__ __device__ float get(int i) const { return to_float(values[i]); }
     /// Element i from float, rounded to the nearest.

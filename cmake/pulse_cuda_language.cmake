@@ -1,0 +1,15 @@
+# Makes CUDA a language of pulse's own programs where nvcc is present: then CMAKE_CUDA_COMPILER is set.
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+    message(STATUS "pulse: CUDA programs are left out: nvcc not found")
+    return()
+endif()
+# A100, H100 and B200; a user's own programs choose for themselves.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "Architectures of pulse's own CUDA programs")
+endif()
+if(NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER AND CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+enable_language(CUDA)

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/error.cuh>
+
+namespace pulse::cuda {
+
+/// What pulse needs to know of a device.
+struct device_properties {
+    std::string name;
+    int multiprocessors{};
+    int compute_major{}; ///< compute capability: 9.0 is 9 and 0
+    int compute_minor{};
+    std::size_t memory_bytes{};
+    std::size_t shared_bytes_per_block{};       ///< that every kernel may have
+    std::size_t shared_bytes_per_block_optin{}; ///< that a kernel may have when it asks for it
+    std::size_t l2_bytes{};
+};
+
+/// Devices that this process may use; 0 where there is no driver or no device.
+[[nodiscard]] inline int device_count() {
+    int count = 0;
+    const cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver) {
+        static_cast<void>(cudaGetLastError());
+        return 0;
+    }
+    check(status, "cudaGetDeviceCount");
+    return count;
+}
+
+/// Throws input_error unless `device` is one of the devices.
+inline void require_device(int device) {
+    const int count = device_count();
+    if (device < 0 || device >= count) {
+        throw input_error("CUDA device " + std::to_string(device) + ": there are " + std::to_string(count) +
+                          " devices");
+    }
+}
+
+/// Properties of a device; throws input_error where there is no such device.
+[[nodiscard]] inline device_properties properties_of(int device) {
+    require_device(device);
+    cudaDeviceProp found{};
+    check(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties");
+    device_properties result;
+    result.name = found.name;
+    result.multiprocessors = found.multiProcessorCount;
+    result.compute_major = found.major;
+    result.compute_minor = found.minor;
+    result.memory_bytes = found.totalGlobalMem;
+    result.shared_bytes_per_block = found.sharedMemPerBlock;
+    result.shared_bytes_per_block_optin = found.sharedMemPerBlockOptin;
+    result.l2_bytes = static_cast<std::size_t>(found.l2CacheSize);
+    return result;
+}
+
+/// The device of the calling thread.
+[[nodiscard]] inline int current_device() {
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+}
+
+/// Makes a device the calling thread's for as long as this lives. Throws input_error where there is no such device.
+class device_scope {
+public:
+    explicit device_scope(int device) {
+        require_device(device);
+        before_ = current_device();
+        check(cudaSetDevice(device), "cudaSetDevice");
+    }
+    device_scope(const device_scope&) = delete;
+    device_scope& operator=(const device_scope&) = delete;
+    ~device_scope() { static_cast<void>(cudaSetDevice(before_)); }
+
+private:
+    int before_{};
+};
+
+/// Makes a device the calling thread's from now on. Throws input_error where there is no such device.
+inline void select_device(int device) {
+    require_device(device);
+    check(cudaSetDevice(device), "cudaSetDevice");
+}
+
+} // namespace pulse::cuda

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/error.cuh>
+
+namespace pulse::cuda {
+
+/// Whether an event keeps the time at which it was reached; one that does not costs less.
+enum class timing : bool { off, on };
+
+/// A point in the work of a stream: others wait for it, and two of them measure the time between.
+class event {
+public:
+    /// Of the calling thread's device.
+    explicit event(timing keeps = timing::off) {
+        check(cudaEventCreateWithFlags(&handle_, keeps == timing::on ? cudaEventDefault : cudaEventDisableTiming),
+              "cudaEventCreateWithFlags");
+    }
+    event(event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    event& operator=(event&& other) noexcept {
+        event taken(std::move(other));
+        std::swap(handle_, taken.handle_);
+        return *this;
+    }
+    ~event() {
+        if (handle_ != nullptr) { static_cast<void>(cudaEventDestroy(handle_)); }
+    }
+
+    /// The point is after all work that is in the stream now.
+    void record(cudaStream_t on) { check(cudaEventRecord(handle_, on), "cudaEventRecord"); }
+
+    /// Work put into the stream from now on starts after this point; the calling thread does not wait.
+    void block(cudaStream_t later) const { check(cudaStreamWaitEvent(later, handle_, 0), "cudaStreamWaitEvent"); }
+
+    /// The calling thread waits until the point is reached.
+    void synchronize() const { check(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
+
+    /// Whether the point is reached; does not wait.
+    [[nodiscard]] bool reached() const {
+        const cudaError_t status = cudaEventQuery(handle_);
+        if (status == cudaErrorNotReady) {
+            static_cast<void>(cudaGetLastError());
+            return false;
+        }
+        check(status, "cudaEventQuery");
+        return true;
+    }
+
+    [[nodiscard]] cudaEvent_t get() const noexcept { return handle_; }
+
+private:
+    cudaEvent_t handle_{};
+};
+
+/// Seconds between two events with timing, both reached.
+[[nodiscard]] inline double seconds_between(const event& from, const event& to) {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "cudaEventElapsedTime");
+    return 1e-3 * static_cast<double>(milliseconds);
+}
+
+} // namespace pulse::cuda

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <source_location>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/error.cuh>
+
+namespace pulse::cuda {
+
+/// Where memory is: on the calling thread's device, or on the host, locked in place so that copies need no staging.
+enum class place : bool { device, pinned_host };
+
+/// Bytes from the runtime, aligned to 256; null for 0 bytes. @throws out_of_memory with what was asked and what is free.
+[[nodiscard]] inline std::byte* allocate(place where, std::size_t bytes,
+                                         std::source_location at = std::source_location::current()) {
+    if (bytes == 0) { return nullptr; }
+    void* memory = nullptr;
+    const char* call = where == place::device ? "cudaMalloc" : "cudaMallocHost";
+    const cudaError_t status = where == place::device ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+        static_cast<void>(cudaGetLastError());
+        std::size_t free = 0;
+        std::size_t total = 0;
+        check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", at);
+        throw out_of_memory(call, bytes, free, total, at);
+    }
+    check(status, call, at);
+    return static_cast<std::byte*>(memory);
+}
+
+/// n values of T in one place, not initialised; freed with the owner. T is copied as bytes.
+///
+/// Allocation and release wait for the device: make buffers before the first step, not in one.
+template <class T, place Where>
+class owned_memory {
+    static_assert(std::is_trivially_copyable_v<T>, "pulse::cuda: memory of a device holds plain values");
+
+public:
+    owned_memory() = default;
+    explicit owned_memory(std::size_t n, std::source_location at = std::source_location::current()) : size_(n) {
+        if (n > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
+            throw input_error("memory of " + std::to_string(n) + " values: more than can be addressed");
+        }
+        data_ = reinterpret_cast<T*>(allocate(Where, n * sizeof(T), at));
+    }
+    owned_memory(owned_memory&& other) noexcept :
+        data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    owned_memory& operator=(owned_memory&& other) noexcept {
+        owned_memory taken(std::move(other));
+        std::swap(data_, taken.data_);
+        std::swap(size_, taken.size_);
+        return *this;
+    }
+    ~owned_memory() {
+        if (data_ == nullptr) { return; }
+        static_cast<void>(Where == place::device ? cudaFree(data_) : cudaFreeHost(data_));
+    }
+
+    [[nodiscard]] T* data() const noexcept { return data_; }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return size_ * sizeof(T); }
+
+private:
+    T* data_{};
+    std::size_t size_{};
+};
+
+/// On a device: kernels read and write it, the host does not.
+template <class T = std::byte>
+using device_memory = owned_memory<T, place::device>;
+
+/// On the host, locked in place: copies to and from it run beside other work.
+template <class T = std::byte>
+using pinned_memory = owned_memory<T, place::pinned_host>;
+
+/// n values from one place to another, in stream order; neither may be freed or reused before. A host side should be
+/// pinned: else the calling thread waits.
+template <class T>
+void copy_async(T* to, const T* from, std::size_t n, cudaStream_t on,
+                std::source_location at = std::source_location::current()) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (n == 0) { return; }
+    check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDefault, on), "cudaMemcpyAsync", at);
+}
+
+/// Every byte of n values becomes `byte`, in stream order.
+template <class T>
+void fill_bytes_async(T* to, int byte, std::size_t n, cudaStream_t on,
+                      std::source_location at = std::source_location::current()) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (n == 0) { return; }
+    check(cudaMemsetAsync(to, byte, n * sizeof(T), on), "cudaMemsetAsync", at);
+}
+
+/// What every buffer of an arena begins at a multiple of.
+inline constexpr std::size_t arena_alignment = 256;
+
+/// One allocation that is handed out from front to back, all of it before the first step; freed at once.
+///
+/// Buffers begin at multiples of arena_alignment. How much is needed is known before: sum aligned_size of each.
+class arena {
+public:
+    arena() = default;
+    explicit arena(std::size_t bytes, std::source_location at = std::source_location::current()) :
+        memory_(aligned_size(bytes), at) {}
+
+    /// The next n values, not initialised. @throws input_error if the arena has fewer bytes left.
+    template <class T>
+    [[nodiscard]] T* take(std::size_t n) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        const std::size_t left = memory_.size() - used_;
+        if (n > left / sizeof(T)) {
+            throw input_error("arena of " + std::to_string(memory_.size()) + " bytes: " + std::to_string(n) +
+                              " values of " + std::to_string(sizeof(T)) + " bytes were asked for, " +
+                              std::to_string(left) + " bytes are left");
+        }
+        T* result = reinterpret_cast<T*>(memory_.data() + used_);
+        used_ += aligned_size(n * sizeof(T));
+        return result;
+    }
+
+    /// Bytes that a buffer of so many bytes takes.
+    [[nodiscard]] static constexpr std::size_t aligned_size(std::size_t bytes) noexcept {
+        return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+    }
+
+    [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
+    [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
+    [[nodiscard]] std::size_t used_bytes() const noexcept { return used_; }
+
+private:
+    device_memory<std::byte> memory_;
+    std::size_t used_{};
+};
+
+} // namespace pulse::cuda

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include <pulse/cuda/device.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/queue.cuh>
+#include <pulse/cuda/stream.cuh>
+
+namespace pulse::test {
+
+/// An array on the device, poisoned (all bits set: NaN in every scalar) until something writes it; a pad behind it, which
+/// the destructor's owner may check with intact(), must stay poisoned.
+template <class T>
+class device_array {
+public:
+    /// Poisoned.
+    explicit device_array(std::size_t n) : memory_(n + pad), size_(n) { poison(); }
+    /// The values, converted to T.
+    template <class Value>
+    explicit device_array(const std::vector<Value>& values) : device_array(values.size()) {
+        upload(values);
+    }
+
+    /// For kernels.
+    [[nodiscard]] T* data() const { return memory_.data(); }
+    [[nodiscard]] std::size_t size() const { return size_; }
+
+    void poison() { cuda::check(cudaMemset(memory_.data(), 0xff, memory_.bytes()), "cudaMemset"); }
+
+    /// Rounds doubles and floats to T.
+    template <class Value>
+    void upload(const std::vector<Value>& values) {
+        std::vector<T> raw(size_);
+        for (std::size_t i = 0; i < size_; ++i) {
+            if constexpr (cuda::is_scalar_v<T> && std::is_floating_point_v<Value>) {
+                raw[i] = cuda::from_float<T>(static_cast<float>(values[i]));
+            } else {
+                raw[i] = static_cast<T>(values[i]);
+            }
+        }
+        cuda::check(cudaMemcpy(memory_.data(), raw.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+    }
+
+    /// As it is. Waits for `after` first; other streams are not waited for.
+    [[nodiscard]] std::vector<T> raw(cudaStream_t after = nullptr) const {
+        std::vector<T> values(size_);
+        cuda::check(cudaStreamSynchronize(after), "cudaStreamSynchronize");
+        cuda::check(cudaMemcpy(values.data(), memory_.data(), size_ * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        return values;
+    }
+
+    /// In double. Waits for `after` first; other streams are not waited for.
+    [[nodiscard]] std::vector<double> download(cudaStream_t after = nullptr) const {
+        std::vector<double> values;
+        for (const T& value : raw(after)) {
+            if constexpr (cuda::is_scalar_v<T>) {
+                values.push_back(static_cast<double>(cuda::to_float(value)));
+            } else {
+                values.push_back(static_cast<double>(value));
+            }
+        }
+        return values;
+    }
+
+    /// Whether nothing was written behind the end. Waits for `after` first.
+    [[nodiscard]] bool intact(cudaStream_t after = nullptr) const {
+        std::vector<std::byte> behind(pad * sizeof(T));
+        cuda::check(cudaStreamSynchronize(after), "cudaStreamSynchronize");
+        cuda::check(cudaMemcpy(behind.data(), memory_.data() + size_, behind.size(), cudaMemcpyDeviceToHost),
+                    "cudaMemcpy");
+        for (const std::byte b : behind) {
+            if (b != std::byte{0xff}) { return false; }
+        }
+        return true;
+    }
+
+private:
+    static constexpr std::size_t pad = 64;
+    cuda::device_memory<T> memory_;
+    std::size_t size_;
+};
+
+/// The values as T holds them, in double: what an oracle must start from.
+template <class T>
+[[nodiscard]] std::vector<double> rounded(const std::vector<double>& values) {
+    std::vector<double> result;
+    for (const double value : values) {
+        if constexpr (std::is_same_v<T, double>) {
+            result.push_back(value);
+        } else {
+            result.push_back(static_cast<double>(cuda::to_float(cuda::from_float<T>(static_cast<float>(value)))));
+        }
+    }
+    return result;
+}
+
+/// Half the distance from 1 to the next value of T: the largest relative error of rounding to it.
+template <class T>
+inline constexpr double rounding_error = std::is_same_v<T, __nv_bfloat16> ? 1.0 / 256
+                                         : std::is_same_v<T, __half>      ? 1.0 / 2048
+                                                                          : 1.0 / (1 << 24);
+
+/// A stream of its own with as much scratch as one call needs.
+class device_queue {
+public:
+    explicit device_queue(std::size_t scratch_bytes = 0) : scratch_(scratch_bytes) {
+        cuda::fill_bytes_async(scratch_.data(), 0xff, scratch_.size(), stream_.get());
+    }
+
+    /// What an operation takes.
+    [[nodiscard]] cuda::queue on() const {
+        return {stream_.get(), cuda::properties_of(cuda::current_device()).multiprocessors, scratch_.data()};
+    }
+    [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+    void synchronize() const { stream_.synchronize(); }
+
+private:
+    cuda::device_memory<std::byte> scratch_;
+    cuda::stream stream_;
+};
+
+} // namespace pulse::test

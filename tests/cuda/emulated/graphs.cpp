@@ -1,0 +1,107 @@
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include <pulse/cuda/event.cuh>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/stream.cuh>
+
+#include <device_array.hpp>
+
+namespace cuda = pulse::cuda;
+using pulse::test::device_array;
+
+namespace {
+
+template <class T>
+__global__ void add_kernel(const T* x, T amount, T* y) {
+    *y = *x + amount;
+}
+
+struct captured {
+    cudaGraph_t graph{};
+    cudaGraphExec_t exec{};
+    captured() = default;
+    captured(const captured&) = delete;
+    captured& operator=(const captured&) = delete;
+    ~captured() {
+        if (exec != nullptr) { static_cast<void>(cudaGraphExecDestroy(exec)); }
+        if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
+    }
+};
+
+/// x += 1 on one stream; y = x + 10 on another, which joins if asked and waits if asked; then z = y + 100.
+void capture_fork(const cuda::stream& main, const cuda::stream& side, bool joins, int* x, int* y, int* z,
+                  captured& into) {
+    cuda::check(cudaStreamBeginCapture(main.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cuda::launch(add_kernel<int>, 1, 1, 0, main.get(), x, 1, x);
+    side.wait(main);
+    cuda::launch(add_kernel<int>, 1, 1, 0, side.get(), x, 10, y);
+    if (joins) { main.wait(side); }
+    cuda::launch(add_kernel<int>, 1, 1, 0, main.get(), y, 100, z);
+    cuda::check(cudaStreamEndCapture(main.get(), &into.graph), "cudaStreamEndCapture");
+}
+
+} // namespace
+
+TEST_CASE("a captured graph is replayed as often as it is launched") {
+    const device_array<int> x(std::vector<int>{0});
+    const device_array<int> y(1);
+    const device_array<int> z(1);
+    const cuda::stream main;
+    const cuda::stream side;
+    captured made;
+    const std::int64_t before = emulated_cuda::executed_kernels();
+    capture_fork(main, side, true, x.data(), y.data(), z.data(), made);
+    main.synchronize();
+    CHECK(emulated_cuda::executed_kernels() == before); // capturing runs nothing
+    std::size_t nodes = 0;
+    cuda::check(cudaGraphGetNodes(made.graph, nullptr, &nodes), "cudaGraphGetNodes");
+    CHECK(nodes == 3);
+    cuda::check(cudaGraphInstantiate(&made.exec, made.graph, 0), "cudaGraphInstantiate");
+    for (int round = 1; round <= 3; ++round) {
+        cuda::check(cudaGraphLaunch(made.exec, main.get()), "cudaGraphLaunch");
+        CHECK(z.download(main.get())[0] == 110 + round);
+    }
+    CHECK(emulated_cuda::executed_kernels() == before + 9);
+    // the streams are as they were
+    cuda::launch(add_kernel<int>, 1, 1, 0, side.get(), x.data(), 1, x.data());
+    CHECK(x.download(side.get())[0] == 4);
+}
+
+TEST_CASE("capturing refuses what CUDA refuses") {
+    const device_array<int> x(std::vector<int>{0});
+    const device_array<int> y(std::vector<int>{0});
+    const device_array<int> z(1);
+    const cuda::stream main;
+    const cuda::stream side;
+    SUBCASE("a branch that does not come back") {
+        captured made;
+        CHECK_THROWS_WITH_AS(capture_fork(main, side, false, x.data(), y.data(), z.data(), made),
+                             doctest::Contains("cudaErrorStreamCaptureUnjoined"), cuda::cuda_error);
+    }
+    SUBCASE("waiting on the host") {
+        captured made;
+        cuda::check(cudaStreamBeginCapture(main.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        CHECK_THROWS_WITH_AS(main.synchronize(), doctest::Contains("cudaErrorStreamCaptureUnsupported"),
+                             cuda::cuda_error);
+        CHECK(cudaStreamEndCapture(main.get(), &made.graph) == cudaErrorStreamCaptureInvalidated);
+    }
+    SUBCASE("allocating") {
+        captured made;
+        cuda::check(cudaStreamBeginCapture(main.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        CHECK_THROWS_WITH_AS(cuda::device_memory<int>(4), doctest::Contains("cudaErrorStreamCaptureUnsupported"),
+                             cuda::cuda_error);
+        CHECK(cudaStreamEndCapture(main.get(), &made.graph) == cudaErrorStreamCaptureInvalidated);
+    }
+    SUBCASE("waiting for an event of before") {
+        captured made;
+        cuda::event point;
+        point.record(side.get());
+        cuda::check(cudaStreamBeginCapture(main.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        CHECK_THROWS_WITH_AS(main.wait(point), doctest::Contains("cudaErrorStreamCaptureIsolation"), cuda::cuda_error);
+        CHECK(cudaStreamEndCapture(main.get(), &made.graph) == cudaErrorStreamCaptureInvalidated);
+    }
+    static_cast<void>(cudaGetLastError());
+}

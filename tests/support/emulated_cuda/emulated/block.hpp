@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include <vector_types.h>
+
+// The built-in variables of device code; set whenever a fiber goes on.
+inline constinit thread_local uint3 threadIdx{};
+inline constinit thread_local uint3 blockIdx{};
+inline constinit thread_local dim3 blockDim{};
+inline constinit thread_local dim3 gridDim{};
+
+namespace emulated_cuda {
+
+inline constexpr int warp_size = 32;
+/// What lanes may hand to each other in one exchange.
+inline constexpr std::size_t lane_bytes = 128;
+
+/// A kernel did what would hang or be undefined on a device; the text names block, thread and call.
+struct kernel_error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// What a warp agrees upon: which call, by how much it shifts, in segments of which width.
+struct warp_call {
+    enum kind : std::uint8_t { barrier, shuffle, shuffle_xor, shuffle_down, shuffle_up, gather };
+    kind what{};
+    int amount{};
+    int width{};
+
+    [[nodiscard]] constexpr bool operator==(const warp_call&) const = default;
+};
+
+/// What the lanes of a warp laid down; stays until the lane's next call but one.
+struct warp_values {
+    const std::array<std::byte, lane_bytes>* lanes;
+    int count;
+
+    /// The first 32 bits of a lane; all ones for a lane that the block does not have.
+    [[nodiscard]] std::uint32_t word(int lane) const;
+};
+
+/// Waits until every thread of the block is here.
+void block_barrier();
+
+/// Lays down this lane's bytes and waits until every lane of the warp did; all must make the same call.
+[[nodiscard]] warp_values warp_exchange(const warp_call& call, const void* bytes, std::size_t size);
+
+[[nodiscard]] inline warp_values warp_exchange(const warp_call& call, std::uint32_t word) {
+    return warp_exchange(call, &word, sizeof word);
+}
+
+/// Every lane's value of T, in lane order: one exchange instead of many shuffles. Read it before the next exchange.
+template <class T>
+[[nodiscard]] const std::array<std::byte, lane_bytes>* warp_gather(const T& mine) {
+    static_assert(sizeof(T) <= lane_bytes && std::is_trivially_copyable_v<T>);
+    return warp_exchange({warp_call::gather, static_cast<int>(sizeof(T)), warp_size}, &mine, sizeof mine).lanes;
+}
+
+/// Which lane of its warp this thread is.
+[[nodiscard]] int lane();
+
+/// Partial masks are not used in pulse.
+void require_full(unsigned mask, const char* call);
+
+/// Dynamic shared memory of the block that runs.
+[[nodiscard]] void* dynamic_shared();
+
+/// Runs `body` once for each thread of each block; dynamic shared memory is NaN when a block begins. Blocks, warps and
+/// lanes start in an order that varies from block to block, so that what relies on one order fails.
+/// @throws kernel_error
+void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);
+
+} // namespace emulated_cuda

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include <cuda_runtime.h>
+
+/// The CUDA runtime in one process, without a device.
+///
+/// Streams are lazy: what is put into a stream runs when somebody needs it (synchronisation, a blocking copy, an event
+/// that is waited for, a query), in the thread that needs it, and then only what that needs: two streams keep no order
+/// but the one that events give. So a missing wait is wrong data, not luck. Fresh device memory, pinned memory and
+/// dynamic shared memory are NaN in every floating-point type. Under AddressSanitizer the host may not touch device
+/// memory, and kernels nothing beyond an allocation. Pageable host memory is copied as CUDA copies it: from it at once,
+/// to it before the call returns. Captured graphs are replayed by need, the branch that was captured last first.
+namespace emulated_cuda {
+
+/// Puts a kernel into a stream, or says what is wrong with the sizes, as cudaLaunchKernel would.
+[[nodiscard]] cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+                                         std::function<void()> body);
+
+/// Kernels that have run in this process.
+[[nodiscard]] std::int64_t executed_kernels();
+
+/// Device memory that is allocated now, and pinned host memory.
+[[nodiscard]] std::size_t device_bytes();
+[[nodiscard]] std::size_t pinned_bytes();
+
+/// What of a stream has not run.
+[[nodiscard]] std::size_t pending(cudaStream_t stream);
+
+inline constexpr std::size_t memory_bytes = std::size_t{8} << 30; ///< of the device
+inline constexpr int multiprocessors = 3; ///< few, so that loops over a grid that fills the device go round
+inline constexpr std::size_t shared_bytes_limit = 227 * 1024;
+
+} // namespace emulated_cuda

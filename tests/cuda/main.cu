@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 #include <pulse/cuda/device.cuh>
 
@@ -21,13 +22,15 @@ bool gpu_is_required() {
 
 int main(int argc, char** argv) {
     doctest::Context context;
-    context.applyCommandLine(argc, argv);
-    if (pulse::cuda::device_count() == 0) {
-        context.setOption("count", true);
-        std::printf("GPU: none, the tests are skipped:\n");
-        context.run();
-        return gpu_is_required() ? EXIT_FAILURE : skip_status;
+    if (pulse::cuda::device_count() != 0) {
+        std::printf("GPU: %s\n", pulse::cuda::properties_of(0).name.c_str());
+        context.applyCommandLine(argc, argv);
+        return context.run();
     }
-    std::printf("GPU: %s\n", pulse::cuda::properties_of(0).name.c_str());
-    return context.run();
+    std::printf("GPU: none, the tests are skipped\n");
+    std::vector<const char*> counting(argv, argv + argc);
+    counting.push_back("--count");
+    context.applyCommandLine(static_cast<int>(counting.size()), counting.data());
+    context.run();
+    return gpu_is_required() ? EXIT_FAILURE : skip_status;
 }

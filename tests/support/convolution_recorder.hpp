@@ -1,0 +1,144 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <pulse/nn/unet.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+
+namespace pulse::test {
+
+/// A convolution that a layer asked for.
+struct recorded_convolution {
+    enum class pass : std::uint8_t { forward, backward_input, backward_weight };
+
+    conv2d_shape shape{};
+    pass kind{};
+    bool adds{};
+    bool has_bias{};
+
+    [[nodiscard]] bool operator==(const recorded_convolution&) const = default;
+};
+
+/// A backend that computes nothing and remembers every distinct convolution; pairs count as their two parts.
+struct convolution_recorder {
+    using scalar = float;
+    using accumulator = float;
+    std::vector<recorded_convolution> seen{};
+
+    void conv2d(const conv2d_shape& s, int, auto*, auto*, const auto* bias, auto*, into how) {
+        note({s, recorded_convolution::pass::forward, how == into::add, bias != nullptr});
+    }
+    void conv2d_backward_input(const conv2d_shape& s, int, auto*, auto*, auto*, into how) {
+        note({s, recorded_convolution::pass::backward_input, how == into::add, false});
+    }
+    void conv2d_backward_weight(const conv2d_shape& s, int, auto*, auto*, auto*, auto*) {
+        note({s, recorded_convolution::pass::backward_weight, true, false});
+    }
+    void conv2d_pair(const conv2d_shape& s, int second, int, auto*, auto*, auto*, const auto* bias, auto*, into how) {
+        note({part(s, s.in_channels - second), recorded_convolution::pass::forward, how == into::add, bias != nullptr});
+        note({part(s, second), recorded_convolution::pass::forward, true, false});
+    }
+    void conv2d_pair_backward_input(const conv2d_shape& s, int second, int, auto*, auto*, auto*, auto*, into how) {
+        for (const int c : {s.in_channels - second, second}) {
+            note({part(s, c), recorded_convolution::pass::backward_input, how == into::add, false});
+        }
+    }
+    void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int, auto*, auto*, auto*, auto*, auto*) {
+        for (const int c : {s.in_channels - second, second}) {
+            note({part(s, c), recorded_convolution::pass::backward_weight, true, false});
+        }
+    }
+
+    void linear(auto...) {}
+    void linear_backward_input(auto...) {}
+    void linear_backward_weight(auto...) {}
+    void group_norm(auto...) {}
+    void group_norm_backward(auto...) {}
+    void attention(auto...) {}
+    void attention_backward(auto...) {}
+    void layer_norm(auto...) {}
+    void layer_norm_backward(auto...) {}
+    void gelu(auto...) {}
+    void gelu_backward(auto...) {}
+    void geglu(auto...) {}
+    void geglu_backward(auto...) {}
+    void silu(auto...) {}
+    void silu_backward(auto...) {}
+    void add(auto...) {}
+    void copy(auto...) {}
+    void fill(auto...) {}
+    void copy_rows(auto...) {}
+    void patches_to_image(auto...) {}
+    void image_to_patches(auto...) {}
+    void add_per_sample(auto...) {}
+    void sum_pixels(auto...) {}
+    void upsample_nearest(auto...) {}
+    void upsample_nearest_backward(auto...) {}
+    void sinusoid(auto...) {}
+    void weights_changed() {}
+    [[nodiscard]] std::int64_t scratch_bytes() const { return 0; }
+
+private:
+    static conv2d_shape part(conv2d_shape s, int channels) {
+        s.in_channels = channels;
+        return s;
+    }
+    void note(const recorded_convolution& one) {
+        if (std::find(seen.begin(), seen.end(), one) == seen.end()) { seen.push_back(one); }
+    }
+};
+
+/// A frame of which no pointer is null, for passes on the recorder: it reads and writes nothing.
+[[nodiscard]] inline layer_frame<float> recorder_frame() {
+    static std::array<float, 1> somewhere{};
+    float* const p = somewhere.data();
+    layer_frame<float> frame{};
+    frame.batch = 1;
+    frame.input = frame.skip = frame.conditioning = frame.parameters = frame.output_gradient = frame.timesteps = p;
+    frame.output = frame.saved = frame.input_gradient = frame.skip_gradient = frame.conditioning_gradient = p;
+    frame.deferred = frame.parameter_gradients = frame.workspace = p;
+    return frame;
+}
+
+/// Runs every pass of a layer's mathematics on the recorder.
+void record(convolution_recorder& recorder, const auto& math) {
+    const layer_frame<float> frame = recorder_frame();
+    math.forward(recorder, frame);
+    math.backward_input(recorder, frame);
+    math.backward_weight(recorder, frame);
+}
+
+/// Records every layer of a UNet that has a convolution wider than a pixel; what lies in transformers are products.
+template <class M>
+void record_unet(convolution_recorder& recorder) {
+    constexpr unet_config c = M::config;
+    for (const unet_layer& l : unet_parts<c>::layout.layers) {
+        switch (l.part) {
+        case unet_part::conv_in: record(recorder, conv_in_of(l)); break;
+        case unet_part::resnet: record(recorder, resnet_of(c, l)); break;
+        case unet_part::downsample: record(recorder, downsample_of(c, l)); break;
+        case unet_part::upsample: record(recorder, upsample_of(l)); break;
+        case unet_part::conv_out: record(recorder, conv_out_of(c, l)); break;
+        case unet_part::attention:
+        case unet_part::transformer:
+        case unet_part::transformer_in:
+        case unet_part::transformer_block:
+        case unet_part::transformer_out: break;
+        }
+    }
+}
+
+/// Records the first and the last layer of a U-ViT, which hold its convolutions.
+template <class M>
+void record_uvit(convolution_recorder& recorder) {
+    record(recorder, M::template layer_at<0>::math);
+    record(recorder, M::template layer_at<M::layer_count - 1>::math);
+}
+
+} // namespace pulse::test

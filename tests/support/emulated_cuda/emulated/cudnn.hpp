@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+/// The functions of cuDNN's graph API that pulse calls, on the CPU.
+///
+/// Descriptors hold what is set; a graph of one convolution (forward, input gradient, weight gradient), or one followed
+/// by pointwise adds or identities, is computed from the attributes of its descriptors: dims, strides, padding, window
+/// strides, dilations, types, alpha, beta. What is not understood is an error, as is a pointer that is less aligned than its
+/// tensor says. As the library does, it has no engine for 16-bit weight gradients that are stored in float without a
+/// pointwise operation, nor for fused ones of an odd number of channels.
+///
+/// There are three engines: engine 0 rounds floats to TF32 and needs no workspace; engine 1 takes them as they are and
+/// needs a workspace, which it fills with NaN; engine 2, a fallback, is like engine 1 without workspace.
+namespace emulated_cuda::cudnn {
+
+/// Graphs that have run in this process, by engine.
+[[nodiscard]] std::int64_t executed(int engine);
+
+/// Plans that were finalized in this process from an engine, and from JSON.
+[[nodiscard]] std::int64_t planned();
+[[nodiscard]] std::int64_t restored();
+
+} // namespace emulated_cuda::cudnn

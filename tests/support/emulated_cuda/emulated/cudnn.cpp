@@ -59,7 +59,9 @@ struct node {
     [[nodiscard]] bool has(int name) const { return attributes.count(name) != 0; }
     [[nodiscard]] const value& at(int name) const {
         const auto found = attributes.find(name);
-        if (found == attributes.end()) { bad("descriptor " + std::to_string(type) + " has no attribute " + std::to_string(name)); }
+        if (found == attributes.end()) {
+            bad("descriptor " + std::to_string(type) + " has no attribute " + std::to_string(name));
+        }
         return found->second;
     }
     template <class T>
@@ -73,7 +75,9 @@ struct node {
     template <class T>
     [[nodiscard]] T one(int name) const {
         const value& v = at(name);
-        if (v.count != 1 || v.bytes.size() != sizeof(T)) { bad("attribute " + std::to_string(name) + " is not one value"); }
+        if (v.count != 1 || v.bytes.size() != sizeof(T)) {
+            bad("attribute " + std::to_string(name) + " is not one value");
+        }
         T found{};
         std::memcpy(&found, v.bytes.data(), sizeof(T));
         return found;
@@ -89,7 +93,9 @@ struct node {
         std::memcpy(v.bytes.data(), &one_value, sizeof(T));
         attributes[name] = v;
     }
-    void put(int name, const part& child_node) { attributes[name] = {CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, {}, {child_node}}; }
+    void put(int name, const part& child_node) {
+        attributes[name] = {CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, {}, {child_node}};
+    }
 };
 
 /// What a cudnnBackendDescriptor_t points at.
@@ -179,7 +185,9 @@ public:
     [[nodiscard]] void* of(const tensor_facts& t) {
         if (!t.is_virtual) {
             const auto found = bound.find(t.id);
-            if (found == bound.end() || found->second == nullptr) { bad("tensor " + std::to_string(t.id) + " has no pointer"); }
+            if (found == bound.end() || found->second == nullptr) {
+                bad("tensor " + std::to_string(t.id) + " has no pointer");
+            }
             if (reinterpret_cast<std::uintptr_t>(found->second) % static_cast<std::uintptr_t>(t.alignment) != 0) {
                 refuse(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER, "tensor " + std::to_string(t.id));
             }
@@ -211,9 +219,9 @@ struct convolution_names {
 };
 convolution_names names_of(int type) {
     if (type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) {
-        return {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+        return {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
     }
     if (type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR) {
         return {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
@@ -237,16 +245,17 @@ struct convolution {
     std::vector<std::int64_t> before, after, strides, dilations;
     double alpha, beta;
 
-    explicit convolution(const node& n)
-        : type{n.type}, x{*n.child(names_of(n.type).x)}, w{*n.child(names_of(n.type).w)}, y{*n.child(names_of(n.type).y)} {
+    explicit convolution(const node& n) :
+        type{n.type}, x{*n.child(names_of(n.type).x)}, w{*n.child(names_of(n.type).w)}, y{*n.child(
+                                                                                            names_of(n.type).y)} {
         const convolution_names names = names_of(n.type);
         const part window = n.child(names.window);
         before = window->all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
         after = window->all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
         strides = window->all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
         dilations = window->all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS);
-        if (window->one<std::int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) != 2 || before.size() != 2 || after.size() != 2 ||
-            strides.size() != 2 || dilations.size() != 2) {
+        if (window->one<std::int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) != 2 || before.size() != 2 ||
+            after.size() != 2 || strides.size() != 2 || dilations.size() != 2) {
             unsupported("a window that is not of 2 dimensions");
         }
         if (window->one<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION ||
@@ -258,11 +267,15 @@ struct convolution {
         require_image(x);
         require_image(w);
         require_image(y);
-        if (x.dims[0] != y.dims[0] || x.dims[1] != w.dims[1] || y.dims[1] != w.dims[0]) { bad("channels of a convolution"); }
+        if (x.dims[0] != y.dims[0] || x.dims[1] != w.dims[1] || y.dims[1] != w.dims[0]) {
+            bad("channels of a convolution");
+        }
         for (std::size_t i = 0; i != 2; ++i) {
             const std::int64_t window_size = dilations[i] * (w.dims[2 + i] - 1) + 1;
             const std::int64_t out = (x.dims[2 + i] + before[i] + after[i] - window_size) / strides[i] + 1;
-            if (out != y.dims[2 + i]) { refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "size of a convolution's result"); }
+            if (out != y.dims[2 + i]) {
+                refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "size of a convolution's result");
+            }
         }
     }
     [[nodiscard]] const tensor_facts& result() const {
@@ -284,7 +297,8 @@ struct convolution {
         for_each(y.dims, [&](const std::array<std::int64_t, 4>& at) {
             const std::int64_t y_at = y.offset(at);
             double forward = 0.0;
-            const double dy = type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ? 0.0 : factor(y, py, y_at);
+            const double dy =
+                type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ? 0.0 : factor(y, py, y_at);
             for (std::int64_t ky = 0; ky != w.dims[2]; ++ky) {
                 const std::int64_t iy = at[2] * strides[0] - before[0] + ky * dilations[0];
                 if (iy < 0 || iy >= x.dims[2]) { continue; }
@@ -321,9 +335,10 @@ struct pointwise {
     tensor_facts x, y;
     std::shared_ptr<tensor_facts> b{};
 
-    explicit pointwise(const node& n)
-        : mode{n.child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)->one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE)},
-          x{*n.child(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)}, y{*n.child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)} {
+    explicit pointwise(const node& n) :
+        mode{n.child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)
+                 ->one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE)},
+        x{*n.child(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)}, y{*n.child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)} {
         for (const auto& [name, unused] : n.attributes) {
             if (name < CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR || name > CUDNN_ATTR_OPERATION_POINTWISE_YDESC) {
                 unsupported("attribute " + std::to_string(name) + " of a pointwise operation");
@@ -355,7 +370,9 @@ std::vector<part> operations_of(const node& graph) { return graph.at(CUDNN_ATTR_
 /// Throws where no engine computes the graph.
 void require_supported(const node& graph) {
     const std::vector<part> operations = operations_of(graph);
-    if (operations.empty() || !is_convolution(operations[0]->type)) { unsupported("a graph that is not led by a convolution"); }
+    if (operations.empty() || !is_convolution(operations[0]->type)) {
+        unsupported("a graph that is not led by a convolution");
+    }
     const convolution first{*operations[0]};
     if (operations.size() > 1 && first.beta != 0.0) { unsupported("a fused convolution with beta"); }
     const bool of_weight = first.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
@@ -367,7 +384,9 @@ void require_supported(const node& graph) {
         unsupported("a fused weight gradient of an odd number of channels");
     }
     for (std::size_t i = 1; i != operations.size(); ++i) {
-        if (operations[i]->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) { unsupported("an operation after a convolution"); }
+        if (operations[i]->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
+            unsupported("an operation after a convolution");
+        }
         static_cast<void>(pointwise{*operations[i]});
     }
 }
@@ -427,13 +446,17 @@ part read(std::istream& in) {
         int name = 0;
         value v;
         std::size_t bytes = 0;
-        if (!(in >> name >> v.type >> v.count >> bytes) || bytes > 100000 || v.count < 0 || v.count > 100000) { bad("JSON of a plan"); }
+        if (!(in >> name >> v.type >> v.count >> bytes) || bytes > 100000 || v.count < 0 || v.count > 100000) {
+            bad("JSON of a plan");
+        }
         for (std::size_t b = 0; b != bytes; ++b) {
             int one = 0;
             if (!(in >> one)) { bad("JSON of a plan"); }
             v.bytes.push_back(static_cast<std::byte>(one));
         }
-        for (std::int64_t p = 0; v.type == CUDNN_TYPE_BACKEND_DESCRIPTOR && p != v.count; ++p) { v.parts.push_back(read(in)); }
+        for (std::int64_t p = 0; v.type == CUDNN_TYPE_BACKEND_DESCRIPTOR && p != v.count; ++p) {
+            v.parts.push_back(read(in));
+        }
         made->attributes[name] = v;
     }
     made->final = true;
@@ -589,7 +612,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
     });
 }
 
-cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor, cudnnBackendAttributeName_t name,
+cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t requested, int64_t* count,
                                        void* elements) {
     return guarded([&] {
@@ -633,17 +656,18 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         for (const part& operation : operations_of(*graph)) {
             for (const auto& [name, a] : operation->attributes) {
                 for (const part& child : a.parts) {
-                    if (child->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) { static_cast<void>(where.of(tensor_facts{*child})); }
+                    if (child->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) {
+                        static_cast<void>(where.of(tensor_facts{*child}));
+                    }
                 }
             }
         }
-        const cudaError_t status =
-            emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, handle->stream, [=]() mutable {
-                auto* const floats = static_cast<float*>(workspace);
-                for (std::int64_t i = 0; i < bytes / 4; ++i) { floats[i] = std::numeric_limits<float>::quiet_NaN(); }
-                run(*graph, where, engine == 0);
-                ++executions[static_cast<std::size_t>(engine)];
-            });
+        const cudaError_t status = emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, handle->stream, [=]() mutable {
+            auto* const floats = static_cast<float*>(workspace);
+            for (std::int64_t i = 0; i < bytes / 4; ++i) { floats[i] = std::numeric_limits<float>::quiet_NaN(); }
+            run(*graph, where, engine == 0);
+            ++executions[static_cast<std::size_t>(engine)];
+        });
         if (status != cudaSuccess) { refuse(CUDNN_STATUS_EXECUTION_FAILED, "the launch"); }
     });
 }

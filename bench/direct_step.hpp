@@ -16,14 +16,16 @@ template <class Model, pulse::backend B>
 class direct_step {
 public:
     using scalar = typename B::scalar;
+    using accumulator = typename B::accumulator;
 
-    direct_step(B& math, int batch) : math_{math}, batch_{batch}, parameters_{pulse::whole_model<Model, scalar>()} {
+    direct_step(B& math, int batch) : math_{math}, batch_{batch}, parameters_{pulse::whole_model<Model, scalar, accumulator>()} {
         const auto n = static_cast<std::size_t>(batch);
         std::int64_t workspace = 0;
         for (const pulse::layer_node& node : graph.layers) {
             output_.emplace_back(static_cast<std::size_t>(node.output_elements) * n);
             gradient_.emplace_back(static_cast<std::size_t>(node.output_elements) * n);
             saved_.emplace_back(static_cast<std::size_t>(node.saved_elements) * n);
+            statistics_.emplace_back(static_cast<std::size_t>(node.statistics_elements) * n);
             deferred_.emplace_back(static_cast<std::size_t>(node.deferred_elements) * n);
             workspace = node.workspace_elements > workspace ? node.workspace_elements : workspace;
         }
@@ -36,7 +38,7 @@ public:
         conditioning_gradient_.resize(conditioning_.size());
     }
 
-    [[nodiscard]] pulse::rank_parameters<scalar>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] pulse::rank_parameters<scalar, accumulator>& parameters() noexcept { return parameters_; }
 
     template <class Task>
     void step(Task& task, int microbatches) {
@@ -47,7 +49,7 @@ public:
             Model::conditioning::forward(math_, conditioner);
             for (std::size_t l = 0; l != table.size(); ++l) { table[l].forward(math_, frame(l)); }
             task.loss(m, output_.back().data(), gradient_.back().data());
-            math_.fill(static_cast<std::int64_t>(conditioning_gradient_.size()), scalar{0},
+            math_.fill(static_cast<std::int64_t>(conditioning_gradient_.size()), 0.0F,
                        conditioning_gradient_.data());
             for (std::size_t l = table.size(); l-- > 0;) {
                 for (std::size_t e = 0; e != graph.skips.size(); ++e) {
@@ -71,23 +73,24 @@ private:
     static constexpr auto graph = pulse::graph_of<Model>();
 
     template <class Task>
-    pulse::layer_frame<scalar> condition_frame(Task& task, int m) {
-        pulse::layer_frame<scalar> f;
+    pulse::backend_frame<B> condition_frame(Task& task, int m) {
+        pulse::backend_frame<B> f;
         f.batch = batch_;
-        f.input = task.timesteps(m);
+        f.timesteps = task.timesteps(m);
         f.parameters = parameters_.values_of(pulse::conditioning_block).data();
         f.saved = saved_[0].data() + Model::template layer_at<0>::saved_elements * batch_;
         f.workspace = workspace_.data();
         return f;
     }
-    pulse::layer_frame<scalar> frame(std::size_t l) {
-        pulse::layer_frame<scalar> f;
+    pulse::backend_frame<B> frame(std::size_t l) {
+        pulse::backend_frame<B> f;
         f.batch = batch_;
         f.input = l == 0 ? input_.data() : output_[l - 1].data();
         f.conditioning = conditioning_.data();
         f.parameters = parameters_.values_of(static_cast<int>(l)).data();
         f.output = output_[l].data();
         f.saved = saved_[l].data();
+        f.statistics = statistics_[l].data();
         f.output_gradient = gradient_[l].data();
         f.input_gradient = l == 0 ? nullptr : gradient_[l - 1].data();
         f.conditioning_gradient = conditioning_gradient_.data();
@@ -104,8 +107,9 @@ private:
 
     B& math_;
     int batch_;
-    pulse::rank_parameters<scalar> parameters_;
+    pulse::rank_parameters<scalar, accumulator> parameters_;
     std::vector<std::vector<scalar>> output_, gradient_, saved_, deferred_, skip_gradient_;
+    std::vector<std::vector<accumulator>> statistics_;
     std::vector<scalar> workspace_, input_, conditioning_, conditioning_gradient_;
 };
 

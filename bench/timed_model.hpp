@@ -41,15 +41,15 @@ struct timed {
         static constexpr double forward_flops() { return 0; }
 
         template <pulse::backend B>
-        static void forward(B&, const pulse::layer_frame<typename B::scalar>&) {
+        static void forward(B&, const pulse::backend_frame<B>&) {
             take(times[I].forward);
         }
         template <pulse::backend B>
-        static void backward_input(B&, const pulse::layer_frame<typename B::scalar>&) {
+        static void backward_input(B&, const pulse::backend_frame<B>&) {
             take(times[I].backward_input);
         }
         template <pulse::backend B>
-        static void backward_weight(B&, const pulse::layer_frame<typename B::scalar>&) {
+        static void backward_weight(B&, const pulse::backend_frame<B>&) {
             take(times[I].backward_weight);
         }
     };

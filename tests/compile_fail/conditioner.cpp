@@ -7,6 +7,7 @@
 // error-5: pulse: a conditioning module needs 'static constexpr std::int64_t saved_elements', not negative
 // error-6: pulse: a conditioning module needs 'static constexpr std::int64_t workspace_elements', not negative
 // error-7: pulse: the context of a conditioning module is a pulse::shape<...>
+// error-8: pulse: the statistics_elements of a conditioning module are a 'static constexpr std::int64_t', not negative
 
 #include <array>
 #include <cstdint>
@@ -36,6 +37,9 @@ struct clock_module {
 #endif
 #if CASE == 7
     using context = float;
+#endif
+#if CASE == 8
+    static constexpr std::int64_t statistics_elements = -1;
 #endif
 };
 

@@ -13,6 +13,7 @@
 // error-11: pulse: the conditioning of a layer is a pulse::shape<...>
 // error-12: pulse: the residual_input of a layer is a pulse::shape<...>
 // error-13: pulse: the context of a layer is a pulse::shape<...>
+// error-14: pulse: the statistics_elements of a layer are a 'static constexpr std::int64_t', not negative
 
 #include <array>
 #include <cstdint>
@@ -67,6 +68,11 @@ struct some {
 #endif
 #if CASE == 13
     using context = float;
+#endif
+#if CASE == 14
+    static constexpr std::int64_t statistics_elements = -1;
+#else
+    static constexpr std::int64_t statistics_elements = 2;
 #endif
 };
 

@@ -71,6 +71,7 @@ TEST_SUITE("constexpr") {
         CHECK_BOTH(graph.layers[0].parameter_elements == alone.layers[0].parameter_elements + 100);
         CHECK_BOTH(graph.layers[0].forward_flops == alone.layers[0].forward_flops + 200.0);
         CHECK_BOTH(graph.layers[0].saved_elements == alone.layers[0].saved_elements + 13);
+        CHECK_BOTH(graph.layers[0].statistics_elements == alone.layers[0].statistics_elements + 19);
         CHECK_BOTH(graph.layers[0].workspace_elements == 17);
         CHECK_BOTH(graph.layers[0].deferred_elements == alone.layers[0].deferred_elements);
         CHECK_BOTH(graph.layers[1] == alone.layers[1]);

@@ -77,6 +77,15 @@ struct skip_input_is_no_shape : ok {
 struct conditioning_is_no_shape : ok {
     using conditioning = float;
 };
+struct negative_statistics : ok {
+    static constexpr std::int64_t statistics_elements = -1;
+};
+struct fractional_statistics : ok {
+    static constexpr double statistics_elements = 0.5;
+};
+struct two_statistics : ok {
+    static constexpr int statistics_elements = 2;
+};
 struct lacks_everything {};
 
 /// How many of the small concepts hold for T.
@@ -84,7 +93,8 @@ template <class T>
 inline constexpr int rules_kept =
     pulse::named<T> + pulse::has_input<T> + pulse::has_output<T> + pulse::has_parameters<T> + pulse::costed<T> +
     pulse::saving<T> + pulse::deferring<T> + pulse::has_workspace<T> + pulse::skip_input_is_shape<T> +
-    pulse::conditioning_is_shape<T> + pulse::residual_input_is_shape<T> + pulse::context_is_shape<T>;
+    pulse::conditioning_is_shape<T> + pulse::residual_input_is_shape<T> + pulse::context_is_shape<T> +
+    pulse::statistics_are_counted<T>;
 
 template <class T>
 inline constexpr bool breaks_one_rule = rules_kept<T> == rules_kept<ok> - 1 && !pulse::layer<T>;
@@ -99,7 +109,9 @@ TEST_SUITE("constexpr") {
         CHECK_BOTH(pulse::layer<archetype::conditioned_layer<"a", shape<4>, shape<16>>>);
         CHECK_BOTH(pulse::layer<archetype::adding_layer<"a", shape<4>, shape<4>>>);
         CHECK_BOTH(pulse::layer<archetype::attending_layer<"a", shape<4>, shape<3, 16>>>);
-        CHECK_BOTH(rules_kept<ok> == 12);
+        CHECK_BOTH(rules_kept<ok> == 13);
+        CHECK_BOTH(pulse::layer<two_statistics> && pulse::statistics_elements<two_statistics>() == 2);
+        CHECK_BOTH(pulse::statistics_elements<ok>() == 0);
         CHECK_BOTH(pulse::explain_layer<ok>());
     }
 
@@ -134,6 +146,8 @@ TEST_SUITE("constexpr") {
         CHECK_BOTH(breaks_one_rule<fractional_saved> && !pulse::saving<fractional_saved>);
         CHECK_BOTH(breaks_one_rule<negative_deferred> && !pulse::deferring<negative_deferred>);
         CHECK_BOTH(breaks_one_rule<negative_workspace> && !pulse::has_workspace<negative_workspace>);
+        CHECK_BOTH(breaks_one_rule<negative_statistics> && !pulse::statistics_are_counted<negative_statistics>);
+        CHECK_BOTH(breaks_one_rule<fractional_statistics> && !pulse::statistics_are_counted<fractional_statistics>);
     }
 
     TEST_CASE("types that have nothing to do with models are no layers") {

@@ -57,16 +57,18 @@ void check_conditioning(std::uint64_t seed) {
     output_gradient.draw(random);
     guarded output{batch * C::output::elements};
     guarded saved{batch * C::saved_elements};
+    guarded statistics{batch * statistics_elements<C>()};
     guarded gradients{parameter_elements<C>(), 0.25};
     host::reference_backend<double> backend;
 
     const auto frame = [&](guarded& workspace) {
         layer_frame<double> f;
         f.batch = batch;
-        f.input = timesteps.data();
+        f.timesteps = timesteps.data();
         f.parameters = parameters.data();
         f.output = output.data();
         f.saved = saved.data();
+        f.statistics = statistics.data();
         f.output_gradient = output_gradient.data();
         f.parameter_gradients = gradients.data();
         f.workspace = workspace.data();

@@ -83,7 +83,8 @@ struct layer_trial {
 
     int batch;
     guarded input, skip, conditioning, parameters, output_gradient, timesteps;
-    guarded output, saved, input_gradient, skip_gradient, conditioning_gradient, deferred, parameter_gradients;
+    guarded output, saved, statistics, input_gradient, skip_gradient, conditioning_gradient, deferred,
+        parameter_gradients;
     host::reference_backend<double> backend{};
 
     layer_trial(int batch_size, std::uint64_t seed) :
@@ -108,6 +109,7 @@ struct layer_trial {
     void clear() {
         output = guarded{batch * L::output::elements};
         saved = guarded{batch * L::saved_elements};
+        statistics = guarded{batch * statistics_elements<L>()};
         input_gradient = guarded{batch * L::input::elements};
         skip_gradient = guarded{batch * skip_elements};
         deferred = guarded{batch * L::deferred_elements};
@@ -124,6 +126,7 @@ struct layer_trial {
         f.parameters = parameters.data();
         f.output = output.data();
         f.saved = saved.data();
+        f.statistics = statistics.data();
         f.output_gradient = output_gradient.data();
         f.input_gradient = to_input ? input_gradient.data() : nullptr;
         f.skip_gradient = skip_gradient.data();
@@ -188,11 +191,14 @@ struct layer_trial {
         forward();
         CHECK(output.written());
         CHECK(saved.written());
+        CHECK(statistics.written());
         const guarded kept = saved;
+        const guarded kept_statistics = statistics;
         backward_input();
         const guarded after_input = parameter_gradients;
         backward_weight();
         CHECK(kept == saved);
+        CHECK(kept_statistics == statistics);
         const guarded dx = input_gradient;
         const guarded dskip = skip_gradient;
         const guarded dc = conditioning_gradient;
@@ -204,6 +210,7 @@ struct layer_trial {
         }
         CHECK(output.intact());
         CHECK(saved.intact());
+        CHECK(statistics.intact());
 
         // Without a wish for the input's gradient everything else is the same, bit for bit.
         clear();

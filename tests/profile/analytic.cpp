@@ -1,5 +1,6 @@
 #include <pulse/profile/analytic.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <random>
@@ -42,7 +43,7 @@ random_graph draw_graph(std::mt19937& random) {
     for (int l = 0; l != layers; ++l) {
         graph.layers.push_back({label{std::string_view{"l"}} + static_cast<unsigned>(l), draw(1, 5000), draw(1, 5000),
                                 draw(0, 1) * draw(1, 9000), draw(0, 5000), draw(0, 50), draw(0, 60),
-                                static_cast<double>(draw(0, 1) * draw(1, 1 << 24))});
+                                static_cast<double>(draw(0, 1) * draw(1, 1 << 24)), draw(0, 1) * draw(1, 40)});
     }
     for (int e = layers == 1 ? 0 : draw(0, 4); e > 0; --e) {
         const int from = draw(0, layers - 2);
@@ -79,7 +80,10 @@ TEST_CASE("bytes are elements x batch x scalar bytes, parameters without the bat
             CHECK(cost.name == node.name);
             CHECK(cost.load_us() == 0.0);
             CHECK(cost.parameter_bytes == node.parameter_elements * scalar);
-            CHECK(cost.saved_bytes == node.saved_elements * unit);
+            const std::int64_t statistics = node.statistics_elements * batch * std::max(4, scalar);
+            const std::int64_t before = cost.saved_bytes - node.saved_elements * unit; // the statistics, rounded up
+            CHECK(before % 64 == 0);
+            CHECK((before >= statistics && before < statistics + 64));
             CHECK(cost.output_bytes == node.output_elements * unit);
             CHECK(cost.deferred_bytes == node.deferred_elements * unit);
             CHECK(cost.workspace_bytes == node.workspace_elements * unit);

@@ -58,6 +58,7 @@ struct module {
     }
     [[nodiscard]] static constexpr double forward_flops() { return 200.0; }
     static constexpr std::int64_t saved_elements = 13;
+    static constexpr std::int64_t statistics_elements = 19;
     static constexpr std::int64_t workspace_elements = 17;
 };
 

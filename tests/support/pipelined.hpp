@@ -29,7 +29,7 @@ std::vector<T> draw_values(std::uint64_t seed, std::uint64_t stream, std::size_t
     return values;
 }
 
-template <class Model, class T>
+template <class Model, class T, class A = T>
 struct drawn_data {
     static constexpr std::int64_t in = Model::template layer_at<0>::input::elements;
     static constexpr std::int64_t out = Model::template layer_at<Model::layer_count - 1>::output::elements;
@@ -37,28 +37,31 @@ struct drawn_data {
     int batch{1};
     int microbatches{1};
 
-    [[nodiscard]] std::vector<T> input(int m) const { return draw(1000 + m, in); }
-    [[nodiscard]] std::vector<T> timesteps(int m) const { return draw(2000 + m, 1); }
-    [[nodiscard]] std::vector<T> target(int m) const { return draw(3000 + m, out); }
+    [[nodiscard]] std::vector<T> input(int m) const { return draw<T>(1000 + m, in); }
+    [[nodiscard]] std::vector<A> timesteps(int m) const { return draw<A>(2000 + m, 1); }
+    [[nodiscard]] std::vector<T> target(int m) const { return draw<T>(3000 + m, out); }
     [[nodiscard]] std::vector<T> parameters(int layer, std::size_t n) const {
         return draw_values<T>(seed, static_cast<std::uint64_t>(layer + 10), n);
     }
 
 private:
-    [[nodiscard]] std::vector<T> draw(int stream, std::int64_t per_sample) const {
-        return draw_values<T>(seed, static_cast<std::uint64_t>(stream), static_cast<std::size_t>(per_sample * batch));
+    template <class Each>
+    [[nodiscard]] std::vector<Each> draw(int stream, std::int64_t per_sample) const {
+        return draw_values<Each>(seed, static_cast<std::uint64_t>(stream),
+                                 static_cast<std::size_t>(per_sample * batch));
     }
 };
 
 /// A squared-error step over drawn data: the task of an executor.
-template <class Model, class T>
+template <class Model, class T, class A = T>
 struct drawn_task {
-    drawn_data<Model, T> data;
-    std::vector<std::vector<T>> inputs{}, times{}, targets{};
+    drawn_data<Model, T, A> data;
+    std::vector<std::vector<T>> inputs{}, targets{};
+    std::vector<std::vector<A>> times{};
     std::vector<double> losses{};
     int optimized{};
 
-    explicit drawn_task(const drawn_data<Model, T>& from) :
+    explicit drawn_task(const drawn_data<Model, T, A>& from) :
         data{from}, losses(static_cast<std::size_t>(from.microbatches)) {
         for (int m = 0; m != from.microbatches; ++m) {
             inputs.push_back(data.input(m));
@@ -66,7 +69,7 @@ struct drawn_task {
             targets.push_back(data.target(m));
         }
     }
-    [[nodiscard]] const T* timesteps(int m) const { return times[static_cast<std::size_t>(m)].data(); }
+    [[nodiscard]] const A* timesteps(int m) const { return times[static_cast<std::size_t>(m)].data(); }
     void input(int m, T* x) const {
         const auto& from = inputs[static_cast<std::size_t>(m)];
         std::copy(from.begin(), from.end(), x);
@@ -75,8 +78,9 @@ struct drawn_task {
         const auto& want = targets[static_cast<std::size_t>(m)];
         double sum = 0;
         for (std::size_t i = 0; i != want.size(); ++i) {
-            dy[i] = y[i] - want[i];
-            sum += 0.5 * static_cast<double>(dy[i]) * static_cast<double>(dy[i]);
+            const A difference = static_cast<A>(y[i]) - static_cast<A>(want[i]);
+            dy[i] = static_cast<T>(difference);
+            sum += 0.5 * static_cast<double>(difference) * static_cast<double>(difference);
         }
         losses[static_cast<std::size_t>(m)] = sum;
     }
@@ -100,9 +104,9 @@ inline void poison(const step_memory& memory) {
 }
 
 /// What a run leaves: every layer's gradients (conditioning_block: the conditioning module's), losses, traffic, memory.
-template <class T>
+template <class A>
 struct run_result {
-    std::map<int, std::vector<T>> gradients{};
+    std::map<int, std::vector<A>> gradients{};
     std::vector<double> losses{};
     traffic_count sent{};
     /// Of each rank. The block counts up to the last byte that a step wrote, rounded up to the alignment of tensors.
@@ -113,11 +117,12 @@ struct run_result {
 
 /// `steps` steps of a plan on thread ranks; gradients are those of the last step.
 template <class Model, class Backend, class Policy>
-run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uint64_t seed,
-                                                   const host::link_options& link = {}, int steps = 1) {
+run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std::uint64_t seed,
+                                                        const host::link_options& link = {}, int steps = 1) {
     using T = typename Backend::scalar;
+    using A = typename Backend::accumulator;
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(T));
-    run_result<T> result;
+    run_result<A> result;
     const auto ranks = static_cast<std::size_t>(planned.pipeline_degree);
     for (auto* of_ranks :
          {&result.planned_bytes, &result.measured_bytes, &result.planned_live, &result.measured_live,
@@ -128,13 +133,13 @@ run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uin
     host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
         Backend math;
         executor<Model, Backend, host::thread_transport, Policy> rank{math, transport, planned, costs};
-        drawn_task<Model, T> task{drawn_data<Model, T>{seed, planned.microbatch_size, planned.microbatches}};
+        drawn_task<Model, T, A> task{drawn_data<Model, T, A>{seed, planned.microbatch_size, planned.microbatches}};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
             std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
         }
         for (int s = 0; s != steps; ++s) {
-            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), T{0});
+            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), A{0});
             poison(rank.memory());
             rank.step(task);
         }
@@ -163,11 +168,12 @@ run_result<typename Backend::scalar> run_pipelined(const plan& planned, std::uin
 
 /// The same step without a pipeline, executor or plan: what every run_pipelined must equal bit for bit.
 template <class Model, class Backend>
-run_result<typename Backend::scalar> run_unpipelined(int batch, int microbatches, std::uint64_t seed) {
+run_result<typename Backend::accumulator> run_unpipelined(int batch, int microbatches, std::uint64_t seed) {
     using T = typename Backend::scalar;
+    using A = typename Backend::accumulator;
     Backend math;
     unpipelined<Model, Backend> oracle{math};
-    drawn_task<Model, T> task{drawn_data<Model, T>{seed, batch, microbatches}};
+    drawn_task<Model, T, A> task{drawn_data<Model, T, A>{seed, batch, microbatches}};
     for (std::size_t l = 0; l != Model::layer_count; ++l) {
         oracle.parameters[l] = task.data.parameters(static_cast<int>(l), oracle.parameters[l].size());
     }
@@ -179,7 +185,7 @@ run_result<typename Backend::scalar> run_unpipelined(int batch, int microbatches
         task.loss(m, oracle.output(tape).data(), gradient.data());
         oracle.backward(tape, std::move(gradient));
     }
-    run_result<T> result;
+    run_result<A> result;
     for (std::size_t l = 0; l != Model::layer_count; ++l) {
         result.gradients[static_cast<int>(l)] = oracle.gradients[l];
     }

@@ -82,7 +82,7 @@ struct toy_layer_base {
                                     cond_weight = skip_weight + out * skip_in;
 
     template <backend B>
-    static void forward(B& math, const layer_frame<typename B::scalar>& f) {
+    static void forward(B& math, const backend_frame<B>& f) {
         math.linear(main, f.batch, f.input, f.parameters, f.parameters + bias, f.workspace, into::write);
         if constexpr (skip_in > 0) {
             math.linear(side, f.batch, f.skip, f.parameters + skip_weight, nullptr, f.workspace, into::add);
@@ -95,7 +95,7 @@ struct toy_layer_base {
         math.silu(std::int64_t{f.batch} * out, f.saved, f.output);
     }
     template <backend B>
-    static void backward_input(B& math, const layer_frame<typename B::scalar>& f) {
+    static void backward_input(B& math, const backend_frame<B>& f) {
         math.silu_backward(std::int64_t{f.batch} * out, f.saved, f.output_gradient, f.deferred, into::write);
         if (f.input_gradient != nullptr) {
             math.linear_backward_input(main, f.batch, f.deferred, f.parameters, f.input_gradient, into::write);
@@ -110,7 +110,7 @@ struct toy_layer_base {
         }
     }
     template <backend B>
-    static void backward_weight(B& math, const layer_frame<typename B::scalar>& f) {
+    static void backward_weight(B& math, const backend_frame<B>& f) {
         math.linear_backward_weight(main, f.batch, f.input, f.deferred, f.parameter_gradients,
                                     f.parameter_gradients + bias);
         if constexpr (skip_in > 0) {
@@ -140,25 +140,25 @@ struct toy_layer<Spec, I, true, true> : toy_layer_base<Spec, I> {
     using conditioning = shape<3>;
 };
 
-/// A trainable conditioning: t * w + b, 3 features.
+/// A trainable conditioning: (sin t, cos t) W + b, 3 features.
 struct toy_conditioning {
     static constexpr label name{"condition"};
     using output = shape<3>;
-    static constexpr std::int64_t saved_elements = 1, workspace_elements = 0;
+    static constexpr std::int64_t saved_elements = 2, workspace_elements = 0;
     static constexpr auto parameters() {
-        return std::array<parameter, 2>{parameter{"condition.w", {3, 1, 1, 1}, 2},
+        return std::array<parameter, 2>{parameter{"condition.w", {3, 2, 1, 1}, 2},
                                         parameter{"condition.b", {3, 1, 1, 1}, 1}};
     }
-    static constexpr double forward_flops() { return 6; }
+    static constexpr double forward_flops() { return 12; }
     template <backend B>
-    static void forward(B& math, const layer_frame<typename B::scalar>& f) {
-        math.copy(f.batch, f.input, f.saved);
-        math.linear({1, 3}, f.batch, f.saved, f.parameters, f.parameters + 3, f.output, into::write);
+    static void forward(B& math, const backend_frame<B>& f) {
+        math.sinusoid(f.batch, 2, false, 0.0, f.timesteps, f.saved);
+        math.linear({2, 3}, f.batch, f.saved, f.parameters, f.parameters + 6, f.output, into::write);
     }
     template <backend B>
-    static void backward_weight(B& math, const layer_frame<typename B::scalar>& f) {
-        math.linear_backward_weight({1, 3}, f.batch, f.saved, f.output_gradient, f.parameter_gradients,
-                                    f.parameter_gradients + 3);
+    static void backward_weight(B& math, const backend_frame<B>& f) {
+        math.linear_backward_weight({2, 3}, f.batch, f.saved, f.output_gradient, f.parameter_gradients,
+                                    f.parameter_gradients + 6);
     }
 };
 

@@ -18,7 +18,7 @@ namespace pulse::test {
 /// `count` scalars that nobody has written: not a number, so that a read before a write shows.
 template <class T>
 [[nodiscard]] std::vector<T> poisoned(std::int64_t count) {
-    return std::vector<T>(static_cast<std::size_t>(count), std::numeric_limits<T>::quiet_NaN());
+    return std::vector<T>(static_cast<std::size_t>(count), static_cast<T>(std::numeric_limits<float>::quiet_NaN()));
 }
 
 /// A model run layer by layer on one backend, one microbatch after the other: what a pipeline must equal bit for bit.
@@ -31,19 +31,24 @@ template <any_model M, backend B>
 class unpipelined {
 public:
     using T = typename B::scalar;
+    using A = typename B::accumulator;
     static constexpr std::size_t count = M::layer_count;
     static constexpr auto graph = graph_of<M>();
 
     /// What one microbatch leaves between its passes.
     struct tape {
         int batch{};
-        std::vector<T> input, timesteps, conditioning, conditioning_saved, conditioning_gradient, input_gradient;
+        std::vector<T> input, conditioning, conditioning_saved, conditioning_gradient, input_gradient;
+        std::vector<A> timesteps, conditioning_statistics;
+        std::array<std::vector<A>, count> statistics;
         std::array<std::vector<T>, count> output, saved, output_gradient, deferred;
         std::array<std::vector<T>, M::skip_count> skip_gradient;
     };
 
-    std::array<std::vector<T>, count> parameters, gradients;
-    std::vector<T> conditioning_parameters, conditioning_gradients;
+    std::array<std::vector<T>, count> parameters;
+    std::array<std::vector<A>, count> gradients;
+    std::vector<T> conditioning_parameters;
+    std::vector<A> conditioning_gradients;
 
     /// Parameters and gradients are zero.
     explicit unpipelined(B& backend) : on_{&backend} {
@@ -68,12 +73,12 @@ public:
     }
 
     void clear_gradients() {
-        for (std::size_t l = 0; l != count; ++l) { gradients[l].assign(parameters[l].size(), T{0}); }
-        conditioning_gradients.assign(conditioning_parameters.size(), T{0});
+        for (std::size_t l = 0; l != count; ++l) { gradients[l].assign(parameters[l].size(), A{0}); }
+        conditioning_gradients.assign(conditioning_parameters.size(), A{0});
     }
 
     /// `input` is [batch][first layer's input], `timesteps` [batch] (empty without conditioning).
-    [[nodiscard]] tape forward(int batch, std::vector<T> input, std::vector<T> timesteps = {}) {
+    [[nodiscard]] tape forward(int batch, std::vector<T> input, std::vector<A> timesteps = {}) {
         tape t;
         t.batch = batch;
         t.input = std::move(input);
@@ -82,19 +87,22 @@ public:
             using module = typename M::conditioning;
             t.conditioning = poisoned<T>(batch * module::output::elements);
             t.conditioning_saved = poisoned<T>(batch * module::saved_elements);
+            t.conditioning_statistics = poisoned<A>(batch * statistics_elements<module>());
             auto workspace = poisoned<T>(batch * module::workspace_elements);
-            layer_frame<T> frame;
+            backend_frame<B> frame;
             frame.batch = batch;
-            frame.input = t.timesteps.data();
+            frame.timesteps = t.timesteps.data();
             frame.parameters = conditioning_parameters.data();
             frame.output = t.conditioning.data();
             frame.saved = t.conditioning_saved.data();
+            frame.statistics = t.conditioning_statistics.data();
             frame.workspace = workspace.data();
             module::forward(*on_, frame);
         }
         for_each_layer([&]<std::size_t I>(index<I>) {
             t.output[I] = poisoned<T>(batch * graph.layers[I].output_elements);
             t.saved[I] = poisoned<T>(batch * graph.layers[I].saved_elements);
+            t.statistics[I] = poisoned<A>(batch * graph.layers[I].statistics_elements);
             auto workspace = poisoned<T>(batch * graph.layers[I].workspace_elements);
             layer_at<I>::forward(*on_, frame_of(I, t, workspace));
         });
@@ -104,7 +112,7 @@ public:
     /// Every layer's backward_input, last to first; `gradient` is that of the model's output. With `to_input`, also the
     /// gradient of the model's input is made.
     void backward_input(tape& t, std::vector<T> gradient, bool to_input = false) {
-        t.conditioning_gradient.assign(t.conditioning.size(), T{0});
+        t.conditioning_gradient.assign(t.conditioning.size(), static_cast<T>(A{0}));
         t.input_gradient = to_input ? poisoned<T>(static_cast<std::int64_t>(t.input.size())) : std::vector<T>{};
         std::vector<T> from_next = std::move(gradient);
         for_each_layer_backwards([&]<std::size_t I>(index<I>) {
@@ -117,7 +125,7 @@ public:
             if (I != 0) { from_next = poisoned<T>(t.batch * graph.layers[I].input_elements); }
             t.deferred[I] = poisoned<T>(t.batch * graph.layers[I].deferred_elements);
             auto workspace = poisoned<T>(t.batch * graph.layers[I].workspace_elements);
-            layer_frame<T> frame = frame_of(I, t, workspace);
+            backend_frame<B> frame = frame_of(I, t, workspace);
             frame.input_gradient = I != 0 ? from_next.data() : to_input ? t.input_gradient.data() : nullptr;
             if (const int edge = edge_into(I); edge >= 0) {
                 auto& skip_gradient = t.skip_gradient[static_cast<std::size_t>(edge)];
@@ -137,11 +145,12 @@ public:
         if constexpr (M::is_conditioned) {
             using module = typename M::conditioning;
             auto workspace = poisoned<T>(t.batch * module::workspace_elements);
-            layer_frame<T> frame;
+            backend_frame<B> frame;
             frame.batch = t.batch;
-            frame.input = t.timesteps.data();
+            frame.timesteps = t.timesteps.data();
             frame.parameters = conditioning_parameters.data();
             frame.saved = t.conditioning_saved.data();
+            frame.statistics = t.conditioning_statistics.data();
             frame.output_gradient = t.conditioning_gradient.data();
             frame.parameter_gradients = conditioning_gradients.data();
             frame.workspace = workspace.data();
@@ -181,8 +190,8 @@ private:
     }
 
     /// Everything but the gradients that backward_input writes.
-    [[nodiscard]] layer_frame<T> frame_of(std::size_t l, tape& t, std::vector<T>& workspace) {
-        layer_frame<T> frame;
+    [[nodiscard]] backend_frame<B> frame_of(std::size_t l, tape& t, std::vector<T>& workspace) {
+        backend_frame<B> frame;
         frame.batch = t.batch;
         frame.input = l == 0 ? t.input.data() : t.output[l - 1].data();
         if (const int edge = edge_into(l); edge >= 0) {
@@ -192,6 +201,7 @@ private:
         frame.parameters = parameters[l].data();
         frame.output = t.output[l].data();
         frame.saved = t.saved[l].data();
+        frame.statistics = t.statistics[l].data();
         frame.output_gradient = t.output_gradient[l].data();
         frame.conditioning_gradient = t.conditioning_gradient.data();
         frame.deferred = t.deferred[l].data();

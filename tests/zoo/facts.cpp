@@ -130,11 +130,14 @@ void check_totals(const model_facade& model, std::int64_t parameters, std::size_
         layer_node eager = model.eager.layers[l];
         if (!model.layers[l].runs && l != 0) { CHECK(eager.saved_elements == model.graph.layers[l].saved_elements); }
         eager.saved_elements = model.graph.layers[l].saved_elements;
+        CHECK(eager.statistics_elements == 0);
+        eager.statistics_elements = model.graph.layers[l].statistics_elements;
         CHECK(eager == model.graph.layers[l]);
     }
     for (const layer_node& layer : model.graph.layers) {
         in_graph += layer.parameter_elements;
         CHECK(layer.saved_elements >= 0);
+        CHECK(layer.statistics_elements >= 0);
         CHECK(layer.deferred_elements >= 0);
         CHECK(layer.workspace_elements >= 0);
     }

@@ -27,6 +27,7 @@ namespace pulse::host {
 class onednn_backend : public token_operations {
 public:
     using scalar = float;
+    using accumulator = float;
 
     /// Throws pulse::input_error when threads < 1.
     explicit onednn_backend(int threads = 1) : token_operations{threads}, threads_{threads} {
@@ -165,6 +166,10 @@ public:
     void copy(std::int64_t n, const float* x, float* y) { std::copy(x, x + n, y); }
     void fill(std::int64_t n, float value, float* y) { std::fill(y, y + n, value); }
 
+    void sum_rows(std::int64_t rows, std::int64_t features, const float* x, float* y) {
+        host::sum_rows(rows, static_cast<int>(features), x, y, into::add);
+    }
+
     void add_per_sample(int batch, int pixels, int channels, const float* t, float* y) {
         parallel_for(threads_, batch, [=](int, std::int64_t b) {
             add_row(pixels, channels, t + b * channels, y + b * elements(pixels, channels));
@@ -172,7 +177,7 @@ public:
     }
     void sum_pixels(int batch, int pixels, int channels, const float* y, float* t) {
         parallel_for(threads_, batch, [=](int, std::int64_t b) {
-            sum_rows(pixels, channels, y + b * elements(pixels, channels), t + b * channels, into::write);
+            host::sum_rows(pixels, channels, y + b * elements(pixels, channels), t + b * channels, into::write);
         });
     }
     void upsample_nearest(int batch, int height, int width, int channels, const float* x, float* y) {
@@ -310,7 +315,7 @@ private:
         if (narrow_convolution::narrows(s) && s.out_channels == 1) { // with more, each output reads x again
             narrow_convolution::backward_weight(threads_, s, weight_channels, batch, x, dy, dweight);
             if (dbias != nullptr) {
-                sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias, into::add);
+                host::sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias, into::add);
             }
             return;
         }
@@ -343,7 +348,7 @@ private:
         host::check(dnnl_sgemm('T', 'N', s.out_features, s.in_features, rows, 1.0F, dy, s.out_features, x,
                                s.in_features, 1.0F, dweight, stride),
                     "linear_backward_weight");
-        if (dbias != nullptr) { sum_rows(rows, s.out_features, dy, dbias, into::add); }
+        if (dbias != nullptr) { host::sum_rows(rows, s.out_features, dy, dbias, into::add); }
     }
 
     /// Calls f(head, offset of the head in q, offset in k, offset in lse) for each head of each sample.

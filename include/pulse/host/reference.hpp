@@ -11,48 +11,50 @@
 
 namespace pulse::host {
 
-/// The meaning of every operation of `backend`, as plain loops in scalar type T; parity tests compare with it.
+/// The meaning of every operation of `backend`, as plain loops over scalars of type T; parity tests compare with it.
 ///
-/// Sums accumulate in T in the order of the loops, so results are deterministic. One object serves one thread.
-template <std::floating_point T>
-class reference_backend : public reference_tokens<T> {
+/// Everything is computed in the accumulator A and rounded to T where it is stored; T is any type that converts to A and,
+/// explicitly, from it. Sums accumulate in the order of the loops, so results are deterministic. One object serves one thread.
+template <class T, std::floating_point A = T>
+class reference_backend : public reference_tokens<T, A> {
 public:
     using scalar = T;
+    using accumulator = A;
 
     void conv2d(const conv2d_shape& shape, int batch, const T* x, const T* weight, const T* bias, T* y, into how) {
-        reference_convolution<T>{shape, 0}.forward(batch, x, nullptr, weight, bias, y, how);
+        reference_convolution<T, A>{shape, 0}.forward(batch, x, nullptr, weight, bias, y, how);
     }
     void conv2d_backward_input(const conv2d_shape& shape, int batch, const T* dy, const T* weight, T* dx, into how) {
-        reference_convolution<T>{shape, 0}.backward_input(batch, dy, weight, dx, nullptr, how);
+        reference_convolution<T, A>{shape, 0}.backward_input(batch, dy, weight, dx, nullptr, how);
     }
-    void conv2d_backward_weight(const conv2d_shape& shape, int batch, const T* x, const T* dy, T* dweight, T* dbias) {
-        reference_convolution<T>{shape, 0}.backward_weight(batch, x, nullptr, dy, dweight, dbias);
+    void conv2d_backward_weight(const conv2d_shape& shape, int batch, const T* x, const T* dy, A* dweight, A* dbias) {
+        reference_convolution<T, A>{shape, 0}.backward_weight(batch, x, nullptr, dy, dweight, dbias);
     }
 
     void conv2d_pair(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb, const T* weight,
                      const T* bias, T* y, into how) {
-        reference_convolution<T>{shape, second}.forward(batch, xa, xb, weight, bias, y, how);
+        reference_convolution<T, A>{shape, second}.forward(batch, xa, xb, weight, bias, y, how);
     }
     /// `how` holds for both gradients.
     void conv2d_pair_backward_input(const conv2d_shape& shape, int second, int batch, const T* dy, const T* weight,
                                     T* dxa, T* dxb, into how) {
-        reference_convolution<T>{shape, second}.backward_input(batch, dy, weight, dxa, dxb, how);
+        reference_convolution<T, A>{shape, second}.backward_input(batch, dy, weight, dxa, dxb, how);
     }
     void conv2d_pair_backward_weight(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb,
-                                     const T* dy, T* dweight, T* dbias) {
-        reference_convolution<T>{shape, second}.backward_weight(batch, xa, xb, dy, dweight, dbias);
+                                     const T* dy, A* dweight, A* dbias) {
+        reference_convolution<T, A>{shape, second}.backward_weight(batch, xa, xb, dy, dweight, dbias);
     }
 
     void linear(const linear_shape& shape, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y,
                 into how) {
         for (std::int64_t r = 0; r != rows; ++r) {
             for (int o = 0; o != shape.out_features; ++o) {
-                T sum = bias != nullptr ? bias[o] : T{0};
+                A sum = bias != nullptr ? static_cast<A>(bias[o]) : A{0};
                 for (int i = 0; i != shape.in_features; ++i) {
-                    sum += x[r * shape.in_features + i] * weight[std::int64_t{o} * shape.in_features + i];
+                    sum += static_cast<A>(x[r * shape.in_features + i]) *
+                           static_cast<A>(weight[std::int64_t{o} * shape.in_features + i]);
                 }
-                T& target = y[r * shape.out_features + o];
-                target = how == into::add ? target + sum : sum;
+                store(sum, how, y[r * shape.out_features + o]);
             }
         }
     }
@@ -60,48 +62,50 @@ public:
                                into how) {
         for (std::int64_t r = 0; r != rows; ++r) {
             for (int i = 0; i != shape.in_features; ++i) {
-                T sum{0};
+                A sum{0};
                 for (int o = 0; o != shape.out_features; ++o) {
-                    sum += dy[r * shape.out_features + o] * weight[std::int64_t{o} * shape.in_features + i];
+                    sum += static_cast<A>(dy[r * shape.out_features + o]) *
+                           static_cast<A>(weight[std::int64_t{o} * shape.in_features + i]);
                 }
-                T& target = dx[r * shape.in_features + i];
-                target = how == into::add ? target + sum : sum;
+                store(sum, how, dx[r * shape.in_features + i]);
             }
         }
     }
-    void linear_backward_weight(const linear_shape& shape, std::int64_t rows, const T* x, const T* dy, T* dweight,
-                                T* dbias) {
+    void linear_backward_weight(const linear_shape& shape, std::int64_t rows, const T* x, const T* dy, A* dweight,
+                                A* dbias) {
         for (std::int64_t r = 0; r != rows; ++r) {
             for (int o = 0; o != shape.out_features; ++o) {
-                const T g = dy[r * shape.out_features + o];
+                const A g = static_cast<A>(dy[r * shape.out_features + o]);
                 if (dbias != nullptr) { dbias[o] += g; }
                 for (int i = 0; i != shape.in_features; ++i) {
-                    dweight[std::int64_t{o} * shape.in_features + i] += g * x[r * shape.in_features + i];
+                    dweight[std::int64_t{o} * shape.in_features + i] +=
+                        g * static_cast<A>(x[r * shape.in_features + i]);
                 }
             }
         }
     }
 
     void group_norm(const group_norm_shape& shape, int batch, const T* xa, const T* xb, const T* gamma, const T* beta,
-                    T* y, T* statistics) {
+                    T* y, A* statistics) {
         const int size = shape.all_channels() / shape.groups;
-        const T count = static_cast<T>(std::int64_t{size} * shape.pixels);
+        const A count = static_cast<A>(std::int64_t{size} * shape.pixels);
         for (int b = 0; b != batch; ++b) {
             for (int g = 0; g != shape.groups; ++g) {
-                T mean{0};
+                A mean{0};
                 over_group(shape, b, g, [&](std::int64_t, const auto& at) { mean += at(xa, xb); });
                 mean /= count;
-                T variance{0};
+                A variance{0};
                 over_group(shape, b, g, [&](std::int64_t, const auto& at) {
-                    const T d = at(xa, xb) - mean;
+                    const A d = at(xa, xb) - mean;
                     variance += d * d;
                 });
-                const T inverse = T{1} / std::sqrt(variance / count + static_cast<T>(shape.epsilon));
+                const A inverse = A{1} / std::sqrt(variance / count + static_cast<A>(shape.epsilon));
                 statistics[(std::int64_t{b} * shape.groups + g) * 2] = mean;
                 statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1] = inverse;
                 over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
-                    const T u = (at(xa, xb) - mean) * inverse * gamma[at.channel] + beta[at.channel];
-                    y[n] = shape.silu ? u * sigmoid(u) : u;
+                    const A u = (at(xa, xb) - mean) * inverse * static_cast<A>(gamma[at.channel]) +
+                                static_cast<A>(beta[at.channel]);
+                    y[n] = static_cast<T>(shape.silu ? u * sigmoid(u) : u);
                 });
             }
         }
@@ -110,35 +114,37 @@ public:
     /// With u = gamma * xhat + beta and g = dL/du: dx = (gamma g - mean(gamma g) - xhat mean(gamma g xhat)) / sigma,
     /// where the means run over the group.
     void group_norm_backward(const group_norm_shape& shape, int batch, const T* xa, const T* xb, const T* gamma,
-                             const T* beta, const T* statistics, const T* dy, T* dxa, T* dxb, T* dgamma, T* dbeta,
+                             const T* beta, const A* statistics, const T* dy, T* dxa, T* dxb, A* dgamma, A* dbeta,
                              into how) {
         const int size = shape.all_channels() / shape.groups;
-        const T count = static_cast<T>(std::int64_t{size} * shape.pixels);
+        const A count = static_cast<A>(std::int64_t{size} * shape.pixels);
         for (int b = 0; b != batch; ++b) {
             for (int g = 0; g != shape.groups; ++g) {
-                const T mean = statistics[(std::int64_t{b} * shape.groups + g) * 2];
-                const T inverse = statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1];
-                const auto gradient = [&](std::int64_t n, T normal, int c) {
-                    return shape.silu ? dy[n] * silu_slope(normal * gamma[c] + beta[c]) : dy[n];
+                const A mean = statistics[(std::int64_t{b} * shape.groups + g) * 2];
+                const A inverse = statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1];
+                const auto gradient = [&](std::int64_t n, A normal, int c) {
+                    const A dn = static_cast<A>(dy[n]);
+                    return shape.silu ? dn * silu_slope(normal * static_cast<A>(gamma[c]) + static_cast<A>(beta[c]))
+                                      : dn;
                 };
-                T sum{0};
-                T product{0};
+                A sum{0};
+                A product{0};
                 over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
-                    const T normal = (at(xa, xb) - mean) * inverse;
-                    const T du = gradient(n, normal, at.channel);
+                    const A normal = (at(xa, xb) - mean) * inverse;
+                    const A du = gradient(n, normal, at.channel);
                     dgamma[at.channel] += du * normal;
                     dbeta[at.channel] += du;
-                    sum += gamma[at.channel] * du;
-                    product += gamma[at.channel] * du * normal;
+                    sum += static_cast<A>(gamma[at.channel]) * du;
+                    product += static_cast<A>(gamma[at.channel]) * du * normal;
                 });
                 over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
-                    const T normal = (at(xa, xb) - mean) * inverse;
-                    const T du = gradient(n, normal, at.channel) * gamma[at.channel];
-                    const T dx = (du - sum / count - normal * (product / count)) * inverse;
+                    const A normal = (at(xa, xb) - mean) * inverse;
+                    const A du = gradient(n, normal, at.channel) * static_cast<A>(gamma[at.channel]);
+                    const A dx = (du - sum / count - normal * (product / count)) * inverse;
                     if (at.second) {
-                        dxb[at.offset] = dx;
+                        dxb[at.offset] = static_cast<T>(dx);
                     } else {
-                        dxa[at.offset] = how == into::add ? dxa[at.offset] + dx : dx;
+                        store(dx, how, dxa[at.offset]);
                     }
                 });
             }
@@ -146,22 +152,31 @@ public:
     }
 
     void silu(std::int64_t n, const T* x, T* y) {
-        for (std::int64_t i = 0; i != n; ++i) { y[i] = x[i] * sigmoid(x[i]); }
+        for (std::int64_t i = 0; i != n; ++i) {
+            const A value = static_cast<A>(x[i]);
+            y[i] = static_cast<T>(value * sigmoid(value));
+        }
     }
     void silu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
         for (std::int64_t i = 0; i != n; ++i) {
-            const T g = dy[i] * silu_slope(x[i]);
-            dx[i] = how == into::add ? dx[i] + g : g;
+            store(static_cast<A>(dy[i]) * silu_slope(static_cast<A>(x[i])), how, dx[i]);
         }
     }
     void add(std::int64_t n, const T* x, T* y) {
-        for (std::int64_t i = 0; i != n; ++i) { y[i] += x[i]; }
+        for (std::int64_t i = 0; i != n; ++i) { store(static_cast<A>(x[i]), into::add, y[i]); }
     }
     void copy(std::int64_t n, const T* x, T* y) {
         for (std::int64_t i = 0; i != n; ++i) { y[i] = x[i]; }
     }
-    void fill(std::int64_t n, T value, T* y) {
-        for (std::int64_t i = 0; i != n; ++i) { y[i] = value; }
+    void fill(std::int64_t n, A value, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) { y[i] = static_cast<T>(value); }
+    }
+    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, A* y) {
+        for (std::int64_t c = 0; c != features; ++c) {
+            A sum{0};
+            for (std::int64_t r = 0; r != rows; ++r) { sum += static_cast<A>(x[r * features + c]); }
+            y[c] += sum;
+        }
     }
 
     void add_per_sample(int batch, int pixels, int channels, const T* t, T* y) {
@@ -172,10 +187,11 @@ public:
         }
     }
     void sum_pixels(int batch, int pixels, int channels, const T* y, T* t) {
-        fill(std::int64_t{batch} * channels, T{0}, t);
         for (int b = 0; b != batch; ++b) {
-            for (int p = 0; p != pixels; ++p) {
-                add(channels, y + pixel_at(b, p, pixels, channels), t + std::int64_t{b} * channels);
+            for (int c = 0; c != channels; ++c) {
+                A sum{0};
+                for (int p = 0; p != pixels; ++p) { sum += static_cast<A>(y[pixel_at(b, p, pixels, channels) + c]); }
+                t[std::int64_t{b} * channels + c] = static_cast<T>(sum);
             }
         }
     }
@@ -189,7 +205,7 @@ public:
         }
     }
     void upsample_nearest_backward(int batch, int height, int width, int channels, const T* dy, T* dx) {
-        fill(std::int64_t{batch} * height * width * channels, T{0}, dx);
+        fill(std::int64_t{batch} * height * width * channels, A{0}, dx);
         for (int row = 0; row != batch * 2 * height; ++row) {
             for (int column = 0; column != 2 * width; ++column) {
                 add(channels, dy + (std::int64_t{row} * 2 * width + column) * channels,
@@ -199,15 +215,15 @@ public:
     }
 
     /// e[b] = (sin(t w_0), sin(t w_1), ..., cos(t w_0), cos(t w_1), ...), w_i = 10000^(-i / (features / 2 - shift)).
-    void sinusoid(int batch, int features, bool flip, double shift, const T* timesteps, T* e) {
+    void sinusoid(int batch, int features, bool flip, double shift, const A* timesteps, T* e) {
         const int half = features / 2;
         for (int b = 0; b != batch; ++b) {
             T* const row = e + std::int64_t{b} * features;
             for (int i = 0; i != half; ++i) {
                 const double frequency = std::exp(-std::log(10000.0) * i / (half - shift));
                 const double angle = static_cast<double>(timesteps[b]) * frequency;
-                row[flip ? half + i : i] = static_cast<T>(std::sin(angle));
-                row[flip ? i : half + i] = static_cast<T>(std::cos(angle));
+                row[flip ? half + i : i] = static_cast<T>(static_cast<A>(std::sin(angle)));
+                row[flip ? i : half + i] = static_cast<T>(static_cast<A>(std::cos(angle)));
             }
         }
     }
@@ -221,7 +237,9 @@ private:
         bool second;
         std::int64_t offset; ///< in its own source
 
-        [[nodiscard]] T operator()(const T* xa, const T* xb) const { return second ? xb[offset] : xa[offset]; }
+        [[nodiscard]] A operator()(const T* xa, const T* xb) const {
+            return static_cast<A>(second ? xb[offset] : xa[offset]);
+        }
     };
 
     /// Calls f(offset in the concatenation, element) for every element of group g of sample b, pixel by pixel.
@@ -242,10 +260,13 @@ private:
     [[nodiscard]] static std::int64_t pixel_at(int b, int p, int pixels, int channels) noexcept {
         return (std::int64_t{b} * pixels + p) * channels;
     }
-    [[nodiscard]] static T sigmoid(T x) noexcept { return T{1} / (T{1} + std::exp(-x)); }
-    [[nodiscard]] static T silu_slope(T x) noexcept {
-        const T s = sigmoid(x);
-        return s * (T{1} + x * (T{1} - s));
+    static void store(A value, into how, T& to) noexcept {
+        to = static_cast<T>(how == into::add ? static_cast<A>(to) + value : value);
+    }
+    [[nodiscard]] static A sigmoid(A x) noexcept { return A{1} / (A{1} + std::exp(-x)); }
+    [[nodiscard]] static A silu_slope(A x) noexcept {
+        const A s = sigmoid(x);
+        return s * (A{1} + x * (A{1} - s));
     }
 };
 

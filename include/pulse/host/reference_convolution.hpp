@@ -9,8 +9,8 @@ namespace pulse::host {
 /// Convolutions of `reference_backend` as plain loops over one source, or two that stand for their concatenation.
 ///
 /// Images are [batch][height][width][channels], weights [out][in][ky][kx] with the first source's channels first. The
-/// loops state the sum that each operation is; nothing is reordered, tiled or cached.
-template <class T>
+/// loops state the sum that each operation is; nothing is reordered, tiled or cached. Sums are made in A.
+template <class T, class A = T>
 struct reference_convolution {
     conv2d_shape shape{};
     int second_channels{}; ///< of shape.in_channels, those that the second source has
@@ -20,17 +20,21 @@ struct reference_convolution {
             for (int oy = 0; oy != shape.out_height(); ++oy) {
                 for (int ox = 0; ox != shape.out_width(); ++ox) {
                     for (int o = 0; o != shape.out_channels; ++o) {
-                        T sum = bias != nullptr ? bias[o] : T{0};
+                        A sum = bias != nullptr ? static_cast<A>(bias[o]) : A{0};
                         for_each_tap(b, oy, ox, [&](std::int64_t pixel, int tap) {
                             const T* w = weight + weight_at(o, 0, tap);
                             const T* a = xa + pixel * first();
-                            for (int i = 0; i != first(); ++i) { sum += a[i] * w[i * taps()]; }
+                            for (int i = 0; i != first(); ++i) {
+                                sum += static_cast<A>(a[i]) * static_cast<A>(w[i * taps()]);
+                            }
                             w += std::int64_t{first()} * taps();
                             const T* s = second_channels != 0 ? xb + pixel * second_channels : nullptr;
-                            for (int i = 0; i != second_channels; ++i) { sum += s[i] * w[i * taps()]; }
+                            for (int i = 0; i != second_channels; ++i) {
+                                sum += static_cast<A>(s[i]) * static_cast<A>(w[i * taps()]);
+                            }
                         });
                         T& target = y[out_at(b, oy, ox) + o];
-                        target = how == into::add ? target + sum : sum;
+                        target = static_cast<T>(how == into::add ? static_cast<A>(target) + sum : sum);
                     }
                 }
             }
@@ -40,21 +44,21 @@ struct reference_convolution {
     void backward_input(int batch, const T* dy, const T* weight, T* dxa, T* dxb, into how) const {
         const std::int64_t pixels = std::int64_t{batch} * shape.in_height * shape.in_width;
         if (how == into::write) {
-            for (std::int64_t n = 0; n != pixels * first(); ++n) { dxa[n] = T{0}; }
-            for (std::int64_t n = 0; n != pixels * second_channels; ++n) { dxb[n] = T{0}; }
+            for (std::int64_t n = 0; n != pixels * first(); ++n) { dxa[n] = static_cast<T>(A{0}); }
+            for (std::int64_t n = 0; n != pixels * second_channels; ++n) { dxb[n] = static_cast<T>(A{0}); }
         }
         for (int b = 0; b != batch; ++b) {
             for (int oy = 0; oy != shape.out_height(); ++oy) {
                 for (int ox = 0; ox != shape.out_width(); ++ox) {
                     for (int o = 0; o != shape.out_channels; ++o) {
-                        const T g = dy[out_at(b, oy, ox) + o];
+                        const A g = static_cast<A>(dy[out_at(b, oy, ox) + o]);
                         for_each_tap(b, oy, ox, [&](std::int64_t pixel, int tap) {
                             const T* w = weight + weight_at(o, 0, tap);
                             T* a = dxa + pixel * first();
-                            for (int i = 0; i != first(); ++i) { a[i] += g * w[i * taps()]; }
+                            for (int i = 0; i != first(); ++i) { add(g * static_cast<A>(w[i * taps()]), a[i]); }
                             w += std::int64_t{first()} * taps();
                             T* s = second_channels != 0 ? dxb + pixel * second_channels : nullptr;
-                            for (int i = 0; i != second_channels; ++i) { s[i] += g * w[i * taps()]; }
+                            for (int i = 0; i != second_channels; ++i) { add(g * static_cast<A>(w[i * taps()]), s[i]); }
                         });
                     }
                 }
@@ -62,20 +66,20 @@ struct reference_convolution {
         }
     }
 
-    void backward_weight(int batch, const T* xa, const T* xb, const T* dy, T* dweight, T* dbias) const {
+    void backward_weight(int batch, const T* xa, const T* xb, const T* dy, A* dweight, A* dbias) const {
         for (int b = 0; b != batch; ++b) {
             for (int oy = 0; oy != shape.out_height(); ++oy) {
                 for (int ox = 0; ox != shape.out_width(); ++ox) {
                     for (int o = 0; o != shape.out_channels; ++o) {
-                        const T g = dy[out_at(b, oy, ox) + o];
+                        const A g = static_cast<A>(dy[out_at(b, oy, ox) + o]);
                         if (dbias != nullptr) { dbias[o] += g; }
                         for_each_tap(b, oy, ox, [&](std::int64_t pixel, int tap) {
-                            T* w = dweight + weight_at(o, 0, tap);
+                            A* w = dweight + weight_at(o, 0, tap);
                             const T* a = xa + pixel * first();
-                            for (int i = 0; i != first(); ++i) { w[i * taps()] += g * a[i]; }
+                            for (int i = 0; i != first(); ++i) { w[i * taps()] += g * static_cast<A>(a[i]); }
                             w += std::int64_t{first()} * taps();
                             const T* s = second_channels != 0 ? xb + pixel * second_channels : nullptr;
-                            for (int i = 0; i != second_channels; ++i) { w[i * taps()] += g * s[i]; }
+                            for (int i = 0; i != second_channels; ++i) { w[i * taps()] += g * static_cast<A>(s[i]); }
                         });
                     }
                 }
@@ -84,6 +88,7 @@ struct reference_convolution {
     }
 
 private:
+    static void add(A value, T& to) noexcept { to = static_cast<T>(static_cast<A>(to) + value); }
     [[nodiscard]] int first() const noexcept { return shape.in_channels - second_channels; }
     [[nodiscard]] int taps() const noexcept { return shape.kernel * shape.kernel; }
     [[nodiscard]] std::int64_t weight_at(int o, int i, int tap) const noexcept {

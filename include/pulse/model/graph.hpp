@@ -16,12 +16,26 @@ struct layer_node {
     std::int64_t input_elements{};
     std::int64_t output_elements{};
     std::int64_t parameter_elements{};
-    /// What forward leaves for backward besides the layer's input, skip input and output.
+    /// What forward leaves for backward besides the layer's input, skip input and output, without the statistics.
     std::int64_t saved_elements{};
     /// What backward_input leaves for backward_weight besides the gradient of the output.
     std::int64_t deferred_elements{};
     std::int64_t workspace_elements{};
     double forward_flops{};
+    /// Statistics of norms and attentions that forward leaves for backward: accumulators, in full precision whatever the
+    /// type of the rest.
+    std::int64_t statistics_elements{};
+
+    /// Bytes of the statistics of a microbatch, rounded up to a multiple of 64: the saved tensors lie behind them.
+    /// A statistic has 4 bytes, or as many as a scalar if that has more.
+    [[nodiscard]] constexpr std::int64_t statistics_bytes(int batch, int scalar_bytes) const noexcept {
+        const std::int64_t bytes = statistics_elements * batch * (scalar_bytes < 4 ? 4 : scalar_bytes);
+        return (bytes + 63) / 64 * 64;
+    }
+    /// Bytes of the statistics and of the saved tensors of a microbatch.
+    [[nodiscard]] constexpr std::int64_t saved_bytes(int batch, int scalar_bytes) const noexcept {
+        return statistics_bytes(batch, scalar_bytes) + saved_elements * batch * scalar_bytes;
+    }
 
     [[nodiscard]] constexpr bool operator==(const layer_node&) const = default;
 };

@@ -22,17 +22,19 @@ template <layer L>
             .saved_elements = L::saved_elements,
             .deferred_elements = L::deferred_elements,
             .workspace_elements = L::workspace_elements,
-            .forward_flops = L::forward_flops()};
+            .forward_flops = L::forward_flops(),
+            .statistics_elements = statistics_elements<L>()};
 }
 
 /// A model as the value that planners read. Stage 0 runs the conditioning module before layer 0, so its parameters, FLOPs
-/// and saved elements are counted there; the two share their workspace.
+/// saved elements and statistics are counted there; the two share their workspace.
 template <any_model M>
 [[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of() {
     static_graph<M::layer_count, M::skip_count> graph{.model = M::name};
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         graph.layers = {node_of<typename M::template layer_at<I>>()...};
-    }(std::make_index_sequence<M::layer_count>{});
+    }
+    (std::make_index_sequence<M::layer_count>{});
 
     const auto facts = M::layer_list::facts();
     for (std::size_t e = 0; e != M::skip_count; ++e) {
@@ -48,6 +50,7 @@ template <any_model M>
         first.parameter_elements += parameter_elements<module>();
         first.forward_flops += module::forward_flops();
         first.saved_elements += module::saved_elements;
+        first.statistics_elements += statistics_elements<module>();
         first.workspace_elements = std::max<std::int64_t>(first.workspace_elements, module::workspace_elements);
         graph.conditioning_elements = module::output::elements;
         if constexpr (reads_context<module>) { graph.conditioning_elements += module::context::elements; }

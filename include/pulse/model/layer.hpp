@@ -26,11 +26,15 @@ concept named = requires {
 
 /// T::input is the shape of one sample of what T reads.
 template <class T>
-concept has_input = requires { requires static_shape<typename T::input>; };
+concept has_input = requires {
+    requires static_shape<typename T::input>;
+};
 
 /// T::output is the shape of one sample of what T writes.
 template <class T>
-concept has_output = requires { requires static_shape<typename T::output>; };
+concept has_output = requires {
+    requires static_shape<typename T::output>;
+};
 
 /// T::parameters() is a constexpr std::array of pulse::parameter.
 template <class T>
@@ -46,7 +50,7 @@ concept costed = requires {
     requires std::bool_constant<(static_cast<double>(T::forward_flops()) >= 0.0)>::value;
 };
 
-/// T::saved_elements is how many scalars per sample T's forward pass leaves for its backward passes.
+/// T::saved_elements is how many scalars per sample T's forward pass leaves for its backward passes, without statistics.
 template <class T>
 concept saving = requires {
     requires std::integral<std::remove_cvref_t<decltype(T::saved_elements)>>;
@@ -69,31 +73,60 @@ concept has_workspace = requires {
 
 /// T concatenates the tensor of a skip edge: it has a `skip_input`.
 template <class T>
-concept concatenates = requires { typename T::skip_input; };
+concept concatenates = requires {
+    typename T::skip_input;
+};
 
 /// T reads the model's conditioning: it has a `conditioning`.
 template <class T>
-concept reads_conditioning = requires { typename T::conditioning; };
+concept reads_conditioning = requires {
+    typename T::conditioning;
+};
 
 /// T adds the tensor of a residual edge to its output: it has a `residual_input`.
 template <class T>
-concept adds_residual = requires { typename T::residual_input; };
+concept adds_residual = requires {
+    typename T::residual_input;
+};
 
 /// T reads the text states, or whatever else the model relays to every layer unchanged: it has a `context`.
 template <class T>
-concept reads_context = requires { typename T::context; };
+concept reads_context = requires {
+    typename T::context;
+};
 
 template <class T>
-concept skip_input_is_shape = !concatenates<T> || requires { requires static_shape<typename T::skip_input>; };
+concept skip_input_is_shape = !concatenates<T> || requires {
+    requires static_shape<typename T::skip_input>;
+};
 
 template <class T>
-concept conditioning_is_shape = !reads_conditioning<T> || requires { requires static_shape<typename T::conditioning>; };
+concept conditioning_is_shape = !reads_conditioning<T> || requires {
+    requires static_shape<typename T::conditioning>;
+};
 
 template <class T>
-concept residual_input_is_shape = !adds_residual<T> || requires { requires static_shape<typename T::residual_input>; };
+concept residual_input_is_shape = !adds_residual<T> || requires {
+    requires static_shape<typename T::residual_input>;
+};
+
+/// T keeps statistics of norms or attentions: T::statistics_elements is how many accumulators per sample T's forward pass
+/// leaves for its backward passes.
+template <class T>
+concept keeps_statistics = requires {
+    T::statistics_elements;
+};
 
 template <class T>
-concept context_is_shape = !reads_context<T> || requires { requires static_shape<typename T::context>; };
+concept statistics_are_counted = !keeps_statistics<T> || requires {
+    requires std::integral<std::remove_cvref_t<decltype(T::statistics_elements)>>;
+    requires std::bool_constant<(T::statistics_elements >= 0)>::value;
+};
+
+template <class T>
+concept context_is_shape = !reads_context<T> || requires {
+    requires static_shape<typename T::context>;
+};
 
 /// A node of the model. L satisfies layer if
 /// 1. L::name is a label that is not empty;
@@ -104,18 +137,20 @@ concept context_is_shape = !reads_context<T> || requires { requires static_shape
 /// 6. L::skip_input, if it is there, is the shape that L concatenates to its input;
 /// 7. L::conditioning, if it is there, is the shape of the model's conditioning, which L reads;
 /// 8. L::residual_input, if it is there, is the shape that L adds to its output;
-/// 9. L::context, if it is there, is the shape of the model's context (text states), which L reads.
+/// 9. L::context, if it is there, is the shape of the model's context (text states), which L reads;
+/// 10. L::statistics_elements, if it is there, is an integer: accumulators per sample that L keeps besides saved_elements.
 template <class L>
 concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> &&
-                deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> &&
-                residual_input_is_shape<L> && context_is_shape<L>;
+    deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> &&
+    residual_input_is_shape<L> && context_is_shape<L> && statistics_are_counted<L>;
 
 /// What makes the model's conditioning (a time embedding): a layer whose input is the timestep, and which runs before
 /// the first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and
-/// workspace_elements with the meaning they have in a layer, and, if it also gives text states, their shape as `context`.
+/// workspace_elements with the meaning they have in a layer, statistics_elements if it keeps statistics, and, if it also
+/// gives text states, their shape as `context`.
 template <class C>
 concept conditioner = named<C> && has_output<C> && has_parameters<C> && costed<C> && saving<C> && has_workspace<C> &&
-                      context_is_shape<C>;
+    context_is_shape<C> && statistics_are_counted<C>;
 
 /// Stands where a conditioner would: the model has no conditioning.
 struct unconditioned {};
@@ -130,8 +165,9 @@ template <class T>
     } else if constexpr (!has_output<T>) {
         static_assert(has_output<T>, "pulse: a layer needs 'using output = pulse::shape<...>'");
     } else if constexpr (!has_parameters<T>) {
-        static_assert(has_parameters<T>,
-                      "pulse: a layer needs 'static constexpr auto parameters()' giving std::array<pulse::parameter, K>");
+        static_assert(
+            has_parameters<T>,
+            "pulse: a layer needs 'static constexpr auto parameters()' giving std::array<pulse::parameter, K>");
     } else if constexpr (!costed<T>) {
         static_assert(costed<T>, "pulse: a layer needs 'static constexpr double forward_flops()', not negative");
     } else if constexpr (!saving<T>) {
@@ -150,6 +186,9 @@ template <class T>
         static_assert(residual_input_is_shape<T>, "pulse: the residual_input of a layer is a pulse::shape<...>");
     } else if constexpr (!context_is_shape<T>) {
         static_assert(context_is_shape<T>, "pulse: the context of a layer is a pulse::shape<...>");
+    } else if constexpr (!statistics_are_counted<T>) {
+        static_assert(statistics_are_counted<T>,
+                      "pulse: the statistics_elements of a layer are a 'static constexpr std::int64_t', not negative");
     }
     return layer<T>;
 }
@@ -159,7 +198,8 @@ template <class T>
 [[nodiscard]] consteval bool explain_conditioner() {
     if constexpr (!std::same_as<T, unconditioned>) {
         if constexpr (!named<T>) {
-            static_assert(named<T>, "pulse: a conditioning module needs 'static constexpr pulse::label name', not empty");
+            static_assert(named<T>,
+                          "pulse: a conditioning module needs 'static constexpr pulse::label name', not empty");
         } else if constexpr (!has_output<T>) {
             static_assert(has_output<T>, "pulse: a conditioning module needs 'using output = pulse::shape<...>'");
         } else if constexpr (!has_parameters<T>) {
@@ -176,6 +216,9 @@ template <class T>
                                             "workspace_elements', not negative");
         } else if constexpr (!context_is_shape<T>) {
             static_assert(context_is_shape<T>, "pulse: the context of a conditioning module is a pulse::shape<...>");
+        } else if constexpr (!statistics_are_counted<T>) {
+            static_assert(statistics_are_counted<T>, "pulse: the statistics_elements of a conditioning module are a "
+                                                     "'static constexpr std::int64_t', not negative");
         }
     }
     return conditioner<T> || std::same_as<T, unconditioned>;
@@ -187,6 +230,16 @@ template <has_parameters T>
     std::int64_t total = 0;
     for (const parameter& p : T::parameters()) { total += p.elements(); }
     return total;
+}
+
+/// Statistics per sample that a layer or conditioning module keeps; 0 where it has none.
+template <class T>
+[[nodiscard]] constexpr std::int64_t statistics_elements() noexcept {
+    if constexpr (keeps_statistics<T>) {
+        return T::statistics_elements;
+    } else {
+        return 0;
+    }
 }
 
 } // namespace pulse

@@ -14,7 +14,8 @@ namespace pulse::nn {
 /// y = x + to_out(attention(to_q(n), to_k(n), to_v(n))), n = group_norm(x).
 ///
 /// A channels-last image is its own list of tokens: nothing is transposed. Parameters: group_norm, to_q, to_k, to_v,
-/// to_out.0. Saves n, q, k, v, the heads' output, its logarithms of sums and the statistics; defers dq, dk, dv.
+/// to_out.0. Saves n, q, k, v and the heads' output; keeps its logarithms of sums and the norm's statistics; defers
+/// dq, dk, dv.
 struct attention {
     int channels{};
     int height{};
@@ -52,15 +53,16 @@ struct attention {
     [[nodiscard]] constexpr double forward_flops() const noexcept {
         return tokens() * (4.0 * projection().forward_flops() + 4.0 * tokens() * channels);
     }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept {
-        return 5 * elements(input()) + std::int64_t{heads} * tokens() + 2 * std::int64_t{groups};
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 5 * elements(input()); }
+    [[nodiscard]] constexpr std::int64_t statistics_elements() const noexcept {
+        return std::int64_t{heads} * tokens() + 2 * std::int64_t{groups};
     }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 3 * elements(input()); }
     /// A gradient of the heads' output, then of n; and a place for the input's gradient where nobody reads it.
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 2 * elements(input()); }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         const auto w = weights(f.parameters);
         const auto kept = saved(f);
         const std::int64_t rows = std::int64_t{f.batch} * tokens();
@@ -74,7 +76,7 @@ struct attention {
     }
 
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         using T = typename B::scalar;
         const auto w = weights(f.parameters);
         const auto dw = weights(f.parameter_gradients);
@@ -96,12 +98,12 @@ struct attention {
         const bool wanted = f.input_gradient != nullptr;
         if (wanted) { on.copy(f.batch * elements(input()), f.output_gradient, f.input_gradient); }
         on.group_norm_backward(norm(), f.batch, f.input, nullptr, w.norm, w.norm + channels, kept.statistics,
-                               inner_gradient, wanted ? f.input_gradient : nobody, nullptr, dw.norm,
-                               dw.norm + channels, wanted ? into::add : into::write);
+                               inner_gradient, wanted ? f.input_gradient : nobody, nullptr, dw.norm, dw.norm + channels,
+                               wanted ? into::add : into::write);
     }
 
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         const auto dw = weights(f.parameter_gradients);
         const auto kept = saved(f);
         const auto [dq, dk, dv] = deferred(f);
@@ -121,15 +123,15 @@ private:
         T* v;
         T* out;
     };
-    template <class T>
+    template <class T, class A>
     struct saved_pieces {
         T* normal;
         T* q;
         T* k;
         T* v;
         T* mixed;
-        T* log_sums;
-        T* statistics;
+        A* log_sums;
+        A* statistics;
     };
     template <class T>
     struct deferred_pieces {
@@ -142,19 +144,27 @@ private:
     [[nodiscard]] constexpr weight_pieces<T> weights(T* begin) const noexcept {
         slices<T> all{begin};
         const std::int64_t matrix = projection().weight_elements() + channels;
-        return {.norm = all.take(2 * std::int64_t{channels}), .q = all.take(matrix), .k = all.take(matrix),
-                .v = all.take(matrix), .out = all.take(matrix)};
+        return {.norm = all.take(2 * std::int64_t{channels}),
+                .q = all.take(matrix),
+                .k = all.take(matrix),
+                .v = all.take(matrix),
+                .out = all.take(matrix)};
     }
-    template <class T>
-    [[nodiscard]] constexpr saved_pieces<T> saved(const layer_frame<T>& f) const noexcept {
+    template <class T, class A>
+    [[nodiscard]] constexpr saved_pieces<T, A> saved(const layer_frame<T, A>& f) const noexcept {
         slices<T> all{f.saved, f.batch};
+        slices<A> precise{f.statistics, f.batch};
         const std::int64_t image = elements(input());
-        return {.normal = all.take(image), .q = all.take(image), .k = all.take(image), .v = all.take(image),
-                .mixed = all.take(image), .log_sums = all.take(std::int64_t{heads} * tokens()),
-                .statistics = all.take(2 * std::int64_t{groups})};
+        return {.normal = all.take(image),
+                .q = all.take(image),
+                .k = all.take(image),
+                .v = all.take(image),
+                .mixed = all.take(image),
+                .log_sums = precise.take(std::int64_t{heads} * tokens()),
+                .statistics = precise.take(2 * std::int64_t{groups})};
     }
-    template <class T>
-    [[nodiscard]] constexpr deferred_pieces<T> deferred(const layer_frame<T>& f) const noexcept {
+    template <class T, class A>
+    [[nodiscard]] constexpr deferred_pieces<T> deferred(const layer_frame<T, A>& f) const noexcept {
         slices<T> all{f.deferred, f.batch};
         const std::int64_t image = elements(input());
         return {.dq = all.take(image), .dk = all.take(image), .dv = all.take(image)};

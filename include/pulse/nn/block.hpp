@@ -93,18 +93,28 @@ struct conditioning_face<Math> {
 template <auto Math>
 struct passes_face {
     template <backend B>
-    static void forward(B& on, const layer_frame<typename B::scalar>& frame) {
+    static void forward(B& on, const backend_frame<B>& frame) {
         Math.forward(on, frame);
     }
     template <backend B>
-    static void backward_input(B& on, const layer_frame<typename B::scalar>& frame) {
+    static void backward_input(B& on, const backend_frame<B>& frame) {
         Math.backward_input(on, frame);
     }
     template <backend B>
-    static void backward_weight(B& on, const layer_frame<typename B::scalar>& frame) {
+    static void backward_weight(B& on, const backend_frame<B>& frame) {
         Math.backward_weight(on, frame);
     }
 };
+
+/// Statistics per sample that `Math` keeps: its member statistics_elements(), 0 where it has none.
+template <auto Math>
+[[nodiscard]] constexpr std::int64_t statistics_of() noexcept {
+    if constexpr (requires { Math.statistics_elements(); }) {
+        return Math.statistics_elements();
+    } else {
+        return 0;
+    }
+}
 
 template <std::size_t Count>
 [[nodiscard]] constexpr std::array<parameter, Count> first_of(const parameter_list& list) {
@@ -142,6 +152,7 @@ struct block : skip_face<Math>, conditioning_face<Math>, passes_face<Math> {
     using output = typename shape_of<Math.output()>::type;
 
     static constexpr std::int64_t saved_elements = Math.saved_elements();
+    static constexpr std::int64_t statistics_elements = statistics_of<Math>();
     static constexpr std::int64_t deferred_elements = Math.deferred_elements();
     static constexpr std::int64_t workspace_elements = Math.workspace_elements();
 
@@ -149,7 +160,7 @@ struct block : skip_face<Math>, conditioning_face<Math>, passes_face<Math> {
     [[nodiscard]] static constexpr double forward_flops() { return Math.forward_flops(); }
 };
 
-/// A module that computes the conditioning from the timesteps [batch]; its numbers are those of `time_embedding`.
+/// A module that computes the conditioning from frame.timesteps [batch]; its numbers are those of `time_embedding`.
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct conditioning_block {
@@ -159,17 +170,18 @@ struct conditioning_block {
     using output = typename shape_of<Math.output()>::type;
 
     static constexpr std::int64_t saved_elements = Math.saved_elements();
+    static constexpr std::int64_t statistics_elements = statistics_of<Math>();
     static constexpr std::int64_t workspace_elements = Math.workspace_elements();
 
     [[nodiscard]] static constexpr auto parameters() { return parameters_of<Name, Math>; }
     [[nodiscard]] static constexpr double forward_flops() { return Math.forward_flops(); }
 
     template <backend B>
-    static void forward(B& on, const layer_frame<typename B::scalar>& frame) {
+    static void forward(B& on, const backend_frame<B>& frame) {
         Math.forward(on, frame);
     }
     template <backend B>
-    static void backward_weight(B& on, const layer_frame<typename B::scalar>& frame) {
+    static void backward_weight(B& on, const backend_frame<B>& frame) {
         Math.backward_weight(on, frame);
     }
 };

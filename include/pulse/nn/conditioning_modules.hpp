@@ -78,6 +78,7 @@ struct conditioning_modules {
     using modules = module_list<Modules...>;
 
     static constexpr std::int64_t saved_elements = (std::int64_t{0} + ... + Modules::saved_elements);
+    static constexpr std::int64_t statistics_elements = (std::int64_t{0} + ... + pulse::statistics_elements<Modules>());
     static constexpr std::int64_t workspace_elements =
         std::max({std::int64_t{0}, std::int64_t{Modules::workspace_elements}...});
     [[nodiscard]] static constexpr auto parameters() { return parameters_of_modules<Modules...>; }

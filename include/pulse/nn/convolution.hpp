@@ -59,11 +59,11 @@ struct conv {
     }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         apply(on, f.batch, f.input, f.skip, f.parameters, f.output, into::write);
     }
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         if (skip_channels != 0) {
             auto* const target = f.input_gradient != nullptr ? f.input_gradient : f.workspace;
             on.conv2d_pair_backward_input(window(), skip_channels, f.batch, f.output_gradient, f.parameters, target,
@@ -73,7 +73,7 @@ struct conv {
         }
     }
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         apply_backward_weight(on, f.batch, f.input, f.skip, f.output_gradient, f.parameter_gradients);
     }
 
@@ -82,8 +82,8 @@ struct conv {
     void apply(B& on, int batch, const T* x, const T* weight, T* y, into how) const {
         on.conv2d(window(), batch, x, weight, weight + window().weight_elements(), y, how);
     }
-    template <backend B, class T>
-    void apply_backward_weight(B& on, int batch, const T* x, const T* dy, T* dweight) const {
+    template <backend B, class T, class A>
+    void apply_backward_weight(B& on, int batch, const T* x, const T* dy, A* dweight) const {
         on.conv2d_backward_weight(window(), batch, x, dy, dweight, dweight + window().weight_elements());
     }
 
@@ -97,12 +97,12 @@ struct conv {
             on.conv2d_pair(window(), skip_channels, batch, x, skip, weight, bias, y, how);
         }
     }
-    template <backend B, class T>
-    void apply_backward_weight(B& on, int batch, const T* x, const T* skip, const T* dy, T* dweight) const {
+    template <backend B, class T, class A>
+    void apply_backward_weight(B& on, int batch, const T* x, const T* skip, const T* dy, A* dweight) const {
         if (skip_channels == 0) {
             apply_backward_weight(on, batch, x, dy, dweight);
         } else {
-            T* const dbias = dweight + window().weight_elements();
+            A* const dbias = dweight + window().weight_elements();
             on.conv2d_pair_backward_weight(window(), skip_channels, batch, x, skip, dy, dweight, dbias);
         }
     }
@@ -118,8 +118,13 @@ struct downsample {
     int padding{1};
 
     [[nodiscard]] constexpr conv core() const noexcept {
-        return {.in_channels = channels, .out_channels = channels, .height = height, .width = width, .stride = 2,
-                .pad_before = padding, .pad_after = 1};
+        return {.in_channels = channels,
+                .out_channels = channels,
+                .height = height,
+                .width = width,
+                .stride = 2,
+                .pad_before = padding,
+                .pad_after = 1};
     }
     [[nodiscard]] constexpr flaw defect() const noexcept {
         return padding != 0 && padding != 1 ? flaw::window : core().defect();
@@ -137,15 +142,15 @@ struct downsample {
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 0; }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         core().forward(on, f);
     }
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         core().backward_input(on, f);
     }
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         core().backward_weight(on, f);
     }
 };
@@ -176,18 +181,18 @@ struct upsample {
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return elements(core().input()); }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         on.upsample_nearest(f.batch, height, width, channels, f.input, f.workspace);
         core().apply(on, f.batch, f.workspace, f.parameters, f.output, into::write);
     }
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         if (f.input_gradient == nullptr) { return; }
         on.conv2d_backward_input(core().window(), f.batch, f.output_gradient, f.parameters, f.workspace, into::write);
         on.upsample_nearest_backward(f.batch, height, width, channels, f.workspace, f.input_gradient);
     }
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         on.upsample_nearest(f.batch, height, width, channels, f.input, f.workspace);
         core().apply_backward_weight(on, f.batch, f.workspace, f.output_gradient, f.parameter_gradients);
     }

@@ -130,8 +130,8 @@ struct context_face<Math> {
 /// A layer that describes itself but has no passes yet: planning needs no more. See described_block for one that runs.
 ///
 /// `Math` is a plain value like those of `block`, whose member describe(layer_description&, const label& name) lists
-/// its parts in the checkpoint's order. What it saves is what eager autograd keeps besides the inputs; backward_input
-/// leaves the gradient of every product's output but the last, whose gradient is the output's; workspace is an
+/// its parts in the checkpoint's order. What it saves is what eager autograd keeps besides the inputs, without
+/// statistics; backward_input leaves the gradient of every product's output but the last, whose gradient is the output's; workspace is an
 /// estimate: the widest tensor and the input again.
 template <label Name, auto Math>
     requires(sound<Math>::value)
@@ -152,11 +152,13 @@ struct described : skip_face<Math>, conditioning_face<Math>, residual_face<Math>
 };
 
 /// A layer that describes itself and has passes: `Math` also has saved_elements(), deferred_elements(),
-/// workspace_elements(), forward, backward_input and backward_weight, as those of `block`.
+/// workspace_elements(), forward, backward_input and backward_weight, as those of `block`, and statistics_elements() where
+/// it keeps statistics.
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct described_block : described<Name, Math>, passes_face<Math> {
     static constexpr std::int64_t saved_elements = Math.saved_elements();
+    static constexpr std::int64_t statistics_elements = statistics_of<Math>();
     static constexpr std::int64_t deferred_elements = Math.deferred_elements();
     static constexpr std::int64_t workspace_elements = Math.workspace_elements();
     static constexpr bool reads_timesteps = requires { Math.timestep_features(); };

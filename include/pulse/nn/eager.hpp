@@ -69,10 +69,12 @@ template <class L>
 /// The model's layers are pulse's.
 ///
 /// saved_elements of a layer are its eager_elements less its input and skip input, which plans count as outputs of other
-/// layers; those of the conditioning module are counted in layer 0. Everything else is as in graph_of.
+/// layers; those of the conditioning module are counted in layer 0, and statistics are left out. Everything else is as in
+/// graph_of.
 template <any_model M>
 [[nodiscard]] constexpr auto eager_graph_of() {
     auto graph = graph_of<M>();
+    for (layer_node& node : graph.layers) { node.statistics_elements = 0; }
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         ((graph.layers[I].saved_elements =
               eager_elements<typename M::template layer_at<I>>() - M::template layer_at<I>::input::elements),

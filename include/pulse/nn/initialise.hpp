@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -38,9 +37,10 @@ namespace pulse::nn {
 /// are neither and have two dimensions or more (a position embedding), are uniform with the standard deviation 0.02.
 ///
 /// `values` is the layer's block, the parameters in order without gaps. The result depends on the seed and the names
-/// only, so that every partition of a model starts from the same weights. Throws input_error when the sizes disagree or
+/// only, so that every partition of a model starts from the same weights. T is any type that a double converts to
+/// explicitly. Throws input_error when the sizes disagree or
 /// a bias does not follow its weight.
-template <std::floating_point T>
+template <class T>
 void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::span<T> values) {
     std::int64_t total = 0;
     for (const parameter& p : parameters) { total += p.elements(); }
@@ -68,7 +68,7 @@ void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::
         }
         const parameter& owner = weight ? p : parameters[i - 1];
         if (owner.rank < 2) {
-            for (T& value : block) { value = weight ? T{1} : T{0}; }
+            for (T& value : block) { value = static_cast<T>(weight ? 1.0 : 0.0); }
             continue;
         }
         const double fan_in = static_cast<double>(owner.elements() / owner.dims[0]);

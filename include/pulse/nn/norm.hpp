@@ -12,8 +12,8 @@ namespace pulse::nn {
 
 /// GroupNorm (Wu and He 2018) with an affine per channel, and SiLU in the same pass if asked.
 ///
-/// Parameters: weight [channels], bias [channels]; their gradients are complete after backward_input. Saves the
-/// statistics: 2 per group.
+/// Parameters: weight [channels], bias [channels]; their gradients are complete after backward_input. Keeps
+/// the statistics: 2 per group.
 struct group_norm {
     int channels{};
     int height{};
@@ -39,30 +39,31 @@ struct group_norm {
         return list;
     }
     [[nodiscard]] constexpr double forward_flops() const noexcept { return 0.0; }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 2 * std::int64_t{groups}; }
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
+    [[nodiscard]] constexpr std::int64_t statistics_elements() const noexcept { return 2 * std::int64_t{groups}; }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
     /// The affine gradients come with the input's gradient, which needs a place even where nobody reads it.
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return elements(input()); }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
-        on.group_norm(norm(), f.batch, f.input, nullptr, f.parameters, f.parameters + channels, f.output, f.saved);
+    void forward(B& on, const backend_frame<B>& f) const {
+        on.group_norm(norm(), f.batch, f.input, nullptr, f.parameters, f.parameters + channels, f.output, f.statistics);
     }
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         auto* const target = f.input_gradient != nullptr ? f.input_gradient : f.workspace;
-        on.group_norm_backward(norm(), f.batch, f.input, nullptr, f.parameters, f.parameters + channels, f.saved,
+        on.group_norm_backward(norm(), f.batch, f.input, nullptr, f.parameters, f.parameters + channels, f.statistics,
                                f.output_gradient, target, nullptr, f.parameter_gradients,
                                f.parameter_gradients + channels, into::write);
     }
     template <backend B>
-    void backward_weight(B&, const layer_frame<typename B::scalar>&) const {}
+    void backward_weight(B&, const backend_frame<B>&) const {}
 };
 
 /// GroupNorm, SiLU and a 3x3 convolution: the end of a UNet (diffusers' conv_norm_out, conv_act, conv_out).
 ///
 /// Parameters: `norm_name`.weight, .bias [in], then the layer's own weight [out][in][3][3] and bias [out]. Saves the
-/// activated input and the statistics.
+/// activated input, and keeps the statistics.
 struct norm_conv {
     label norm_name{};
     int in_channels{};
@@ -92,24 +93,19 @@ struct norm_conv {
         return list;
     }
     [[nodiscard]] constexpr double forward_flops() const noexcept { return core().forward_flops(); }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept {
-        return elements(input()) + norm().saved_elements();
-    }
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return elements(input()); }
+    [[nodiscard]] constexpr std::int64_t statistics_elements() const noexcept { return norm().statistics_elements(); }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 2 * elements(input()); }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
-        using T = typename B::scalar;
-        slices<T> saved{f.saved, f.batch};
-        T* const active = saved.take(elements(input()));
-        T* const statistics = saved.take(norm().saved_elements());
-        on.group_norm(norm().norm(), f.batch, f.input, nullptr, f.parameters, f.parameters + in_channels, active,
-                      statistics);
-        core().apply(on, f.batch, active, conv_of(f.parameters), f.output, into::write);
+    void forward(B& on, const backend_frame<B>& f) const {
+        on.group_norm(norm().norm(), f.batch, f.input, nullptr, f.parameters, f.parameters + in_channels, f.saved,
+                      f.statistics);
+        core().apply(on, f.batch, f.saved, conv_of(f.parameters), f.output, into::write);
     }
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         using T = typename B::scalar;
         slices<T> workspace{f.workspace, f.batch};
         T* const active_gradient = workspace.take(elements(input()));
@@ -117,12 +113,11 @@ struct norm_conv {
         on.conv2d_backward_input(core().window(), f.batch, f.output_gradient, conv_of(f.parameters), active_gradient,
                                  into::write);
         on.group_norm_backward(norm().norm(), f.batch, f.input, nullptr, f.parameters, f.parameters + in_channels,
-                               f.saved + f.batch * elements(input()), active_gradient,
-                               f.input_gradient != nullptr ? f.input_gradient : nobody, nullptr, f.parameter_gradients,
-                               f.parameter_gradients + in_channels, into::write);
+                               f.statistics, active_gradient, f.input_gradient != nullptr ? f.input_gradient : nobody,
+                               nullptr, f.parameter_gradients, f.parameter_gradients + in_channels, into::write);
     }
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         core().apply_backward_weight(on, f.batch, f.saved, f.output_gradient, conv_of(f.parameter_gradients));
     }
 

@@ -39,16 +39,16 @@ struct linear {
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 0; }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         apply(on, f.batch, f.input, f.parameters, f.output);
     }
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         if (f.input_gradient == nullptr) { return; }
         on.linear_backward_input(matrix(), f.batch, f.output_gradient, f.parameters, f.input_gradient, into::write);
     }
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         apply_backward_weight(on, f.batch, f.input, f.output_gradient, f.parameter_gradients);
     }
 
@@ -57,8 +57,8 @@ struct linear {
     void apply(B& on, std::int64_t rows, const T* x, const T* weight, T* y) const {
         on.linear(matrix(), rows, x, weight, weight + weight_elements(), y, into::write);
     }
-    template <backend B, class T>
-    void apply_backward_weight(B& on, std::int64_t rows, const T* x, const T* dy, T* dweight) const {
+    template <backend B, class T, class A>
+    void apply_backward_weight(B& on, std::int64_t rows, const T* x, const T* dy, A* dweight) const {
         on.linear_backward_weight(matrix(), rows, x, dy, dweight, dweight + weight_elements());
     }
 };
@@ -84,16 +84,16 @@ struct silu {
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 0; }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         on.silu(f.batch * elements(input()), f.input, f.output);
     }
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         if (f.input_gradient == nullptr) { return; }
         on.silu_backward(f.batch * elements(input()), f.input, f.output_gradient, f.input_gradient, into::write);
     }
     template <backend B>
-    void backward_weight(B&, const layer_frame<typename B::scalar>&) const {}
+    void backward_weight(B&, const backend_frame<B>&) const {}
 };
 
 } // namespace pulse::nn

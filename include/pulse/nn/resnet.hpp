@@ -19,7 +19,7 @@ namespace pulse::nn {
 /// with c the conditioning, already silu(temb) (see time_embedding), and the shortcut a 1x1 convolution when the
 /// channels change or a skip comes in, else the identity. The concatenation of x and skip is never made: norm1 and the
 /// shortcut read both. Parameters, in diffusers' order: norm1, conv1, time_emb_proj, norm2, conv2, conv_shortcut. Saves
-/// a1, h, a2 and the statistics of both norms; defers dh and its sum over pixels.
+/// a1, h and a2; keeps the statistics of both norms; defers dh and its sum over pixels.
 struct resnet {
     int in_channels{};
     int skip_channels{};
@@ -48,8 +48,14 @@ struct resnet {
         return {.in_channels = out_channels, .out_channels = out_channels, .height = height, .width = width};
     }
     [[nodiscard]] constexpr conv shortcut() const noexcept {
-        return {.in_channels = in_channels, .skip_channels = skip_channels, .out_channels = out_channels,
-                .height = height, .width = width, .kernel = 1, .pad_before = 0, .pad_after = 0};
+        return {.in_channels = in_channels,
+                .skip_channels = skip_channels,
+                .out_channels = out_channels,
+                .height = height,
+                .width = width,
+                .kernel = 1,
+                .pad_before = 0,
+                .pad_after = 0};
     }
     [[nodiscard]] constexpr linear time_projection() const noexcept { return {conditioning, out_channels}; }
 
@@ -83,8 +89,9 @@ struct resnet {
                (projects_input() ? shortcut().forward_flops() : 0.0);
     }
     [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept {
-        return (all_channels() + 2 * std::int64_t{out_channels}) * pixels() + 4 * std::int64_t{groups};
+        return (all_channels() + 2 * std::int64_t{out_channels}) * pixels();
     }
+    [[nodiscard]] constexpr std::int64_t statistics_elements() const noexcept { return 4 * std::int64_t{groups}; }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept {
         return out_channels * pixels() + (conditioning != 0 ? out_channels : 0);
     }
@@ -94,7 +101,7 @@ struct resnet {
     }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         const auto w = weights(f.parameters);
         const auto kept = saved(f);
         on.group_norm(norm1(), f.batch, f.input, f.skip, w.norm1, w.norm1 + all_channels(), kept.active1,
@@ -116,7 +123,7 @@ struct resnet {
     }
 
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         using T = typename B::scalar;
         const auto w = weights(f.parameters);
         const auto dw = weights(f.parameter_gradients);
@@ -159,7 +166,7 @@ struct resnet {
     }
 
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         using T = typename B::scalar;
         const auto dw = weights(f.parameter_gradients);
         const auto kept = saved(f);
@@ -187,13 +194,13 @@ private:
         T* conv2;
         T* shortcut;
     };
-    template <class T>
+    template <class T, class A>
     struct saved_pieces {
         T* active1;
         T* hidden;
         T* active2;
-        T* statistics1;
-        T* statistics2;
+        A* statistics1;
+        A* statistics2;
     };
 
     [[nodiscard]] constexpr std::int64_t widest() const noexcept {
@@ -211,14 +218,15 @@ private:
                 .conv2 = all.take(conv2().window().weight_elements() + out),
                 .shortcut = all.take(0)};
     }
-    template <class T>
-    [[nodiscard]] constexpr saved_pieces<T> saved(const layer_frame<T>& f) const noexcept {
+    template <class T, class A>
+    [[nodiscard]] constexpr saved_pieces<T, A> saved(const layer_frame<T, A>& f) const noexcept {
         slices<T> all{f.saved, f.batch};
+        slices<A> precise{f.statistics, f.batch};
         return {.active1 = all.take(all_channels() * pixels()),
                 .hidden = all.take(out_channels * pixels()),
                 .active2 = all.take(out_channels * pixels()),
-                .statistics1 = all.take(2 * std::int64_t{groups}),
-                .statistics2 = all.take(2 * std::int64_t{groups})};
+                .statistics1 = precise.take(2 * std::int64_t{groups}),
+                .statistics2 = precise.take(2 * std::int64_t{groups})};
     }
 };
 

@@ -42,12 +42,12 @@ struct time_embedding {
     [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return features + 3 * std::int64_t{width}; }
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 2 * std::int64_t{width}; }
 
-    /// `f.input` is the timesteps, `f.output` the conditioning.
+    /// Reads `f.timesteps`; `f.output` is the conditioning.
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         const auto kept = saved(f);
         const auto* const weight2 = f.parameters + first().weight_elements() + width;
-        on.sinusoid(f.batch, features, flip_sin_to_cos, freq_shift, f.input, kept.waves);
+        on.sinusoid(f.batch, features, flip_sin_to_cos, freq_shift, f.timesteps, kept.waves);
         first().apply(on, f.batch, kept.waves, f.parameters, kept.hidden);
         on.silu(f.batch * std::int64_t{width}, kept.hidden, kept.active);
         second().apply(on, f.batch, kept.active, weight2, kept.embedding);
@@ -56,7 +56,7 @@ struct time_embedding {
 
     /// Adds every parameter gradient; the timesteps have none.
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         using T = typename B::scalar;
         const auto kept = saved(f);
         const std::int64_t offset = first().weight_elements() + width;
@@ -66,8 +66,8 @@ struct time_embedding {
         T* const hidden_gradient = workspace.take(width);
         on.silu_backward(n, kept.embedding, f.output_gradient, embedding_gradient, into::write);
         second().apply_backward_weight(on, f.batch, kept.active, embedding_gradient, f.parameter_gradients + offset);
-        on.linear_backward_input(second().matrix(), f.batch, embedding_gradient, f.parameters + offset,
-                                 hidden_gradient, into::write);
+        on.linear_backward_input(second().matrix(), f.batch, embedding_gradient, f.parameters + offset, hidden_gradient,
+                                 into::write);
         on.silu_backward(n, kept.hidden, hidden_gradient, hidden_gradient, into::write);
         first().apply_backward_weight(on, f.batch, kept.waves, hidden_gradient, f.parameter_gradients);
     }
@@ -81,10 +81,12 @@ private:
         T* embedding;
     };
 
-    template <class T>
-    [[nodiscard]] constexpr saved_pieces<T> saved(const layer_frame<T>& f) const noexcept {
+    template <class T, class A>
+    [[nodiscard]] constexpr saved_pieces<T> saved(const layer_frame<T, A>& f) const noexcept {
         slices<T> all{f.saved, f.batch};
-        return {.waves = all.take(features), .hidden = all.take(width), .active = all.take(width),
+        return {.waves = all.take(features),
+                .hidden = all.take(width),
+                .active = all.take(width),
                 .embedding = all.take(width)};
     }
 };

@@ -61,11 +61,11 @@ struct vit_embed {
 
     [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
-    /// Tokens of the patches and of the time before they lie next to each other; a gradient of pos_embed.
+    /// Tokens of the patches and of the time before they lie next to each other.
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return states(); }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         using T = typename B::scalar;
         slices<T> workspace{f.workspace, f.batch};
         T* const of_patches = workspace.take(patch_states());
@@ -77,18 +77,17 @@ struct vit_embed {
         on.add_per_sample(1, f.batch, static_cast<int>(states()), f.parameters + projection_elements(), f.output);
     }
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         if (f.input_gradient == nullptr) { return; }
         gather(on, f);
         on.conv2d_backward_input(projection().window(), f.batch, f.workspace, f.parameters, f.input_gradient,
                                  into::write);
     }
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         gather(on, f);
         projection().apply_backward_weight(on, f.batch, f.input, f.workspace, f.parameter_gradients);
-        on.sum_pixels(1, f.batch, static_cast<int>(states()), f.output_gradient, f.workspace);
-        on.add(states(), f.workspace, f.parameter_gradients + projection_elements());
+        on.sum_rows(f.batch, states(), f.output_gradient, f.parameter_gradients + projection_elements());
     }
 
 private:
@@ -98,7 +97,7 @@ private:
     }
     /// The gradient of the patches' tokens, next to each other.
     template <backend B>
-    void gather(B& on, const layer_frame<typename B::scalar>& f) const {
+    void gather(B& on, const backend_frame<B>& f) const {
         on.copy_rows(f.batch, patch_states(), f.output_gradient + width, states(), f.workspace, patch_states());
     }
 };
@@ -107,7 +106,7 @@ private:
 template <label Name, vit_embed Math>
 struct labelled_vit_embed : described_block<Name, Math> {
     template <backend B>
-    static void forward(B&, const layer_frame<typename B::scalar>&) {
+    static void forward(B&, const backend_frame<B>&) {
         static_assert(Math.classes == 0, "pulse: a uvit with num_classes is planned only: no class labels reach its "
                                          "first layer, so it does not run");
     }
@@ -116,7 +115,7 @@ struct labelled_vit_embed : described_block<Name, Math> {
 /// The end of U-ViT: norm, decoder_pred, the tokens of patches become an image, and a 3x3 convolution (final_layer) if
 /// there is one.
 ///
-/// Saves the normed tokens, the statistics and, with a convolution, its input; defers the gradient of decoder_pred's
+/// Saves the normed tokens and, with a convolution, its input; keeps the statistics; defers the gradient of decoder_pred's
 /// output.
 struct vit_head {
     vit_embed embed{};
@@ -156,7 +155,10 @@ struct vit_head {
     }
 
     [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept {
-        return embed.states() + 2 * std::int64_t{embed.tokens()} + (convolves ? elements(output()) : 0);
+        return embed.states() + (convolves ? elements(output()) : 0);
+    }
+    [[nodiscard]] constexpr std::int64_t statistics_elements() const noexcept {
+        return 2 * std::int64_t{embed.tokens()};
     }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return predicted(); }
     /// Forward, decoder_pred's output; backward, the gradient of the normed tokens, and behind it that of the image,
@@ -167,7 +169,7 @@ struct vit_head {
     }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         const auto w = weights(f.parameters);
         const auto kept = saved(f);
         on.layer_norm(norm(), rows(f.batch), f.input, w.norm, w.norm + embed.width, kept.normal, kept.statistics);
@@ -177,7 +179,7 @@ struct vit_head {
     }
 
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         using T = typename B::scalar;
         const auto w = weights(f.parameters);
         const auto dw = weights(f.parameter_gradients);
@@ -197,7 +199,7 @@ struct vit_head {
     }
 
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         const auto dw = weights(f.parameter_gradients);
         const auto kept = saved(f);
         prediction().apply_backward_weight(on, rows(f.batch), kept.normal, f.deferred, dw.prediction);
@@ -211,11 +213,11 @@ private:
         T* prediction;
         T* last;
     };
-    template <class T>
+    template <class T, class A>
     struct saved_pieces {
         T* normal;
-        T* statistics;
         T* image;
+        A* statistics;
     };
 
     [[nodiscard]] constexpr layer_norm_shape norm() const noexcept { return {embed.width, 1e-5}; }
@@ -230,12 +232,10 @@ private:
                 .prediction = all.take(prediction().weight_elements() + prediction().out_features),
                 .last = all.take(0)};
     }
-    template <class T>
-    [[nodiscard]] constexpr saved_pieces<T> saved(const layer_frame<T>& f) const noexcept {
+    template <class T, class A>
+    [[nodiscard]] constexpr saved_pieces<T, A> saved(const layer_frame<T, A>& f) const noexcept {
         slices<T> all{f.saved, f.batch};
-        return {.normal = all.take(embed.states()),
-                .statistics = all.take(2 * std::int64_t{embed.tokens()}),
-                .image = all.take(0)};
+        return {.normal = all.take(embed.states()), .image = all.take(0), .statistics = f.statistics};
     }
 };
 

@@ -13,9 +13,9 @@ namespace pulse::nn {
 
 /// One block of U-ViT: with a skip, x = skip_linear(concat(x, skip)) first; then x += attn(norm1(x)); x +=
 /// mlp(norm2(x)). Queries, keys and values are one projection without bias; the hidden width is 4 x width. The
-/// concatenation is never made: skip_linear reads both. Saves skip_linear's output, both normed tensors and their
-/// statistics, q, k, v, the heads' output with its logarithms of sums, what is between attention and feed-forward, and
-/// the GELU's input; the GELU's output is made again for the weight gradient. Defers the gradients of every product's
+/// concatenation is never made: skip_linear reads both. Saves skip_linear's output, both normed tensors, q,
+/// k, v, the heads' output, what is between attention and feed-forward, and the GELU's input; keeps the statistics of both
+/// norms and the logarithms of sums; the GELU's output is made again for the weight gradient. Defers the gradients of every product's
 /// output but the last.
 struct vit_block {
     int tokens{};
@@ -73,15 +73,16 @@ struct vit_block {
                 .pad_after = 0};
     }
 
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept {
-        return (skip ? 12 : 11) * states() + (4 + std::int64_t{heads}) * tokens;
+    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return (skip ? 12 : 11) * states(); }
+    [[nodiscard]] constexpr std::int64_t statistics_elements() const noexcept {
+        return (4 + std::int64_t{heads}) * tokens;
     }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return (skip ? 9 : 8) * states(); }
     /// The GELU's output; backward, a gradient and a place for the input's where nobody reads it.
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 4 * states(); }
 
     template <backend B>
-    void forward(B& on, const layer_frame<typename B::scalar>& f) const {
+    void forward(B& on, const backend_frame<B>& f) const {
         const auto w = weights(f.parameters);
         const auto kept = saved(f);
         const std::int64_t rows = std::int64_t{f.batch} * tokens;
@@ -103,7 +104,7 @@ struct vit_block {
     }
 
     template <backend B>
-    void backward_input(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f) const {
         using T = typename B::scalar;
         const auto w = weights(f.parameters);
         const auto dw = weights(f.parameter_gradients);
@@ -142,7 +143,7 @@ struct vit_block {
     }
 
     template <backend B>
-    void backward_weight(B& on, const layer_frame<typename B::scalar>& f) const {
+    void backward_weight(B& on, const backend_frame<B>& f) const {
         const auto dw = weights(f.parameter_gradients);
         const auto kept = saved(f);
         const auto gradient = deferred(f);
@@ -171,7 +172,7 @@ private:
         T* widening;
         T* narrowing;
     };
-    template <class T>
+    template <class T, class A>
     struct saved_pieces {
         T* joined;
         T* normal1;
@@ -182,9 +183,9 @@ private:
         T* middle;
         T* normal2;
         T* hidden;
-        T* log_sums;
-        T* statistics1;
-        T* statistics2;
+        A* log_sums;
+        A* statistics1;
+        A* statistics2;
     };
     template <class T>
     struct deferred_pieces {
@@ -210,9 +211,10 @@ private:
                 .widening = all.take(4 * w * w + 4 * w),
                 .narrowing = all.take(4 * w * w + w)};
     }
-    template <class T>
-    [[nodiscard]] constexpr saved_pieces<T> saved(const layer_frame<T>& f) const noexcept {
+    template <class T, class A>
+    [[nodiscard]] constexpr saved_pieces<T, A> saved(const layer_frame<T, A>& f) const noexcept {
         slices<T> all{f.saved, f.batch};
+        slices<A> precise{f.statistics, f.batch};
         const std::int64_t s = states();
         return {.joined = all.take(skip ? s : 0),
                 .normal1 = all.take(s),
@@ -223,12 +225,12 @@ private:
                 .middle = all.take(s),
                 .normal2 = all.take(s),
                 .hidden = all.take(4 * s),
-                .log_sums = all.take(std::int64_t{heads} * tokens),
-                .statistics1 = all.take(2 * std::int64_t{tokens}),
-                .statistics2 = all.take(2 * std::int64_t{tokens})};
+                .log_sums = precise.take(std::int64_t{heads} * tokens),
+                .statistics1 = precise.take(2 * std::int64_t{tokens}),
+                .statistics2 = precise.take(2 * std::int64_t{tokens})};
     }
-    template <class T>
-    [[nodiscard]] constexpr deferred_pieces<T> deferred(const layer_frame<T>& f) const noexcept {
+    template <class T, class A>
+    [[nodiscard]] constexpr deferred_pieces<T> deferred(const layer_frame<T, A>& f) const noexcept {
         slices<T> all{f.deferred, f.batch};
         const std::int64_t s = states();
         return {.joined = all.take(skip ? s : 0),

@@ -11,7 +11,7 @@
 namespace pulse {
 
 /// The cost table of a graph with every byte filled in and every time 0: bytes = elements x batch x scalar_bytes
-/// (parameters: elements x scalar_bytes). What analytic_costs and measure_costs start from.
+/// (parameters: elements x scalar_bytes; statistics: see layer_node::saved_bytes). What analytic_costs and measure_costs start from.
 ///
 /// Throws input_error when the graph has no layer, the batch is not positive, scalar_bytes is not 2, 4 or 8, or a skip
 /// does not go forwards between two layers.
@@ -33,7 +33,7 @@ namespace pulse {
         layer_cost cost{};
         cost.name = node.name;
         cost.parameter_bytes = node.parameter_elements * scalar_bytes;
-        cost.saved_bytes = node.saved_elements * per_sample;
+        cost.saved_bytes = node.saved_bytes(microbatch_size, scalar_bytes);
         cost.output_bytes = node.output_elements * per_sample;
         cost.deferred_bytes = node.deferred_elements * per_sample;
         cost.workspace_bytes = node.workspace_elements * per_sample;

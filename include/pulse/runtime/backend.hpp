@@ -96,11 +96,14 @@ struct patch_shape {
 /// Whether an operation writes its result or adds to what is there.
 enum class into : std::uint8_t { write, add };
 
-/// The operations that layers are written with, on contiguous channels-last tensors of one scalar type.
+/// The operations that layers are written with, on contiguous channels-last tensors.
 ///
-/// B satisfies backend if, with `using scalar`, it has every member below. `batch` is the microbatch size. Weight
-/// gradients always add to what is there, so that microbatches accumulate in the order in which they run. A null bias
-/// or bias gradient means none. Buffers never alias unless said. Every operation is deterministic: same inputs and same
+/// B satisfies backend if, with `using scalar` and `using accumulator`, it has every member below. Activations, the
+/// parameters that operations read and the gradients along the way are scalars, of any type. Statistics (of norms, and
+/// the logarithms of sums of an attention), parameter gradients and timesteps are accumulators: a floating-point type of
+/// 4 bytes, or of as many as the scalar if that has more. `batch` is the microbatch size. Weight gradients always add to
+/// what is there, so that microbatches accumulate in the order in which they run. A null bias or bias gradient means
+/// none. Buffers never alias unless said. Every operation is deterministic: same inputs and same
 /// number of threads, same bits.
 ///
 /// - conv2d, conv2d_backward_input, conv2d_backward_weight
@@ -118,7 +121,8 @@ enum class into : std::uint8_t { write, add };
 /// - geglu: y[rows][features] = value * gelu(gate) of x [rows][2 * features], values before gates (Shazeer 2020);
 ///   geglu_backward writes dx from x and dy.
 /// - silu: y = x * sigmoid(x); silu_backward: dx from x and dy; y may be x, dx may be dy.
-/// - add: y += x; copy: y = x; fill: y = value. Over n elements.
+/// - add: y += x; copy: y = x; fill: y = value, which is given as a float or more. Over n elements.
+/// - sum_rows: y[c] += sum over rows of x[row][c], into accumulators: the gradient of a vector that was added to all rows.
 /// - copy_rows: `rows` times n elements, from x and to y with a stride for each, in elements.
 /// - patches_to_image: [tokens][features] -> image, leading tokens left out; image_to_patches is its transpose: it
 ///   writes 0 into the leading tokens.
@@ -130,37 +134,39 @@ enum class into : std::uint8_t { write, add };
 ///
 /// Scratch is the backend's own: sized when it first meets a shape (warm-up), `scratch_bytes()` says how much it holds.
 template <class B>
-concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar* y, const conv2d_shape& conv,
-                           const linear_shape& lin, const group_norm_shape& norm, const attention_shape& att,
-                           const layer_norm_shape& row_norm, const patch_shape& patches, int batch, std::int64_t rows,
-                           std::int64_t n, typename B::scalar value, into how, double shift, bool flip) {
-    requires std::floating_point<typename B::scalar>;
+concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,
+                           typename B::accumulator* sums, const conv2d_shape& conv, const linear_shape& lin,
+                           const group_norm_shape& norm, const attention_shape& att, const layer_norm_shape& row_norm,
+                           const patch_shape& patches, int batch, std::int64_t rows, std::int64_t n, float value,
+                           into how, double shift, bool flip) {
+    requires std::floating_point<typename B::accumulator>;
+    requires sizeof(typename B::accumulator) == (sizeof(typename B::scalar) < 4 ? 4 : sizeof(typename B::scalar));
     // x, weight, bias, y (y += with into::add)
     b.conv2d(conv, batch, x, x, x, y, how);
     // dy, weight, dx
     b.conv2d_backward_input(conv, batch, x, x, y, how);
     // x, dy, dweight, dbias
-    b.conv2d_backward_weight(conv, batch, x, x, y, y);
+    b.conv2d_backward_weight(conv, batch, x, x, sums, sums);
     // The same over two inputs that stand for their concatenation along channels: conv.in_channels counts both, the
     // integer after it is how many the second has; weight [out][in a + in b][ky][kx].
     // xa, xb, weight, bias, y / dy, weight, dxa, dxb / xa, xb, dy, dweight, dbias
     b.conv2d_pair(conv, batch, batch, x, x, x, x, y, how);
     b.conv2d_pair_backward_input(conv, batch, batch, x, x, y, y, how);
-    b.conv2d_pair_backward_weight(conv, batch, batch, x, x, x, y, y);
+    b.conv2d_pair_backward_weight(conv, batch, batch, x, x, x, sums, sums);
     // x, weight, bias, y / dy, weight, dx / x, dy, dweight, dbias
     b.linear(lin, rows, x, x, x, y, how);
     b.linear_backward_input(lin, rows, x, x, y, how);
-    b.linear_backward_weight(lin, rows, x, x, y, y);
+    b.linear_backward_weight(lin, rows, x, x, sums, sums);
     // xa, xb, gamma, beta, y, statistics
-    b.group_norm(norm, batch, x, x, x, x, y, y);
+    b.group_norm(norm, batch, x, x, x, x, y, sums);
     // xa, xb, gamma, beta, statistics, dy, dxa (written or added to), dxb, dgamma, dbeta
-    b.group_norm_backward(norm, batch, x, x, x, x, x, x, y, y, y, y, how);
+    b.group_norm_backward(norm, batch, x, x, x, x, a, x, y, y, sums, sums, how);
     // q, k, v, o, lse / q, k, v, o, lse, do, dq, dk, dv
-    b.attention(att, batch, x, x, x, y, y);
-    b.attention_backward(att, batch, x, x, x, x, x, x, y, y, y);
+    b.attention(att, batch, x, x, x, y, sums);
+    b.attention_backward(att, batch, x, x, x, x, a, x, y, y, y);
     // x, gamma, beta, y, statistics / x, gamma, statistics, dy, dx (written or added to), dgamma, dbeta
-    b.layer_norm(row_norm, rows, x, x, x, y, y);
-    b.layer_norm_backward(row_norm, rows, x, x, x, x, y, y, y, how);
+    b.layer_norm(row_norm, rows, x, x, x, y, sums);
+    b.layer_norm_backward(row_norm, rows, x, x, a, x, y, sums, sums, how);
     b.gelu(n, x, y);
     b.gelu_backward(n, x, x, y, how);
     // rows, features of y, x, y / x, dy, dx
@@ -171,6 +177,8 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     b.add(n, x, y);
     b.copy(n, x, y);
     b.fill(n, value, y);
+    // rows, features, x, y
+    b.sum_rows(rows, n, x, sums);
     // rows, elements of each, x and its stride, y and its stride
     b.copy_rows(rows, n, x, n, y, n);
     b.patches_to_image(patches, batch, x, y);
@@ -182,7 +190,7 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     b.upsample_nearest(batch, batch, batch, batch, x, y);
     b.upsample_nearest_backward(batch, batch, batch, batch, x, y);
     // features, timesteps, e
-    b.sinusoid(batch, batch, flip, shift, x, y);
+    b.sinusoid(batch, batch, flip, shift, a, y);
     b.weights_changed();
     { b.scratch_bytes() } -> std::convertible_to<std::int64_t>;
 };

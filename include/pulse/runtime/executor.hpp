@@ -40,6 +40,7 @@ template <class Model, backend B, transport T, waits_for_decoder Policy = reside
 class executor {
 public:
     using scalar = typename B::scalar;
+    using accumulator = typename B::accumulator;
 
     /// Throws input_error when plan, costs, model and backend do not fit together.
     executor(B& math, T& transport, const plan& planned, const cost_table& costs) :
@@ -47,15 +48,16 @@ public:
                                                                                         planned, model_,
                                                                                         transport.rank())},
         layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
-        parameters_{owned_parameters<Model, scalar>(model_, transport.rank())}, runner_{math, model_,
-                                                                                        planned.microbatch_size,
-                                                                                        parameters_, memory_},
-        skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)} {}
+        parameters_{owned_parameters<Model, scalar, accumulator>(model_, transport.rank())},
+        runner_{math, model_, planned.microbatch_size, parameters_, memory_}, skips_{static_cast<std::size_t>(
+                                                                                         model_.edge_count()),
+                                                                                     most_in_flight(model_, program_)} {
+    }
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
     /// Runs one step. The task gives the data and takes the results:
-    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m, kept until the step ends (stage 0, if the
+    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m as accumulators, kept until the step ends (stage 0, if the
     ///   model is conditioned or its first layer reads_timesteps);
     /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
@@ -81,7 +83,7 @@ public:
         }
     }
 
-    [[nodiscard]] rank_parameters<scalar>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] rank_parameters<scalar, accumulator>& parameters() noexcept { return parameters_; }
     [[nodiscard]] const step_model& model() const noexcept { return model_; }
     [[nodiscard]] const program& instructions() const noexcept { return program_; }
     [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }
@@ -225,7 +227,7 @@ private:
     memory_layout layout_;
     prepared_program prepared_;
     step_memory memory_;
-    rank_parameters<scalar> parameters_;
+    rank_parameters<scalar, accumulator> parameters_;
     stage_runner<Model, B> runner_;
     skip_cache<scalar, Policy> skips_;
     trace trace_;

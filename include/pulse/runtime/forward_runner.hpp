@@ -20,14 +20,17 @@ template <class Model, backend B>
 class forward_runner {
 public:
     using scalar = typename B::scalar;
+    using accumulator = typename B::accumulator;
 
     /// Throws input_error when `batch` is less than 1.
-    forward_runner(B& math, int batch) : math_{math}, batch_{batch}, parameters_{whole_model<Model, scalar>()} {
+    forward_runner(B& math, int batch) :
+        math_{math}, batch_{batch}, parameters_{whole_model<Model, scalar, accumulator>()} {
         if (batch < 1) {
             throw input_error{"pulse: forward_runner: batch is " + std::to_string(batch) + ", it must be at least 1"};
         }
         const auto n = static_cast<std::size_t>(batch);
         std::int64_t saved = 0;
+        std::int64_t statistics = 0;
         std::int64_t workspace = 0;
         for (const layer_node& node : graph.layers) {
             // The last layer writes to where the caller wants it.
@@ -35,9 +38,11 @@ public:
                 outputs_.emplace_back(static_cast<std::size_t>(node.output_elements) * n);
             }
             saved = std::max(saved, node.saved_elements);
+            statistics = std::max(statistics, node.statistics_elements);
             workspace = std::max(workspace, node.workspace_elements);
         }
         saved_.resize(static_cast<std::size_t>(saved) * n);
+        statistics_.resize(static_cast<std::size_t>(statistics) * n);
         workspace_.resize(static_cast<std::size_t>(workspace) * n);
         conditioning_.resize(static_cast<std::size_t>(graph.conditioning_elements) * n);
     }
@@ -45,23 +50,23 @@ public:
     forward_runner& operator=(const forward_runner&) = delete;
 
     /// Every layer's parameters, to be filled; call B::weights_changed() afterwards. Gradients are not used.
-    [[nodiscard]] rank_parameters<scalar>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] rank_parameters<scalar, accumulator>& parameters() noexcept { return parameters_; }
 
     /// y = model(x, timesteps) for `samples` samples; timesteps is not read by a model without conditioning,
     /// unless its first layer reads it. Throws
     /// input_error unless `samples` is 1 to the runner's batch.
-    void run(int samples, const scalar* x, const scalar* timesteps, scalar* y) {
+    void run(int samples, const scalar* x, const accumulator* timesteps, scalar* y) {
         if (samples < 1 || samples > batch_) {
             throw input_error{"pulse: forward_runner: " + std::to_string(samples) + " samples, it was made for 1 to " +
                               std::to_string(batch_)};
         }
-        layer_frame<scalar> frame;
+        backend_frame<B> frame;
         frame.batch = samples;
         frame.saved = saved_.data();
+        frame.statistics = statistics_.data();
         frame.workspace = workspace_.data();
         frame.timesteps = timesteps;
         if constexpr (Model::is_conditioned) {
-            frame.input = timesteps;
             frame.output = conditioning_.data();
             frame.parameters = parameters_.values_of(conditioning_block).data();
             Model::conditioning::forward(math_, frame);
@@ -88,9 +93,10 @@ private:
 
     B& math_;
     int batch_;
-    rank_parameters<scalar> parameters_;
+    rank_parameters<scalar, accumulator> parameters_;
     std::vector<std::vector<scalar>> outputs_;
     std::vector<scalar> saved_;
+    std::vector<accumulator> statistics_;
     std::vector<scalar> workspace_;
     std::vector<scalar> conditioning_;
 };

@@ -19,16 +19,19 @@ template <class Model, backend B>
 class layer_bench {
 public:
     using scalar = typename B::scalar;
+    using accumulator = typename B::accumulator;
 
     layer_bench(B& math, int batch) : math_{math}, batch_{batch} {
         std::int64_t widest = 0;
         std::int64_t saved = 0;
+        std::int64_t statistics = 0;
         std::int64_t deferred = 0;
         std::int64_t workspace = 0;
         std::int64_t parameters = 0;
         for (const layer_node& node : graph.layers) {
             widest = std::max({widest, node.input_elements, node.output_elements});
             saved = std::max(saved, node.saved_elements);
+            statistics = std::max(statistics, node.statistics_elements);
             deferred = std::max(deferred, node.deferred_elements);
             workspace = std::max(workspace, node.workspace_elements);
             parameters = std::max(parameters, node.parameter_elements);
@@ -38,6 +41,7 @@ public:
             fill(*tensor, widest * batch);
         }
         fill(saved_, saved * batch);
+        fill(statistics_, statistics * batch);
         fill(deferred_, deferred * batch);
         fill(workspace_, workspace * batch);
         fill(parameters_, parameters);
@@ -49,21 +53,22 @@ public:
 
     void operator()(int layer, pass what) {
         const auto at = static_cast<std::size_t>(layer);
-        layer_frame<scalar> frame{batch_,
-                                  input_.data(),
-                                  skip_.data(),
-                                  conditioning_.data(),
-                                  parameters_.data(),
-                                  output_.data(),
-                                  saved_.data(),
-                                  output_gradient_.data(),
-                                  layer == 0 ? nullptr : input_gradient_.data(),
-                                  skip_gradient_.data(),
-                                  conditioning_gradient_.data(),
-                                  deferred_.data(),
-                                  parameter_gradients_.data(),
-                                  workspace_.data(),
-                                  timesteps_.data()};
+        backend_frame<B> frame{batch_,
+                               input_.data(),
+                               skip_.data(),
+                               conditioning_.data(),
+                               parameters_.data(),
+                               output_.data(),
+                               saved_.data(),
+                               statistics_.data(),
+                               output_gradient_.data(),
+                               layer == 0 ? nullptr : input_gradient_.data(),
+                               skip_gradient_.data(),
+                               conditioning_gradient_.data(),
+                               deferred_.data(),
+                               parameter_gradients_.data(),
+                               workspace_.data(),
+                               timesteps_.data()};
         switch (what) {
         case pass::forward: table[at].forward(math_, frame); break;
         case pass::backward_input: table[at].backward_input(math_, frame); break;
@@ -79,32 +84,33 @@ private:
     static constexpr auto graph = graph_of<Model>();
 
     void condition(pass what) {
-        layer_frame<scalar> frame;
+        backend_frame<B> frame;
         frame.batch = batch_;
-        frame.input = timesteps_.data();
+        frame.timesteps = timesteps_.data();
         frame.parameters = parameters_.data();
         frame.output = conditioning_.data();
         frame.output_gradient = conditioning_gradient_.data();
         frame.saved = saved_.data();
+        frame.statistics = statistics_.data();
         frame.parameter_gradients = parameter_gradients_.data();
         frame.workspace = workspace_.data();
         if (what == pass::forward) { Model::conditioning::forward(math_, frame); }
         if (what == pass::backward_weight) { Model::conditioning::backward_weight(math_, frame); }
     }
 
-    static void fill(std::vector<scalar>& tensor, std::int64_t elements) {
+    template <class T>
+    static void fill(std::vector<T>& tensor, std::int64_t elements) {
         tensor.resize(static_cast<std::size_t>(elements));
         for (std::size_t i = 0; i != tensor.size(); ++i) {
-            tensor[i] = static_cast<scalar>(0.01) * static_cast<scalar>(1 + static_cast<int>(i * 7919 % 61) - 30);
+            tensor[i] = static_cast<T>(0.01F * static_cast<float>(1 + static_cast<int>(i * 7919 % 61) - 30));
         }
     }
 
     B& math_;
     int batch_;
     std::vector<scalar> input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
-    std::vector<scalar> saved_, deferred_, workspace_, parameters_, parameter_gradients_, conditioning_,
-        conditioning_gradient_;
-    std::vector<scalar> timesteps_;
+    std::vector<scalar> saved_, deferred_, workspace_, parameters_, conditioning_, conditioning_gradient_;
+    std::vector<accumulator> statistics_, parameter_gradients_, timesteps_;
 };
 
 } // namespace pulse

@@ -10,8 +10,10 @@ namespace pulse {
 /// output_gradient; it writes input_gradient, skip_gradient and deferred, adds to conditioning_gradient, and adds to
 /// the gradients of affine norm parameters, whose sums it needs anyway. backward_weight adds the rest to
 /// parameter_gradients, reading input, skip, conditioning, saved, output_gradient and deferred. A pass may use all of
-/// workspace and leaves nothing in it.
-template <class T>
+/// workspace and leaves nothing in it. What is said of saved holds for statistics too.
+///
+/// T is the backend's scalar, A its accumulator.
+template <class T, class A = T>
 struct layer_frame {
     int batch{};
     const T* input{};
@@ -20,15 +22,20 @@ struct layer_frame {
     const T* parameters{};
     T* output{};
     T* saved{};
+    A* statistics{}; ///< means and deviations of norms, logarithms of sums of attentions
     const T* output_gradient{};
     T* input_gradient{}; ///< null when nobody needs it (the first layer of a model)
     T* skip_gradient{};
     T* conditioning_gradient{};
     T* deferred{};
-    T* parameter_gradients{};
+    A* parameter_gradients{};
     T* workspace{};
-    const T* timesteps{}; ///< [batch], for the forward pass of a layer that reads_timesteps
+    const A* timesteps{}; ///< [batch], for a conditioning module and the forward pass of a layer that reads_timesteps
 };
+
+/// The frame of a layer on backend B.
+template <class B>
+using backend_frame = layer_frame<typename B::scalar, typename B::accumulator>;
 
 /// L reads the timesteps themselves. Only the first layer of a model may: they reach no other device, and a model whose
 /// first layer makes a token of them relays no conditioning.
@@ -39,16 +46,16 @@ concept reads_timesteps = requires {
 
 /// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame.
 template <class L, class B>
-concept runs_on = requires(B& b, const layer_frame<typename B::scalar>& frame) {
+concept runs_on = requires(B& b, const backend_frame<B>& frame) {
     L::forward(b, frame);
     L::backward_input(b, frame);
     L::backward_weight(b, frame);
 };
 
-/// A conditioning module (time embedding) that can run on backend B: `input` is the timesteps [batch], `output` the
-/// conditioning; backward_input is not needed, backward_weight reads output_gradient.
+/// A conditioning module (time embedding) that can run on backend B: it reads `timesteps` [batch] and no `input`,
+/// `output` is the conditioning; backward_input is not needed, backward_weight reads output_gradient.
 template <class C, class B>
-concept conditions_on = requires(B& b, const layer_frame<typename B::scalar>& frame) {
+concept conditions_on = requires(B& b, const backend_frame<B>& frame) {
     C::forward(b, frame);
     C::backward_weight(b, frame);
 };

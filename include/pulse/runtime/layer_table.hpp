@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include <pulse/model/layer.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -13,7 +14,7 @@ namespace pulse {
 /// What the executor needs of one layer, with its type gone: which stage runs it is known only from the plan.
 template <backend B>
 struct layer_entry {
-    using pass_function = void (*)(B&, const layer_frame<typename B::scalar>&);
+    using pass_function = void (*)(B&, const backend_frame<B>&);
 
     pass_function forward{};
     pass_function backward_input{};
@@ -21,6 +22,7 @@ struct layer_entry {
     /// Elements per sample.
     std::int64_t output{};
     std::int64_t saved{};
+    std::int64_t statistics{};
 };
 
 /// The passes of every layer of model M on backend B.
@@ -38,7 +40,7 @@ template <class M, backend B>
         return std::array<layer_entry<B>, sizeof...(I)>{layer_entry<B>{
             &M::template layer_at<I>::template forward<B>, &M::template layer_at<I>::template backward_input<B>,
             &M::template layer_at<I>::template backward_weight<B>, M::template layer_at<I>::output::elements,
-            M::template layer_at<I>::saved_elements}...};
+            M::template layer_at<I>::saved_elements, statistics_elements<typename M::template layer_at<I>>()}...};
     }
     (std::make_index_sequence<M::layer_count>{});
 }

@@ -20,8 +20,9 @@ inline constexpr int conditioning_block = -1;
 
 /// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer.
 ///
+/// T is the type of the values, A that of the gradients: a backend's scalar and accumulator.
 /// Layer numbers are the model's; conditioning_block is the conditioning module, which is owned with layer 0.
-template <class T>
+template <class T, class A = T>
 class rank_parameters {
 public:
     struct block {
@@ -44,10 +45,10 @@ public:
     [[nodiscard]] std::span<const block> blocks() const noexcept { return blocks_; }
     [[nodiscard]] std::span<T> values() noexcept { return values_; }
     [[nodiscard]] std::span<const T> values() const noexcept { return values_; }
-    [[nodiscard]] std::span<T> gradients() noexcept { return gradients_; }
-    [[nodiscard]] std::span<const T> gradients() const noexcept { return gradients_; }
+    [[nodiscard]] std::span<A> gradients() noexcept { return gradients_; }
+    [[nodiscard]] std::span<const A> gradients() const noexcept { return gradients_; }
     [[nodiscard]] std::int64_t bytes() const noexcept {
-        return static_cast<std::int64_t>((values_.size() + gradients_.size()) * sizeof(T));
+        return static_cast<std::int64_t>(values_.size() * sizeof(T) + gradients_.size() * sizeof(A));
     }
 
     /// Throws error when this rank does not own `layer`.
@@ -58,22 +59,23 @@ public:
         throw error{"pulse: this rank does not own layer " + std::to_string(layer)};
     }
     [[nodiscard]] std::span<T> values_of(int layer) { return slice(values_, of(layer)); }
-    [[nodiscard]] std::span<T> gradients_of(int layer) { return slice(gradients_, of(layer)); }
+    [[nodiscard]] std::span<A> gradients_of(int layer) { return slice(gradients_, of(layer)); }
 
 private:
-    [[nodiscard]] static std::span<T> slice(std::vector<T>& all, const block& b) {
-        return std::span<T>{all}.subspan(b.first, b.size);
+    template <class Each>
+    [[nodiscard]] static std::span<Each> slice(std::vector<Each>& all, const block& b) {
+        return std::span<Each>{all}.subspan(b.first, b.size);
     }
 
     std::vector<block> blocks_;
     std::vector<T> values_;
-    std::vector<T> gradients_;
+    std::vector<A> gradients_;
 };
 
 namespace detail {
 
-template <class Model, class T, class Owned>
-[[nodiscard]] rank_parameters<T> parameters_where(Owned owned) {
+template <class Model, class T, class A, class Owned>
+[[nodiscard]] rank_parameters<T, A> parameters_where(Owned owned) {
     constexpr auto counts = []<std::size_t... I>(std::index_sequence<I...>) {
         return std::array<std::int64_t, sizeof...(I)>{parameter_elements<typename Model::template layer_at<I>>()...};
     }
@@ -97,16 +99,16 @@ template <class Model, class T, class Owned>
 } // namespace detail
 
 /// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
-template <class Model, class T>
-[[nodiscard]] rank_parameters<T> owned_parameters(const step_model& model, int rank) {
-    return detail::parameters_where<Model, T>(
+template <class Model, class T, class A = T>
+[[nodiscard]] rank_parameters<T, A> owned_parameters(const step_model& model, int rank) {
+    return detail::parameters_where<Model, T, A>(
         [&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
 }
 
 /// Room for the parameters of all layers.
-template <class Model, class T>
-[[nodiscard]] rank_parameters<T> whole_model() {
-    return detail::parameters_where<Model, T>([](int) { return true; });
+template <class Model, class T, class A = T>
+[[nodiscard]] rank_parameters<T, A> whole_model() {
+    return detail::parameters_where<Model, T, A>([](int) { return true; });
 }
 
 /// The parameters of a layer by name and shape, in the order in which a block holds them.

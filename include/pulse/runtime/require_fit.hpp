@@ -12,7 +12,7 @@
 namespace pulse {
 
 /// Throws input_error, naming the field, unless every byte count of the table that a step's memory depends on is what
-/// the model needs: elements x microbatch_size x scalar_bytes. Times and parameter bytes are not looked at.
+/// the model needs, as in blank_costs: elements x microbatch_size x scalar_bytes, and its statistics. Times and parameter bytes are not looked at.
 ///
 /// Too small a number would let a layer write past its tensor; too large a one would make a plan's peak memory wrong.
 constexpr void require_fit(const graph_view& graph, const cost_table& costs, int microbatch_size, int scalar_bytes) {
@@ -38,7 +38,7 @@ constexpr void require_fit(const graph_view& graph, const cost_table& costs, int
     for (std::size_t l = 0; l != graph.layers.size(); ++l) {
         const layer_cost& has = costs.layers[l];
         const layer_node& needs = graph.layers[l];
-        require(has.saved_bytes, needs.saved_elements * scale, entry("layers", l, "saved_bytes"));
+        require(has.saved_bytes, needs.saved_bytes(microbatch_size, scalar_bytes), entry("layers", l, "saved_bytes"));
         require(has.output_bytes, needs.output_elements * scale, entry("layers", l, "output_bytes"));
         require(has.deferred_bytes, needs.deferred_elements * scale, entry("layers", l, "deferred_bytes"));
         require(has.workspace_bytes, needs.workspace_elements * scale, entry("layers", l, "workspace_bytes"));

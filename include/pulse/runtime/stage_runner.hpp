@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <pulse/core/ids.hpp>
+#include <pulse/model/graph_of.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/stage_footprint.hpp>
 #include <pulse/plan/step_model.hpp>
@@ -21,11 +22,13 @@ template <class Model, backend B>
 class stage_runner {
 public:
     using scalar = typename B::scalar;
+    using accumulator = typename B::accumulator;
     static constexpr auto table = layer_table<Model, B>();
+    static constexpr auto graph = graph_of<Model>();
     using conditioning_module = typename Model::conditioning;
 
     /// `model` must be of costs that fit the Model at this batch (require_fit).
-    stage_runner(B& math, const step_model& model, int batch, rank_parameters<scalar>& parameters,
+    stage_runner(B& math, const step_model& model, int batch, rank_parameters<scalar, accumulator>& parameters,
                  const step_memory& memory) :
         math_{math},
         model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory} {}
@@ -58,8 +61,7 @@ public:
         if (s + 1 == model_.stage_count()) {
             task.loss(index_of(m), output_of(s, last, m, at), output_gradient_of(s, last, m, at));
             if (model_.has_conditioning()) {
-                math_.fill(conditioning_elements(), scalar{0},
-                           tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
+                math_.fill(conditioning_elements(), 0.0F, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
             }
         }
         for (int l = last; l >= model_.first_layer(s); --l) {
@@ -96,6 +98,17 @@ private:
                                 std::int64_t offset) const {
         return reinterpret_cast<scalar*>(memory_.address(at.place_of({kind, s, m})) + offset);
     }
+    /// Where the statistics of layer l lie.
+    [[nodiscard]] accumulator* statistics_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
+        return reinterpret_cast<accumulator*>(
+            block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved));
+    }
+    /// Where the saved tensors of layer l lie: behind its statistics.
+    [[nodiscard]] scalar* saved_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
+        const std::int64_t statistics =
+            graph.layers[static_cast<std::size_t>(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
+        return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved + statistics);
+    }
     [[nodiscard]] scalar* output_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
         if (model_.held_apart(l)) { return tensor(at, {buffer_kind::activation, l, m}); }
         return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).output);
@@ -112,9 +125,9 @@ private:
 
     /// What F, B and W of a layer share.
     template <class Cache>
-    [[nodiscard]] layer_frame<scalar> frame_of(int s, int l, microbatch_id m, const prepared_instruction& at,
-                                               const Cache& skips) {
-        layer_frame<scalar> frame;
+    [[nodiscard]] backend_frame<B> frame_of(int s, int l, microbatch_id m, const prepared_instruction& at,
+                                            const Cache& skips) {
+        backend_frame<B> frame;
         frame.batch = batch_;
         if (l == 0) {
             frame.input = block(s, m, at, buffer_kind::saved, model_.footprint(s).input);
@@ -126,7 +139,8 @@ private:
         if (model_.has_conditioning()) { frame.conditioning = tensor(at, {buffer_kind::conditioning, run(s), m}); }
         if (const int e = edge_into(s, l); e >= 0) { frame.skip = skip_of(s, e, m, at, skips); }
         frame.parameters = parameters_.values_of(l).data();
-        frame.saved = block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved);
+        frame.saved = saved_of(s, l, m, at);
+        frame.statistics = statistics_of(s, l, m, at);
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
         return frame;
     }
@@ -154,7 +168,7 @@ private:
         }
     }
 
-    void bind_gradients(layer_frame<scalar>& frame, int s, int l, microbatch_id m, const prepared_instruction& at) {
+    void bind_gradients(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at) {
         frame.output_gradient = output_gradient_of(s, l, m, at);
         if (l != model_.first_layer(s)) {
             frame.input_gradient = output_gradient_of(s, l - 1, m, at);
@@ -193,15 +207,15 @@ private:
             conditioning_module::backward_weight(math_, frame);
         }
     }
-    /// The conditioner's saved tensors follow those of layer 0.
+    /// The conditioner's saved tensors follow those of layer 0, and its statistics those of layer 0.
     template <class Task>
-    [[nodiscard]] layer_frame<scalar> conditioner_frame(microbatch_id m, const prepared_instruction& at, Task& task) {
-        layer_frame<scalar> frame;
+    [[nodiscard]] backend_frame<B> conditioner_frame(microbatch_id m, const prepared_instruction& at, Task& task) {
+        backend_frame<B> frame;
         frame.batch = batch_;
-        frame.input = task.timesteps(index_of(m));
+        frame.timesteps = task.timesteps(index_of(m));
         frame.parameters = parameters_.values_of(conditioning_block).data();
-        frame.saved =
-            block(0, m, at, buffer_kind::saved, model_.footprint(0).of_layer(0).saved) + table[0].saved * batch_;
+        frame.saved = saved_of(0, 0, m, at) + table[0].saved * batch_;
+        frame.statistics = statistics_of(0, 0, m, at) + table[0].statistics * batch_;
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
         return frame;
     }
@@ -209,7 +223,7 @@ private:
     B& math_;
     const step_model& model_;
     int batch_;
-    rank_parameters<scalar>& parameters_;
+    rank_parameters<scalar, accumulator>& parameters_;
     const step_memory& memory_;
 };
 

@@ -85,6 +85,14 @@ TEST_CASE("operations over pixels equal the plain loops in double") {
         plain.sum_pixels(batch, pixels, channels, most.as<double>(), bound.as<double>());
         CHECK(worst(sums, bound.twice, rounding(pixels)) < 1.0);
 
+        // All pixels of all samples are rows, and what is there stays in the sum.
+        tensor kept = draw.normal(channels);
+        tensor kept_bound = magnitudes(kept);
+        host.sum_rows(std::int64_t{batch} * pixels, channels, y.as<float>(), kept.as<float>());
+        plain.sum_rows(std::int64_t{batch} * pixels, channels, y.as<double>(), kept.as<double>());
+        plain.sum_rows(std::int64_t{batch} * pixels, channels, most.as<double>(), kept_bound.as<double>());
+        CHECK(worst(kept, kept_bound.twice, rounding(batch * pixels + 1)) < 1.0);
+
         tensor up{4 * n};
         host.upsample_nearest(batch, height, width, channels, y.as<float>(), up.as<float>());
         plain.upsample_nearest(batch, height, width, channels, y.as<double>(), up.as<double>());

@@ -67,7 +67,7 @@ struct everything {
     explicit everything(unsigned seed) {
         source draw{seed};
         for (int i = 0; i != 8; ++i) { inputs.push_back(draw.normal(40000, 0.5)); }
-        for (int i = 0; i != 62; ++i) { results.emplace_back(40000, 0.25F); }
+        for (int i = 0; i != 63; ++i) { results.emplace_back(40000, 0.25F); }
     }
 
     void run(onednn_backend& b) {

@@ -121,7 +121,7 @@ public:
     void barrier() {
         thread_state& self = threads_[running_];
         self.now = standing::at_barrier;
-        self.on->leave();
+        wait(self);
     }
 
     warp_values exchange(const warp_call& call, const void* bytes, std::size_t size) {
@@ -146,7 +146,7 @@ public:
             }
         } else {
             self.now = standing::at_warp;
-            self.on->leave();
+            wait(self);
         }
         return {warp.values[side].data(), warp.lanes};
     }
@@ -154,8 +154,7 @@ public:
     /// From within a thread: the block cannot go on.
     [[noreturn]] void give_up(const std::string& why) {
         failure_ = why;
-        threads_[running_].on->leave();
-        std::abort(); // nobody enters a fiber of a block that failed
+        throw abandoned{};
     }
 
     [[nodiscard]] int lane() const { return static_cast<int>(running_ % warp_size); }
@@ -165,6 +164,14 @@ private:
     struct release {
         void operator()(std::byte* memory) const { std::free(memory); }
     };
+
+    /// Unwinds the stack of a thread whose block failed.
+    struct abandoned {};
+
+    void wait(const thread_state& self) const {
+        self.on->leave();
+        if (ending_) { throw abandoned{}; }
+    }
 
     void run_warp(std::size_t w, const std::vector<int>& lane_order) {
         for (bool moved = true; moved;) {
@@ -191,16 +198,31 @@ private:
         running_ = t;
         threadIdx = thread.index;
         thread.now = standing::done; // unless it comes back waiting
-        thread.on->enter([](void* self) { static_cast<block_run*>(self)->body_(); }, this);
+        enter(thread);
         if (!failure_.empty()) { fail(failure_); }
+    }
+
+    void enter(thread_state& thread) {
+        thread.on->enter(
+            [](void* self) {
+                try {
+                    static_cast<block_run*>(self)->body_();
+                } catch (const abandoned&) {} // NOLINT(bugprone-empty-catch): the failure is kept
+            },
+            this);
         if (thread.now == standing::done) {
             idle_.emplace_back(thread.on);
             thread.on = nullptr;
         }
     }
 
-    // The stacks of threads that wait for ever are given up, not reused.
-    [[noreturn]] void fail(const std::string& why) const {
+    [[noreturn]] void fail(const std::string& why) {
+        ending_ = true;
+        for (thread_state& thread : threads_) {
+            if (thread.on == nullptr) { continue; }
+            thread.now = standing::done;
+            enter(thread);
+        }
         throw kernel_error("block " + place(at_) + " of " + std::to_string(threads_.size()) + " threads: " + why);
     }
 
@@ -233,6 +255,7 @@ private:
     std::unique_ptr<std::byte, release> shared_;
     std::size_t running_{};
     std::string failure_;
+    bool ending_{};
     static thread_local std::vector<std::unique_ptr<fiber>> idle_;
 };
 

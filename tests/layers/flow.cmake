@@ -24,3 +24,5 @@ set(flow_host core tensor runtime plan/instruction)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
 set(flow_io core)
 set(flow_train core tensor model nn runtime io plan)
+# A leaf: nothing outside includes it.
+set(flow_cuda core tensor model nn plan runtime train profile)

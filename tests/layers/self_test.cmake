@@ -11,7 +11,7 @@ function(expect name text)
     while(rest)
         list(POP_FRONT rest header content)
         file(WRITE ${root}/pulse/${header} "#pragma once\n${content}\n")
-        if(NOT header MATCHES "^io/|/json\\.hpp$")
+        if(NOT header MATCHES "^io/|^cuda/|/json\\.hpp$")
             list(APPEND headers ${header})
         endif()
     endwhile()
@@ -40,6 +40,12 @@ expect(against_the_flow "core/label.hpp -> model/graph.hpp: against the flow"
 expect(beside_the_result_header "schedule/validate.hpp -> partition/skip_aware.hpp: against the flow"
     "partition/skip_aware.hpp" "#include <vector>" "schedule/validate.hpp" "#include <pulse/partition/skip_aware.hpp>"
     "pulse.hpp" "#include <pulse/schedule/validate.hpp>")
+expect(cuda_is_a_leaf "runtime/executor.hpp -> cuda/stream.cuh: against the flow"
+    "cuda/stream.cuh" "#include <cuda_runtime.h>" "runtime/executor.hpp" "#include <pulse/cuda/stream.cuh>"
+    "pulse.hpp" "#include <pulse/runtime/executor.hpp>")
+expect(cuda_obeys_the_flow "cuda/kernels/adamw.cuh -> zoo/sdxl.hpp: against the flow"
+    "zoo/sdxl.hpp" "#include <vector>" "cuda/kernels/adamw.cuh" "#include <pulse/zoo/sdxl.hpp>"
+    "pulse.hpp" "#include <pulse/zoo/sdxl.hpp>")
 expect(in_a_subfolder "schedule/baselines/gpipe.hpp -> plan/plan.hpp: against the flow"
     "plan/plan.hpp" "#include <vector>" "schedule/baselines/gpipe.hpp" "#include <pulse/plan/plan.hpp>"
     "pulse.hpp" "#include <pulse/schedule/baselines/gpipe.hpp>")

@@ -15,8 +15,14 @@
 #endif
 
 pulse::graph_view other_unit();
+#ifdef USES_cuda
+int scale_on_device();
+#endif
 
 int main() {
+#ifdef USES_cuda
+    if (scale_on_device() != 0) { return 1; }
+#endif
     constexpr auto graph = pulse::graph_of<consumer::tiny>();
     static_assert(graph.skips[0] == pulse::skip_link{0, 2, 4});
     const auto seen = other_unit();

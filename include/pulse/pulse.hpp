@@ -192,7 +192,9 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 #include <pulse/host/channel.hpp>
 #include <pulse/host/reference.hpp>
+#include <pulse/host/reference_conditioned.hpp>
 #include <pulse/host/reference_convolution.hpp>
+#include <pulse/host/reference_embedding.hpp>
 #include <pulse/host/reference_tokens.hpp>
 #include <pulse/host/threads.hpp>
 

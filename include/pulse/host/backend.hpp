@@ -8,6 +8,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/host/attention.hpp>
 #include <pulse/host/buffer.hpp>
+#include <pulse/host/conditioned_operations.hpp>
 #include <pulse/host/convolutions.hpp>
 #include <pulse/host/group_norm.hpp>
 #include <pulse/host/narrow_convolution.hpp>
@@ -24,13 +25,13 @@ namespace pulse::host {
 ///
 /// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A shape
 /// that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
-class onednn_backend : public token_operations {
+class onednn_backend : public token_operations, public conditioned_operations {
 public:
     using scalar = float;
     using accumulator = float;
 
     /// Throws pulse::input_error when threads < 1.
-    explicit onednn_backend(int threads = 1) : token_operations{threads}, threads_{threads} {
+    explicit onednn_backend(int threads = 1) : token_operations{threads}, conditioned_operations{threads}, threads_{threads} {
         require(threads >= 1, "onednn_backend", "threads is less than 1");
     }
 
@@ -195,7 +196,8 @@ public:
     void weights_changed() noexcept { ++epoch_; }
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
-        return scratch_.bytes() + sum_.bytes() + sums_.bytes() + convolutions_.bytes() + token_scratch_bytes();
+        return scratch_.bytes() + sum_.bytes() + sums_.bytes() + convolutions_.bytes() + token_scratch_bytes() +
+               conditioned_scratch_bytes();
     }
 
 private:

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <pulse/host/reference_conditioned.hpp>
 #include <pulse/host/reference_convolution.hpp>
 #include <pulse/host/reference_tokens.hpp>
 #include <pulse/runtime/backend.hpp>
@@ -16,7 +17,7 @@ namespace pulse::host {
 /// Everything is computed in the accumulator A and rounded to T where it is stored; T is any type that converts to A and,
 /// explicitly, from it. Sums accumulate in the order of the loops, so results are deterministic. One object serves one thread.
 template <class T, std::floating_point A = T>
-class reference_backend : public reference_tokens<T, A> {
+class reference_backend : public reference_tokens<T, A>, public reference_conditioned<T, A> {
 public:
     using scalar = T;
     using accumulator = A;

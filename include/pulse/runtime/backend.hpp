@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -93,6 +94,48 @@ struct patch_shape {
     [[nodiscard]] constexpr bool operator==(const patch_shape&) const = default;
 };
 
+/// LayerNorm that each sample modulates: rows of a sample share one scale and one shift (AdaLN of Peebles and Xie 2022).
+struct adaptive_norm_shape {
+    int features{};
+    int tokens{};          ///< rows of a sample
+    std::int64_t stride{}; ///< elements from the scale (shift) of a sample to the next one's
+    double epsilon{1e-5};
+
+    [[nodiscard]] constexpr bool operator==(const adaptive_norm_shape&) const = default;
+};
+
+/// Rotary position embedding of a grid of tokens, row by row (Su et al. 2021, in two dimensions as Hunyuan-DiT has it).
+///
+/// In each head features 2p and 2p + 1 are turned together by an angle. The first head_size / 4 pairs are turned by the
+/// token's column, the others by its row. Positions run from 0 to `span` on both axes, whatever the size of the grid.
+struct rotary_shape {
+    int rows{};
+    int columns{};
+    int heads{};
+    int head_size{}; ///< divisible by 4
+    double span{};
+
+    [[nodiscard]] constexpr int tokens() const noexcept { return rows * columns; }
+    [[nodiscard]] constexpr int width() const noexcept { return heads * head_size; }
+    /// position * 10000^(-4 i / head_size), i the pair's number in its half.
+    [[nodiscard]] double angle(int token, int pair) const noexcept {
+        const int half = head_size / 4;
+        const bool by_column = pair < half;
+        const double position = by_column ? span / columns * (token % columns) : span / rows * (token / columns);
+        const int i = by_column ? pair : pair - half;
+        return position * std::exp(-std::log(10000.0) * 4.0 * i / head_size);
+    }
+    [[nodiscard]] constexpr bool operator==(const rotary_shape&) const = default;
+};
+
+/// A table of `entries` learned vectors.
+struct embedding_shape {
+    int entries{};
+    int features{};
+
+    [[nodiscard]] constexpr bool operator==(const embedding_shape&) const = default;
+};
+
 /// Whether an operation writes its result or adds to what is there.
 enum class into : std::uint8_t { write, add };
 
@@ -116,8 +159,7 @@ enum class into : std::uint8_t { write, add };
 /// - layer_norm: writes y and statistics [rows][2] (mean, 1/sqrt(var + eps)); layer_norm_backward adds to dgamma and
 ///   dbeta, whose sums it needs for the input gradient too.
 /// - gelu: y = x * Phi(x) with the normal distribution Phi, the exact form of Hendrycks and Gimpel 2016 (torch's
-///   default; Hunyuan-DiT's feed-forward has the tanh form instead, which is not an operation yet); gelu_backward: dx
-///   from x and dy; y may be x, dx may be dy.
+///   default; gelu_tanh is Hunyuan-DiT's); gelu_backward: dx from x and dy; y may be x, dx may be dy.
 /// - geglu: y[rows][features] = value * gelu(gate) of x [rows][2 * features], values before gates (Shazeer 2020);
 ///   geglu_backward writes dx from x and dy.
 /// - silu: y = x * sigmoid(x); silu_backward: dx from x and dy; y may be x, dx may be dy.
@@ -130,13 +172,30 @@ enum class into : std::uint8_t { write, add };
 /// - upsample_nearest: [h][w][c] -> [2h][2w][c]; upsample_nearest_backward is its transpose.
 /// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], diffusers' Timesteps; flip puts cosines first, and `shift` is
 ///   its downscale_freq_shift.
+/// - adaptive_norm: y[b][t] = (xhat gamma + beta) (1 + scale[b]) + shift[b] with xhat = (x - mean) / sqrt(var + eps) over
+///   the features of a row; it writes statistics [batch][tokens][2] (mean, 1/sqrt(var + eps)). Gamma and beta may both be
+///   null (1 and 0), and scale may be (0). adaptive_norm_backward writes dx or adds to it, adds to dgamma and dbeta, and
+///   writes dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy, which lie as scale and
+///   shift do; the gradients of null tensors are null.
+/// - gelu_tanh: y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation; gelu_tanh_backward: dx from x
+///   and dy; y may be x, dx may be dy.
+/// - rotary: the pair (a, b) of each head becomes (a cos - b sin, b cos + a sin) of its angle, see rotary_shape, for x and
+///   y [batch][tokens][heads * head_size]; rotary_backward turns dy back; y may be x, dx may be dy.
+/// - embedding: y[r] = table[indices[r]], indices being whole numbers that are kept as accumulators;
+///   embedding_backward_weight: dtable[indices[r]] += dy[r], in ascending order of r. The host's throw input_error on an
+///   index out of range; on a device it is not looked at.
+/// - replace_padding: rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the others
+///   stay; replace_padding_backward: dx = dy where the mask is not 0, else 0 (dx may be dy), and dpadding[token] += dy of
+///   the rows whose mask is 0, samples in ascending order.
+/// - scale: y = factor * x over n elements; y may be x.
 /// - weights_changed(): parameters were written since the last pass; cached reordered weights are stale.
 ///
 /// Scratch is the backend's own: sized when it first meets a shape (warm-up), `scratch_bytes()` says how much it holds.
 template <class B>
 concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,
                            typename B::accumulator* sums, const conv2d_shape& conv, const linear_shape& lin,
-                           const group_norm_shape& norm, const attention_shape& att, const layer_norm_shape& row_norm,
+                           const group_norm_shape& norm, const attention_shape& att, const layer_norm_shape& row_norm, const adaptive_norm_shape& modulated,
+                           const rotary_shape& turn, const embedding_shape& table,
                            const patch_shape& patches, int batch, std::int64_t rows, std::int64_t n, float value,
                            into how, double shift, bool flip) {
     requires std::floating_point<typename B::accumulator>;
@@ -191,6 +250,22 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     b.upsample_nearest_backward(batch, batch, batch, batch, x, y);
     // features, timesteps, e
     b.sinusoid(batch, batch, flip, shift, a, y);
+    // x, gamma, beta, scale, shift, y, statistics
+    b.adaptive_norm(modulated, batch, x, x, x, x, x, y, sums);
+    // x, gamma, beta, scale, statistics, dy, dx (written or added to), dgamma, dbeta, dscale, dshift
+    b.adaptive_norm_backward(modulated, batch, x, x, x, x, a, x, y, sums, sums, y, y, how);
+    b.gelu_tanh(n, x, y);
+    b.gelu_tanh_backward(n, x, x, y, how);
+    b.rotary(turn, batch, x, y);
+    b.rotary_backward(turn, batch, x, y);
+    // indices, table, y / indices, dy, dtable
+    b.embedding(table, rows, a, x, y);
+    b.embedding_backward_weight(table, rows, a, x, sums);
+    // tokens, features, mask, padding, y / mask, dy, dx, dpadding
+    b.replace_padding(batch, batch, batch, a, x, y);
+    b.replace_padding_backward(batch, batch, batch, a, x, y, sums);
+    // factor, x, y
+    b.scale(n, value, x, y);
     b.weights_changed();
     { b.scratch_bytes() } -> std::convertible_to<std::int64_t>;
 };

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::host {
+
+/// The entry of a table that an index stands for. Throws input_error unless the index is a whole number of the table's
+/// range.
+template <class T>
+[[nodiscard]] std::int64_t embedding_row(const embedding_shape& shape, T index) {
+    if (index >= T{0} && index < static_cast<T>(shape.entries)) {
+        const auto entry = static_cast<std::int64_t>(index);
+        if (static_cast<T>(entry) == index) { return entry; }
+    }
+    throw input_error{"pulse: embedding: index " + std::to_string(index) + " is none of 0 to " +
+                      std::to_string(shape.entries - 1)};
+}
+
+} // namespace pulse::host

@@ -284,6 +284,8 @@ void require_full(unsigned mask, const char* call) {
     if (mask != 0xffffffffu) { current->give_up(std::string(call) + " with a partial mask"); }
 }
 
+void give_up(const std::string& why) { current->give_up(why); }
+
 void* dynamic_shared() { return current->shared(); }
 
 void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body) {

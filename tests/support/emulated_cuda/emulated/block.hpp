@@ -69,6 +69,9 @@ template <class T>
 /// Partial masks are not used in pulse.
 void require_full(unsigned mask, const char* call);
 
+/// Ends the kernel with kernel_error: the thread that runs did what is undefined on a device.
+[[noreturn]] void give_up(const std::string& why);
+
 /// Dynamic shared memory of the block that runs.
 [[nodiscard]] void* dynamic_shared();
 

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/kernels/attention_launches.cuh>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/queue.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+/// What computes an attention.
+enum class attention_engine : std::uint8_t {
+    fma,          ///< pulse's kernels on float arithmetic: fp32, and whatever the others do not take
+    tensor_cores, ///< pulse's kernels on tensor cores
+    cudnn,        ///< cuDNN's scaled dot-product attention
+};
+
+/// Which of pulse's own kernels compute attention of this shape under policy P, for operands that begin at multiples of
+/// 16 bytes; those that do not are left to attention_engine::fma. Throws input_error on a shape that none takes: sizes
+/// below 1, head_size over 256, or more than 65535 heads or samples.
+template <class P>
+[[nodiscard]] attention_engine own_attention_engine(const attention_shape& s, int batch) {
+    const auto require = [](bool holds, const std::string& what) {
+        if (!holds) { throw input_error("attention: " + what); }
+    };
+    require(s.tokens > 0, "tokens is " + std::to_string(s.tokens) + ", at least 1 is needed");
+    require(s.context_tokens >= 0, "context_tokens is " + std::to_string(s.context_tokens) + ", below 0");
+    require(s.heads > 0 && s.heads <= 65535, "heads is " + std::to_string(s.heads) + ", not from 1 to 65535");
+    require(batch > 0 && batch <= 65535, "batch is " + std::to_string(batch) + ", not from 1 to 65535");
+    require(s.head_size > 0 && s.head_size <= most_fma_head_size,
+            "head_size is " + std::to_string(s.head_size) + ", not from 1 to " + std::to_string(most_fma_head_size));
+    if constexpr (has_tensor_core<P>) {
+        if (s.head_size % 8 == 0 && s.head_size <= most_tensor_core_head_size<P>) {
+            return attention_engine::tensor_cores;
+        }
+    }
+    return attention_engine::fma;
+}
+
+/// Into how many parts the queries are cut where gradients of keys and values are summed: the blocks of few keys do not
+/// fill a device, those of several parts do. It depends on the shape alone, so that every device sums in the same order.
+template <class T>
+[[nodiscard]] int attention_parts(const attention_shape& s, int batch, const attention_launches<T>& by) {
+    constexpr std::int64_t enough_blocks = 264; // two for each multiprocessor of an H100
+    constexpr std::int64_t least_tiles = 4;     // of queries in a part, to be worth its sums
+    const std::int64_t blocks = std::int64_t{batch} * s.heads * ((s.keys() + by.key_rows - 1) / by.key_rows);
+    const std::int64_t tiles = (s.tokens + by.query_columns - 1) / by.query_columns;
+    return static_cast<int>(std::max(std::int64_t{1}, std::min(enough_blocks / blocks, tiles / least_tiles)));
+}
+
+/// The kernels that an engine of pulse's own has for a shape.
+template <class P>
+[[nodiscard]] attention_launches<typename P::scalar> attention_launches_of(attention_engine engine,
+                                                                           const attention_shape& s) {
+    if constexpr (has_tensor_core<P>) {
+        if (engine == attention_engine::tensor_cores) { return tensor_core_attention_for<P>(s.head_size); }
+    }
+    return fma_attention_for<typename P::scalar>(s.head_size);
+}
+
+/// Attention as host::reference_backend means it, by pulse's own kernels: q and o [batch][tokens][width], k and v
+/// [batch][keys][width], lse [batch][heads][tokens] in float, natural logarithms. Scores stay on the chip (Dao 2023);
+/// products are summed in float, and so are the weights, which are rounded to the scalar before they meet v.
+///
+/// Moves at least e batch width (2 tokens + 2 keys) + 4 batch heads tokens bytes for e bytes per scalar, and takes
+/// 4 batch heads tokens keys head_size floating-point operations. Throws input_error as own_attention_engine.
+template <class P>
+void attention(const queue& on, const attention_shape& s, int batch, const typename P::scalar* q,
+               const typename P::scalar* k, const typename P::scalar* v, typename P::scalar* o, float* lse) {
+    using T = typename P::scalar;
+    attention_engine engine = own_attention_engine<P>(s, batch);
+    if (!is_packable<T>(0, q, k, v, o)) { engine = attention_engine::fma; }
+    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)));
+    attention_launches_of<P>(engine, s).forward(on, batch,
+                                                {q, k, v, o, lse, s.tokens, s.keys(), s.heads, s.head_size, scale});
+}
+
+/// Bytes of scratch that attention_backward needs, whatever the alignment of its operands.
+template <class P>
+[[nodiscard]] std::size_t attention_backward_scratch_bytes(const attention_shape& s, int batch) {
+    using T = typename P::scalar;
+    const auto of_engine = [&](attention_engine engine) {
+        const auto samples = static_cast<std::size_t>(batch);
+        const int parts = attention_parts<T>(s, batch, attention_launches_of<P>(engine, s));
+        const std::size_t partial =
+            parts == 1 ? 0 : static_cast<std::size_t>(2 * parts) * samples * s.keys() * s.width();
+        return sizeof(float) * (samples * s.heads * s.tokens + partial);
+    };
+    return std::max(of_engine(attention_engine::fma), of_engine(own_attention_engine<P>(s, batch)));
+}
+
+/// Writes the gradients of what attention read, from what it read and wrote and from dout, the gradient of o.
+///
+/// Weights are computed again, once for dk and dv and once for dq (for heads over 160, dk and dv are two launches), so
+/// that each sum has one owner and one order. Moves at least e batch width (4 tokens + 4 keys) + 4 batch heads tokens
+/// bytes and takes 14 batch heads tokens keys head_size floating-point operations, of which 4 are for computing twice.
+/// Throws input_error as own_attention_engine.
+template <class P>
+void attention_backward(const queue& on, const attention_shape& s, int batch, const typename P::scalar* q,
+                        const typename P::scalar* k, const typename P::scalar* v, const typename P::scalar* o,
+                        const float* lse, const typename P::scalar* dout, typename P::scalar* dq,
+                        typename P::scalar* dk, typename P::scalar* dv) {
+    using T = typename P::scalar;
+    constexpr int threads = 256;
+    attention_engine engine = own_attention_engine<P>(s, batch);
+    if (!is_packable<T>(0, q, k, v, dout, dq, dk, dv)) { engine = attention_engine::fma; }
+    const attention_launches<T> by = attention_launches_of<P>(engine, s);
+    auto* const delta = reinterpret_cast<float*>(on.scratch);
+    const std::int64_t rows = std::int64_t{batch} * s.tokens * s.heads;
+    attention_gradients<T> gradients{dout, lse, delta, dq, dk, dv};
+    gradients.parts = attention_parts(s, batch, by);
+    if (gradients.parts > 1) { gradients.partial = delta + rows; }
+    const auto blocks = [](std::int64_t n) { return dim3(static_cast<unsigned>((n + threads - 1) / threads)); };
+    launch(attention_delta<T, threads>, blocks(8 * rows), dim3(threads), 0, on.stream, rows, s.tokens, s.heads,
+           s.head_size, o, dout, delta);
+    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)));
+    const attention_operands<T> operands{q, k, v, nullptr, nullptr, s.tokens, s.keys(), s.heads, s.head_size, scale};
+    by.backward(on, batch, operands, gradients);
+    if (gradients.parts > 1) {
+        const std::int64_t n = std::int64_t{batch} * s.keys() * s.width();
+        launch(attention_join_parts<T, threads>, blocks(2 * n), dim3(threads), 0, on.stream, n, gradients.parts,
+               gradients.partial, dk, dv);
+    }
+}
+
+} // namespace pulse::cuda

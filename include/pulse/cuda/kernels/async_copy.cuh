@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace pulse::cuda {
+
+/// Begins to copy 16 bytes from global to shared memory, both aligned to 16, past the registers; writes zeros, and reads
+/// nothing, where they are not `present`.
+__device__ inline void begin_copy(void* shared, const void* global, bool present) {
+    const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    const int bytes = present ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+}
+
+/// The same of 4 bytes, aligned to 4.
+__device__ inline void begin_copy_word(void* shared, const void* global, bool present) {
+    const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    const int bytes = present ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+}
+
+/// Returns when every copy that this thread has begun is done. Other threads see the bytes after a barrier.
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+} // namespace pulse::cuda

@@ -1,0 +1,197 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/kernels/async_copy.cuh>
+#include <pulse/cuda/kernels/attention_operands.cuh>
+#include <pulse/cuda/kernels/tensor_core.cuh>
+#include <pulse/cuda/precision.cuh>
+
+namespace pulse::cuda {
+
+/// How rows of up to HeadSize numbers lie in shared memory. Rows are padded with zeros to whole steps of the tensor cores
+/// and then by 16 bytes, so that eight rows at the same column are in different banks.
+template <class P, int HeadSize>
+struct head_tile {
+    using core = tensor_core<P>;
+    using scalar = typename core::scalar;
+    static constexpr int chunk = pack_size<scalar>; ///< numbers in 16 bytes
+    static constexpr int steps = (HeadSize + core::step - 1) / core::step;
+    static constexpr int stride = steps * core::step + chunk;
+    static constexpr int columns = HeadSize / 8; ///< of 8 numbers
+
+    static_assert(HeadSize % 8 == 0, "pulse::cuda: tiles of heads have whole columns of 8");
+};
+
+/// Begins to copy `Rows` rows from token `first` on into a tile; zeros stand beyond the last token and beyond head_size.
+template <class G, int Rows, int Threads>
+__device__ void begin_rows(typename G::scalar* tile, const head_rows<const typename G::scalar>& from, int first) {
+    constexpr int chunks = G::stride / G::chunk - 1;
+    for (int i = static_cast<int>(threadIdx.x); i < Rows * chunks; i += Threads) {
+        const int row = i / chunks;
+        const int column = (i - row * chunks) * G::chunk;
+        const bool present = first + row < from.tokens && column < from.head_size;
+        begin_copy(tile + row * G::stride + column,
+                   present ? from.first + (first + row) * from.stride + column : from.first, present);
+    }
+}
+
+/// sums[r][j] += rows 16 r.. of a times rows 8 j.. of b, over the head: a product of the first with the transposed
+/// second. The rows are those of the calling warp.
+template <class G, int RowTiles, int Columns>
+__device__ void multiply_rows(float (&sums)[RowTiles][Columns / 8][4], const typename G::scalar* a,
+                              const typename G::scalar* b) {
+    using core = typename G::core;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    a += lane % 16 * G::stride + lane / 16 * G::chunk;
+    b += (lane / 16 * 8 + lane % 8) * G::stride + lane / 8 % 2 * G::chunk;
+#pragma unroll
+    for (int k = 0; k != G::steps; ++k) {
+        unsigned left[RowTiles][4];
+#pragma unroll
+        for (int r = 0; r != RowTiles; ++r) {
+            load_matrices(left[r], a + r * 16 * G::stride + k * core::step);
+            core::round(left[r]);
+        }
+#pragma unroll
+        for (int j = 0; j != Columns / 16; ++j) {
+            unsigned right[4];
+            load_matrices(right, b + j * 16 * G::stride + k * core::step);
+            core::round(right);
+#pragma unroll
+            for (int r = 0; r != RowTiles; ++r) {
+                core::multiply(sums[r][2 * j], left[r], right[0], right[1]);
+                core::multiply(sums[r][2 * j + 1], left[r], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/// sums[r][n] += factors[r] times columns 8 n.. of the rows of b. The factors are sums of multiply_rows, as they lie in
+/// registers: what a lane holds of two tiles of sums is what it must give of a tile of 16-bit factors. Of 32-bit factors
+/// it must give columns t and t + 4; it has 2t and 2t + 1, so the rows of b are taken in that order instead.
+template <class G, int RowTiles, int Columns>
+__device__ void multiply_weights(float (&sums)[RowTiles][G::columns][4],
+                                 const float (&factors)[RowTiles][Columns / 8][4], const typename G::scalar* b) {
+    using core = typename G::core;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if constexpr (core::step == 16) {
+        b += lane % 16 * G::stride + lane / 16 * 8;
+#pragma unroll
+        for (int m = 0; m != Columns / 16; ++m) {
+            unsigned left[RowTiles][4];
+#pragma unroll
+            for (int r = 0; r != RowTiles; ++r) {
+#pragma unroll
+                for (int half = 0; half != 2; ++half) {
+                    const float(&tile)[4] = factors[r][2 * m + half];
+                    left[r][2 * half] = core::pair(tile[0], tile[1]);
+                    left[r][2 * half + 1] = core::pair(tile[2], tile[3]);
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < G::columns; n += 2) {
+                unsigned right[4];
+                load_matrices_transposed(right, b + m * 16 * G::stride + n * 8);
+#pragma unroll
+                for (int r = 0; r != RowTiles; ++r) {
+                    core::multiply(sums[r][n], left[r], right[0], right[1]);
+                    if (n + 1 < G::columns) { core::multiply(sums[r][n + 1], left[r], right[2], right[3]); }
+                }
+            }
+        }
+    } else {
+        b += lane % 4 * 2 * G::stride + lane / 4;
+#pragma unroll
+        for (int m = 0; m != Columns / 8; ++m) {
+            unsigned left[RowTiles][4];
+#pragma unroll
+            for (int r = 0; r != RowTiles; ++r) {
+                const float(&tile)[4] = factors[r][m];
+                left[r][0] = round_to_tf32(tile[0]);
+                left[r][1] = round_to_tf32(tile[2]);
+                left[r][2] = round_to_tf32(tile[1]);
+                left[r][3] = round_to_tf32(tile[3]);
+            }
+#pragma unroll
+            for (int n = 0; n != G::columns; ++n) {
+                const float* const column = b + m * 8 * G::stride + n * 8;
+                const unsigned first = round_to_tf32(column[0]);
+                const unsigned second = round_to_tf32(column[G::stride]);
+#pragma unroll
+                for (int r = 0; r != RowTiles; ++r) { core::multiply(sums[r][n], left[r], first, second); }
+            }
+        }
+    }
+}
+
+/// Columns of a tile beyond the last key weigh nothing. `first` is the tile's first key.
+template <int RowTiles, int Columns>
+__device__ void mask_columns(float (&scores)[RowTiles][Columns / 8][4], int first, int keys) {
+    const int column = first + static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int j = 0; j != Columns / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e != 2; ++e) {
+            if (column + j * 8 + e < keys) { continue; }
+#pragma unroll
+            for (int r = 0; r != RowTiles; ++r) { scores[r][j][e] = scores[r][j][e + 2] = -INFINITY; }
+        }
+    }
+}
+
+/// Writes the calling warp's sums, times a factor for each row, to rows from `first` on, by way of `staging`, rows of
+/// shared memory that no other warp uses.
+template <class G, int RowTiles>
+__device__ void store_rows(const float (&sums)[RowTiles][G::columns][4], const float (&factors)[RowTiles][2],
+                           typename G::scalar* staging, const head_rows<typename G::scalar>& to, int first) {
+    using scalar = typename G::scalar;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r != RowTiles; ++r) {
+#pragma unroll
+        for (int half = 0; half != 2; ++half) {
+            scalar* const row = staging + (r * 16 + half * 8 + lane / 4) * G::stride + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n != G::columns; ++n) {
+                G::core::store_pair(row + n * 8, sums[r][n][2 * half] * factors[r][half],
+                                    sums[r][n][2 * half + 1] * factors[r][half]);
+            }
+        }
+    }
+    __syncwarp();
+    const int chunks = to.head_size / G::chunk;
+    const int rows = min(RowTiles * 16, to.tokens - first);
+    for (int i = lane; i < rows * chunks; i += 32) {
+        const int row = i / chunks;
+        const int column = (i - row * chunks) * G::chunk;
+        store_pack(to.first + (first + row) * to.stride + column, load_pack(staging + row * G::stride + column));
+    }
+}
+
+/// Writes the calling warp's sums, times a factor, to rows of floats from `first` on.
+template <class G, int RowTiles>
+__device__ void store_sums(const float (&sums)[RowTiles][G::columns][4], float factor, const head_rows<float>& to,
+                           int first) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int r = 0; r != RowTiles; ++r) {
+#pragma unroll
+        for (int half = 0; half != 2; ++half) {
+            const int row = first + r * 16 + half * 8 + lane / 4;
+            if (row >= to.tokens) { continue; }
+            float* const from_column = to.first + row * to.stride + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n != G::columns; ++n) {
+                if (n * 8 >= to.head_size) { break; }
+                *reinterpret_cast<float2*>(from_column + n * 8) =
+                    make_float2(sums[r][n][2 * half] * factor, sums[r][n][2 * half + 1] * factor);
+            }
+        }
+    }
+}
+
+} // namespace pulse::cuda

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstring>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/kernels/mma.cuh>
+#include <pulse/cuda/precision.cuh>
+
+namespace pulse::cuda {
+
+/// How the tensor cores multiply under a precision policy: tiles [16][step] by [step][8], in the registers of
+/// cuda/kernels/mma.cuh. There is none for fp32, whose products are not rounded.
+template <class P>
+struct tensor_core;
+
+/// Whether P has one.
+template <class P>
+inline constexpr bool has_tensor_core = !std::is_same_v<P, fp32>;
+
+template <>
+struct tensor_core<bf16> {
+    using scalar = __nv_bfloat16;
+    static constexpr int step = 16;
+
+    static __device__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        mma_bf16(sums, a, b0, b1);
+    }
+    /// Makes factors of what load_matrices gave.
+    static __device__ void round(unsigned (&)[4]) {}
+    /// Two neighbours as factors.
+    [[nodiscard]] static __device__ unsigned pair(float low, float high) {
+        const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+        unsigned bits = 0;
+        memcpy(&bits, &both, sizeof bits);
+        return bits;
+    }
+    /// Writes two neighbours, the first at an even place.
+    static __device__ void store_pair(scalar* to, float low, float high) {
+        *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(low, high);
+    }
+};
+
+template <>
+struct tensor_core<fp16> {
+    using scalar = __half;
+    static constexpr int step = 16;
+
+    static __device__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        mma_fp16(sums, a, b0, b1);
+    }
+    static __device__ void round(unsigned (&)[4]) {}
+    [[nodiscard]] static __device__ unsigned pair(float low, float high) {
+        const __half2 both = __floats2half2_rn(low, high);
+        unsigned bits = 0;
+        memcpy(&bits, &both, sizeof bits);
+        return bits;
+    }
+    static __device__ void store_pair(scalar* to, float low, float high) {
+        *reinterpret_cast<__half2*>(to) = __floats2half2_rn(low, high);
+    }
+};
+
+template <>
+struct tensor_core<tf32> {
+    using scalar = float;
+    static constexpr int step = 8;
+
+    static __device__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        mma_tf32(sums, a, b0, b1);
+    }
+    static __device__ void round(unsigned (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i != 4; ++i) { x[i] = round_to_tf32(__uint_as_float(x[i])); }
+    }
+    static __device__ void store_pair(float* to, float low, float high) {
+        *reinterpret_cast<float2*>(to) = make_float2(low, high);
+    }
+};
+
+} // namespace pulse::cuda

@@ -1,0 +1,194 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/attention.cuh>
+
+#include <attention_oracle.hpp>
+#include <device_array.hpp>
+
+namespace cuda = pulse::cuda;
+using cuda::attention_engine;
+using pulse::attention_shape;
+using namespace pulse::test;
+
+namespace {
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+/// Runs both passes twice, with operands that begin `shift` numbers behind an aligned place, and compares.
+template <class P>
+void check(const attention_case& c, std::size_t shift = 0) {
+    using T = typename P::scalar;
+    const attention_shape& s = c.shape;
+    CAPTURE(P::name);
+    CAPTURE(s.tokens);
+    CAPTURE(s.keys());
+    CAPTURE(s.heads);
+    CAPTURE(s.head_size);
+    CAPTURE(c.batch);
+    const auto shifted = [&](const std::vector<double>& values) {
+        std::vector<double> all(shift, 0.0);
+        all.insert(all.end(), values.begin(), values.end());
+        return device_array<T>(all);
+    };
+    const auto behind = [&](const device_array<T>& all) {
+        const std::vector<double> values = all.download();
+        return std::vector<double>(values.begin() + static_cast<std::ptrdiff_t>(shift), values.end());
+    };
+    const device_array<T> q = shifted(c.q);
+    const device_array<T> k = shifted(c.k);
+    const device_array<T> v = shifted(c.v);
+    const device_array<T> dout = shifted(c.dout);
+    const device_array<T> saved = shifted(c.o);
+    const device_array<float> saved_lse(c.lse);
+    const device_queue queue(cuda::attention_backward_scratch_bytes<P>(s, c.batch));
+    device_array<T> o(shift + c.queries());
+    device_array<T> dq(shift + c.queries());
+    device_array<T> dk(shift + c.keys());
+    device_array<T> dv(shift + c.keys());
+    device_array<float> lse(c.rows());
+    std::optional<std::vector<T>> first[4];
+    for (int turn = 0; turn != 2; ++turn) {
+        for (device_array<T>* array : {&o, &dq, &dk, &dv}) { array->poison(); }
+        lse.poison();
+        cuda::attention<P>(queue.on(), s, c.batch, q.data() + shift, k.data() + shift, v.data() + shift,
+                           o.data() + shift, lse.data());
+        cuda::attention_backward<P>(queue.on(), s, c.batch, q.data() + shift, k.data() + shift, v.data() + shift,
+                                    saved.data() + shift, saved_lse.data(), dout.data() + shift, dq.data() + shift,
+                                    dk.data() + shift, dv.data() + shift);
+        queue.synchronize();
+        int i = 0;
+        for (const device_array<T>* array : {&o, &dq, &dk, &dv}) {
+            CHECK(array->intact());
+            const std::vector<T> bits = array->raw();
+            if (turn == 0) {
+                first[i] = std::vector<T>(bits.begin() + static_cast<std::ptrdiff_t>(shift), bits.end());
+            } else {
+                CHECK(same_bits(*first[i], {bits.begin() + static_cast<std::ptrdiff_t>(shift), bits.end()}));
+            }
+            ++i;
+        }
+        CHECK(lse.intact());
+    }
+    CHECK(worst_of(lse.download(), c.lse, c.lse_bound) < 1.0);
+    CHECK(worst_of(behind(o), c.o, c.o_bound) < 1.0);
+    CHECK(worst_of(behind(dq), c.dq, c.dq_bound) < 1.0);
+    CHECK(worst_of(behind(dk), c.dk, c.dk_bound) < 1.0);
+    CHECK(worst_of(behind(dv), c.dv, c.dv_bound) < 1.0);
+}
+
+template <class P>
+void check(const attention_shape& s, int batch, std::uint32_t seed, attention_engine engine, double sharpness = 1.0,
+           std::size_t shift = 0) {
+    CHECK(cuda::own_attention_engine<P>(s, batch) == engine);
+    attention_case c = draw_attention<typename P::scalar>(s, batch, seed, sharpness);
+    solve_attention<P>(c);
+    check<P>(c, shift);
+}
+
+/// Scores of all keys are near +-2^17, and differ by multiples of 1/8; every one is exact in float.
+template <class P>
+attention_case far_scores(std::uint32_t seed) {
+    attention_case c{.shape = {20, 2, 64, 70}, .batch = 1};
+    std::mt19937 random(seed);
+    std::uniform_int_distribution<int> small{-2, 2};
+    const auto integers = [&](std::size_t n) {
+        std::vector<double> values(n);
+        for (double& value : values) { value = small(random); }
+        return values;
+    };
+    c.q = integers(c.queries());
+    c.k = integers(c.keys());
+    c.v = integers(c.keys());
+    c.dout = integers(c.queries());
+    for (std::size_t i = 0; i < c.q.size(); i += 64) { c.q[i] = i / 64 % 2 == 0 ? 1024.0 : -1024.0; }
+    for (std::size_t i = 0; i < c.k.size(); i += 64) { c.k[i] = 1024.0; }
+    solve_attention<P>(c, true);
+    return c;
+}
+
+} // namespace
+
+TEST_CASE("attention on tensor cores and its gradients equal the plain loops in double") {
+    constexpr auto cores = attention_engine::tensor_cores;
+    std::uint32_t seed = 100;
+    // a kernel of its own for each
+    for (const int size : {40, 64, 72, 80, 88, 128, 160, 256}) {
+        check<cuda::bf16>({33, 1, size, 70}, 1, ++seed, cores);
+    }
+    // zeros behind the head
+    for (const int size : {8, 48, 136}) { check<cuda::bf16>({20, 2, size}, 1, ++seed, cores); }
+    for (const int size : {40, 88, 128}) { check<cuda::fp16>({37, 2, size, 18}, 1, ++seed, cores); }
+    for (const int size : {40, 72, 128, 160}) { check<cuda::tf32>({21, 1, size, 45}, 1, ++seed, cores); }
+}
+
+TEST_CASE("attention of any number of tokens to any number of keys") {
+    constexpr auto cores = attention_engine::tensor_cores;
+    std::uint32_t seed = 200;
+    check<cuda::bf16>({130, 2, 64}, 1, ++seed, cores);
+    check<cuda::bf16>({1, 1, 40}, 2, ++seed, cores);
+    check<cuda::bf16>({16, 3, 40, 77}, 2, ++seed, cores);
+    check<cuda::bf16>({9, 1, 88, 333}, 1, ++seed, cores);
+    check<cuda::fp16>({65, 1, 64, 1}, 1, ++seed, cores);
+    check<cuda::tf32>({70, 1, 64, 3}, 1, ++seed, cores);
+    check<cuda::fp32>({70, 2, 40, 65}, 1, ++seed, attention_engine::fma);
+    check<cuda::fp32>({65, 1, 128}, 1, ++seed, attention_engine::fma);
+    check<cuda::fp32>({33, 1, 256, 34}, 1, ++seed, attention_engine::fma);
+}
+
+TEST_CASE("gradients of few keys are summed over parts of many queries") {
+    const attention_shape s{600, 1, 40, 3};
+    CHECK(cuda::attention_parts(s, 1, cuda::attention_launches_of<cuda::bf16>(attention_engine::tensor_cores, s)) == 4);
+    check<cuda::bf16>(s, 1, 300, attention_engine::tensor_cores);
+    const attention_shape wide{300, 1, 20, 2};
+    CHECK(cuda::attention_parts(wide, 2, cuda::attention_launches_of<cuda::fp16>(attention_engine::fma, wide)) == 2);
+    check<cuda::fp16>(wide, 2, 301, attention_engine::fma);
+    // enough blocks without
+    const attention_shape many{4096, 300, 40, 77};
+    CHECK(cuda::attention_parts(many, 1, cuda::attention_launches_of<cuda::bf16>(attention_engine::fma, many)) == 1);
+}
+
+TEST_CASE("heads that are no multiple of 8, and operands that are not aligned, go without tensor cores") {
+    check<cuda::bf16>({10, 2, 7, 20}, 1, 400, attention_engine::fma);
+    check<cuda::fp32>({19, 2, 5}, 2, 401, attention_engine::fma);
+    check<cuda::tf32>({10, 1, 3, 40}, 1, 402, attention_engine::fma);
+    check<cuda::tf32>({10, 1, 168, 20}, 1, 403, attention_engine::fma);
+    check<cuda::fp16>({10, 2, 40, 20}, 1, 404, attention_engine::tensor_cores, 1.0, 3);
+    check<cuda::fp32>({10, 2, 40, 20}, 1, 405, attention_engine::fma, 1.0, 1);
+}
+
+TEST_CASE("scores may be sharp, tiny or far from zero") {
+    constexpr auto cores = attention_engine::tensor_cores;
+    check<cuda::bf16>({18, 1, 64, 70}, 1, 500, cores, 6.0);
+    check<cuda::fp16>({18, 1, 64, 70}, 1, 501, cores, 1e-3);
+    check<cuda::fp32>({18, 1, 64, 70}, 1, 502, attention_engine::fma, 6.0);
+    check<cuda::bf16>(far_scores<cuda::bf16>(503));
+    check<cuda::fp16>(far_scores<cuda::fp16>(504));
+    check<cuda::tf32>(far_scores<cuda::tf32>(505));
+    check<cuda::fp32>(far_scores<cuda::fp32>(506));
+}
+
+TEST_CASE("attention refuses shapes that it has no kernel for, and names what is wrong") {
+    const auto refuses = [](const attention_shape& s, int batch, const std::string& culprit) {
+        try {
+            static_cast<void>(cuda::own_attention_engine<cuda::bf16>(s, batch));
+        } catch (const pulse::input_error& e) { return std::string(e.what()).find(culprit) != std::string::npos; }
+        return false;
+    };
+    CHECK(refuses({4, 1, 257}, 1, "head_size is 257"));
+    CHECK(refuses({4, 1, 0}, 1, "head_size is 0"));
+    CHECK(refuses({0, 1, 8}, 1, "tokens is 0"));
+    CHECK(refuses({4, 0, 8}, 1, "heads is 0"));
+    CHECK(refuses({4, 1, 8, -1}, 1, "context_tokens is -1"));
+    CHECK(refuses({4, 1, 8}, 0, "batch is 0"));
+    CHECK(refuses({4, 1, 8}, 70000, "batch is 70000"));
+}

@@ -16,8 +16,8 @@
 
 namespace pulse::test {
 
-/// Operands of attention as a scalar type holds them, what the plain loops in double make of them, and how far from that
-/// the roundings of a policy may take each result.
+/// Operands of attention as a scalar type holds them, what the plain loops in double make of them, and how far from
+/// that the roundings of a policy may take each result.
 struct attention_case {
     attention_shape shape{};
     int batch{};
@@ -49,9 +49,9 @@ template <class T>
     return c;
 }
 
-/// Fills in results and bounds. With f the rounding of float: a sum of n products is off by about sqrt(n) f times the sum of
-/// their magnitudes, a weight relatively by the error of its score, of the logarithm that it is relative to and of the power,
-/// and by the rounding of P's factors where it becomes one. Scores are exact where `exact_scores`.
+/// Fills in results and bounds. With f the rounding of float: a sum of n products is off by about sqrt(n) f times the
+/// sum of their magnitudes, a weight relatively by the error of its score, of the logarithm that it is relative to
+/// and of the power, and by the rounding of P's factors where it becomes one. Scores are exact where `exact_scores`.
 template <class P>
 void solve_attention(attention_case& c, bool exact_scores = false) {
     using T = typename P::scalar;

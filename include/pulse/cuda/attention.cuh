@@ -45,7 +45,8 @@ template <class P>
 }
 
 /// Into how many parts the queries are cut where gradients of keys and values are summed: the blocks of few keys do not
-/// fill a device, those of several parts do. It depends on the shape alone, so that every device sums in the same order.
+/// fill a device, those of several parts do. It depends on the shape alone, so that every device sums in the same
+/// order.
 template <class T>
 [[nodiscard]] int attention_parts(const attention_shape& s, int batch, const attention_launches<T>& by) {
     constexpr std::int64_t enough_blocks = 264; // two for each multiprocessor of an H100

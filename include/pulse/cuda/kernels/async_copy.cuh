@@ -4,8 +4,8 @@
 
 namespace pulse::cuda {
 
-/// Begins to copy 16 bytes from global to shared memory, both aligned to 16, past the registers; writes zeros, and reads
-/// nothing, where they are not `present`.
+/// Begins to copy 16 bytes from global to shared memory, both aligned to 16, past the registers; writes zeros, and
+/// reads nothing, where they are not `present`.
 __device__ inline void begin_copy(void* shared, const void* global, bool present) {
     const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const int bytes = present ? 16 : 0;

@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(Threads)
     }
 }
 
-/// Gradients of keys and values: a block has the keys of its tile, a warp 16 RowTiles of them, and goes through its part
-/// of the queries by `Columns`. Scores are computed transposed, so that a warp keeps P^T and dS^T in its registers. Heads
-/// for which the registers do not hold both gradients take one launch for each.
+/// Gradients of keys and values: a block has the keys of its tile, a warp 16 RowTiles of them, and goes through its
+/// part of the queries by `Columns`. Scores are computed transposed, so that a warp keeps P^T and dS^T in its
+/// registers. Heads for which the registers do not hold both gradients take one launch for each.
 template <class G, int Warps, int RowTiles, int Columns, bool Keys, bool Values>
 __global__ void __launch_bounds__(Warps * 32)
     attention_backward_keys(attention_operands<typename G::scalar> a, attention_gradients<typename G::scalar> g) {

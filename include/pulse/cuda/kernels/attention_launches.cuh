@@ -23,8 +23,8 @@ struct attention_tiling {
     int columns{};
 };
 
-/// How the passes over heads of up to HeadSize numbers of so many bytes are cut. More rows for each warp mean fewer reads
-/// of shared memory; registers set the limit, and where they allow it two blocks share a multiprocessor.
+/// How the passes over heads of up to HeadSize numbers of so many bytes are cut. More rows for each warp mean fewer
+/// reads of shared memory; registers set the limit, and where they allow it two blocks share a multiprocessor.
 template <int HeadSize, int Bytes>
 struct attention_tilings {
     static constexpr int warps = 4;
@@ -145,8 +145,8 @@ inline constexpr int most_fma_head_size = 256;
 template <class P>
 inline constexpr int most_tensor_core_head_size = sizeof(typename P::scalar) == 2 ? 256 : 160;
 
-/// The launches for a head size of up to most_fma_head_size. 16-bit scalars come here only where the tensor cores cannot
-/// take them, and make do with the tiles of the greatest heads.
+/// The launches for a head size of up to most_fma_head_size. 16-bit scalars come here only where the tensor cores
+/// cannot take them, and make do with the tiles of the greatest heads.
 template <class T>
 [[nodiscard]] attention_launches<T> fma_attention_for([[maybe_unused]] int head_size) {
     if constexpr (sizeof(T) == 4) {

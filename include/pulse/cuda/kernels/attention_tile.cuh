@@ -11,8 +11,8 @@
 
 namespace pulse::cuda {
 
-/// How rows of up to HeadSize numbers lie in shared memory. Rows are padded with zeros to whole steps of the tensor cores
-/// and then by 16 bytes, so that eight rows at the same column are in different banks.
+/// How rows of up to HeadSize numbers lie in shared memory. Rows are padded with zeros to whole steps of the tensor
+/// cores and then by 16 bytes, so that eight rows at the same column are in different banks.
 template <class P, int HeadSize>
 struct head_tile {
     using core = tensor_core<P>;
@@ -25,7 +25,8 @@ struct head_tile {
     static_assert(HeadSize % 8 == 0, "pulse::cuda: tiles of heads have whole columns of 8");
 };
 
-/// Begins to copy `Rows` rows from token `first` on into a tile; zeros stand beyond the last token and beyond head_size.
+/// Begins to copy `Rows` rows from token `first` on into a tile; zeros stand beyond the last token and beyond
+/// head_size.
 template <class G, int Rows, int Threads>
 __device__ void begin_rows(typename G::scalar* tile, const head_rows<const typename G::scalar>& from, int first) {
     constexpr int chunks = G::stride / G::chunk - 1;
@@ -70,8 +71,8 @@ __device__ void multiply_rows(float (&sums)[RowTiles][Columns / 8][4], const typ
 }
 
 /// sums[r][n] += factors[r] times columns 8 n.. of the rows of b. The factors are sums of multiply_rows, as they lie in
-/// registers: what a lane holds of two tiles of sums is what it must give of a tile of 16-bit factors. Of 32-bit factors
-/// it must give columns t and t + 4; it has 2t and 2t + 1, so the rows of b are taken in that order instead.
+/// registers: what a lane holds of two tiles of sums is what it must give of a tile of 16-bit factors. Of 32-bit
+/// factors it must give columns t and t + 4; it has 2t and 2t + 1, so the rows of b are taken in that order instead.
 template <class G, int RowTiles, int Columns>
 __device__ void multiply_weights(float (&sums)[RowTiles][G::columns][4],
                                  const float (&factors)[RowTiles][Columns / 8][4], const typename G::scalar* b) {

@@ -26,8 +26,9 @@ __device__ inline void load_matrices_transposed(unsigned (&to)[4], const void* r
                  : "memory");
 }
 
-/// sums [16][8] += a [16][16] b [16][8] of bfloat16. Of a, a lane gives rows g (registers 0, 2) and g + 8 (1, 3), columns
-/// 2t and 2t + 1 (0, 1) and those 8 further (2, 3); of b, column g, rows 2t and 2t + 1 (b0) and those 8 further (b1).
+/// sums [16][8] += a [16][16] b [16][8] of bfloat16. Of a, a lane gives rows g (registers 0, 2) and g + 8 (1, 3),
+/// columns 2t and 2t + 1 (0, 1) and those 8 further (2, 3); of b, column g, rows 2t and 2t + 1 (b0) and those 8
+/// further (b1).
 __device__ inline void mma_bf16(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"

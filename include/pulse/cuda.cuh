@@ -3,6 +3,7 @@
 /// Everything of pulse that needs CUDA.
 
 // IWYU pragma: begin_exports
+#include <pulse/cuda/attention.cuh>
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>

@@ -7,6 +7,10 @@
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
+#include <pulse/cuda/kernels/adamw.cuh>
+#include <pulse/cuda/kernels/convert.cuh>
+#include <pulse/cuda/kernels/diffusion.cuh>
+#include <pulse/cuda/kernels/sum_of_squares.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>

@@ -85,6 +85,8 @@ public:
                static_cast<std::size_t>(channels_);
     }
     [[nodiscard]] const dataset_options& options() const noexcept { return options_; }
+    /// All images as they are stored, without padding.
+    [[nodiscard]] std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
 
     /// Which image stands at a global position.
     [[nodiscard]] std::uint32_t index_at(std::uint64_t position) const noexcept {

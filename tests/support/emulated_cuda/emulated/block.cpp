@@ -136,7 +136,7 @@ public:
             give_up("thread " + place(self.index) + " calls " + text(call) + ", others of its warp " +
                     text(warp.call[side]));
         }
-        std::memcpy(warp.values[side][t % warp_size].data(), bytes, size);
+        if (size != 0) { std::memcpy(warp.values[side][t % warp_size].data(), bytes, size); }
         if (++warp.arrived[side] == warp.lanes) {
             warp.arrived[side] = 0;
             warp.finished = turn + 1;
@@ -264,13 +264,6 @@ thread_local std::vector<std::unique_ptr<fiber>> block_run::idle_;
 constinit thread_local block_run* current = nullptr;
 
 } // namespace
-
-std::uint32_t warp_values::word(int lane) const {
-    if (lane < 0 || lane >= count) { return 0xffffffffu; }
-    std::uint32_t result = 0;
-    std::memcpy(&result, lanes[lane].data(), sizeof result);
-    return result;
-}
 
 void block_barrier() { current->barrier(); }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -42,8 +43,17 @@ struct warp_values {
     const std::array<std::byte, lane_bytes>* lanes;
     int count;
 
-    /// The first 32 bits of a lane; all ones for a lane that the block does not have.
-    [[nodiscard]] std::uint32_t word(int lane) const;
+    /// A lane's value; all bits set for a lane that the block does not have.
+    template <class T>
+    [[nodiscard]] T at(int lane) const {
+        T result;
+        if (lane < 0 || lane >= count) {
+            std::memset(&result, 0xff, sizeof result);
+        } else {
+            std::memcpy(&result, lanes[lane].data(), sizeof result);
+        }
+        return result;
+    }
 };
 
 /// Waits until every thread of the block is here.
@@ -51,10 +61,6 @@ void block_barrier();
 
 /// Lays down this lane's bytes and waits until every lane of the warp did; all must make the same call.
 [[nodiscard]] warp_values warp_exchange(const warp_call& call, const void* bytes, std::size_t size);
-
-[[nodiscard]] inline warp_values warp_exchange(const warp_call& call, std::uint32_t word) {
-    return warp_exchange(call, &word, sizeof word);
-}
 
 /// Every lane's value of T, in lane order: one exchange instead of many shuffles. Read it before the next exchange.
 template <class T>

@@ -34,7 +34,7 @@ inline void __syncthreads() { emulated_cuda::block_barrier(); }
 
 inline void __syncwarp(unsigned mask = 0xffffffffu) {
     emulated_cuda::require_full(mask, "__syncwarp");
-    static_cast<void>(emulated_cuda::warp_exchange({emulated_cuda::warp_call::barrier, 0, 32}, 0));
+    static_cast<void>(emulated_cuda::warp_exchange({emulated_cuda::warp_call::barrier, 0, 32}, nullptr, 0));
 }
 
 inline void __threadfence() {}
@@ -42,44 +42,44 @@ inline void __threadfence_block() {}
 
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-    static_assert(sizeof(T) == 4, "pulse shuffles 32-bit types");
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "CUDA shuffles words of 32 and 64 bits");
     emulated_cuda::require_full(mask, "__shfl_sync");
-    const auto all = emulated_cuda::warp_exchange({emulated_cuda::warp_call::shuffle, 0, width},
-                                                  std::bit_cast<std::uint32_t>(value));
+    const emulated_cuda::warp_values all =
+        emulated_cuda::warp_exchange({emulated_cuda::warp_call::shuffle, 0, width}, &value, sizeof value);
     const int first = emulated_cuda::lane() / width * width;
-    return std::bit_cast<T>(all.word(first + (source & (width - 1))));
+    return all.at<T>(first + (source & (width - 1)));
 }
 
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
-    static_assert(sizeof(T) == 4, "pulse shuffles 32-bit types");
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "CUDA shuffles words of 32 and 64 bits");
     emulated_cuda::require_full(mask, "__shfl_xor_sync");
-    const auto all = emulated_cuda::warp_exchange({emulated_cuda::warp_call::shuffle_xor, lane_mask, width},
-                                                  std::bit_cast<std::uint32_t>(value));
+    const emulated_cuda::warp_values all =
+        emulated_cuda::warp_exchange({emulated_cuda::warp_call::shuffle_xor, lane_mask, width}, &value, sizeof value);
     const int source = emulated_cuda::lane() ^ lane_mask;
     // a lane of a later segment cannot be read
     const bool inside = source / width <= emulated_cuda::lane() / width;
-    return inside ? std::bit_cast<T>(all.word(source)) : value;
+    return inside ? all.at<T>(source) : value;
 }
 
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    static_assert(sizeof(T) == 4, "pulse shuffles 32-bit types");
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "CUDA shuffles words of 32 and 64 bits");
     emulated_cuda::require_full(mask, "__shfl_down_sync");
-    const auto all = emulated_cuda::warp_exchange(
-        {emulated_cuda::warp_call::shuffle_down, static_cast<int>(delta), width}, std::bit_cast<std::uint32_t>(value));
+    const emulated_cuda::warp_values all = emulated_cuda::warp_exchange(
+        {emulated_cuda::warp_call::shuffle_down, static_cast<int>(delta), width}, &value, sizeof value);
     const int source = emulated_cuda::lane() + static_cast<int>(delta);
-    return source / width == emulated_cuda::lane() / width ? std::bit_cast<T>(all.word(source)) : value;
+    return source / width == emulated_cuda::lane() / width ? all.at<T>(source) : value;
 }
 
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    static_assert(sizeof(T) == 4, "pulse shuffles 32-bit types");
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "CUDA shuffles words of 32 and 64 bits");
     emulated_cuda::require_full(mask, "__shfl_up_sync");
-    const auto all = emulated_cuda::warp_exchange(
-        {emulated_cuda::warp_call::shuffle_up, static_cast<int>(delta), width}, std::bit_cast<std::uint32_t>(value));
+    const emulated_cuda::warp_values all = emulated_cuda::warp_exchange(
+        {emulated_cuda::warp_call::shuffle_up, static_cast<int>(delta), width}, &value, sizeof value);
     const int source = emulated_cuda::lane() - static_cast<int>(delta);
-    return source >= emulated_cuda::lane() / width * width ? std::bit_cast<T>(all.word(source)) : value;
+    return source >= emulated_cuda::lane() / width * width ? all.at<T>(source) : value;
 }
 
 template <class T>

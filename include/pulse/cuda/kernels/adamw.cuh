@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/train/adamw.hpp>
+
+namespace pulse::cuda {
+
+/// Arrays of one rank's parameters, n values each, on the device.
+template <class T>
+struct adamw_arrays {
+    float* gradients{};
+    float* weights{}; ///< master weights
+    float* first_moment{};
+    float* second_moment{};
+    float* average{}; ///< moving average of the weights; null: none is kept
+    T* compute{};     ///< rounded copy of the weights for forward and backward passes; null: the weights are it
+};
+
+/// One AdamW step of one weight, as train::adamw_step. Every sum is written as the fused operation it is, so that both
+/// kernels give the same bits.
+__device__ inline void adamw_value(const train::adamw_factors<float>& f, float gradient, float& weight, float& first,
+                                   float& second) {
+    const float slope = f.gradient_scale * gradient;
+    first = fmaf(f.beta1, first, f.one_minus_beta1 * slope);
+    second = fmaf(f.beta2, second, f.one_minus_beta2 * (slope * slope));
+    const float root = fmaf(sqrtf(second), f.inverse_root_correction2, f.epsilon);
+    weight = fmaf(f.keep, weight, -(f.step_size * first / root));
+}
+
+/// One value of each array; the gradient becomes 0.
+template <class T>
+__device__ void adamw_one(const train::adamw_factors<float>& f, float follow, const adamw_arrays<T>& a,
+                          std::int64_t i) {
+    float weight = a.weights[i];
+    adamw_value(f, a.gradients[i], weight, a.first_moment[i], a.second_moment[i]);
+    a.gradients[i] = 0.0f;
+    a.weights[i] = weight;
+    if (a.average != nullptr) { a.average[i] = fmaf(follow, weight - a.average[i], a.average[i]); }
+    if (a.compute != nullptr) { a.compute[i] = from_float<T>(weight); }
+}
+
+/// Four neighbours at once; every array aligned to 16 bytes.
+template <class T>
+__device__ void adamw_four(const train::adamw_factors<float>& f, float follow, const adamw_arrays<T>& a,
+                           std::int64_t i) {
+    const pack<float> gradient = load_pack_streaming(a.gradients + i);
+    pack<float> mean = load_pack_streaming(a.first_moment + i);
+    pack<float> square = load_pack_streaming(a.second_moment + i);
+    pack<float> weight = load_pack_streaming(a.weights + i);
+    for (int k = 0; k != 4; ++k) { adamw_value(f, gradient[k], weight[k], mean[k], square[k]); }
+    store_pack_streaming(a.gradients + i, pack<float>{});
+    store_pack_streaming(a.first_moment + i, mean);
+    store_pack_streaming(a.second_moment + i, square);
+    store_pack_streaming(a.weights + i, weight);
+    if (a.average != nullptr) {
+        pack<float> average = load_pack_streaming(a.average + i);
+        for (int k = 0; k != 4; ++k) { average[k] = fmaf(follow, weight[k] - average[k], average[k]); }
+        store_pack_streaming(a.average + i, average);
+    }
+    if (a.compute != nullptr) {
+        struct alignas(4 * sizeof(T)) four {
+            T values[4];
+        } copy;
+        for (int k = 0; k != 4; ++k) { copy.values[k] = from_float<T>(weight[k]); }
+        *reinterpret_cast<four*>(a.compute + i) = copy;
+    }
+}
+
+inline constexpr int adamw_threads = 256;
+
+template <class T, bool Packs>
+__global__ void __launch_bounds__(adamw_threads)
+    adamw_kernel(train::adamw_factors<float> factors, float follow, adamw_arrays<T> arrays, std::int64_t n) {
+    const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    const std::int64_t packs = Packs ? n / 4 : 0;
+    for (std::int64_t i = thread; i < packs; i += threads) { adamw_four(factors, follow, arrays, 4 * i); }
+    for (std::int64_t i = 4 * packs + thread; i < n; i += threads) { adamw_one(factors, follow, arrays, i); }
+}
+
+/// One AdamW step on n weights (Loshchilov and Hutter 2019, algorithm 2), with clipping by `factors.gradient_scale`, the
+/// moving average (weight 1 - average_decay for the new value) and the compute copy; gradients are 0 afterwards. One
+/// launch for all tensors: what is of one rank lies in one array. The result of a weight does not depend on where it lies.
+///
+/// Moves at least n * (32 + 8 with an average + sizeof(T) with a compute copy) bytes.
+template <class T>
+void adamw(const queue& on, std::int64_t n, const train::adamw_factors<float>& factors, double average_decay,
+           const adamw_arrays<T>& arrays) {
+    if (n == 0) { return; }
+    const auto follow = static_cast<float>(1.0 - average_decay);
+    const std::int64_t blocks_of_packs = (n / 4 + adamw_threads) / adamw_threads;
+    const std::int64_t blocks = blocks_of_packs < 8 * on.multiprocessors ? blocks_of_packs : 8 * on.multiprocessors;
+    const bool packs = is_packable<float>(0, arrays.gradients, arrays.weights, arrays.first_moment,
+                                          arrays.second_moment, arrays.average) &&
+                       is_pack_aligned(arrays.compute);
+    launch(packs ? adamw_kernel<T, true> : adamw_kernel<T, false>, static_cast<unsigned>(blocks), adamw_threads, 0,
+           on.stream, factors, follow, arrays, n);
+}
+
+} // namespace pulse::cuda

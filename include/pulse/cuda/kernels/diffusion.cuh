@@ -1,0 +1,217 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/kernels/double_sum.cuh>
+#include <pulse/cuda/kernels/random.cuh>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/train/noise_schedule.hpp>
+
+namespace pulse::cuda {
+
+/// Images of bytes, channels last, one after the other; `padding` black pixels are added on every side on the way out.
+struct image_layout {
+    int height{}; ///< as stored
+    int width{};  ///< as stored
+    int channels{};
+    int padding{};
+
+    [[nodiscard]] __host__ __device__ int stored_elements() const { return height * width * channels; }
+    [[nodiscard]] __host__ __device__ int elements() const {
+        return (height + 2 * padding) * (width + 2 * padding) * channels;
+    }
+};
+
+/// What a training sample is made of; a table of them lies on the device.
+struct diffusion_sample {
+    std::uint64_t noise_index{}; ///< of its first normal number
+    double loss_factor{};        ///< of its squared errors in the step's loss
+    float gradient_factor{};     ///< of its errors in the gradient: twice that, times the loss scale
+    float signal{};              ///< a_t, the factor of the image in x_t
+    float sigma{};               ///< s_t, the factor of the noise
+    std::uint32_t image{};       ///< which of the images
+    std::uint32_t flipped{};     ///< 1: mirrored
+};
+
+/// Element e of an image as the network takes it, in [-1, 1]: as train::image_dataset gives it.
+__device__ inline float pixel_of(const image_layout& layout, const std::uint8_t* image, bool flipped, int e) {
+    const int channel = e % layout.channels;
+    const int pixel = e / layout.channels;
+    const int full_width = layout.width + 2 * layout.padding;
+    const int row = pixel / full_width - layout.padding;
+    int column = pixel % full_width - layout.padding;
+    if (row < 0 || row >= layout.height || column < 0 || column >= layout.width) { return -1.0f; }
+    if (flipped) { column = layout.width - 1 - column; }
+    return static_cast<float>(image[(row * layout.width + column) * layout.channels + channel]) / 127.5f - 1.0f;
+}
+
+/// Calls visit(first element, images, noise) with `Count` neighbours of one sample; Count is 1, or a multiple of 4 where
+/// the sample's numbers begin with a whole counter.
+template <int Count, class Visit>
+__device__ void with_image_and_noise(const image_layout& layout, const std::uint8_t* images,
+                                     const diffusion_sample& sample, const random_key& key, int first, Visit& visit) {
+    const std::uint8_t* image =
+        images + static_cast<std::int64_t>(sample.image) * static_cast<std::int64_t>(layout.stored_elements());
+    float x[Count];
+    float noise[Count];
+    for (int k = 0; k != Count; ++k) { x[k] = pixel_of(layout, image, sample.flipped != 0, first + k); }
+    if constexpr (Count == 1) {
+        noise[0] = normal_one(sample.noise_index + static_cast<std::uint64_t>(first), key);
+    } else {
+        for (int k = 0; k != Count; k += 4) {
+            const float4 four = normal_four((sample.noise_index + static_cast<std::uint64_t>(first + k)) / 4, key);
+            noise[k] = four.x;
+            noise[k + 1] = four.y;
+            noise[k + 2] = four.z;
+            noise[k + 3] = four.w;
+        }
+    }
+    visit(first, x, noise);
+}
+
+inline constexpr int diffusion_threads = 128;
+
+/// Whether the samples of images of this size may be taken in packs: their numbers begin with whole counters.
+template <class T, class... Pointers>
+[[nodiscard]] bool samples_are_packable(const image_layout& layout, const Pointers*... addresses) {
+    return is_packable<T>(layout.elements(), addresses...);
+}
+
+template <class T, int Count>
+struct write_noisy {
+    T* x_t;
+    float signal;
+    float sigma;
+
+    __device__ void operator()(int first, const float* x, const float* noise) {
+        if constexpr (Count == 1) {
+            x_t[first] = from_float<T>(signal * x[0] + sigma * noise[0]);
+        } else {
+            pack<T> out;
+            for (int k = 0; k != Count; ++k) { out.set(k, signal * x[k] + sigma * noise[k]); }
+            store_pack(x_t + first, out);
+        }
+    }
+};
+
+template <class T, int Count>
+__global__ void __launch_bounds__(diffusion_threads)
+    q_sample_kernel(image_layout layout, const std::uint8_t* images, const diffusion_sample* samples, random_key key,
+                    T* x_t) {
+    const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
+    if (first >= layout.elements()) { return; }
+    const diffusion_sample sample = samples[blockIdx.y];
+    write_noisy<T, Count> write{x_t + static_cast<std::int64_t>(blockIdx.y) * layout.elements(), sample.signal,
+                                sample.sigma};
+    with_image_and_noise<Count>(layout, images, sample, key, first, write);
+}
+
+/// x_t = a_t x_0 + s_t noise of `batch` samples [batch][height][width][channels] (Ho et al. 2020, equation 4), the noise
+/// made where it is used: train::q_sample with the numbers of train::random_source.
+///
+/// Moves at least batch * (stored bytes of an image + elements * sizeof(T)) bytes.
+template <class T>
+void q_sample(const queue& on, const image_layout& layout, int batch, const std::uint8_t* images,
+              const diffusion_sample* samples, const random_key& key, T* x_t) {
+    const auto grid = [&](int per_thread) {
+        const int per_block = diffusion_threads * per_thread;
+        return dim3(static_cast<unsigned>((layout.elements() + per_block - 1) / per_block),
+                    static_cast<unsigned>(batch));
+    };
+    if (samples_are_packable<T>(layout, x_t)) {
+        launch(q_sample_kernel<T, pack_size<T>>, grid(pack_size<T>), diffusion_threads, 0, on.stream, layout, images,
+               samples, key, x_t);
+    } else {
+        launch(q_sample_kernel<T, 1>, grid(1), diffusion_threads, 0, on.stream, layout, images, samples, key, x_t);
+    }
+}
+
+template <class T, int Count, bool Velocity>
+struct write_loss_gradient {
+    const T* prediction;
+    T* gradient;
+    float signal;
+    float sigma;
+    float factor;
+    double squares;
+
+    __device__ void operator()(int first, const float* x, const float* noise) {
+        pack<T> answer{};
+        pack<T> slope{};
+        if constexpr (Count == 1) {
+            answer.values[0] = prediction[first];
+        } else {
+            answer = load_pack(prediction + first);
+        }
+        for (int k = 0; k != Count; ++k) {
+            const float target = Velocity ? signal * noise[k] - sigma * x[k] : noise[k];
+            const float difference = answer.get(k) - target;
+            squares += static_cast<double>(difference) * static_cast<double>(difference);
+            slope.set(k, factor * difference);
+        }
+        if constexpr (Count == 1) {
+            gradient[first] = slope.values[0];
+        } else {
+            store_pack(gradient + first, slope);
+        }
+    }
+};
+
+template <class T, int Count, bool Velocity>
+__global__ void __launch_bounds__(diffusion_threads)
+    diffusion_loss_kernel(image_layout layout, const std::uint8_t* images, const diffusion_sample* samples,
+                          random_key key, const T* prediction, T* gradient, double* parts) {
+    const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
+    const diffusion_sample sample = samples[blockIdx.y];
+    const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * layout.elements();
+    write_loss_gradient<T, Count, Velocity> write{prediction + at, gradient + at,          sample.signal,
+                                                  sample.sigma,    sample.gradient_factor, 0.0};
+    if (first < layout.elements()) { with_image_and_noise<Count>(layout, images, sample, key, first, write); }
+    const double sum = block_sum(write.squares);
+    if (threadIdx.x == 0) { parts[blockIdx.y * gridDim.x + blockIdx.x] = sum * sample.loss_factor; }
+}
+
+/// Blocks that one sample's elements take, at one element a thread: the most.
+[[nodiscard]] inline int diffusion_loss_blocks(const image_layout& layout, int per_thread) {
+    const int per_block = diffusion_threads * per_thread;
+    return (layout.elements() + per_block - 1) / per_block;
+}
+
+/// Scratch of diffusion_loss.
+[[nodiscard]] inline std::size_t diffusion_loss_scratch_bytes(const image_layout& layout, int batch) {
+    return static_cast<std::size_t>(batch) * static_cast<std::size_t>(diffusion_loss_blocks(layout, 1)) *
+           sizeof(double);
+}
+
+/// *loss = the samples' share of the step's weighted mean squared error; gradient = its derivative by the prediction,
+/// times the loss scale. Target: the noise, or v = a_t noise - s_t x_0 (Salimans and Ho 2022). `gradient` may be
+/// `prediction`.
+///
+/// Sums are taken in double, in an order that depends on the shape alone.
+/// Moves at least batch * (stored bytes of an image + 2 * elements * sizeof(T)) bytes.
+template <class T>
+void diffusion_loss(const queue& on, const image_layout& layout, int batch, train::prediction_type target,
+                    const std::uint8_t* images, const diffusion_sample* samples, const random_key& key,
+                    const T* prediction, T* gradient, double* loss) {
+    auto* parts = reinterpret_cast<double*>(on.scratch);
+    const auto run = [&](auto kernel, int per_thread) {
+        const auto blocks = static_cast<unsigned>(diffusion_loss_blocks(layout, per_thread));
+        launch(kernel, dim3(blocks, static_cast<unsigned>(batch)), diffusion_threads, 0, on.stream, layout, images,
+               samples, key, prediction, gradient, parts);
+        launch(sum_all_parts_kernel<int>, 1, 256, 0, on.stream, parts, static_cast<int>(blocks) * batch, loss);
+    };
+    const bool packs = samples_are_packable<T>(layout, prediction, gradient);
+    if (target == train::prediction_type::velocity) {
+        packs ? run(diffusion_loss_kernel<T, pack_size<T>, true>, pack_size<T>)
+              : run(diffusion_loss_kernel<T, 1, true>, 1);
+    } else {
+        packs ? run(diffusion_loss_kernel<T, pack_size<T>, false>, pack_size<T>)
+              : run(diffusion_loss_kernel<T, 1, false>, 1);
+    }
+}
+
+} // namespace pulse::cuda

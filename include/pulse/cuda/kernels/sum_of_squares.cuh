@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/kernels/double_sum.cuh>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/precision.cuh>
+
+namespace pulse::cuda {
+
+/// A run of one layer's values; a table of them lies on the device.
+struct value_chunk {
+    std::int64_t first{};
+    std::int32_t size{};
+};
+
+/// Values that one block of threads sums.
+inline constexpr std::int64_t chunk_values = 32768;
+
+/// Appends a layer's chunks: as many as depend on its size alone.
+inline void append_chunks(std::vector<value_chunk>& chunks, std::int64_t first, std::int64_t size) {
+    for (std::int64_t done = 0; done < size; done += chunk_values) {
+        const std::int64_t rest = size - done;
+        chunks.push_back({first + done, static_cast<std::int32_t>(rest < chunk_values ? rest : chunk_values)});
+    }
+}
+
+inline constexpr int sum_of_squares_threads = 256;
+
+template <class T>
+__global__ void __launch_bounds__(sum_of_squares_threads)
+    chunk_squares_kernel(const T* values, const value_chunk* chunks, double* parts) {
+    const value_chunk chunk = chunks[blockIdx.x];
+    const T* from = values + chunk.first;
+    // Which thread takes which value does not depend on where the chunk lies: the sum is the same bits.
+    const bool packs = is_pack_aligned(from);
+    double sum = 0;
+    for (int i = static_cast<int>(threadIdx.x) * pack_size<T>; i < chunk.size;
+         i += sum_of_squares_threads * pack_size<T>) {
+        if (packs && i + pack_size<T> <= chunk.size) {
+            const pack<T> four = load_pack(from + i);
+            for (int k = 0; k != pack_size<T>; ++k) {
+                const auto x = static_cast<double>(four.get(k));
+                sum = fma(x, x, sum);
+            }
+        } else {
+            for (int k = 0; k != pack_size<T> && i + k < chunk.size; ++k) {
+                const auto x = static_cast<double>(to_float(from[i + k]));
+                sum = fma(x, x, sum);
+            }
+        }
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) { parts[blockIdx.x] = sum; }
+}
+
+/// Scratch of sums_of_squares.
+[[nodiscard]] inline std::size_t sums_of_squares_scratch_bytes(std::int64_t chunks) {
+    return static_cast<std::size_t>(chunks) * sizeof(double);
+}
+
+/// squares[l] = sum of the squares of the values of chunks [first_chunk[l], first_chunk[l + 1]), for `layers` layers; in
+/// double, in an order that depends on the layer's size alone. Not finite where a value is not.
+///
+/// Moves at least sizeof(T) bytes a value.
+template <class T>
+void sums_of_squares(const queue& on, const T* values, std::int64_t chunks, const value_chunk* table, int layers,
+                     const std::int32_t* first_chunk, double* squares) {
+    if (layers == 0) { return; }
+    auto* parts = reinterpret_cast<double*>(on.scratch);
+    if (chunks != 0) {
+        launch(chunk_squares_kernel<T>, static_cast<unsigned>(chunks), sum_of_squares_threads, 0, on.stream, values,
+               table, parts);
+    }
+    launch(sum_parts_kernel<std::int32_t>, static_cast<unsigned>(layers), sum_of_squares_threads, 0, on.stream, parts,
+           first_chunk, squares);
+}
+
+} // namespace pulse::cuda

@@ -1,0 +1,302 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pulse/cuda/kernels/column_sums.cuh>
+#include <pulse/cuda/kernels/group_norm.cuh>
+
+namespace pulse::cuda {
+
+/// What the backward kernels read and write beside the sources.
+template <class T>
+struct group_norm_gradient {
+    const float* statistics{};
+    const T* dy{};
+    T* dxa{};
+    T* dxb{};
+    bool adds{};         ///< to dxa; dxb is written
+    float* affine{};     ///< [batch][splits][2][all channels]: sums of du * xhat, then of du
+    float* groups{};     ///< [batch][splits][groups][2]: sums of gamma du, then of gamma du xhat
+};
+
+/// The constants of one thread's channels, and dL/du from x and dy.
+template <int N, bool Silu>
+struct channel_gradient {
+    float mean[N];
+    float inverse[N];
+    float gamma[N];
+    float beta[N];
+
+    template <class T>
+    __device__ channel_gradient(const group_norm_input<T>& in, int sample, int channel, const float* statistics) {
+        load_floats(in.gamma + channel, gamma);
+        if constexpr (Silu) { load_floats(in.beta + channel, beta); }
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const float* const of = statistics + (std::int64_t{sample} * in.groups + (channel + i) / in.size) * 2;
+            mean[i] = of[0];
+            inverse[i] = of[1];
+        }
+    }
+    [[nodiscard]] __device__ float normal(int i, float x) const { return (x - mean[i]) * inverse[i]; }
+    [[nodiscard]] __device__ float du(int i, float normal, float dy) const {
+        if constexpr (Silu) {
+            return dy * silu_slope(fmaf(normal, gamma[i], beta[i]));
+        } else {
+            return dy;
+        }
+    }
+};
+
+/// Sums over a thread's pixels.
+template <int N>
+struct gradient_sums {
+    float du[N]{};
+    float product[N]{}; ///< of du * xhat
+
+    template <bool Silu, class T>
+    __device__ void add(const channel_gradient<N, Silu>& of, const lanes<T, N>& x, const lanes<T, N>& dy) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const float normal = of.normal(i, x[i]);
+            const float g = of.du(i, normal, dy[i]);
+            du[i] += g;
+            product[i] = fmaf(g, normal, product[i]);
+        }
+    }
+};
+
+/// Writes the slab's channel sums to `affine` and leaves, in shared memory, those of its groups: sum of gamma du and of
+/// gamma du xhat, over the chunk. `du_of` and `product_of` hold one float for each channel of the slab.
+template <class T>
+__device__ void join_gradients(const group_norm_input<T>& in, const group_norm_place& place, const float* du_of,
+                               const float* product_of, float* affine, float* group_sums) {
+    const int threads = static_cast<int>(blockDim.x);
+    const int thread = static_cast<int>(threadIdx.x);
+    const std::int64_t row = (std::int64_t{place.sample} * in.tiling.splits + place.split) * 2 * in.all_channels;
+    for (int c = thread; c < place.last_channel - place.first_channel; c += threads) {
+        affine[row + place.first_channel + c] = product_of[c];
+        affine[row + in.all_channels + place.first_channel + c] = du_of[c];
+    }
+    for (int g = thread / 32; g < place.last_group - place.first_group; g += threads / 32) {
+        float sum = 0.0f;
+        float product = 0.0f;
+        for (int i = thread % 32; i < in.size; i += 32) {
+            const int c = g * in.size + i;
+            const float gamma = to_float(in.gamma[place.first_channel + c]);
+            sum = fmaf(gamma, du_of[c], sum);
+            product = fmaf(gamma, product_of[c], product);
+        }
+        sum = sum_of_warp(sum);
+        product = sum_of_warp(product);
+        if (thread % 32 == 0) {
+            group_sums[2 * g] = sum;
+            group_sums[2 * g + 1] = product;
+        }
+    }
+    __syncthreads();
+}
+
+/// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma.
+template <int N, bool Silu>
+struct input_gradient {
+    float offset[N];
+    float product[N];
+
+    /// `group_sums` holds two floats for each group of the slab, as join_gradients leaves them, over `total` numbers.
+    template <class T>
+    __device__ input_gradient(const group_norm_input<T>& in, const group_norm_place& place, int channel,
+                              const float* group_sums, float total) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const int g = (channel + i) / in.size - place.first_group;
+            offset[i] = group_sums[2 * g] / total;
+            product[i] = group_sums[2 * g + 1] / total;
+        }
+    }
+    template <class T>
+    __device__ void write(const channel_gradient<N, Silu>& of, const lanes<T, N>& x, const lanes<T, N>& dy, T* dx,
+                          bool adds) const {
+        float made[N];
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const float normal = of.normal(i, x[i]);
+            const float g = of.du(i, normal, dy[i]);
+            made[i] = (fmaf(of.gamma[i], g, -offset[i]) - normal * product[i]) * of.inverse[i];
+        }
+        if (adds) {
+            const auto before = lanes<T, N>::load(dx);
+#pragma unroll
+            for (int i = 0; i < N; ++i) { made[i] += before[i]; }
+        }
+        lanes<T, N>::of(made).store(dx);
+    }
+};
+
+/// Reads x and dy once: sums of every channel and group over every chunk.
+template <class T, int N, bool Silu>
+__global__ void __launch_bounds__(256, 2) group_norm_gradient_sums_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
+    const group_norm_tiling& t = in.tiling;
+    const group_norm_place place(in, static_cast<int>(blockIdx.x));
+    const thread_rows block{t.columns, t.rows};
+    auto* const du_of = shared_memory<float>();
+    float* const product_of = du_of + t.walked_channels();
+    float* const group_sums = product_of + t.walked_channels();
+    float* const buffer = group_sums + 2 * t.slab_groups;
+    const int width = place.last_channel - place.first_channel;
+    for (int base = 0; base < width; base += t.columns * N) {
+        const int channel = place.first_channel + base + place.column * N;
+        const int count = channel < place.last_channel ? place.walked(t.rows) : 0;
+        gradient_sums<N> sums;
+        if (count != 0) {
+            const channel_gradient<N, Silu> of(in, place.sample, channel, d.statistics);
+            const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
+            const pixel_walk<const T> dy(d.dy, in.pixels, in.all_channels, channel, place, t.rows);
+#pragma unroll 2
+            for (int i = 0; i < count; ++i) { sums.add(of, lanes<T, N>::load(x[i]), lanes<T, N>::load(dy[i])); }
+        }
+        block.sum(sums.du, buffer, du_of + base);
+        block.sum(sums.product, buffer, product_of + base);
+    }
+    join_gradients(in, place, du_of, product_of, d.affine, group_sums);
+    float* const to =
+        d.groups + ((std::int64_t{place.sample} * t.splits + place.split) * in.groups + place.first_group) * 2;
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * (place.last_group - place.first_group); i += static_cast<int>(blockDim.x)) {
+        to[i] = group_sums[i];
+    }
+}
+
+/// Joins the sums of the chunks, then dx from x and dy, against the order of the first pass.
+template <class T, int N, bool Silu>
+__global__ void __launch_bounds__(256, 2)
+    group_norm_input_gradient_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
+    const group_norm_tiling& t = in.tiling;
+    const group_norm_place place(in, static_cast<int>(gridDim.x - 1 - blockIdx.x));
+    auto* const group_sums = shared_memory<float>();
+    const int warps = static_cast<int>(blockDim.x) / 32;
+    const int values = 2 * (place.last_group - place.first_group);
+    for (int i = static_cast<int>(threadIdx.x) / 32; i < values; i += warps) {
+        const float* const from =
+            d.groups + (std::int64_t{place.sample} * t.splits * in.groups + place.first_group) * 2 + i;
+        float sum = 0.0f;
+        for (int split = static_cast<int>(threadIdx.x) % 32; split < t.splits; split += 32) {
+            sum += from[std::int64_t{split} * in.groups * 2];
+        }
+        sum = sum_of_warp(sum);
+        if (threadIdx.x % 32 == 0) { group_sums[i] = sum; }
+    }
+    __syncthreads();
+    const float total = static_cast<float>(in.pixels) * static_cast<float>(in.size);
+    const int width = place.last_channel - place.first_channel;
+    for (int base = 0; base < width; base += t.columns * N) {
+        const int channel = place.first_channel + base + place.column * N;
+        if (channel >= place.last_channel) { continue; }
+        const channel_gradient<N, Silu> of(in, place.sample, channel, d.statistics);
+        const input_gradient<N, Silu> map(in, place, channel, group_sums, total);
+        const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
+        const pixel_walk<const T> dy(d.dy, in.pixels, in.all_channels, channel, place, t.rows);
+        const auto dx = walk_sources(d.dxa, d.dxb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
+        const bool adds = d.adds && channel < in.channels;
+#pragma unroll 2
+        for (int i = place.walked(t.rows) - 1; i >= 0; --i) {
+            map.write(of, lanes<T, N>::load_streaming(x[i]), lanes<T, N>::load_streaming(dy[i]), dx[i], adds);
+        }
+    }
+}
+
+/// Both passes of a slab whose x and dy stay in shared memory.
+template <class T, int N, bool Silu>
+__global__ void __launch_bounds__(512, 1)
+    group_norm_resident_gradient_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
+    const group_norm_tiling& t = in.tiling;
+    const group_norm_place place(in, static_cast<int>(blockIdx.x));
+    const thread_rows block{t.columns, t.rows};
+    auto* const kept_x = shared_memory<T>();
+    auto* const kept_dy = reinterpret_cast<T*>(shared_memory<unsigned char>() + t.kept_bytes / 2);
+    auto* const du_of = reinterpret_cast<float*>(shared_memory<unsigned char>() + t.kept_bytes);
+    float* const product_of = du_of + t.walked_channels();
+    float* const group_sums = product_of + t.walked_channels();
+    float* const buffer = group_sums + 2 * t.slab_groups;
+    const int channel = place.first_channel + place.column * N;
+    const int count = channel < place.last_channel ? place.walked(t.rows) : 0;
+    const int own = (place.row * t.columns + place.column) * N;
+    const int own_step = t.rows * t.columns * N;
+    gradient_sums<N> sums;
+    if (count != 0) {
+        const channel_gradient<N, Silu> of(in, place.sample, channel, d.statistics);
+        const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
+        const pixel_walk<const T> dy(d.dy, in.pixels, in.all_channels, channel, place, t.rows);
+#pragma unroll 2
+        for (int i = 0; i < count; ++i) {
+            const auto one_x = lanes<T, N>::load(x[i]);
+            const auto one_dy = lanes<T, N>::load(dy[i]);
+            sums.add(of, one_x, one_dy);
+            one_x.store(kept_x + own + i * own_step);
+            one_dy.store(kept_dy + own + i * own_step);
+        }
+    }
+    block.sum(sums.du, buffer, du_of);
+    block.sum(sums.product, buffer, product_of);
+    join_gradients(in, place, du_of, product_of, d.affine, group_sums);
+    if (count == 0) { return; }
+    const float total = static_cast<float>(in.pixels) * static_cast<float>(in.size);
+    const channel_gradient<N, Silu> of(in, place.sample, channel, d.statistics);
+    const input_gradient<N, Silu> map(in, place, channel, group_sums, total);
+    const auto dx = walk_sources(d.dxa, d.dxb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
+    const bool adds = d.adds && channel < in.channels;
+#pragma unroll 2
+    for (int i = 0; i < count; ++i) {
+        map.write(of, lanes<T, N>::load(kept_x + own + i * own_step), lanes<T, N>::load(kept_dy + own + i * own_step), dx[i],
+                  adds);
+    }
+}
+
+/// Bytes of scratch of group_norm_backward, on any device.
+[[nodiscard]] inline std::size_t group_norm_backward_scratch_bytes(const group_norm_shape& s, int batch) {
+    const auto rows = static_cast<std::size_t>(batch) * group_norm_most_splits(s, batch);
+    const std::size_t sums = sizeof(float) * rows * 2 * (static_cast<std::size_t>(s.all_channels()) + s.groups);
+    return (sums + 255) / 256 * 256 + column_sums_bytes(1, static_cast<std::int64_t>(rows), 2 * s.all_channels());
+}
+
+/// Gradients of group_norm: with u = gamma xhat + beta and du = dL/du,
+/// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma, dgamma += sum of du xhat, dbeta += sum of du.
+///
+/// Sources, affine and statistics as in group_norm; dy [batch][pixels][all_channels]; dxa is written or added to, dxb
+/// always written; dgamma and dbeta [all_channels] are added to. Must move at least x, dy and dx once: 3 e n bytes (4 e n
+/// with into::add); does so while a slab of x and of dy fits into shared memory, else reads x and dy twice. Scratch:
+/// group_norm_backward_scratch_bytes. Throws input_error for a shape that is none.
+template <class T>
+void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
+                         const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, float* dgamma, float* dbeta,
+                         into how) {
+    check_group_norm(s, batch);
+    const int width = group_norm_width<T>(s, xa, xb, gamma, beta, dy, dxa, dxb);
+    const auto t = tile_group_norm(s, batch, width, static_cast<int>(sizeof(T)), 2, on.multiprocessors);
+    const group_norm_input<T> in(s, t, xa, xb, gamma, beta);
+    const std::int64_t rows = std::int64_t{batch} * t.splits;
+    auto* const affine = reinterpret_cast<float*>(on.scratch);
+    float* const groups = affine + rows * 2 * s.all_channels();
+    const group_norm_gradient<T> d{statistics, dy, dxa, dxb, how == into::add, affine, groups};
+    const dim3 grid(static_cast<unsigned>(t.blocks(batch)));
+    const dim3 block(static_cast<unsigned>(t.threads()));
+    const auto run = [&]<int N, bool Silu>() {
+        if (t.resident) {
+            launch(group_norm_resident_gradient_kernel<T, N, Silu>, grid, block, t.shared_bytes(), on.stream, in, d);
+            return;
+        }
+        launch(group_norm_gradient_sums_kernel<T, N, Silu>, grid, block, t.shared_bytes(), on.stream, in, d);
+        launch(group_norm_input_gradient_kernel<T, N, Silu>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in,
+               d);
+    };
+    if (width == 1) {
+        s.silu ? run.template operator()<1, true>() : run.template operator()<1, false>();
+    } else {
+        s.silu ? run.template operator()<pack_size<T>, true>() : run.template operator()<pack_size<T>, false>();
+    }
+    const std::size_t used = sizeof(float) * static_cast<std::size_t>(rows) * 2 * (s.all_channels() + s.groups);
+    auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);
+    column_sums<float, float>(on, 1, rows, 2 * s.all_channels(), affine, {dgamma, dbeta, s.all_channels()}, into::add, more);
+}
+
+} // namespace pulse::cuda

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+/// How GroupNorm is laid over blocks: a block owns a slab (neighbouring whole groups, as many as make its part of a
+/// pixel full sectors of memory) over a chunk of the pixels of one sample.
+struct group_norm_tiling {
+    int width{};       ///< scalars of one access
+    int slab_groups{}; ///< groups of a slab; the last slab may have fewer
+    int slabs{};
+    int columns{}; ///< threads beside one another along channels
+    int passes{};  ///< walks over the slab
+    int rows{};    ///< threads that walk pixels, for each column
+    int splits{};  ///< chunks of a sample
+    int chunk{};   ///< pixels of a chunk; the last may have fewer
+    bool resident{}; ///< one chunk that stays in shared memory: every tensor is read once
+    std::size_t kept_bytes{}; ///< of shared memory, that a resident block keeps of the tensors; else 0
+
+    [[nodiscard]] constexpr int threads() const noexcept { return (columns * rows + 31) / 32 * 32; }
+    [[nodiscard]] constexpr int blocks(int batch) const noexcept { return slabs * splits * batch; }
+    [[nodiscard]] constexpr int slab_channels(const group_norm_shape& s) const noexcept {
+        return slab_groups * (s.all_channels() / s.groups);
+    }
+    /// Floats that a block's sums take: those of its threads, two for each channel, two for each group.
+    [[nodiscard]] constexpr std::size_t sum_floats() const noexcept {
+        return static_cast<std::size_t>(columns) * width * rows + 2 * static_cast<std::size_t>(walked_channels()) +
+               2 * static_cast<std::size_t>(slab_groups);
+    }
+    /// Channels of all passes: at least those of a slab.
+    [[nodiscard]] __host__ __device__ constexpr int walked_channels() const noexcept { return passes * columns * width; }
+    /// Dynamic shared memory of a block.
+    [[nodiscard]] constexpr std::size_t shared_bytes() const noexcept { return kept_bytes + sum_floats() * sizeof(float); }
+};
+
+/// A sample is cut into no more chunks than this, since every block of the second pass reads all partial sums of its
+/// groups; and all samples together into no more than `most_chunks` unless there are more samples.
+inline constexpr int most_splits = 64;
+inline constexpr int most_chunks = 1024;
+/// Shared memory of a multiprocessor that one resident block may take: what compute capability 8.0 has.
+inline constexpr std::size_t most_resident_bytes = 160 * 1024;
+
+/// The greatest number of chunks of a sample, whatever the device: what scratch is sized for.
+[[nodiscard]] constexpr int group_norm_most_splits(const group_norm_shape& s, int batch) noexcept {
+    return std::max(1, std::min({most_splits, most_chunks / std::max(batch, 1), (s.pixels + 15) / 16}));
+}
+
+/// Throws input_error where the shape is none: sizes not positive, groups that do not divide the channels.
+inline void check_group_norm(const group_norm_shape& s, int batch) {
+    if (batch < 1 || s.channels < 1 || s.second_channels < 0 || s.pixels < 1) {
+        throw input_error("group_norm: batch, channels and pixels are at least 1");
+    }
+    if (s.groups < 1 || s.all_channels() % s.groups != 0) {
+        throw input_error("group_norm: " + std::to_string(s.groups) + " groups do not divide " +
+                          std::to_string(s.all_channels()) + " channels");
+    }
+    if (s.all_channels() / s.groups > 4096) { throw input_error("group_norm: a group has more than 4096 channels"); }
+}
+
+/// The layout for a device of so many multiprocessors. `width` is 1 or a divisor of the channels of both sources;
+/// `tensors` is how many a resident block would keep: 1 forward, 2 backward.
+[[nodiscard]] constexpr group_norm_tiling tile_group_norm(const group_norm_shape& s, int batch, int width,
+                                                          int scalar_bytes, int tensors, int multiprocessors) {
+    group_norm_tiling t;
+    t.width = width;
+    const int size = s.all_channels() / s.groups;
+    const int sector = 32;
+    t.slab_groups = 1;
+    while (t.slab_groups < s.groups && (t.slab_groups * size % width != 0 || t.slab_groups * size * scalar_bytes < 128 ||
+                                        t.slab_groups * size * scalar_bytes % sector != 0)) {
+        ++t.slab_groups;
+    }
+    t.slabs = (s.groups + t.slab_groups - 1) / t.slab_groups;
+    const int accesses = t.slab_channels(s) / width;
+    const auto shape_block = [&](int threads, int pixels) {
+        t.passes = (accesses + threads - 1) / threads;
+        t.columns = (accesses + t.passes - 1) / t.passes;
+        t.rows = std::max(1, std::min(threads / t.columns, pixels));
+    };
+
+    // Resident, if a slab fits and the blocks keep the device busy or are small enough for that not to matter.
+    t.resident = true;
+    t.splits = 1;
+    t.chunk = s.pixels;
+    const std::int64_t work = std::int64_t{accesses} * s.pixels;
+    shape_block(static_cast<int>(std::clamp<std::int64_t>(work / 8 / 32 * 32, 128, 512)), s.pixels);
+    t.kept_bytes = tensors * ((static_cast<std::size_t>(work) * width * scalar_bytes + 15) / 16 * 16);
+    const std::size_t bytes = t.shared_bytes();
+    if (t.passes == 1 && bytes <= most_resident_bytes) {
+        // Blocks on one multiprocessor, by shared memory and by registers (128 a thread).
+        const int beside = static_cast<int>(std::min<std::size_t>(most_resident_bytes / bytes, 512 / t.threads()));
+        const std::int64_t room = std::int64_t{multiprocessors} * beside;
+        const std::int64_t blocks = t.blocks(batch);
+        const std::int64_t waves = (blocks + room - 1) / room;
+        const bool full = blocks * 3 >= waves * room * 2; // two thirds: what reading twice costs forward
+        const bool broad = waves == 1 && blocks * 4 >= multiprocessors;
+        if (full || broad || waves >= 4 || t.kept_bytes <= 48 * 1024) { return t; }
+    }
+
+    t.resident = false;
+    t.kept_bytes = 0;
+    shape_block(256, s.pixels);
+    // All blocks at once, two on a multiprocessor by their registers, if there are no more slabs than that.
+    const int aim = std::max(1, 2 * multiprocessors / (t.slabs * batch));
+    t.splits = std::min(aim, group_norm_most_splits(s, batch));
+    t.splits = std::max(1, std::min(t.splits, s.pixels / (4 * t.rows)));
+    t.chunk = (s.pixels + t.splits - 1) / t.splits;
+    t.splits = (s.pixels + t.chunk - 1) / t.chunk;
+    return t;
+}
+
+} // namespace pulse::cuda

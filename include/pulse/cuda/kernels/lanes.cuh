@@ -1,0 +1,76 @@
+#pragma once
+
+#include <type_traits>
+
+#include <pulse/cuda/precision.cuh>
+
+namespace pulse::cuda {
+
+/// N neighbouring scalars, converted to float when read: a whole pack, or one scalar where packs do not fit.
+template <class T, int N>
+struct lanes {
+    static_assert(N == 1 || N == pack_size<T>, "pulse::cuda: lanes are one scalar or one pack");
+
+    std::conditional_t<N == 1, T, pack<T>> stored;
+
+    [[nodiscard]] static __device__ lanes load(const T* from) {
+        if constexpr (N == 1) {
+            return {*from};
+        } else {
+            return {load_pack(from)};
+        }
+    }
+    /// As load, for what is not read again soon.
+    [[nodiscard]] static __device__ lanes load_streaming(const T* from) {
+        if constexpr (N == 1) {
+            return {*from};
+        } else {
+            return {load_pack_streaming(from)};
+        }
+    }
+    [[nodiscard]] static __device__ lanes of(const float (&values)[N]) {
+        lanes made;
+        if constexpr (N == 1) {
+            made.stored = from_float<T>(values[0]);
+        } else if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) { made.stored.values[i] = values[i]; }
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i += 2) {
+                const auto two = round_pair(T{}, values[i], values[i + 1]);
+                made.stored.values[i] = two.x;
+                made.stored.values[i + 1] = two.y;
+            }
+        }
+        return made;
+    }
+    __device__ void store(T* to) const {
+        if constexpr (N == 1) {
+            *to = stored;
+        } else {
+            store_pack(to, stored);
+        }
+    }
+    [[nodiscard]] __device__ float operator[](int i) const {
+        if constexpr (N == 1) {
+            return to_float(stored);
+        } else {
+            return stored.get(i);
+        }
+    }
+
+private:
+    static __device__ __nv_bfloat162 round_pair(__nv_bfloat16, float a, float b) { return __floats2bfloat162_rn(a, b); }
+    static __device__ __half2 round_pair(__half, float a, float b) { return __floats2half2_rn(a, b); }
+};
+
+/// Reads N scalars as floats.
+template <int N, class T>
+__device__ void load_floats(const T* from, float (&to)[N]) {
+    const auto read = lanes<T, N>::load(from);
+#pragma unroll
+    for (int i = 0; i < N; ++i) { to[i] = read[i]; }
+}
+
+} // namespace pulse::cuda

@@ -1,0 +1,158 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/kernels/block_sums.cuh>
+#include <pulse/cuda/kernels/lanes.cuh>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+/// Warps of a block of the LayerNorm kernels, each in charge of one row at a time.
+inline constexpr int row_warps = 4;
+
+/// The row of a warp in registers, lane by lane, Reads accesses for each; accesses beyond the row are absent.
+template <class T, int N, int Reads>
+struct warp_row {
+    lanes<T, N> read[Reads];
+
+    [[nodiscard]] static __device__ int column(int r) { return (r * 32 + static_cast<int>(threadIdx.x) % 32) * N; }
+
+    __device__ void load(const T* row, int features) {
+#pragma unroll
+        for (int r = 0; r < Reads; ++r) {
+            if (column(r) < features) { read[r] = lanes<T, N>::load(row + column(r)); }
+        }
+    }
+};
+
+/// LayerNorm with rows in registers: mean, then the squares about it, then y.
+template <class T, int N, int Reads>
+__global__ void __launch_bounds__(row_warps * 32)
+    layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, const T* gamma, const T* beta, T* y,
+                      float* statistics) {
+    const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
+    if (row >= rows) { return; }
+    using place = warp_row<T, N, Reads>;
+    place held;
+    held.load(x + row * features, features);
+    float sum = 0.0f;
+#pragma unroll
+    for (int r = 0; r < Reads; ++r) {
+        if (place::column(r) < features) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) { sum += held.read[r][i]; }
+        }
+    }
+    const float mean = sum_of_warp(sum) / static_cast<float>(features);
+    float squares = 0.0f;
+#pragma unroll
+    for (int r = 0; r < Reads; ++r) {
+        if (place::column(r) < features) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                const float d = held.read[r][i] - mean;
+                squares = fmaf(d, d, squares);
+            }
+        }
+    }
+    const float inverse = rsqrtf(sum_of_warp(squares) / static_cast<float>(features) + epsilon);
+#pragma unroll
+    for (int r = 0; r < Reads; ++r) {
+        const int c = place::column(r);
+        if (c < features) {
+            const auto slope = lanes<T, N>::load(gamma + c);
+            const auto shift = lanes<T, N>::load(beta + c);
+            float made[N];
+#pragma unroll
+            for (int i = 0; i < N; ++i) { made[i] = fmaf((held.read[r][i] - mean) * inverse, slope[i], shift[i]); }
+            lanes<T, N>::of(made).store(y + row * features + c);
+        }
+    }
+    if (threadIdx.x % 32 == 0) {
+        statistics[2 * row] = mean;
+        statistics[2 * row + 1] = inverse;
+    }
+}
+
+/// LayerNorm for rows of any length: every sweep reads the row again, from the cache.
+template <class T, int N>
+__global__ void __launch_bounds__(row_warps * 32)
+    long_layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, const T* gamma, const T* beta, T* y,
+                           float* statistics) {
+    const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
+    if (row >= rows) { return; }
+    const int first = static_cast<int>(threadIdx.x) % 32 * N;
+    const T* const from = x + row * features;
+    float sum = 0.0f;
+    for (int c = first; c < features; c += 32 * N) {
+        const auto read = lanes<T, N>::load(from + c);
+#pragma unroll
+        for (int i = 0; i < N; ++i) { sum += read[i]; }
+    }
+    const float mean = sum_of_warp(sum) / static_cast<float>(features);
+    float squares = 0.0f;
+    for (int c = first; c < features; c += 32 * N) {
+        const auto read = lanes<T, N>::load(from + c);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const float d = read[i] - mean;
+            squares = fmaf(d, d, squares);
+        }
+    }
+    const float inverse = rsqrtf(sum_of_warp(squares) / static_cast<float>(features) + epsilon);
+    for (int c = first; c < features; c += 32 * N) {
+        const auto read = lanes<T, N>::load(from + c);
+        const auto slope = lanes<T, N>::load(gamma + c);
+        const auto shift = lanes<T, N>::load(beta + c);
+        float made[N];
+#pragma unroll
+        for (int i = 0; i < N; ++i) { made[i] = fmaf((read[i] - mean) * inverse, slope[i], shift[i]); }
+        lanes<T, N>::of(made).store(y + row * features + c);
+    }
+    if (first == 0) {
+        statistics[2 * row] = mean;
+        statistics[2 * row + 1] = inverse;
+    }
+}
+
+/// Throws input_error where sizes are not positive or rows too many.
+inline void check_layer_norm(const layer_norm_shape& s, std::int64_t rows) {
+    if (s.features < 1) { throw input_error("layer_norm: features are at least 1"); }
+    if (rows < 0 || rows > std::int64_t{1} << 31) { throw input_error("layer_norm: 0 to 2^31 rows are possible"); }
+}
+
+/// y = gamma * (x - mean) / sqrt(var + epsilon) + beta over the features of every row.
+///
+/// x and y [rows][features], gamma and beta [features], statistics [rows][2] (mean, 1/sqrt(var + epsilon)). Must move x
+/// and y once: 2 e n bytes.
+template <class T>
+void layer_norm(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma, const T* beta,
+                T* y, float* statistics) {
+    check_layer_norm(s, rows);
+    if (rows == 0) { return; }
+    const auto run = [&](auto* kernel) {
+        launch(kernel, dim3(static_cast<unsigned>((rows + row_warps - 1) / row_warps)), dim3(row_warps * 32), 0, on.stream,
+               s.features, static_cast<float>(s.epsilon), rows, x, gamma, beta, y, statistics);
+    };
+    constexpr int N = pack_size<T>;
+    const bool packs = is_packable<T>(s.features, x, gamma, beta, y);
+    const int reads = (s.features + 32 * N - 1) / (32 * N);
+    if (!packs) {
+        run(long_layer_norm_kernel<T, 1>);
+    } else if (reads <= 2) {
+        run(layer_norm_kernel<T, N, 2>);
+    } else if (reads <= 5) {
+        run(layer_norm_kernel<T, N, 5>);
+    } else if (reads <= 10) {
+        run(layer_norm_kernel<T, N, 10>);
+    } else {
+        run(long_layer_norm_kernel<T, N>);
+    }
+}
+
+} // namespace pulse::cuda

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <cstdint>
+
+#include <pulse/cuda/kernels/activations.cuh>
+#include <pulse/cuda/kernels/lanes.cuh>
+#include <pulse/cuda/kernels/map_items.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+struct silu_function {
+    [[nodiscard]] __device__ float operator()(float x) const { return x * sigmoid(x); }
+};
+struct silu_gradient {
+    [[nodiscard]] __device__ float operator()(float x, float dy) const { return dy * silu_slope(x); }
+};
+struct gelu_function {
+    [[nodiscard]] __device__ float operator()(float x) const { return gelu_of(x); }
+};
+struct gelu_gradient {
+    [[nodiscard]] __device__ float operator()(float x, float dy) const { return dy * gelu_slope(x); }
+};
+struct same_function {
+    [[nodiscard]] __device__ float operator()(float x) const { return x; }
+};
+
+/// y = (y +) f(x) over lanes.
+template <class T, int N, class F, bool Adds>
+struct map_one {
+    const T* x;
+    T* y;
+
+    struct item {
+        lanes<T, N> x;
+        lanes<T, N> before;
+    };
+    [[nodiscard]] __device__ item read(std::uint32_t i) const {
+        item of;
+        of.x = lanes<T, N>::load(x + std::int64_t{i} * N);
+        if constexpr (Adds) { of.before = lanes<T, N>::load(y + std::int64_t{i} * N); }
+        return of;
+    }
+    __device__ void write(std::uint32_t i, const item& of) const {
+        float made[N];
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            made[n] = F{}(of.x[n]);
+            if constexpr (Adds) { made[n] += of.before[n]; }
+        }
+        lanes<T, N>::of(made).store(y + std::int64_t{i} * N);
+    }
+};
+
+/// y = (y +) f(a, b) over lanes.
+template <class T, int N, class F, bool Adds>
+struct map_two {
+    const T* a;
+    const T* b;
+    T* y;
+
+    struct item {
+        lanes<T, N> a;
+        lanes<T, N> b;
+        lanes<T, N> before;
+    };
+    [[nodiscard]] __device__ item read(std::uint32_t i) const {
+        item of;
+        of.a = lanes<T, N>::load(a + std::int64_t{i} * N);
+        of.b = lanes<T, N>::load(b + std::int64_t{i} * N);
+        if constexpr (Adds) { of.before = lanes<T, N>::load(y + std::int64_t{i} * N); }
+        return of;
+    }
+    __device__ void write(std::uint32_t i, const item& of) const {
+        float made[N];
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            made[n] = F{}(of.a[n], of.b[n]);
+            if constexpr (Adds) { made[n] += of.before[n]; }
+        }
+        lanes<T, N>::of(made).store(y + std::int64_t{i} * N);
+    }
+};
+
+/// Runs `whole` over the packs of n scalars where `aligned`, and `single` over the scalars that are left, from the index
+/// that it is called with.
+template <class T, class Whole, class Single>
+void over_scalars(std::int64_t n, bool aligned, Whole whole, Single single) {
+    const std::int64_t packs = aligned ? n / pack_size<T> : 0;
+    if (packs != 0) { whole(packs); }
+    if (n != packs * pack_size<T>) { single(packs * pack_size<T>, n - packs * pack_size<T>); }
+}
+
+template <class F, bool Adds, class T>
+void map_scalars(const queue& on, const char* operation, std::int64_t n, const T* x, T* y) {
+    constexpr int N = pack_size<T>;
+    over_scalars<T>(
+        n, is_pack_aligned(x) && is_pack_aligned(y),
+        [&](std::int64_t packs) { map_items(on, operation, packs, map_one<T, N, F, Adds>{x, y}); },
+        [&](std::int64_t at, std::int64_t left) {
+            map_items(on, operation, left, map_one<T, 1, F, Adds>{x + at, y + at});
+        });
+}
+template <class F, bool Adds, class T>
+void map_scalars(const queue& on, const char* operation, std::int64_t n, const T* a, const T* b, T* y) {
+    constexpr int N = pack_size<T>;
+    over_scalars<T>(
+        n, is_pack_aligned(a) && is_pack_aligned(b) && is_pack_aligned(y),
+        [&](std::int64_t packs) { map_items(on, operation, packs, map_two<T, N, F, Adds>{a, b, y}); },
+        [&](std::int64_t at, std::int64_t left) {
+            map_items(on, operation, left, map_two<T, 1, F, Adds>{a + at, b + at, y + at});
+        });
+}
+
+/// y = x * sigmoid(x) over n scalars; y may be x. Must move 2 e n bytes.
+template <class T>
+void silu(const queue& on, std::int64_t n, const T* x, T* y) {
+    map_scalars<silu_function, false>(on, "silu", n, x, y);
+}
+/// dx = (dx +) dy times the slope of SiLU at x; dx may be dy. Must move 3 e n bytes, one e n more to add.
+template <class T>
+void silu_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+    how == into::add ? map_scalars<silu_gradient, true>(on, "silu_backward", n, x, dy, dx)
+                     : map_scalars<silu_gradient, false>(on, "silu_backward", n, x, dy, dx);
+}
+/// y = x * Phi(x), the exact GELU, over n scalars; y may be x. Must move 2 e n bytes.
+template <class T>
+void gelu(const queue& on, std::int64_t n, const T* x, T* y) {
+    map_scalars<gelu_function, false>(on, "gelu", n, x, y);
+}
+/// dx = (dx +) dy times the slope of GELU at x; dx may be dy. Must move 3 e n bytes, one e n more to add.
+template <class T>
+void gelu_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+    how == into::add ? map_scalars<gelu_gradient, true>(on, "gelu_backward", n, x, dy, dx)
+                     : map_scalars<gelu_gradient, false>(on, "gelu_backward", n, x, dy, dx);
+}
+/// y += x over n scalars. Must move 3 e n bytes.
+template <class T>
+void add(const queue& on, std::int64_t n, const T* x, T* y) {
+    map_scalars<same_function, true>(on, "add", n, x, y);
+}
+/// y = x over n scalars. Must move 2 e n bytes.
+template <class T>
+void copy(const queue& on, std::int64_t n, const T* x, T* y) {
+    map_scalars<same_function, false>(on, "copy", n, x, y);
+}
+
+} // namespace pulse::cuda

@@ -36,7 +36,8 @@ inline constexpr int most_column_splits = 256;
     t.columns = std::min(accesses, 32);
     t.rows = 256 / t.columns;
     t.slabs = (accesses + t.columns - 1) / t.columns;
-    const std::int64_t aim = std::max<std::int64_t>(1, std::int64_t{4} * multiprocessors / (std::int64_t{t.slabs} * sets));
+    const std::int64_t aim =
+        std::max<std::int64_t>(1, std::int64_t{4} * multiprocessors / (std::int64_t{t.slabs} * sets));
     const std::int64_t worth = std::max<std::int64_t>(1, rows / (std::int64_t{8} * t.rows));
     const std::int64_t splits = std::min({aim, worth, std::int64_t{most_column_splits}});
     t.chunk = std::max<std::int64_t>(1, (rows + splits - 1) / splits);
@@ -55,8 +56,8 @@ struct column_target {
 /// to[set][split][column] = or += the sum of x[set][row][column] over the split's rows. blockIdx.x counts slabs, then
 /// splits; blockIdx.y sets.
 template <class T, int N, class R>
-__global__ void __launch_bounds__(256, 3) column_sums_kernel(column_tiling t, std::int64_t rows, int columns, const T* x,
-                                                          column_target<R> target, into how) {
+__global__ void __launch_bounds__(256, 3)
+    column_sums_kernel(column_tiling t, std::int64_t rows, int columns, const T* x, column_target<R> target, into how) {
     const thread_rows block{t.columns, t.rows};
     auto* const totals = shared_memory<float>();
     float* const buffer = totals + t.columns * N;
@@ -87,7 +88,8 @@ __global__ void __launch_bounds__(256, 3) column_sums_kernel(column_tiling t, st
         }
     }
     block.sum(sums, buffer, totals);
-    for (int i = static_cast<int>(threadIdx.x); i < t.columns * N && first + i < columns; i += static_cast<int>(blockDim.x)) {
+    for (int i = static_cast<int>(threadIdx.x); i < t.columns * N && first + i < columns;
+         i += static_cast<int>(blockDim.x)) {
         const int c = first + i;
         R* const place = c < target.border ? target.to + (set * t.splits + split) * target.border + c
                                            : target.rest + (c - target.border);

@@ -21,7 +21,7 @@ struct divider {
         factor = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + divisor - 1) / divisor);
     }
 
-    [[nodiscard]] __host__ __device__ constexpr std::uint32_t quotient(std::uint32_t n) const {
+    [[nodiscard]] constexpr __host__ __device__ std::uint32_t quotient(std::uint32_t n) const {
         return static_cast<std::uint32_t>((std::uint64_t{n} * factor) >> shift);
     }
 };
@@ -32,7 +32,7 @@ struct divided {
     std::uint32_t remainder;
 };
 
-[[nodiscard]] __host__ __device__ constexpr divided divide(std::uint32_t n, const divider& by) {
+[[nodiscard]] constexpr __host__ __device__ divided divide(std::uint32_t n, const divider& by) {
     const std::uint32_t q = by.quotient(n);
     return {q, n - q * by.divisor};
 }

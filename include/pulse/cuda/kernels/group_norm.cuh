@@ -11,7 +11,8 @@ namespace pulse::cuda {
 
 /// Sums a thread's pixels; with Keep also copies them to keep[i * keep_step], all loads of a round before its arithmetic.
 template <bool Keep, class T, int N>
-[[nodiscard]] __device__ centred_sums<N> sum_pixels_of(const pixel_walk<const T>& x, int count, T* keep, int keep_step) {
+[[nodiscard]] __device__ centred_sums<N> sum_pixels_of(const pixel_walk<const T>& x, int count, T* keep,
+                                                       int keep_step) {
     constexpr int round = 8;
     centred_sums<N> sums{};
     if (count != 0) {
@@ -250,10 +251,10 @@ void group_norm(const queue& on, const group_norm_shape& s, int batch, const T* 
         }
         auto* const partial = reinterpret_cast<moments*>(on.scratch);
         launch(group_norm_moments_kernel<T, N>, grid, block, shared, on.stream, in, partial);
-        launch(group_norm_apply_kernel<T, N, Silu>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in, partial,
-               y, statistics);
+        launch(group_norm_apply_kernel<T, N, Silu>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in,
+               partial, y, statistics);
     };
-    if (width == 1) {
+    if (t.width == 1) {
         s.silu ? run.template operator()<1, true>() : run.template operator()<1, false>();
     } else {
         s.silu ? run.template operator()<pack_size<T>, true>() : run.template operator()<pack_size<T>, false>();

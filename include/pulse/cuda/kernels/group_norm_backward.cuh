@@ -15,9 +15,9 @@ struct group_norm_gradient {
     const T* dy{};
     T* dxa{};
     T* dxb{};
-    bool adds{};         ///< to dxa; dxb is written
-    float* affine{};     ///< [batch][splits][2][all channels]: sums of du * xhat, then of du
-    float* groups{};     ///< [batch][splits][groups][2]: sums of gamma du, then of gamma du xhat
+    bool adds{};     ///< to dxa; dxb is written
+    float* affine{}; ///< [batch][splits][2][all channels]: sums of du * xhat, then of du
+    float* groups{}; ///< [batch][splits][groups][2]: sums of gamma du, then of gamma du xhat
 };
 
 /// The constants of one thread's channels, and dL/du from x and dy.
@@ -136,7 +136,8 @@ struct input_gradient {
 
 /// Reads x and dy once: sums of every channel and group over every chunk.
 template <class T, int N, bool Silu>
-__global__ void __launch_bounds__(256, 2) group_norm_gradient_sums_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
+__global__ void __launch_bounds__(256, 2)
+    group_norm_gradient_sums_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
     const group_norm_tiling& t = in.tiling;
     const group_norm_place place(in, static_cast<int>(blockIdx.x));
     const thread_rows block{t.columns, t.rows};
@@ -162,7 +163,8 @@ __global__ void __launch_bounds__(256, 2) group_norm_gradient_sums_kernel(group_
     join_gradients(in, place, du_of, product_of, d.affine, group_sums);
     float* const to =
         d.groups + ((std::int64_t{place.sample} * t.splits + place.split) * in.groups + place.first_group) * 2;
-    for (int i = static_cast<int>(threadIdx.x); i < 2 * (place.last_group - place.first_group); i += static_cast<int>(blockDim.x)) {
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * (place.last_group - place.first_group);
+         i += static_cast<int>(blockDim.x)) {
         to[i] = group_sums[i];
     }
 }
@@ -247,8 +249,8 @@ __global__ void __launch_bounds__(512, 1)
     const bool adds = d.adds && channel < in.channels;
 #pragma unroll 2
     for (int i = 0; i < count; ++i) {
-        map.write(of, lanes<T, N>::load(kept_x + own + i * own_step), lanes<T, N>::load(kept_dy + own + i * own_step), dx[i],
-                  adds);
+        map.write(of, lanes<T, N>::load(kept_x + own + i * own_step), lanes<T, N>::load(kept_dy + own + i * own_step),
+                  dx[i], adds);
     }
 }
 
@@ -267,9 +269,9 @@ __global__ void __launch_bounds__(512, 1)
 /// with into::add); does so while a slab of x and of dy fits into shared memory, else reads x and dy twice. Scratch:
 /// group_norm_backward_scratch_bytes. Throws input_error for a shape that is none.
 template <class T>
-void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
-                         const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, float* dgamma, float* dbeta,
-                         into how) {
+void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb,
+                         const T* gamma, const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb,
+                         float* dgamma, float* dbeta, into how) {
     check_group_norm(s, batch);
     const int width = group_norm_width<T>(s, xa, xb, gamma, beta, dy, dxa, dxb);
     const auto t = tile_group_norm(s, batch, width, static_cast<int>(sizeof(T)), 2, on.multiprocessors);
@@ -286,17 +288,18 @@ void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, 
             return;
         }
         launch(group_norm_gradient_sums_kernel<T, N, Silu>, grid, block, t.shared_bytes(), on.stream, in, d);
-        launch(group_norm_input_gradient_kernel<T, N, Silu>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in,
-               d);
+        launch(group_norm_input_gradient_kernel<T, N, Silu>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream,
+               in, d);
     };
-    if (width == 1) {
+    if (t.width == 1) {
         s.silu ? run.template operator()<1, true>() : run.template operator()<1, false>();
     } else {
         s.silu ? run.template operator()<pack_size<T>, true>() : run.template operator()<pack_size<T>, false>();
     }
     const std::size_t used = sizeof(float) * static_cast<std::size_t>(rows) * 2 * (s.all_channels() + s.groups);
     auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);
-    column_sums<float, float>(on, 1, rows, 2 * s.all_channels(), affine, {dgamma, dbeta, s.all_channels()}, into::add, more);
+    column_sums<float, float>(on, 1, rows, 2 * s.all_channels(), affine, {dgamma, dbeta, s.all_channels()}, into::add,
+                              more);
 }
 
 } // namespace pulse::cuda

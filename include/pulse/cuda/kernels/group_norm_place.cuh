@@ -25,9 +25,9 @@ struct group_norm_input {
 
     group_norm_input(const group_norm_shape& s, const group_norm_tiling& t, const T* xa_, const T* xb_, const T* gamma_,
                      const T* beta_) :
-        xa{xa_}, xb{xb_}, gamma{gamma_}, beta{beta_}, channels{s.channels}, all_channels{s.all_channels()},
-        groups{s.groups}, size{s.all_channels() / s.groups}, pixels{s.pixels}, epsilon{static_cast<float>(s.epsilon)},
-        tiling{t} {}
+        xa{xa_},
+        xb{xb_}, gamma{gamma_}, beta{beta_}, channels{s.channels}, all_channels{s.all_channels()}, groups{s.groups},
+        size{s.all_channels() / s.groups}, pixels{s.pixels}, epsilon{static_cast<float>(s.epsilon)}, tiling{t} {}
 };
 
 /// Which slab, chunk and sample a block owns, and where its thread stands.

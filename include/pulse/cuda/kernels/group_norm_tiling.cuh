@@ -18,12 +18,12 @@ struct group_norm_tiling {
     int width{};       ///< scalars of one access
     int slab_groups{}; ///< groups of a slab; the last slab may have fewer
     int slabs{};
-    int columns{}; ///< threads beside one another along channels
-    int passes{};  ///< walks over the slab
-    int rows{};    ///< threads that walk pixels, for each column
-    int splits{};  ///< chunks of a sample
-    int chunk{};   ///< pixels of a chunk; the last may have fewer
-    bool resident{}; ///< one chunk that stays in shared memory: every tensor is read once
+    int columns{};            ///< threads beside one another along channels
+    int passes{};             ///< walks over the slab
+    int rows{};               ///< threads that walk pixels, for each column
+    int splits{};             ///< chunks of a sample
+    int chunk{};              ///< pixels of a chunk; the last may have fewer
+    bool resident{};          ///< one chunk that stays in shared memory: every tensor is read once
     std::size_t kept_bytes{}; ///< of shared memory, that a resident block keeps of the tensors; else 0
 
     [[nodiscard]] constexpr int threads() const noexcept { return (columns * rows + 31) / 32 * 32; }
@@ -37,15 +37,21 @@ struct group_norm_tiling {
                2 * static_cast<std::size_t>(slab_groups);
     }
     /// Channels of all passes: at least those of a slab.
-    [[nodiscard]] __host__ __device__ constexpr int walked_channels() const noexcept { return passes * columns * width; }
+    [[nodiscard]] constexpr __host__ __device__ int walked_channels() const noexcept {
+        return passes * columns * width;
+    }
     /// Dynamic shared memory of a block.
-    [[nodiscard]] constexpr std::size_t shared_bytes() const noexcept { return kept_bytes + sum_floats() * sizeof(float); }
+    [[nodiscard]] constexpr std::size_t shared_bytes() const noexcept {
+        return kept_bytes + sum_floats() * sizeof(float);
+    }
 };
 
 /// A sample is cut into no more chunks than this, since every block of the second pass reads all partial sums of its
 /// groups; and all samples together into no more than `most_chunks` unless there are more samples.
 inline constexpr int most_splits = 64;
 inline constexpr int most_chunks = 1024;
+/// A slab is no wider, so that the sums of its channels fit into shared memory.
+inline constexpr int most_slab_channels = 4096;
 /// Shared memory of a multiprocessor that one resident block may take: what compute capability 8.0 has.
 inline constexpr std::size_t most_resident_bytes = 160 * 1024;
 
@@ -63,21 +69,28 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
         throw input_error("group_norm: " + std::to_string(s.groups) + " groups do not divide " +
                           std::to_string(s.all_channels()) + " channels");
     }
-    if (s.all_channels() / s.groups > 4096) { throw input_error("group_norm: a group has more than 4096 channels"); }
+    if (s.all_channels() / s.groups > most_slab_channels) {
+        throw input_error("group_norm: a group has more than " + std::to_string(most_slab_channels) + " channels");
+    }
 }
 
-/// The layout for a device of so many multiprocessors. `width` is 1 or a divisor of the channels of both sources;
+/// The layout for a device of so many multiprocessors. `width` is 1 or a divisor of the channels of both sources, which
+/// the layout takes where groups allow it;
 /// `tensors` is how many a resident block would keep: 1 forward, 2 backward.
 [[nodiscard]] constexpr group_norm_tiling tile_group_norm(const group_norm_shape& s, int batch, int width,
                                                           int scalar_bytes, int tensors, int multiprocessors) {
     group_norm_tiling t;
     t.width = width;
     const int size = s.all_channels() / s.groups;
-    const int sector = 32;
+    // Whole accesses, and whole sectors of 32 bytes unless that takes very wide slabs.
+    const auto wide_enough = [&](int channels) {
+        const int bytes = channels * scalar_bytes;
+        return channels % width == 0 && bytes >= 128 && (bytes % 32 == 0 || bytes >= 1024);
+    };
     t.slab_groups = 1;
-    while (t.slab_groups < s.groups && (t.slab_groups * size % width != 0 || t.slab_groups * size * scalar_bytes < 128 ||
-                                        t.slab_groups * size * scalar_bytes % sector != 0)) {
-        ++t.slab_groups;
+    while (t.slab_groups < s.groups && !wide_enough(t.slab_groups * size)) { ++t.slab_groups; }
+    if (width != 1 && t.slab_channels(s) > most_slab_channels) {
+        return tile_group_norm(s, batch, 1, scalar_bytes, tensors, multiprocessors);
     }
     t.slabs = (s.groups + t.slab_groups - 1) / t.slab_groups;
     const int accesses = t.slab_channels(s) / width;

@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(row_warps * 32)
 /// LayerNorm for rows of any length: every sweep reads the row again, from the cache.
 template <class T, int N>
 __global__ void __launch_bounds__(row_warps * 32)
-    long_layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, const T* gamma, const T* beta, T* y,
-                           float* statistics) {
+    long_layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, const T* gamma, const T* beta,
+                           T* y, float* statistics) {
     const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
     if (row >= rows) { return; }
     const int first = static_cast<int>(threadIdx.x) % 32 * N;
@@ -131,13 +131,13 @@ inline void check_layer_norm(const layer_norm_shape& s, std::int64_t rows) {
 /// x and y [rows][features], gamma and beta [features], statistics [rows][2] (mean, 1/sqrt(var + epsilon)). Must move x
 /// and y once: 2 e n bytes.
 template <class T>
-void layer_norm(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma, const T* beta,
-                T* y, float* statistics) {
+void layer_norm(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
+                const T* beta, T* y, float* statistics) {
     check_layer_norm(s, rows);
     if (rows == 0) { return; }
     const auto run = [&](auto* kernel) {
-        launch(kernel, dim3(static_cast<unsigned>((rows + row_warps - 1) / row_warps)), dim3(row_warps * 32), 0, on.stream,
-               s.features, static_cast<float>(s.epsilon), rows, x, gamma, beta, y, statistics);
+        launch(kernel, dim3(static_cast<unsigned>((rows + row_warps - 1) / row_warps)), dim3(row_warps * 32), 0,
+               on.stream, s.features, static_cast<float>(s.epsilon), rows, x, gamma, beta, y, statistics);
     };
     constexpr int N = pack_size<T>;
     const bool packs = is_packable<T>(s.features, x, gamma, beta, y);

@@ -24,8 +24,8 @@ struct layer_norm_gradient {
 
 /// (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma of one access, into dx.
 template <class T, int N>
-__device__ void write_layer_norm_gradient(const lanes<T, N>& x, const lanes<T, N>& dy, const lanes<T, N>& gamma, float mean,
-                                          float inverse, float offset, float product, T* dx, bool adds) {
+__device__ void write_layer_norm_gradient(const lanes<T, N>& x, const lanes<T, N>& dy, const lanes<T, N>& gamma,
+                                          float mean, float inverse, float offset, float product, T* dx, bool adds) {
     float made[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -213,7 +213,8 @@ void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_
         auto t = tile_columns(1, rows, s.features, packs ? N : 1, on.multiprocessors);
         partials = t.splits;
         const auto run = [&]<int M>() {
-            launch(long_layer_norm_gradient_kernel<T, M>, dim3(blocks_of(row_warps)), dim3(row_warps * 32), 0, on.stream, d);
+            launch(long_layer_norm_gradient_kernel<T, M>, dim3(blocks_of(row_warps)), dim3(row_warps * 32), 0,
+                   on.stream, d);
             launch(layer_norm_affine_kernel<T, M>, dim3(static_cast<unsigned>(t.slabs * t.splits)),
                    dim3(static_cast<unsigned>(t.threads())),
                    sizeof(float) * M * (static_cast<std::size_t>(t.columns) * (t.rows + 1)), on.stream, t, d);

@@ -3,36 +3,39 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/launch.cuh>
 
 namespace pulse::cuda {
 
-/// Items of a thread that are read before the first of them is written.
-inline constexpr int items_in_flight = 4;
+/// Items of a thread that are read before the first of them is written: 64 to 128 bytes.
+template <class F>
+inline constexpr int items_in_flight = sizeof(decltype(std::declval<const F&>().read(0u))) > 32 ? 2 : 4;
 
 /// f.write(i, f.read(i)) for every i below n; the items of a thread lie gridDim.x blocks apart.
 template <class F>
 __global__ void __launch_bounds__(256) map_items_kernel(F f, std::uint32_t n) {
+    constexpr int count = items_in_flight<F>;
     const std::uint32_t step = gridDim.x * blockDim.x;
     const std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
-    decltype(f.read(0u)) items[items_in_flight];
+    decltype(f.read(0u)) items[count];
 #pragma unroll
-    for (int u = 0; u < items_in_flight; ++u) {
+    for (int u = 0; u < count; ++u) {
         if (first + u * step < n) { items[u] = f.read(first + u * step); }
     }
 #pragma unroll
-    for (int u = 0; u < items_in_flight; ++u) {
+    for (int u = 0; u < count; ++u) {
         if (first + u * step < n) { f.write(first + u * step, items[u]); }
     }
 }
 
 /// Blocks of map_items: enough to fill the device before any thread gets a second item.
-[[nodiscard]] constexpr std::int64_t map_items_blocks(std::int64_t n, int multiprocessors) noexcept {
+[[nodiscard]] constexpr std::int64_t map_items_blocks(std::int64_t n, int in_flight, int multiprocessors) noexcept {
     const std::int64_t alone = (n + 255) / 256;
-    return std::min(alone, std::max<std::int64_t>(std::int64_t{8} * multiprocessors,
-                                                  (alone + items_in_flight - 1) / items_in_flight));
+    return std::min(alone,
+                    std::max<std::int64_t>(std::int64_t{8} * multiprocessors, (alone + in_flight - 1) / in_flight));
 }
 
 /// Runs f over items 0 to n - 1: f.read(i) gives what f.write(i, ...) writes; an item may be written over what that item
@@ -43,8 +46,9 @@ void map_items(const queue& on, const char* operation, std::int64_t n, const F& 
         throw input_error(std::string(operation) + ": " + std::to_string(n) + " accesses, and 0 to 2^30 are possible");
     }
     if (n == 0) { return; }
-    launch(map_items_kernel<F>, dim3(static_cast<unsigned>(map_items_blocks(n, on.multiprocessors))), dim3(256), 0,
-           on.stream, f, static_cast<std::uint32_t>(n));
+    const std::int64_t blocks = map_items_blocks(n, items_in_flight<F>, on.multiprocessors);
+    launch(map_items_kernel<F>, dim3(static_cast<unsigned>(blocks)), dim3(256), 0, on.stream, f,
+           static_cast<std::uint32_t>(n));
 }
 
 } // namespace pulse::cuda

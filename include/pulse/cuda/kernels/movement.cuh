@@ -120,14 +120,15 @@ template <int N>
 struct doubled_pixels {
     int width;
     int channels;
-    divider row_accesses;   ///< of the smaller image
+    divider row_accesses; ///< of the smaller image
     divider pixel_accesses;
 
     /// Scalars from the start of the greater image to access i of the smaller one.
     [[nodiscard]] __device__ std::int64_t first(std::uint32_t i) const {
         const divided row = divide(i, row_accesses);
         const divided pixel = divide(row.remainder, pixel_accesses);
-        return (std::int64_t{row.quotient} * 4 * width + pixel.quotient * 2) * channels + std::int64_t{pixel.remainder} * N;
+        return (std::int64_t{row.quotient} * 4 * width + pixel.quotient * 2) * channels +
+               std::int64_t{pixel.remainder} * N;
     }
     /// From the first of the four to the one below.
     [[nodiscard]] __device__ std::int64_t below() const { return std::int64_t{2} * width * channels; }
@@ -162,8 +163,8 @@ struct upsample_gradient_lanes {
     };
     [[nodiscard]] __device__ item read(std::uint32_t i) const {
         const T* const from = dy + place.first(i);
-        return {{lanes<T, N>::load(from), lanes<T, N>::load(from + place.channels), lanes<T, N>::load(from + place.below()),
-                 lanes<T, N>::load(from + place.below() + place.channels)}};
+        return {{lanes<T, N>::load(from), lanes<T, N>::load(from + place.channels),
+                 lanes<T, N>::load(from + place.below()), lanes<T, N>::load(from + place.below() + place.channels)}};
     }
     __device__ void write(std::uint32_t i, const item& of) const {
         float made[N];

@@ -26,8 +26,8 @@ struct patch_places {
 
     explicit patch_places(const patch_shape& s) :
         run_accesses(std::int64_t{s.patch} * s.channels / N), columns(s.columns),
-        sample_rows(std::int64_t{s.rows} * s.patch), patch(s.patch), tokens{s.tokens()}, leading{s.leading},
-        features{s.features()}, run{s.patch * s.channels} {}
+        sample_rows(std::int64_t{s.rows} * s.patch),
+        patch(s.patch), tokens{s.tokens()}, leading{s.leading}, features{s.features()}, run{s.patch * s.channels} {}
 
     /// Scalars from the start of the tokens to access i of the images.
     [[nodiscard]] __device__ std::int64_t token_at(std::uint32_t i) const {

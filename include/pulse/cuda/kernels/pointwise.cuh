@@ -25,6 +25,20 @@ struct same_function {
     [[nodiscard]] __device__ float operator()(float x) const { return x; }
 };
 
+/// What an item that adds needs of its target, and one that writes does not.
+template <class T, int N, bool Adds>
+struct target_before {
+    lanes<T, N> stored;
+
+    [[nodiscard]] static __device__ target_before load(const T* y) { return {lanes<T, N>::load(y)}; }
+    [[nodiscard]] __device__ float plus(int n, float x) const { return x + stored[n]; }
+};
+template <class T, int N>
+struct target_before<T, N, false> {
+    [[nodiscard]] static __device__ target_before load(const T*) { return {}; }
+    [[nodiscard]] __device__ float plus(int, float x) const { return x; }
+};
+
 /// y = (y +) f(x) over lanes.
 template <class T, int N, class F, bool Adds>
 struct map_one {
@@ -33,21 +47,16 @@ struct map_one {
 
     struct item {
         lanes<T, N> x;
-        lanes<T, N> before;
+        target_before<T, N, Adds> before;
     };
     [[nodiscard]] __device__ item read(std::uint32_t i) const {
-        item of;
-        of.x = lanes<T, N>::load(x + std::int64_t{i} * N);
-        if constexpr (Adds) { of.before = lanes<T, N>::load(y + std::int64_t{i} * N); }
-        return of;
+        const std::int64_t at = std::int64_t{i} * N;
+        return {lanes<T, N>::load(x + at), target_before<T, N, Adds>::load(y + at)};
     }
     __device__ void write(std::uint32_t i, const item& of) const {
         float made[N];
 #pragma unroll
-        for (int n = 0; n < N; ++n) {
-            made[n] = F{}(of.x[n]);
-            if constexpr (Adds) { made[n] += of.before[n]; }
-        }
+        for (int n = 0; n < N; ++n) { made[n] = of.before.plus(n, F{}(of.x[n])); }
         lanes<T, N>::of(made).store(y + std::int64_t{i} * N);
     }
 };
@@ -62,22 +71,16 @@ struct map_two {
     struct item {
         lanes<T, N> a;
         lanes<T, N> b;
-        lanes<T, N> before;
+        target_before<T, N, Adds> before;
     };
     [[nodiscard]] __device__ item read(std::uint32_t i) const {
-        item of;
-        of.a = lanes<T, N>::load(a + std::int64_t{i} * N);
-        of.b = lanes<T, N>::load(b + std::int64_t{i} * N);
-        if constexpr (Adds) { of.before = lanes<T, N>::load(y + std::int64_t{i} * N); }
-        return of;
+        const std::int64_t at = std::int64_t{i} * N;
+        return {lanes<T, N>::load(a + at), lanes<T, N>::load(b + at), target_before<T, N, Adds>::load(y + at)};
     }
     __device__ void write(std::uint32_t i, const item& of) const {
         float made[N];
 #pragma unroll
-        for (int n = 0; n < N; ++n) {
-            made[n] = F{}(of.a[n], of.b[n]);
-            if constexpr (Adds) { made[n] += of.before[n]; }
-        }
+        for (int n = 0; n < N; ++n) { made[n] = of.before.plus(n, F{}(of.a[n], of.b[n])); }
         lanes<T, N>::of(made).store(y + std::int64_t{i} * N);
     }
 };
@@ -96,7 +99,9 @@ void map_scalars(const queue& on, const char* operation, std::int64_t n, const T
     constexpr int N = pack_size<T>;
     over_scalars<T>(
         n, is_pack_aligned(x) && is_pack_aligned(y),
-        [&](std::int64_t packs) { map_items(on, operation, packs, map_one<T, N, F, Adds>{x, y}); },
+        [&](std::int64_t packs) {
+            map_items(on, operation, packs, map_one<T, N, F, Adds>{x, y});
+        },
         [&](std::int64_t at, std::int64_t left) {
             map_items(on, operation, left, map_one<T, 1, F, Adds>{x + at, y + at});
         });
@@ -106,7 +111,9 @@ void map_scalars(const queue& on, const char* operation, std::int64_t n, const T
     constexpr int N = pack_size<T>;
     over_scalars<T>(
         n, is_pack_aligned(a) && is_pack_aligned(b) && is_pack_aligned(y),
-        [&](std::int64_t packs) { map_items(on, operation, packs, map_two<T, N, F, Adds>{a, b, y}); },
+        [&](std::int64_t packs) {
+            map_items(on, operation, packs, map_two<T, N, F, Adds>{a, b, y});
+        },
         [&](std::int64_t at, std::int64_t left) {
             map_items(on, operation, left, map_two<T, 1, F, Adds>{a + at, b + at, y + at});
         });

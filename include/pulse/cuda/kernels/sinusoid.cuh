@@ -25,9 +25,10 @@ struct sinusoid_pairs {
     };
     [[nodiscard]] __device__ item read(std::uint32_t i) const {
         const divided at = divide(i, half);
-        const double turns = static_cast<double>(timesteps[at.quotient]) * exp(-decay * at.remainder) * 0.15915494309189533577;
-        const auto angle = static_cast<float>((turns - rint(turns)) * 6.28318530717958647693);
-        return {sinf(angle), cosf(angle)};
+        const double turns =
+            static_cast<double>(timesteps[at.quotient]) * exp(-decay * at.remainder) * 0.15915494309189533577;
+        const auto half_turns = static_cast<float>(2.0 * (turns - rint(turns)));
+        return {sinpif(half_turns), cospif(half_turns)};
     }
     __device__ void write(std::uint32_t i, const item& of) const {
         const divided at = divide(i, half);

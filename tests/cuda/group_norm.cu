@@ -114,18 +114,13 @@ TEST_CASE_TEMPLATE("cuda group norm and its gradients equal the plain loops in d
 
 TEST_CASE_TEMPLATE("cuda group norm in two passes equals the plain loops in double", T, __nv_bfloat16, float) {
     source draw{42};
-    for (group_norm_shape s :
-         {group_norm_shape{32, 0, 4, 1600}, {64, 16, 8, 1024}, {40, 24, 2, 2000}, {24, 0, 3, 3300}}) {
-        for (const bool silu : {false, true}) {
-            s.silu = silu;
-            CHECK_FALSE(check_group_norm<T>(draw, s, 1, {.multiprocessors = 132}));
-        }
-    }
+    CHECK_FALSE(check_group_norm<T>(draw, {40, 24, 2, 1000, 1e-5, true}, 1, {.multiprocessors = 60}));
+    CHECK_FALSE(check_group_norm<T>(draw, {24, 0, 3, 1100}, 1, {.multiprocessors = 132}));
     // groups so wide and odd that packs of eight of them do not fit: single scalars
     check_group_norm<T>(draw, {8 * 601, 0, 8, 2}, 1);
     // one group wider than a block, in several walks
     CHECK_FALSE(check_group_norm<T>(draw, {2600, 2, 1, 9, 1e-5, true}, 2));
-    CHECK_FALSE(check_group_norm<T>(draw, {3000, 200, 1, 21}, 1, {.multiprocessors = 132, .offset = 1}));
+    CHECK_FALSE(check_group_norm<T>(draw, {2100, 500, 1, 11}, 1, {.multiprocessors = 132, .offset = 1}));
 }
 
 TEST_CASE_TEMPLATE("cuda group norm takes tensors that start anywhere", T, __nv_bfloat16, __half, float) {

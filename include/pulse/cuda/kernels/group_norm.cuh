@@ -59,17 +59,19 @@ __device__ void channel_moments(const centred_sums<N>& sums, int count, float pi
     block.sum(values, buffer, squares_of + base);
 }
 
-/// SiLU((x - mean) * slope + beta), channel by channel.
-template <int N, bool Silu>
+/// (x - mean) * slope + beta, then SiLU if asked, channel by channel.
+template <int N>
 struct affine_of_channels {
     float mean[N];
     float slope[N];
     float shift[N];
+    bool silu;
 
     /// `mean_of` and `inverse_of` hold one float for each group of the block's slab.
     template <class T>
     __device__ affine_of_channels(const group_norm_input<T>& in, const group_norm_place& place, int channel,
                                   const float* mean_of, const float* inverse_of) {
+        silu = in.silu;
         load_floats(in.gamma + channel, slope);
         load_floats(in.beta + channel, shift);
 #pragma unroll
@@ -85,7 +87,7 @@ struct affine_of_channels {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             const float u = fmaf(x[i] - mean[i], slope[i], shift[i]);
-            y[i] = Silu ? u * sigmoid(u) : u;
+            y[i] = silu ? u * sigmoid(u) : u;
         }
         return lanes<T, N>::of(y);
     }
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(256, 2) group_norm_moments_kernel(group_norm_i
 
 /// Joins the moments of the chunks, then y from x. Blocks and pixels run against the order of the first pass, so that
 /// what that read last is still in the cache.
-template <class T, int N, bool Silu>
+template <class T, int N>
 __global__ void __launch_bounds__(256, 2)
     group_norm_apply_kernel(group_norm_input<T> in, const moments* partial, T* y, float* statistics) {
     const group_norm_tiling& t = in.tiling;
@@ -154,7 +156,7 @@ __global__ void __launch_bounds__(256, 2)
     for (int base = 0; base < width; base += t.columns * N) {
         const int channel = place.first_channel + base + place.column * N;
         if (channel >= place.last_channel) { continue; }
-        const affine_of_channels<N, Silu> map(in, place, channel, mean_of, inverse_of);
+        const affine_of_channels<N> map(in, place, channel, mean_of, inverse_of);
         const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
         const pixel_walk<T> to(y, in.pixels, in.all_channels, channel, place, t.rows);
         constexpr int round = 8;
@@ -172,7 +174,7 @@ __global__ void __launch_bounds__(256, 2)
 }
 
 /// Both passes of a slab that stays in shared memory.
-template <class T, int N, bool Silu>
+template <class T, int N>
 __global__ void __launch_bounds__(512, 1) group_norm_resident_kernel(group_norm_input<T> in, T* y, float* statistics) {
     const group_norm_tiling& t = in.tiling;
     const group_norm_place place(in, static_cast<int>(blockIdx.x));
@@ -208,7 +210,7 @@ __global__ void __launch_bounds__(512, 1) group_norm_resident_kernel(group_norm_
     }
     __syncthreads();
     if (count == 0) { return; }
-    const affine_of_channels<N, Silu> map(in, place, channel, group_mean, group_inverse);
+    const affine_of_channels<N> map(in, place, channel, group_mean, group_inverse);
     const pixel_walk<T> to(y, in.pixels, in.all_channels, channel, place, t.rows);
 #pragma unroll 4
     for (int i = 0; i < count; ++i) { map(lanes<T, N>::load(own + i * own_step)).store(to[i]); }
@@ -244,21 +246,17 @@ void group_norm(const queue& on, const group_norm_shape& s, int batch, const T* 
     const dim3 grid(static_cast<unsigned>(t.blocks(batch)));
     const dim3 block(static_cast<unsigned>(t.threads()));
     const std::size_t shared = t.shared_bytes();
-    const auto run = [&]<int N, bool Silu>() {
+    const auto run = [&]<int N>() {
         if (t.resident) {
-            launch(group_norm_resident_kernel<T, N, Silu>, grid, block, shared, on.stream, in, y, statistics);
+            launch(group_norm_resident_kernel<T, N>, grid, block, shared, on.stream, in, y, statistics);
             return;
         }
         auto* const partial = reinterpret_cast<moments*>(on.scratch);
         launch(group_norm_moments_kernel<T, N>, grid, block, shared, on.stream, in, partial);
-        launch(group_norm_apply_kernel<T, N, Silu>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in,
-               partial, y, statistics);
+        launch(group_norm_apply_kernel<T, N>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in, partial, y,
+               statistics);
     };
-    if (t.width == 1) {
-        s.silu ? run.template operator()<1, true>() : run.template operator()<1, false>();
-    } else {
-        s.silu ? run.template operator()<pack_size<T>, true>() : run.template operator()<pack_size<T>, false>();
-    }
+    t.width == 1 ? run.template operator()<1>() : run.template operator()<pack_size<T>>();
 }
 
 } // namespace pulse::cuda

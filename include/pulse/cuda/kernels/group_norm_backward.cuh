@@ -21,17 +21,19 @@ struct group_norm_gradient {
 };
 
 /// The constants of one thread's channels, and dL/du from x and dy.
-template <int N, bool Silu>
+template <int N>
 struct channel_gradient {
     float mean[N];
     float inverse[N];
     float gamma[N];
     float beta[N];
+    bool silu;
 
     template <class T>
     __device__ channel_gradient(const group_norm_input<T>& in, int sample, int channel, const float* statistics) {
         load_floats(in.gamma + channel, gamma);
-        if constexpr (Silu) { load_floats(in.beta + channel, beta); }
+        silu = in.silu;
+        load_floats(in.beta + channel, beta);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             const float* const of = statistics + (std::int64_t{sample} * in.groups + (channel + i) / in.size) * 2;
@@ -41,11 +43,7 @@ struct channel_gradient {
     }
     [[nodiscard]] __device__ float normal(int i, float x) const { return (x - mean[i]) * inverse[i]; }
     [[nodiscard]] __device__ float du(int i, float normal, float dy) const {
-        if constexpr (Silu) {
-            return dy * silu_slope(fmaf(normal, gamma[i], beta[i]));
-        } else {
-            return dy;
-        }
+        return silu ? dy * silu_slope(fmaf(normal, gamma[i], beta[i])) : dy;
     }
 };
 
@@ -55,8 +53,8 @@ struct gradient_sums {
     float du[N]{};
     float product[N]{}; ///< of du * xhat
 
-    template <bool Silu, class T>
-    __device__ void add(const channel_gradient<N, Silu>& of, const lanes<T, N>& x, const lanes<T, N>& dy) {
+    template <class T>
+    __device__ void add(const channel_gradient<N>& of, const lanes<T, N>& x, const lanes<T, N>& dy) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             const float normal = of.normal(i, x[i]);
@@ -99,7 +97,7 @@ __device__ void join_gradients(const group_norm_input<T>& in, const group_norm_p
 }
 
 /// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma.
-template <int N, bool Silu>
+template <int N>
 struct input_gradient {
     float offset[N];
     float product[N];
@@ -116,7 +114,7 @@ struct input_gradient {
         }
     }
     template <class T>
-    __device__ void write(const channel_gradient<N, Silu>& of, const lanes<T, N>& x, const lanes<T, N>& dy, T* dx,
+    __device__ void write(const channel_gradient<N>& of, const lanes<T, N>& x, const lanes<T, N>& dy, T* dx,
                           bool adds) const {
         float made[N];
 #pragma unroll
@@ -135,7 +133,7 @@ struct input_gradient {
 };
 
 /// Reads x and dy once: sums of every channel and group over every chunk.
-template <class T, int N, bool Silu>
+template <class T, int N>
 __global__ void __launch_bounds__(256, 2)
     group_norm_gradient_sums_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
     const group_norm_tiling& t = in.tiling;
@@ -151,11 +149,24 @@ __global__ void __launch_bounds__(256, 2)
         const int count = channel < place.last_channel ? place.walked(t.rows) : 0;
         gradient_sums<N> sums;
         if (count != 0) {
-            const channel_gradient<N, Silu> of(in, place.sample, channel, d.statistics);
+            const channel_gradient<N> of(in, place.sample, channel, d.statistics);
             const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
             const pixel_walk<const T> dy(d.dy, in.pixels, in.all_channels, channel, place, t.rows);
-#pragma unroll 2
-            for (int i = 0; i < count; ++i) { sums.add(of, lanes<T, N>::load(x[i]), lanes<T, N>::load(dy[i])); }
+            constexpr int round = 3;
+            int i = 0;
+            for (; i + round <= count; i += round) {
+                lanes<T, N> read_x[round];
+                lanes<T, N> read_dy[round];
+#pragma unroll
+                for (int u = 0; u < round; ++u) {
+                    read_x[u] = lanes<T, N>::load(x[i + u]);
+                    read_dy[u] = lanes<T, N>::load(dy[i + u]);
+                }
+#pragma unroll
+                for (int u = 0; u < round; ++u) { sums.add(of, read_x[u], read_dy[u]); }
+            }
+#pragma unroll 1
+            for (; i < count; ++i) { sums.add(of, lanes<T, N>::load(x[i]), lanes<T, N>::load(dy[i])); }
         }
         block.sum(sums.du, buffer, du_of + base);
         block.sum(sums.product, buffer, product_of + base);
@@ -170,7 +181,7 @@ __global__ void __launch_bounds__(256, 2)
 }
 
 /// Joins the sums of the chunks, then dx from x and dy, against the order of the first pass.
-template <class T, int N, bool Silu>
+template <class T, int N>
 __global__ void __launch_bounds__(256, 2)
     group_norm_input_gradient_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
     const group_norm_tiling& t = in.tiling;
@@ -194,21 +205,33 @@ __global__ void __launch_bounds__(256, 2)
     for (int base = 0; base < width; base += t.columns * N) {
         const int channel = place.first_channel + base + place.column * N;
         if (channel >= place.last_channel) { continue; }
-        const channel_gradient<N, Silu> of(in, place.sample, channel, d.statistics);
-        const input_gradient<N, Silu> map(in, place, channel, group_sums, total);
+        const channel_gradient<N> of(in, place.sample, channel, d.statistics);
+        const input_gradient<N> map(in, place, channel, group_sums, total);
         const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
         const pixel_walk<const T> dy(d.dy, in.pixels, in.all_channels, channel, place, t.rows);
         const auto dx = walk_sources(d.dxa, d.dxb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
         const bool adds = d.adds && channel < in.channels;
-#pragma unroll 2
-        for (int i = place.walked(t.rows) - 1; i >= 0; --i) {
-            map.write(of, lanes<T, N>::load_streaming(x[i]), lanes<T, N>::load_streaming(dy[i]), dx[i], adds);
+        constexpr int round = 2;
+        int left = place.walked(t.rows);
+        for (; left >= round; left -= round) {
+            lanes<T, N> read_x[round];
+            lanes<T, N> read_dy[round];
+#pragma unroll
+            for (int u = 0; u < round; ++u) {
+                read_x[u] = lanes<T, N>::load_streaming(x[left - 1 - u]);
+                read_dy[u] = lanes<T, N>::load_streaming(dy[left - 1 - u]);
+            }
+#pragma unroll
+            for (int u = 0; u < round; ++u) { map.write(of, read_x[u], read_dy[u], dx[left - 1 - u], adds); }
+        }
+        if (left != 0) {
+            map.write(of, lanes<T, N>::load_streaming(x[0]), lanes<T, N>::load_streaming(dy[0]), dx[0], adds);
         }
     }
 }
 
 /// Both passes of a slab whose x and dy stay in shared memory.
-template <class T, int N, bool Silu>
+template <class T, int N>
 __global__ void __launch_bounds__(512, 1)
     group_norm_resident_gradient_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
     const group_norm_tiling& t = in.tiling;
@@ -226,7 +249,7 @@ __global__ void __launch_bounds__(512, 1)
     const int own_step = t.rows * t.columns * N;
     gradient_sums<N> sums;
     if (count != 0) {
-        const channel_gradient<N, Silu> of(in, place.sample, channel, d.statistics);
+        const channel_gradient<N> of(in, place.sample, channel, d.statistics);
         const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
         const pixel_walk<const T> dy(d.dy, in.pixels, in.all_channels, channel, place, t.rows);
 #pragma unroll 2
@@ -243,8 +266,8 @@ __global__ void __launch_bounds__(512, 1)
     join_gradients(in, place, du_of, product_of, d.affine, group_sums);
     if (count == 0) { return; }
     const float total = static_cast<float>(in.pixels) * static_cast<float>(in.size);
-    const channel_gradient<N, Silu> of(in, place.sample, channel, d.statistics);
-    const input_gradient<N, Silu> map(in, place, channel, group_sums, total);
+    const channel_gradient<N> of(in, place.sample, channel, d.statistics);
+    const input_gradient<N> map(in, place, channel, group_sums, total);
     const auto dx = walk_sources(d.dxa, d.dxb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
     const bool adds = d.adds && channel < in.channels;
 #pragma unroll 2
@@ -282,20 +305,16 @@ void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, 
     const group_norm_gradient<T> d{statistics, dy, dxa, dxb, how == into::add, affine, groups};
     const dim3 grid(static_cast<unsigned>(t.blocks(batch)));
     const dim3 block(static_cast<unsigned>(t.threads()));
-    const auto run = [&]<int N, bool Silu>() {
+    const auto run = [&]<int N>() {
         if (t.resident) {
-            launch(group_norm_resident_gradient_kernel<T, N, Silu>, grid, block, t.shared_bytes(), on.stream, in, d);
+            launch(group_norm_resident_gradient_kernel<T, N>, grid, block, t.shared_bytes(), on.stream, in, d);
             return;
         }
-        launch(group_norm_gradient_sums_kernel<T, N, Silu>, grid, block, t.shared_bytes(), on.stream, in, d);
-        launch(group_norm_input_gradient_kernel<T, N, Silu>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream,
-               in, d);
+        launch(group_norm_gradient_sums_kernel<T, N>, grid, block, t.shared_bytes(), on.stream, in, d);
+        launch(group_norm_input_gradient_kernel<T, N>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in,
+               d);
     };
-    if (t.width == 1) {
-        s.silu ? run.template operator()<1, true>() : run.template operator()<1, false>();
-    } else {
-        s.silu ? run.template operator()<pack_size<T>, true>() : run.template operator()<pack_size<T>, false>();
-    }
+    t.width == 1 ? run.template operator()<1>() : run.template operator()<pack_size<T>>();
     const std::size_t used = sizeof(float) * static_cast<std::size_t>(rows) * 2 * (s.all_channels() + s.groups);
     auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);
     column_sums<float, float>(on, 1, rows, 2 * s.all_channels(), affine, {dgamma, dbeta, s.all_channels()}, into::add,

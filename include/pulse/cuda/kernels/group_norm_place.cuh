@@ -21,13 +21,15 @@ struct group_norm_input {
     int size{}; ///< channels of a group
     int pixels{};
     float epsilon{};
+    bool silu{};
     group_norm_tiling tiling{};
 
     group_norm_input(const group_norm_shape& s, const group_norm_tiling& t, const T* xa_, const T* xb_, const T* gamma_,
                      const T* beta_) :
         xa{xa_},
-        xb{xb_}, gamma{gamma_}, beta{beta_}, channels{s.channels}, all_channels{s.all_channels()}, groups{s.groups},
-        size{s.all_channels() / s.groups}, pixels{s.pixels}, epsilon{static_cast<float>(s.epsilon)}, tiling{t} {}
+        xb{xb_}, gamma{gamma_}, beta{beta_}, channels{s.channels},
+        all_channels{s.all_channels()}, groups{s.groups}, size{s.all_channels() / s.groups}, pixels{s.pixels},
+        epsilon{static_cast<float>(s.epsilon)}, silu{s.silu}, tiling{t} {}
 };
 
 /// Which slab, chunk and sample a block owns, and where its thread stands.

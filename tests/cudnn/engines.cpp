@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include <support/convolution_recorder.hpp>
@@ -22,9 +21,11 @@
 #include <pulse/zoo/uvit.hpp>
 
 #include "devices.hpp"
+#include "driver.hpp"
 
 using namespace pulse;
 using namespace pulse::cuda::cudnn;
+using cudnn_tests::has_driver;
 
 namespace {
 
@@ -80,19 +81,6 @@ convolution_request request_of(const test::recorded_convolution& c, int batch, c
             type,
             c.adds && c.kind != test::recorded_convolution::pass::backward_weight,
             c.has_bias};
-}
-
-/// cuDNN asks the driver's library what it could compile; CUDA's stub of it suffices, kept loaded under its own name.
-bool has_driver() {
-    static const bool found = [] {
-        if (dlopen("libcuda.so.1", RTLD_NOW) != nullptr) { return true; }
-#ifdef PULSE_TEST_CUDA_STUB
-        return dlopen(PULSE_TEST_CUDA_STUB, RTLD_NOW) != nullptr && dlopen("libcuda.so.1", RTLD_NOW) != nullptr;
-#else
-        return false;
-#endif
-    }();
-    return found;
 }
 
 } // namespace

@@ -81,6 +81,18 @@ struct convolution_recorder {
     void upsample_nearest(auto...) {}
     void upsample_nearest_backward(auto...) {}
     void sinusoid(auto...) {}
+    void gelu_tanh(auto...) {}
+    void gelu_tanh_backward(auto...) {}
+    void adaptive_norm(auto...) {}
+    void adaptive_norm_backward(auto...) {}
+    void rotary(auto...) {}
+    void rotary_backward(auto...) {}
+    void embedding(auto...) {}
+    void embedding_backward_weight(auto...) {}
+    void replace_padding(auto...) {}
+    void replace_padding_backward(auto...) {}
+    void scale(auto...) {}
+    void sum_rows(auto...) {}
     void weights_changed() {}
     [[nodiscard]] std::int64_t scratch_bytes() const { return 0; }
 

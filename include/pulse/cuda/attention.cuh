@@ -4,9 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
-#include <pulse/core/error.hpp>
+#include <pulse/cuda/attention_engine.cuh>
 #include <pulse/cuda/kernels/attention_launches.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
@@ -14,35 +13,6 @@
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::cuda {
-
-/// What computes an attention.
-enum class attention_engine : std::uint8_t {
-    fma,          ///< pulse's kernels on float arithmetic: fp32, and whatever the others do not take
-    tensor_cores, ///< pulse's kernels on tensor cores
-    cudnn,        ///< cuDNN's scaled dot-product attention
-};
-
-/// Which of pulse's own kernels compute attention of this shape under policy P, for operands that begin at multiples of
-/// 16 bytes; those that do not are left to attention_engine::fma. Throws input_error on a shape that none takes: sizes
-/// below 1, head_size over 256, or more than 65535 heads or samples.
-template <class P>
-[[nodiscard]] attention_engine own_attention_engine(const attention_shape& s, int batch) {
-    const auto require = [](bool holds, const std::string& what) {
-        if (!holds) { throw input_error("attention: " + what); }
-    };
-    require(s.tokens > 0, "tokens is " + std::to_string(s.tokens) + ", at least 1 is needed");
-    require(s.context_tokens >= 0, "context_tokens is " + std::to_string(s.context_tokens) + ", below 0");
-    require(s.heads > 0 && s.heads <= 65535, "heads is " + std::to_string(s.heads) + ", not from 1 to 65535");
-    require(batch > 0 && batch <= 65535, "batch is " + std::to_string(batch) + ", not from 1 to 65535");
-    require(s.head_size > 0 && s.head_size <= most_fma_head_size,
-            "head_size is " + std::to_string(s.head_size) + ", not from 1 to " + std::to_string(most_fma_head_size));
-    if constexpr (has_tensor_core<P>) {
-        if (s.head_size % 8 == 0 && s.head_size <= most_tensor_core_head_size<P>) {
-            return attention_engine::tensor_cores;
-        }
-    }
-    return attention_engine::fma;
-}
 
 /// Into how many parts the queries are cut where gradients of keys and values are summed: the blocks of few keys do not
 /// fill a device, those of several parts do. It depends on the shape alone, so that every device sums in the same

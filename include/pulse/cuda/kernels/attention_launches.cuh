@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <pulse/cuda/attention_engine.cuh>
 #include <pulse/cuda/kernels/attention_backward.cuh>
 #include <pulse/cuda/kernels/attention_fma.cuh>
 #include <pulse/cuda/kernels/attention_forward.cuh>
@@ -137,13 +138,6 @@ private:
                 static_cast<std::size_t>(Tile::weights_stride) * Tile::rows);
     }
 };
-
-/// The greatest head size that the kernels without tensor cores take.
-inline constexpr int most_fma_head_size = 256;
-
-/// The greatest head size of the tensor-core kernels of P; head sizes are multiples of 8.
-template <class P>
-inline constexpr int most_tensor_core_head_size = sizeof(typename P::scalar) == 2 ? 256 : 160;
 
 /// The launches for a head size of up to most_fma_head_size. 16-bit scalars come here only where the tensor cores
 /// cannot take them, and make do with the tiles of the greatest heads.

@@ -14,10 +14,6 @@ namespace pulse::cuda {
 template <class P>
 struct tensor_core;
 
-/// Whether P has one.
-template <class P>
-inline constexpr bool has_tensor_core = !std::is_same_v<P, fp32>;
-
 template <>
 struct tensor_core<bf16> {
     using scalar = __nv_bfloat16;

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <dlfcn.h>
+
+namespace cudnn_tests {
+
+/// cuDNN asks the driver's library what it could compile; CUDA's stub of it suffices, kept loaded under its own name.
+[[nodiscard]] inline bool has_driver() {
+    static const bool found = [] {
+        if (dlopen("libcuda.so.1", RTLD_NOW) != nullptr) { return true; }
+#ifdef PULSE_TEST_CUDA_STUB
+        return dlopen(PULSE_TEST_CUDA_STUB, RTLD_NOW) != nullptr && dlopen("libcuda.so.1", RTLD_NOW) != nullptr;
+#else
+        return false;
+#endif
+    }();
+    return found;
+}
+
+} // namespace cudnn_tests

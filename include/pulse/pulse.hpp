@@ -161,6 +161,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/runtime/stage_runner.hpp>
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/runtime/trace.hpp>

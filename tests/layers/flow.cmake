@@ -25,4 +25,5 @@ set(flow_host core tensor runtime plan/instruction)
 set(flow_io core)
 set(flow_train core tensor model nn runtime io plan)
 # A leaf: nothing outside includes it.
-set(flow_cuda core tensor model nn plan runtime train profile)
+# Threads that are ranks sum and fail in one way, whatever their tensors are on.
+set(flow_cuda core tensor model nn plan runtime train profile host/channel host/threads)

@@ -277,6 +277,7 @@ TEST_CASE("ranks that wait are released when the thread of another cannot be sta
         }
         return std::jthread{std::move(work)};
     };
-    CHECK_THROWS_AS(host::detail::run_ranks_on(start, 4, {}, body), std::system_error);
+    const auto group = std::make_shared<host::thread_group>(4);
+    CHECK_THROWS_AS(host::detail::run_ranks_on<host::thread_transport>(start, group, body), std::system_error);
     CHECK(released == 2);
 }

@@ -185,11 +185,11 @@ static_assert(transport<thread_transport>, "thread_transport is a transport");
 
 namespace detail {
 
-/// Runs body on a rank and tells the others how it ended; returns what it threw.
-template <class Body>
-[[nodiscard]] std::exception_ptr run_rank(const std::shared_ptr<thread_group>& group, int rank, Body& body) noexcept {
+/// Runs body on a rank of a group of threads and tells the others how it ended; returns what it threw.
+template <class Transport, class Group, class Body>
+[[nodiscard]] std::exception_ptr run_rank(const std::shared_ptr<Group>& group, int rank, Body& body) noexcept {
     try {
-        thread_transport end{group, rank};
+        Transport end{group, rank};
         body(end);
         group->leave(rank);
         return nullptr;
@@ -202,18 +202,18 @@ template <class Body>
     }
 }
 
-/// run_ranks on threads that `start(work)` makes, each an object whose destructor waits for its thread.
-template <class Body, class Start>
-void run_ranks_on(Start start, int ranks, const link_options& link, Body& body) {
-    const auto group = std::make_shared<thread_group>(ranks, link);
+/// run_ranks of a group on threads that `start(work)` makes, each an object whose destructor waits for its thread.
+template <class Transport, class Group, class Body, class Start>
+void run_ranks_on(Start start, const std::shared_ptr<Group>& group, Body& body) {
+    const int ranks = group->size();
     std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(ranks));
     {
         std::vector<decltype(start(std::declval<void (*)()>()))> threads;
         threads.reserve(static_cast<std::size_t>(ranks));
         for (int rank = 0; rank != ranks; ++rank) {
             try {
-                threads.push_back(
-                    start([&, rank] { thrown[static_cast<std::size_t>(rank)] = run_rank(group, rank, body); }));
+                threads.push_back(start(
+                    [&, rank] { thrown[static_cast<std::size_t>(rank)] = run_rank<Transport>(group, rank, body); }));
             } catch (...) {
                 group->fail(rank, "pulse: the thread of a rank could not be started");
                 throw;
@@ -236,7 +236,8 @@ void run_ranks_on(Start start, int ranks, const link_options& link, Body& body) 
 /// what it gave to transport.fail. A rank whose body returns while others still count on it is an error of theirs.
 template <class Body>
 void run_ranks(int ranks, const link_options& link, Body body) {
-    detail::run_ranks_on([](auto work) { return std::jthread{std::move(work)}; }, ranks, link, body);
+    const auto group = std::make_shared<thread_group>(ranks, link);
+    detail::run_ranks_on<thread_transport>([](auto work) { return std::jthread{std::move(work)}; }, group, body);
 }
 
 } // namespace pulse::host

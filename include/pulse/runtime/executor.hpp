@@ -24,6 +24,7 @@
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/runtime/stage_runner.hpp>
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/runtime/trace.hpp>
@@ -41,18 +42,19 @@ class executor {
 public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
+    /// Where the tensors are.
+    using space = space_of<B>;
 
     /// Throws input_error when plan, costs, model and backend do not fit together.
     executor(B& math, T& transport, const plan& planned, const cost_table& costs) :
-        transport_{transport}, model_{planned, fitting(planned, costs, transport)}, program_{program_of(
-                                                                                        planned, model_,
-                                                                                        transport.rank())},
+        math_{math}, transport_{transport}, model_{planned, fitting(planned, costs, transport)}, program_{program_of(
+                                                                                                     planned, model_,
+                                                                                                     transport.rank())},
         layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
-        parameters_{owned_parameters<Model, scalar, accumulator>(model_, transport.rank())},
-        runner_{math, model_, planned.microbatch_size, parameters_, memory_}, skips_{static_cast<std::size_t>(
-                                                                                         model_.edge_count()),
-                                                                                     most_in_flight(model_, program_)} {
-    }
+        parameters_{owned_parameters<Model, scalar, accumulator, space>(model_, transport.rank())},
+        runner_{math, model_, planned.microbatch_size, parameters_, memory_},
+        skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)}, sections_{math,
+                                                                                                           program_} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
@@ -62,6 +64,8 @@ public:
     /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
     /// - `task.optimize()`: all gradients of this rank are there.
+    /// Pointers are memory of the backend's space. Where operations only start (on a device), so does the work of the
+    /// task, on the same queue, and all of the step's work has started when this returns.
     ///
     /// An exception of any rank stops every rank: it is thrown here with the rank and instruction, and peers get
     /// peer_failed. What is no std::exception is thrown as it came. No other step can follow.
@@ -83,16 +87,16 @@ public:
         }
     }
 
-    [[nodiscard]] rank_parameters<scalar, accumulator>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
     [[nodiscard]] const step_model& model() const noexcept { return model_; }
     [[nodiscard]] const program& instructions() const noexcept { return program_; }
     [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }
-    [[nodiscard]] const step_memory& memory() const noexcept { return memory_; }
+    [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return memory_; }
     [[nodiscard]] const skip_cache<scalar, Policy>& skips() const noexcept { return skips_; }
 
     /// Records the next `instructions` instructions, from the next step on.
-    void record(std::size_t instructions) { trace_ = trace{instructions}; }
-    [[nodiscard]] const trace& recorded() const noexcept { return trace_; }
+    void record(std::size_t instructions) { trace_ = basic_trace<typename space::clock>{math_, instructions}; }
+    [[nodiscard]] const basic_trace<typename space::clock>& recorded() const noexcept { return trace_; }
 
 private:
     /// The costs, when plan, costs, model and transport fit together.
@@ -137,12 +141,11 @@ private:
             perform(i, mine, task);
             return;
         }
-        trace_event seen{static_cast<std::int32_t>(i), trace::now_ns(), 0, 0};
+        trace_.begin(static_cast<std::int32_t>(i));
         wait(mine);
-        seen.waited_ns = trace::now_ns() - seen.start_ns;
+        trace_.waited();
         perform(i, mine, task);
-        seen.end_ns = trace::now_ns();
-        trace_.record(seen);
+        trace_.end();
     }
 
     void wait(const prepared_instruction& mine) {
@@ -163,42 +166,63 @@ private:
     template <class Task>
     void perform(std::size_t i, prepared_instruction& mine, Task& task) {
         for (const int place : mine.acquired) { memory_.acquire(place); }
-        std::visit([&](const auto& what) { perform(what, mine, task); }, prepared_.at(i));
+        std::visit([&](const auto& what) { perform(i, what, mine, task); }, prepared_.at(i));
+    }
+
+    /// Runs what an instruction computes, as the space does it.
+    template <class Work>
+    void compute(std::size_t i, const prepared_instruction& mine, const accumulator* timesteps, Work&& work) {
+        const auto addresses = [&](auto&& visit) {
+            for (const auto& entry : mine.places) { visit(static_cast<const void*>(memory_.address(entry.second))); }
+            visit(static_cast<const void*>(timesteps));
+        };
+        sections_.run(i, addresses, work);
+    }
+    template <class Task>
+    void forward(std::size_t i, stage_id stage, microbatch_id m, const prepared_instruction& mine, Task& task,
+                 bool again) {
+        runner_.feed(stage, m, mine, task);
+        const accumulator* const timesteps = runner_.timesteps_of(stage, m, task);
+        compute(i, mine, timesteps, [&] { runner_.forward(stage, m, mine, skips_, timesteps, again); });
     }
 
     template <class Task>
-    void perform(const op::forward& f, const prepared_instruction& mine, Task& task) {
-        runner_.forward(f.stage, f.microbatch, mine, skips_, task, false);
+    void perform(std::size_t i, const op::forward& f, const prepared_instruction& mine, Task& task) {
+        forward(i, f.stage, f.microbatch, mine, task, false);
     }
     template <class Task>
-    void perform(const op::recompute& f, const prepared_instruction& mine, Task& task) {
-        runner_.forward(f.stage, f.microbatch, mine, skips_, task, true);
+    void perform(std::size_t i, const op::recompute& f, const prepared_instruction& mine, Task& task) {
+        forward(i, f.stage, f.microbatch, mine, task, true);
     }
     template <class Task>
-    void perform(const op::backward_input& b, const prepared_instruction& mine, Task& task) {
-        runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, task);
+    void perform(std::size_t i, const op::backward_input& b, const prepared_instruction& mine, Task& task) {
+        runner_.loss(b.stage, b.microbatch, mine, task);
+        const accumulator* const timesteps = runner_.timesteps_of(b.stage, b.microbatch, task);
+        compute(i, mine, timesteps,
+                [&] { runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, timesteps); });
     }
     template <class Task>
-    void perform(const op::backward_weight& w, const prepared_instruction& mine, Task& task) {
-        runner_.backward_weight(w.stage, w.microbatch, mine, skips_, task);
+    void perform(std::size_t i, const op::backward_weight& w, const prepared_instruction& mine, Task& task) {
+        const accumulator* const timesteps = runner_.timesteps_of(w.stage, w.microbatch, task);
+        compute(i, mine, timesteps, [&] { runner_.backward_weight(w.stage, w.microbatch, mine, skips_, timesteps); });
     }
     template <class Task>
-    void perform(const op::send& out, prepared_instruction& mine, Task&) {
+    void perform(std::size_t, const op::send& out, prepared_instruction& mine, Task&) {
         aim(mine);
         transport_.post_send(index_of(out.peer), out.message, mine.parts);
     }
     template <class Task>
-    void perform(const op::recv& in, prepared_instruction& mine, Task&) {
+    void perform(std::size_t, const op::recv& in, prepared_instruction& mine, Task&) {
         aim(mine);
         transport_.post_recv(index_of(in.peer), in.message, mine.parts);
     }
     template <class Task>
-    void perform(const op::stash& s, const prepared_instruction& mine, Task&) {
+    void perform(std::size_t, const op::stash& s, const prepared_instruction& mine, Task&) {
         const buffer_id tensor{buffer_kind::activation, model_.edge(index_of(s.edge)).from, s.microbatch};
         skips_.stash(s.edge, s.microbatch, runner_.tensor(mine, tensor));
     }
     template <class Task>
-    void perform(const op::release& r, const prepared_instruction& mine, Task&) {
+    void perform(std::size_t, const op::release& r, const prepared_instruction& mine, Task&) {
         if (r.buffer.kind == buffer_kind::activation) {
             for (const int e : model_.edges_from(model_.stage_of_layer(r.buffer.index))) {
                 if (model_.edge(e).from == r.buffer.index) { skips_.drop(edge_id{e}, r.buffer.microbatch); }
@@ -207,11 +231,11 @@ private:
         memory_.release(mine.place_of(r.buffer));
     }
     template <class Task>
-    void perform(const op::all_reduce&, const prepared_instruction&, Task&) {
+    void perform(std::size_t, const op::all_reduce&, const prepared_instruction&, Task&) {
         throw error{"pulse: a program with all_reduce needs a data-parallel executor"};
     }
     template <class Task>
-    void perform(const op::optimizer_step&, const prepared_instruction&, Task& task) {
+    void perform(std::size_t, const op::optimizer_step&, const prepared_instruction&, Task& task) {
         task.optimize();
     }
 
@@ -221,16 +245,18 @@ private:
         }
     }
 
+    B& math_;
     T& transport_;
     step_model model_;
     program program_;
     memory_layout layout_;
     prepared_program prepared_;
-    step_memory memory_;
-    rank_parameters<scalar, accumulator> parameters_;
+    basic_step_memory<space> memory_;
+    backend_parameters<B> parameters_;
     stage_runner<Model, B> runner_;
     skip_cache<scalar, Policy> skips_;
-    trace trace_;
+    typename space::sections sections_;
+    basic_trace<typename space::clock> trace_;
 };
 
 } // namespace pulse

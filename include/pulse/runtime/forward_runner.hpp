@@ -10,21 +10,23 @@
 #include <pulse/model/graph_of.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/space.hpp>
 
 namespace pulse {
 
 /// Runs a whole model forward on one backend, without a pipeline: for sampling and validation.
 ///
-/// Its memory is taken when it is made, for batches of up to `batch` samples.
+/// Its memory is taken when it is made, in the backend's space, for batches of up to `batch` samples.
 template <class Model, backend B>
 class forward_runner {
 public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
+    using space = space_of<B>;
 
     /// Throws input_error when `batch` is less than 1.
     forward_runner(B& math, int batch) :
-        math_{math}, batch_{batch}, parameters_{whole_model<Model, scalar, accumulator>()} {
+        math_{math}, batch_{batch}, parameters_{whole_model<Model, scalar, accumulator, space>()} {
         if (batch < 1) {
             throw input_error{"pulse: forward_runner: batch is " + std::to_string(batch) + ", it must be at least 1"};
         }
@@ -35,24 +37,24 @@ public:
         for (const layer_node& node : graph.layers) {
             // The last layer writes to where the caller wants it.
             if (outputs_.size() + 1 != graph.layers.size()) {
-                outputs_.emplace_back(static_cast<std::size_t>(node.output_elements) * n);
+                outputs_.push_back(scalars(static_cast<std::size_t>(node.output_elements) * n));
             }
             saved = std::max(saved, node.saved_elements);
             statistics = std::max(statistics, node.statistics_elements);
             workspace = std::max(workspace, node.workspace_elements);
         }
-        saved_.resize(static_cast<std::size_t>(saved) * n);
-        statistics_.resize(static_cast<std::size_t>(statistics) * n);
-        workspace_.resize(static_cast<std::size_t>(workspace) * n);
-        conditioning_.resize(static_cast<std::size_t>(graph.conditioning_elements) * n);
+        saved_ = scalars(static_cast<std::size_t>(saved) * n);
+        statistics_ = typename space::template array<accumulator>(static_cast<std::size_t>(statistics) * n);
+        workspace_ = scalars(static_cast<std::size_t>(workspace) * n);
+        conditioning_ = scalars(static_cast<std::size_t>(graph.conditioning_elements) * n);
     }
     forward_runner(const forward_runner&) = delete;
     forward_runner& operator=(const forward_runner&) = delete;
 
     /// Every layer's parameters, to be filled; call B::weights_changed() afterwards. Gradients are not used.
-    [[nodiscard]] rank_parameters<scalar, accumulator>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
 
-    /// y = model(x, timesteps) for `samples` samples; timesteps is not read by a model without conditioning,
+    /// y = model(x, timesteps), all in the backend's space, for `samples` samples; timesteps is not read by a model without conditioning,
     /// unless its first layer reads it. Throws
     /// input_error unless `samples` is 1 to the runner's batch.
     void run(int samples, const scalar* x, const accumulator* timesteps, scalar* y) {
@@ -88,17 +90,19 @@ public:
     }
 
 private:
+    using scalars = typename space::template array<scalar>;
+
     static constexpr auto table = layer_table<Model, B>();
     static constexpr auto graph = graph_of<Model>();
 
     B& math_;
     int batch_;
-    rank_parameters<scalar, accumulator> parameters_;
-    std::vector<std::vector<scalar>> outputs_;
-    std::vector<scalar> saved_;
-    std::vector<accumulator> statistics_;
-    std::vector<scalar> workspace_;
-    std::vector<scalar> conditioning_;
+    backend_parameters<B> parameters_;
+    std::vector<scalars> outputs_;
+    scalars saved_;
+    typename space::template array<accumulator> statistics_;
+    scalars workspace_;
+    scalars conditioning_;
 };
 
 } // namespace pulse

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 #include <pulse/model/graph_of.hpp>
 #include <pulse/runtime/layer_table.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/schedule/schedule.hpp>
 
 namespace pulse {
@@ -20,6 +23,7 @@ class layer_bench {
 public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
+    using space = space_of<B>;
 
     layer_bench(B& math, int batch) : math_{math}, batch_{batch} {
         std::int64_t widest = 0;
@@ -98,19 +102,23 @@ private:
         if (what == pass::backward_weight) { Model::conditioning::backward_weight(math_, frame); }
     }
 
-    template <class T>
-    static void fill(std::vector<T>& tensor, std::int64_t elements) {
-        tensor.resize(static_cast<std::size_t>(elements));
-        for (std::size_t i = 0; i != tensor.size(); ++i) {
-            tensor[i] = static_cast<T>(0.01F * static_cast<float>(1 + static_cast<int>(i * 7919 % 61) - 30));
+    template <class Array>
+    static void fill(Array& tensor, std::int64_t elements) {
+        using T = std::remove_reference_t<decltype(*tensor.data())>;
+        std::vector<T> values(static_cast<std::size_t>(elements));
+        for (std::size_t i = 0; i != values.size(); ++i) {
+            values[i] = static_cast<T>(0.01F * static_cast<float>(1 + static_cast<int>(i * 7919 % 61) - 30));
         }
+        tensor = Array(values.size());
+        space::upload(std::span<const T>{values}, tensor.data());
     }
 
     B& math_;
     int batch_;
-    std::vector<scalar> input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
-    std::vector<scalar> saved_, deferred_, workspace_, parameters_, conditioning_, conditioning_gradient_;
-    std::vector<accumulator> statistics_, parameter_gradients_, timesteps_;
+    typename space::template array<scalar> input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
+    typename space::template array<scalar> saved_, deferred_, workspace_, parameters_, conditioning_,
+        conditioning_gradient_;
+    typename space::template array<accumulator> statistics_, parameter_gradients_, timesteps_;
 };
 
 } // namespace pulse

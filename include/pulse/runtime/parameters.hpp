@@ -12,6 +12,7 @@
 #include <pulse/model/model.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/runtime/space.hpp>
 
 namespace pulse {
 
@@ -20,9 +21,10 @@ inline constexpr int conditioning_block = -1;
 
 /// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer.
 ///
-/// T is the type of the values, A that of the gradients: a backend's scalar and accumulator.
+/// T is the type of the values, A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
+/// Space, 0 at first; host code fills and reads those of another space than the host's by its upload and download.
 /// Layer numbers are the model's; conditioning_block is the conditioning module, which is owned with layer 0.
-template <class T, class A = T>
+template <class T, class A = T, class Space = host_space>
 class rank_parameters {
 public:
     struct block {
@@ -38,15 +40,15 @@ public:
             blocks_.push_back({layers[i], total, static_cast<std::size_t>(elements[i])});
             total += static_cast<std::size_t>(elements[i]);
         }
-        values_.resize(total);
-        gradients_.resize(total);
+        values_ = typename Space::template array<T>(total);
+        gradients_ = typename Space::template array<A>(total);
     }
 
     [[nodiscard]] std::span<const block> blocks() const noexcept { return blocks_; }
-    [[nodiscard]] std::span<T> values() noexcept { return values_; }
-    [[nodiscard]] std::span<const T> values() const noexcept { return values_; }
-    [[nodiscard]] std::span<A> gradients() noexcept { return gradients_; }
-    [[nodiscard]] std::span<const A> gradients() const noexcept { return gradients_; }
+    [[nodiscard]] std::span<T> values() noexcept { return {values_.data(), values_.size()}; }
+    [[nodiscard]] std::span<const T> values() const noexcept { return {values_.data(), values_.size()}; }
+    [[nodiscard]] std::span<A> gradients() noexcept { return {gradients_.data(), gradients_.size()}; }
+    [[nodiscard]] std::span<const A> gradients() const noexcept { return {gradients_.data(), gradients_.size()}; }
     [[nodiscard]] std::int64_t bytes() const noexcept {
         return static_cast<std::int64_t>(values_.size() * sizeof(T) + gradients_.size() * sizeof(A));
     }
@@ -58,24 +60,24 @@ public:
         }
         throw error{"pulse: this rank does not own layer " + std::to_string(layer)};
     }
-    [[nodiscard]] std::span<T> values_of(int layer) { return slice(values_, of(layer)); }
-    [[nodiscard]] std::span<A> gradients_of(int layer) { return slice(gradients_, of(layer)); }
+    [[nodiscard]] std::span<T> values_of(int layer) { return slice(values(), of(layer)); }
+    [[nodiscard]] std::span<A> gradients_of(int layer) { return slice(gradients(), of(layer)); }
 
 private:
     template <class Each>
-    [[nodiscard]] static std::span<Each> slice(std::vector<Each>& all, const block& b) {
-        return std::span<Each>{all}.subspan(b.first, b.size);
+    [[nodiscard]] static std::span<Each> slice(std::span<Each> all, const block& b) {
+        return all.subspan(b.first, b.size);
     }
 
     std::vector<block> blocks_;
-    std::vector<T> values_;
-    std::vector<A> gradients_;
+    typename Space::template array<T> values_;
+    typename Space::template array<A> gradients_;
 };
 
 namespace detail {
 
-template <class Model, class T, class A, class Owned>
-[[nodiscard]] rank_parameters<T, A> parameters_where(Owned owned) {
+template <class Model, class T, class A, class Space, class Owned>
+[[nodiscard]] rank_parameters<T, A, Space> parameters_where(Owned owned) {
     constexpr auto counts = []<std::size_t... I>(std::index_sequence<I...>) {
         return std::array<std::int64_t, sizeof...(I)>{parameter_elements<typename Model::template layer_at<I>>()...};
     }
@@ -98,17 +100,21 @@ template <class Model, class T, class A, class Owned>
 
 } // namespace detail
 
+/// The parameters of a rank that runs backend B.
+template <class B>
+using backend_parameters = rank_parameters<typename B::scalar, typename B::accumulator, space_of<B>>;
+
 /// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
-template <class Model, class T, class A = T>
-[[nodiscard]] rank_parameters<T, A> owned_parameters(const step_model& model, int rank) {
-    return detail::parameters_where<Model, T, A>(
+template <class Model, class T, class A = T, class Space = host_space>
+[[nodiscard]] rank_parameters<T, A, Space> owned_parameters(const step_model& model, int rank) {
+    return detail::parameters_where<Model, T, A, Space>(
         [&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
 }
 
 /// Room for the parameters of all layers.
-template <class Model, class T, class A = T>
-[[nodiscard]] rank_parameters<T, A> whole_model() {
-    return detail::parameters_where<Model, T, A>([](int) { return true; });
+template <class Model, class T, class A = T, class Space = host_space>
+[[nodiscard]] rank_parameters<T, A, Space> whole_model() {
+    return detail::parameters_where<Model, T, A, Space>([](int) { return true; });
 }
 
 /// The parameters of a layer by name and shape, in the order in which a block holds them.

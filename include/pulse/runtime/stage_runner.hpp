@@ -13,11 +13,15 @@
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/runtime/step_memory.hpp>
 
 namespace pulse {
 
 /// Runs the passes of whole stages: binds every layer's frame to the step's memory and calls the layer.
+///
+/// What a task does (feed, timesteps_of, loss) is apart from what the layers compute (forward, backward_input,
+/// backward_weight): the first is new in every step, the second the same work on the same addresses.
 template <class Model, backend B>
 class stage_runner {
 public:
@@ -28,8 +32,8 @@ public:
     using conditioning_module = typename Model::conditioning;
 
     /// `model` must be of costs that fit the Model at this batch (require_fit).
-    stage_runner(B& math, const step_model& model, int batch, rank_parameters<scalar, accumulator>& parameters,
-                 const step_memory& memory) :
+    stage_runner(B& math, const step_model& model, int batch, backend_parameters<B>& parameters,
+                 const basic_step_memory<space_of<B>>& memory) :
         math_{math},
         model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory} {}
 
@@ -37,15 +41,39 @@ public:
         return reinterpret_cast<scalar*>(memory_.address(at.place_of(buffer)));
     }
 
-    template <class Cache, class Task>
-    void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips, Task& task,
-                 bool again) {
+    /// The data of a microbatch enter stage 0; nothing in another stage.
+    template <class Task>
+    void feed(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {
+        if (index_of(stage) != 0) { return; }
+        task.input(index_of(m), block(0, m, at, buffer_kind::saved, model_.footprint(0).input));
+    }
+    /// The timesteps of a microbatch for stage 0; null in another stage and for a model that reads none.
+    template <class Task>
+    [[nodiscard]] const accumulator* timesteps_of(stage_id stage, microbatch_id m, Task& task) {
+        if constexpr (Model::is_conditioned || reads_timesteps<typename Model::template layer_at<0>>) {
+            if (index_of(stage) == 0) { return task.timesteps(index_of(m)); }
+        }
+        return nullptr;
+    }
+    /// The task makes the gradient of the last stage's output; nothing in another stage.
+    template <class Task>
+    void loss(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {
         const int s = index_of(stage);
-        if (s == 0) { begin(m, at, task, again); }
+        if (s + 1 != model_.stage_count()) { return; }
+        const int last = model_.last_layer(s);
+        task.loss(index_of(m), output_of(s, last, m, at), output_gradient_of(s, last, m, at));
+    }
+
+    /// `timesteps` are those of timesteps_of; `again` when the stage is recomputed.
+    template <class Cache>
+    void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips,
+                 const accumulator* timesteps, bool again) {
+        const int s = index_of(stage);
+        if (s == 0) { begin(m, at, timesteps, again); }
         for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
             auto frame = frame_of(s, l, m, at, skips);
             if constexpr (reads_timesteps<typename Model::template layer_at<0>>) {
-                if (l == 0) { frame.timesteps = task.timesteps(index_of(m)); }
+                if (l == 0) { frame.timesteps = timesteps; }
             }
             // Nobody reads the stage's output when the stage runs again for its backward.
             frame.output = again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
@@ -53,16 +81,13 @@ public:
         }
     }
 
-    template <class Cache, class Task>
+    template <class Cache>
     void backward_input(stage_id stage, microbatch_id m, bool with_weight, const prepared_instruction& at,
-                        const Cache& skips, Task& task) {
+                        const Cache& skips, const accumulator* timesteps) {
         const int s = index_of(stage);
         const int last = model_.last_layer(s);
-        if (s + 1 == model_.stage_count()) {
-            task.loss(index_of(m), output_of(s, last, m, at), output_gradient_of(s, last, m, at));
-            if (model_.has_conditioning()) {
-                math_.fill(conditioning_elements(), 0.0F, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
-            }
+        if (s + 1 == model_.stage_count() && model_.has_conditioning()) {
+            math_.fill(conditioning_elements(), 0.0F, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
         }
         for (int l = last; l >= model_.first_layer(s); --l) {
             add_skip_gradients(s, l, m, at);
@@ -71,12 +96,12 @@ public:
             entry(l).backward_input(math_, frame);
             if (with_weight) { entry(l).backward_weight(math_, frame); }
         }
-        if (with_weight && s == 0) { end(m, at, task); }
+        if (with_weight && s == 0) { end(m, at, timesteps); }
     }
 
-    template <class Cache, class Task>
+    template <class Cache>
     void backward_weight(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips,
-                         Task& task) {
+                         const accumulator* timesteps) {
         const int s = index_of(stage);
         for (int l = model_.last_layer(s); l >= model_.first_layer(s); --l) {
             auto frame = frame_of(s, l, m, at, skips);
@@ -85,7 +110,7 @@ public:
             frame.parameter_gradients = parameters_.gradients_of(l).data();
             entry(l).backward_weight(math_, frame);
         }
-        if (s == 0) { end(m, at, task); }
+        if (s == 0) { end(m, at, timesteps); }
     }
 
 private:
@@ -185,12 +210,11 @@ private:
         frame.parameter_gradients = parameters_.gradients_of(l).data();
     }
 
-    /// The data and the conditioning of a microbatch enter stage 0.
-    template <class Task>
-    void begin(microbatch_id m, const prepared_instruction& at, Task& task, bool again) {
-        task.input(index_of(m), block(0, m, at, buffer_kind::saved, model_.footprint(0).input));
+    /// The conditioning of a microbatch enters stage 0.
+    void begin([[maybe_unused]] microbatch_id m, [[maybe_unused]] const prepared_instruction& at,
+               [[maybe_unused]] const accumulator* timesteps, [[maybe_unused]] bool again) {
         if constexpr (Model::is_conditioned) {
-            auto frame = conditioner_frame(m, at, task);
+            auto frame = conditioner_frame(m, at, timesteps);
             // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it
             // alone.
             frame.output = again ? scratch_after(0) : tensor(at, {buffer_kind::conditioning, 0, m});
@@ -198,21 +222,21 @@ private:
         }
     }
     /// The conditioning's gradient is complete once stage 0 has had its share.
-    template <class Task>
-    void end(microbatch_id m, const prepared_instruction& at, Task& task) {
+    void end([[maybe_unused]] microbatch_id m, [[maybe_unused]] const prepared_instruction& at,
+             [[maybe_unused]] const accumulator* timesteps) {
         if constexpr (Model::is_conditioned) {
-            auto frame = conditioner_frame(m, at, task);
+            auto frame = conditioner_frame(m, at, timesteps);
             frame.output_gradient = tensor(at, {buffer_kind::conditioning_gradient, 0, m});
             frame.parameter_gradients = parameters_.gradients_of(conditioning_block).data();
             conditioning_module::backward_weight(math_, frame);
         }
     }
     /// The conditioner's saved tensors follow those of layer 0, and its statistics those of layer 0.
-    template <class Task>
-    [[nodiscard]] backend_frame<B> conditioner_frame(microbatch_id m, const prepared_instruction& at, Task& task) {
+    [[nodiscard]] backend_frame<B> conditioner_frame(microbatch_id m, const prepared_instruction& at,
+                                                     const accumulator* timesteps) {
         backend_frame<B> frame;
         frame.batch = batch_;
-        frame.timesteps = task.timesteps(index_of(m));
+        frame.timesteps = timesteps;
         frame.parameters = parameters_.values_of(conditioning_block).data();
         frame.saved = saved_of(0, 0, m, at) + table[0].saved * batch_;
         frame.statistics = statistics_of(0, 0, m, at) + table[0].statistics * batch_;
@@ -223,8 +247,8 @@ private:
     B& math_;
     const step_model& model_;
     int batch_;
-    rank_parameters<scalar, accumulator>& parameters_;
-    const step_memory& memory_;
+    backend_parameters<B>& parameters_;
+    const basic_step_memory<space_of<B>>& memory_;
 };
 
 } // namespace pulse

@@ -8,20 +8,22 @@
 
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/stage_footprint.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/runtime/transport.hpp>
-#include <pulse/tensor/aligned_bytes.hpp>
 
 namespace pulse {
 
 /// The memory of one rank's step, taken once: the block, the message slots and the workspace of a memory_layout.
 ///
 /// It counts what a program acquires as it runs, and shows its bytes, so that a test can see what was really written.
-class step_memory {
+/// Spans and addresses are those of the space.
+template <class Space>
+class basic_step_memory {
 public:
     template <transport T>
-    step_memory(const memory_layout& layout, T& transport) :
-        places_{layout.places}, block_{allocate_aligned(static_cast<std::size_t>(layout.block_bytes))},
-        workspace_{allocate_aligned(static_cast<std::size_t>(layout.workspace_bytes))}, block_size_{layout.block_bytes},
+    basic_step_memory(const memory_layout& layout, T& transport) :
+        places_{layout.places}, block_{static_cast<std::size_t>(layout.block_bytes)},
+        workspace_{static_cast<std::size_t>(layout.workspace_bytes)}, block_size_{layout.block_bytes},
         workspace_size_{layout.workspace_bytes}, slot_size_{layout.slot_bytes},
         slot_used_(layout.slot_bytes.size(), 0) {
         slots_.reserve(layout.slot_bytes.size());
@@ -32,16 +34,16 @@ public:
 
     [[nodiscard]] std::byte* address(int place) const noexcept {
         const buffer_place& p = places_[static_cast<std::size_t>(place)];
-        return p.slot >= 0 ? slots_[static_cast<std::size_t>(p.slot)] : block_.get() + p.offset;
+        return p.slot >= 0 ? slots_[static_cast<std::size_t>(p.slot)] : block_.data() + p.offset;
     }
-    [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.get(); }
+    [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.data(); }
 
     /// The block, the workspace and the slots as they are now, for measuring what a step writes.
     [[nodiscard]] std::span<std::byte> block_bytes() const noexcept {
-        return {block_.get(), static_cast<std::size_t>(block_size_)};
+        return {block_.data(), static_cast<std::size_t>(block_size_)};
     }
     [[nodiscard]] std::span<std::byte> workspace_bytes() const noexcept {
-        return {workspace_.get(), static_cast<std::size_t>(workspace_size_)};
+        return {workspace_.data(), static_cast<std::size_t>(workspace_size_)};
     }
     [[nodiscard]] std::size_t slot_count() const noexcept { return slots_.size(); }
     [[nodiscard]] std::span<std::byte> slot_bytes(std::size_t slot) const noexcept {
@@ -78,8 +80,8 @@ public:
 
 private:
     std::vector<buffer_place> places_;
-    aligned_bytes block_;
-    aligned_bytes workspace_;
+    typename Space::bytes block_;
+    typename Space::bytes workspace_;
     std::int64_t block_size_;
     std::int64_t workspace_size_;
     std::vector<std::int64_t> slot_size_;
@@ -89,5 +91,8 @@ private:
     std::int64_t live_bytes_{};
     std::int64_t most_live_bytes_{};
 };
+
+/// Of a rank on the host.
+using step_memory = basic_step_memory<host_space>;
 
 } // namespace pulse

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/error.cuh>
+#include <pulse/cuda/range.cuh>
+#include <pulse/plan/print.hpp>
+#include <pulse/plan/program.hpp>
+
+namespace pulse::cuda {
+
+/// Work that a stream was given while it was captured, to be started again as one thing.
+class captured_work {
+public:
+    captured_work() = default;
+    /// Captures what `work()` puts into the stream; nothing of it runs. What `work` throws passes through, and the stream
+    /// is as before.
+    template <class Work>
+    captured_work(cudaStream_t stream, Work&& work) {
+        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        cudaGraph_t graph = nullptr;
+        try {
+            work();
+        } catch (...) {
+            static_cast<void>(cudaStreamEndCapture(stream, &graph));
+            static_cast<void>(cudaGetLastError());
+            if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
+            throw;
+        }
+        check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+        const cudaError_t made = cudaGraphInstantiate(&handle_, graph, 0);
+        static_cast<void>(cudaGraphDestroy(graph));
+        check(made, "cudaGraphInstantiate");
+    }
+    captured_work(captured_work&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
+    captured_work& operator=(captured_work&& other) noexcept {
+        captured_work taken{std::move(other)};
+        std::swap(handle_, taken.handle_);
+        return *this;
+    }
+    ~captured_work() {
+        if (handle_ != nullptr) { static_cast<void>(cudaGraphExecDestroy(handle_)); }
+    }
+
+    [[nodiscard]] explicit operator bool() const noexcept { return handle_ != nullptr; }
+    void start(cudaStream_t stream) const { check(cudaGraphLaunch(handle_, stream), "cudaGraphLaunch"); }
+
+private:
+    cudaGraphExec_t handle_{};
+};
+
+/// Runs what the instructions of a rank's program compute: each is started as it is the first time, captured in a CUDA
+/// graph the second time and replayed from then on, as long as its tensors and the backend's scratch stay where they
+/// were; where one moved, it is started as it is and captured anew the next time.
+///
+/// The first time sizes the scratch and chooses algorithms, which cannot be done while a stream is captured. Every
+/// instruction is a range on the timeline of a profiler, named by pass, stage and microbatch.
+class step_graphs {
+public:
+    /// `math` has stream() and scratch_bytes().
+    template <class B>
+    step_graphs(B& math, const program& of_rank) :
+        stream_{math.stream()}, math_{&math}, scratch_bytes_{[](const void* backend) -> std::int64_t {
+            return static_cast<const B*>(backend)->scratch_bytes();
+        }} {
+        entries_.resize(of_rank.instructions.size());
+        for (std::size_t i = 0; i != entries_.size(); ++i) { entries_[i].name = to_text(of_rank.instructions[i]); }
+    }
+
+    /// `addresses(visit)` calls visit(pointer) for every tensor that `work` is given and that may move between steps.
+    template <class Addresses, class Work>
+    void run(std::size_t instruction, Addresses&& addresses, Work&& work) {
+        entry& mine = entries_[instruction];
+        const range named{mine.name.c_str()};
+        now_.clear();
+        addresses([this](const void* address) { now_.push_back(address); });
+        const bool stayed = mine.seen && mine.addresses == now_;
+        if (stayed && mine.captured && mine.scratch_bytes == scratch_bytes_(math_)) {
+            mine.captured.start(stream_);
+            ++replayed_;
+            return;
+        }
+        if (stayed && !mine.captured) {
+            mine.captured = captured_work{stream_, work};
+            mine.scratch_bytes = scratch_bytes_(math_);
+            mine.captured.start(stream_);
+            ++captured_;
+            return;
+        }
+        mine.captured = captured_work{};
+        mine.addresses = now_;
+        mine.seen = true;
+        work();
+    }
+
+    /// How often an instruction was captured, and how often what was captured was started again.
+    [[nodiscard]] std::int64_t captured() const noexcept { return captured_; }
+    [[nodiscard]] std::int64_t replayed() const noexcept { return replayed_; }
+
+private:
+    struct entry {
+        std::string name{};
+        std::vector<const void*> addresses{};
+        captured_work captured{};
+        std::int64_t scratch_bytes{};
+        bool seen{};
+    };
+
+    cudaStream_t stream_;
+    const void* math_;
+    std::int64_t (*scratch_bytes_)(const void*);
+    std::vector<entry> entries_{};
+    std::vector<const void*> now_{};
+    std::int64_t captured_{};
+    std::int64_t replayed_{};
+};
+
+} // namespace pulse::cuda

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/event.cuh>
+
+namespace pulse::cuda {
+
+/// When a stream reached a point, by events: the clock of a trace on a device. All events are made beforehand.
+class stream_clock {
+public:
+    /// The number of an event.
+    using mark = std::uint32_t;
+
+    /// For `marks` points of math.stream(); waits for what is in it, so that the two clocks meet.
+    template <class B>
+    stream_clock(B& math, std::size_t marks) : stream_{math.stream()}, origin_{timing::on} {
+        events_.reserve(marks);
+        for (std::size_t i = 0; i != marks; ++i) { events_.emplace_back(timing::on); }
+        origin_.record(stream_);
+        origin_.synchronize();
+        origin_ns_ =
+            std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+                .count();
+    }
+
+    /// A point behind all that is in the stream now. Throws error when there is no event left.
+    [[nodiscard]] mark now() {
+        if (next_ == events_.size()) { throw error{"pulse: a stream_clock was made for fewer points"}; }
+        events_[next_].record(stream_);
+        return static_cast<mark>(next_++);
+    }
+
+    /// When the point was reached, in nanoseconds of the host's steady clock; waits for it. Exact to about a microsecond
+    /// between points of one clock, and to what the host needs to see an event between clocks.
+    [[nodiscard]] std::int64_t nanoseconds(mark m) const {
+        events_[m].synchronize();
+        return origin_ns_ + std::llround(1e9 * seconds_between(origin_, events_[m]));
+    }
+
+private:
+    cudaStream_t stream_;
+    event origin_;
+    std::int64_t origin_ns_{};
+    std::vector<event> events_{};
+    std::size_t next_{};
+};
+
+} // namespace pulse::cuda

@@ -5,6 +5,7 @@
 // IWYU pragma: begin_exports
 #include <pulse/cuda/attention.cuh>
 #include <pulse/cuda/device.cuh>
+#include <pulse/cuda/device_channel.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/kernels/adamw.cuh>
@@ -15,5 +16,10 @@
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
+#include <pulse/cuda/range.cuh>
+#include <pulse/cuda/space.cuh>
+#include <pulse/cuda/step_graphs.cuh>
 #include <pulse/cuda/stream.cuh>
+#include <pulse/cuda/stream_clock.cuh>
+#include <pulse/cuda/thread_transport.cuh>
 // IWYU pragma: end_exports

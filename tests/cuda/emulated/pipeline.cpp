@@ -1,0 +1,198 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include <pulse/cuda/thread_transport.cuh>
+#include <pulse/nn/unet.hpp>
+#include <pulse/nn/uvit.hpp>
+#include <pulse/partition/traffic.hpp>
+
+#include <support/random_plan.hpp>
+#include <support/toy_model.hpp>
+
+#include <device_pipelined.hpp>
+#include <reference_backend.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+using plain = host::reference_backend<float>;
+
+enum class mood { sound, drifts, fails_eagerly, fails_captured };
+
+/// Its linear operations may take the host a random while to start, so that ranks drift apart in every possible way; or
+/// one of them throws, when the stream is captured or when it is not.
+struct math : emulated_reference_backend<float> {
+    explicit math(cudaStream_t stream, mood of_rank = mood::sound, unsigned seed = 0) :
+        emulated_reference_backend<float>{stream}, how{of_rank}, random{seed} {}
+    void linear(const linear_shape& shape, auto... of) {
+        if (how == mood::drifts) {
+            std::this_thread::sleep_for(std::chrono::microseconds{std::uniform_int_distribution<int>{0, 150}(random)});
+        }
+        if (how == mood::fails_eagerly || how == mood::fails_captured) {
+            cudaStreamCaptureStatus status{};
+            cuda::check(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
+            const bool captured = status == cudaStreamCaptureStatusActive;
+            if (captured == (how == mood::fails_captured) && patience-- == 0) { throw error{"out of patience"}; }
+        }
+        emulated_reference_backend<float>::linear(shape, of...);
+    }
+    mood how;
+    int patience{3};
+    std::mt19937 random;
+};
+
+struct small_unet : unet<unet_config{.name = "small_unet",
+                                     .sample_size = 4,
+                                     .in_channels = 2,
+                                     .out_channels = 2,
+                                     .block_out_channels = {4, 8},
+                                     .layers_per_block = 1,
+                                     .attention = {false, true},
+                                     .mid_block_attention = false,
+                                     .attention_head_dim = 4,
+                                     .norm_num_groups = 2}> {};
+struct small_uvit : uvit<uvit_config{.name = "small_uvit",
+                                     .img_size = 4,
+                                     .patch_size = 2,
+                                     .in_chans = 2,
+                                     .embed_dim = 8,
+                                     .depth = 4,
+                                     .num_heads = 2}> {};
+
+using nested_toy = toy_model<1, 18, wiring::nested, true>;
+
+template <class Model>
+[[nodiscard]] plan draw_plan(placement kind, int devices, int waves, std::mt19937& random) {
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (;;) {
+        plan p;
+        p.pipeline_degree = devices;
+        p.microbatches = draw(2, 5);
+        p.microbatch_size = draw(1, 2);
+        p.split_backward = draw(0, 1) == 1;
+        p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
+        p.recompute = draw(0, 3) == 0 ? recomputation::stages : recomputation::none;
+        p.spare_sends = draw(0, 3);
+        const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
+        p.cut = draw_cut(costs, kind, devices, waves, random);
+        if (p.cut.stages.empty()) { continue; }
+        p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+        return p;
+    }
+}
+
+using make_math = std::function<math(cuda::thread_transport&)>;
+
+template <class Model>
+device_run check_run(const plan& p, std::uint64_t data, const device_run_options& options, const make_math& make) {
+    const auto run = run_on_device<Model, resident>(p, data, options, make);
+    const auto want = run_unpipelined<Model, plain>(p.microbatch_size, p.microbatches, data);
+    REQUIRE(run.gradients == want.gradients);
+    REQUIRE(run.losses == want.losses);
+    REQUIRE(run.planned_bytes == run.measured_bytes);
+    REQUIRE(run.planned_block == run.written_block);
+    REQUIRE(run.planned_live == run.measured_live);
+    for (const bool equal : run.steps_equal) { REQUIRE(equal); }
+    const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
+    const traffic expected = traffic_of(p.cut, costs, p.routing);
+    REQUIRE(run.sent.boundary == expected.boundary() * p.microbatches * options.steps);
+    REQUIRE(run.sent.skip == expected.skip() * p.microbatches * options.steps);
+    if (p.cut.kind == placement::folded) { REQUIRE(run.sent.skip == 0); }
+    return run;
+}
+
+math plain_math(cuda::thread_transport& transport) { return math{transport.stream()}; }
+
+template <class Model>
+void check_folded(unsigned seed, int devices, int waves) {
+    std::mt19937 random{seed};
+    for (const bool exchange : {false, true}) {
+        const plan p = draw_plan<Model>(placement::folded, devices, waves, random);
+        INFO("seed ", seed, ", P ", devices, ", exchange ", exchange);
+        // The first step starts everything as it is, the second captures it, the others replay.
+        const auto run = check_run<Model>(p, random(), {.steps = 4, .link = {exchange}}, plain_math);
+        CHECK((run.sent.handed_over > 0) == exchange);
+    }
+}
+
+} // namespace
+
+TEST_CASE("folded pipelines on one device have the gradients of an unpipelined step, bit for bit") {
+    check_folded<nested_toy>(1, 2, 2);
+    check_folded<nested_toy>(2, 4, 1);
+    check_folded<nested_toy>(3, 4, 2);
+    check_folded<small_unet>(4, 2, 1);
+    check_folded<small_unet>(5, 4, 1);
+    check_folded<small_uvit>(6, 2, 1);
+}
+
+TEST_CASE("other placements, with skips that cross devices, too") {
+    using toy = toy_model<2, 18, wiring::crossing, false>;
+    std::mt19937 random{11};
+    for (const placement kind : {placement::sequential, placement::interleaved}) {
+        const plan p = draw_plan<toy>(kind, 3, kind == placement::sequential ? 1 : 2, random);
+        const auto run = check_run<toy>(p, random(), {.steps = 3}, plain_math);
+        CHECK(run.sent.skip > 0);
+    }
+}
+
+TEST_CASE("hosts that drift apart change nothing") {
+    std::mt19937 random{21};
+    for (int repeat = 0; repeat != 3; ++repeat) {
+        const plan p = draw_plan<nested_toy>(placement::folded, 4, 1, random);
+        const auto make = [&](cuda::thread_transport& transport) {
+            const auto seed = 100U * static_cast<unsigned>(repeat) + static_cast<unsigned>(transport.rank());
+            return math{transport.stream(), mood::drifts, seed};
+        };
+        static_cast<void>(check_run<nested_toy>(p, random(), {.steps = 3, .link = {repeat == 1}}, make));
+    }
+}
+
+TEST_CASE("the error of a rank stops every rank, also while a step is captured") {
+    std::mt19937 random{31};
+    for (const int rank : {0, 2, 3}) {
+        for (const mood how : {mood::fails_eagerly, mood::fails_captured}) {
+            const plan p = draw_plan<nested_toy>(placement::folded, 4, 1, random);
+            const make_math make = [&](cuda::thread_transport& transport) {
+                return math{transport.stream(), transport.rank() == rank ? how : mood::sound};
+            };
+            std::string what;
+            try {
+                static_cast<void>(run_on_device<nested_toy, resident>(p, 1, {.steps = 4}, make));
+            } catch (const error& e) { what = e.what(); }
+            INFO(what);
+            CHECK(what.find("rank " + std::to_string(rank)) != std::string::npos);
+            CHECK(what.find("out of patience") != std::string::npos);
+        }
+    }
+    // What the error left behind does not disturb the next run.
+    static_cast<void>(
+        check_run<nested_toy>(draw_plan<nested_toy>(placement::folded, 4, 1, random), 3, {.steps = 3}, plain_math));
+}
+
+TEST_CASE("a trace on a device has every instruction, in the order of its stream") {
+    std::mt19937 random{41};
+    const plan p = draw_plan<small_unet>(placement::folded, 2, 1, random);
+    const auto run = check_run<small_unet>(p, 5, {.steps = 2, .traced = true}, plain_math);
+    for (const auto& events : run.traces) {
+        REQUIRE(!events.empty());
+        REQUIRE(events.size() % 2 == 0);
+        for (std::size_t i = 0; i != events.size(); ++i) {
+            CHECK(events[i].instruction == static_cast<std::int32_t>(i % (events.size() / 2)));
+            CHECK(events[i].start_ns <= events[i].end_ns);
+            CHECK(events[i].waited_ns >= 0);
+            CHECK(events[i].start_ns + events[i].waited_ns <= events[i].end_ns);
+            if (i != 0) { CHECK(events[i].start_ns >= events[i - 1].end_ns - 1000); }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/step_graphs.cuh>
+#include <pulse/cuda/stream.cuh>
+#include <pulse/cuda/stream_clock.cuh>
+#include <pulse/runtime/trace.hpp>
+
+#include <device_array.hpp>
+
+namespace cuda = pulse::cuda;
+using pulse::test::device_array;
+
+namespace {
+
+template <class T>
+__global__ void double_and_add_kernel(T* y, T amount) {
+    *y = 2 * *y + amount;
+}
+
+/// What step_graphs and stream_clock need of a backend.
+struct machine {
+    cuda::stream own{};
+    std::int64_t scratch{100};
+
+    [[nodiscard]] cudaStream_t stream() const { return own.get(); }
+    [[nodiscard]] std::int64_t scratch_bytes() const { return scratch; }
+};
+
+/// A program of two instructions; what it does is nobody's concern here.
+[[nodiscard]] pulse::program two_instructions() {
+    pulse::program made{};
+    made.instructions = {pulse::op::forward{pulse::stage_id{0}, pulse::microbatch_id{0}},
+                         pulse::op::forward{pulse::stage_id{0}, pulse::microbatch_id{1}}};
+    return made;
+}
+
+struct bench {
+    machine math{};
+    cuda::step_graphs graphs{math, two_instructions()};
+    int calls{};
+
+    /// Instruction i: y = 2 y + amount. The amount of the time when it was captured is what a replay adds.
+    void run(std::size_t i, int* y, int amount) {
+        const auto addresses = [&](auto&& visit) { visit(static_cast<const void*>(y)); };
+        graphs.run(i, addresses, [&] {
+            ++calls;
+            cuda::launch(double_and_add_kernel<int>, 1, 1, 0, math.stream(), y, amount);
+        });
+    }
+};
+
+} // namespace
+
+TEST_CASE("an instruction is started, captured, and from then on replayed") {
+    bench b;
+    const device_array<int> x(std::vector<int>{1});
+    const device_array<int> y(std::vector<int>{0});
+    int expected_x = 1;
+    int expected_y = 0;
+    for (int step = 0; step != 5; ++step) {
+        b.run(0, x.data(), 1);
+        b.run(1, y.data(), 3);
+        expected_x = 2 * expected_x + 1;
+        expected_y = 2 * expected_y + 3;
+        CHECK(b.calls == 2 * (step < 2 ? step + 1 : 2)); // nothing is called after the second step
+    }
+    CHECK(x.download(b.math.stream())[0] == expected_x);
+    CHECK(y.download(b.math.stream())[0] == expected_y);
+    CHECK(b.graphs.captured() == 2);
+    CHECK(b.graphs.replayed() == 6);
+}
+
+TEST_CASE("an instruction whose tensors moved is started anew, and captured when they stay") {
+    bench b;
+    const device_array<int> x(std::vector<int>{1});
+    const device_array<int> y(std::vector<int>{1});
+    b.run(0, x.data(), 1); // 3
+    b.run(0, x.data(), 1); // 7, captured
+    b.run(0, y.data(), 1); // 3
+    b.run(0, x.data(), 1); // 15
+    b.run(0, x.data(), 1); // 31, captured again
+    b.run(0, x.data(), 1); // 63
+    CHECK(x.download(b.math.stream())[0] == 63);
+    CHECK(y.download(b.math.stream())[0] == 3);
+    CHECK(b.calls == 5);
+    CHECK(b.graphs.captured() == 2);
+    CHECK(b.graphs.replayed() == 1);
+}
+
+TEST_CASE("a scratch that grew ends the replays of what was captured before") {
+    bench b;
+    const device_array<int> x(std::vector<int>{0});
+    for (int step = 0; step != 3; ++step) { b.run(0, x.data(), 1); }
+    CHECK(b.graphs.replayed() == 1);
+    b.math.scratch = 200;
+    b.run(0, x.data(), 1);
+    CHECK(b.graphs.replayed() == 1);
+    b.run(0, x.data(), 1);
+    b.run(0, x.data(), 1);
+    CHECK(b.graphs.captured() == 2);
+    CHECK(b.graphs.replayed() == 2);
+    CHECK(x.download(b.math.stream())[0] == 63);
+}
+
+TEST_CASE("an error while work is captured leaves the stream usable") {
+    bench b;
+    const device_array<int> x(std::vector<int>{0});
+    b.run(0, x.data(), 1);
+    const auto fails = [&] {
+        b.graphs.run(
+            0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+            [&] {
+                cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 5);
+                throw pulse::error{"no more"};
+            });
+    };
+    CHECK_THROWS_WITH_AS(fails(), "no more", pulse::error);
+    b.run(0, x.data(), 1);
+    b.run(0, x.data(), 1);
+    CHECK(x.download(b.math.stream())[0] == 7); // what was captured with the error never ran
+}
+
+TEST_CASE("a trace on a stream keeps the times of its points") {
+    machine math;
+    const device_array<int> x(std::vector<int>{1});
+    pulse::basic_trace<cuda::stream_clock> seen{math, 2};
+    const std::int64_t before = pulse::trace::now_ns();
+    for (int i = 0; i != 2; ++i) {
+        REQUIRE(seen.on());
+        seen.begin(i);
+        seen.waited();
+        cuda::launch(double_and_add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1);
+        seen.end();
+    }
+    CHECK(!seen.on());
+    const auto events = seen.events();
+    const std::int64_t after = pulse::trace::now_ns();
+    REQUIRE(events.size() == 2);
+    constexpr std::int64_t slack = 50'000; // ns; two clocks meet when the host sees an event
+    for (const auto& e : events) {
+        CHECK(e.start_ns >= before - slack);
+        CHECK(e.start_ns + e.waited_ns <= e.end_ns);
+        CHECK(e.end_ns <= after + slack);
+    }
+    CHECK(events[0].end_ns <= events[1].start_ns + 1000);
+    cuda::stream_clock full{math, 1};
+    static_cast<void>(full.now());
+    CHECK_THROWS_AS(static_cast<void>(full.now()), pulse::error);
+}

@@ -4,6 +4,7 @@
 
 // IWYU pragma: begin_exports
 #include <pulse/cuda/attention.cuh>
+#include <pulse/cuda/backend.cuh>
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/device_channel.cuh>
 #include <pulse/cuda/error.cuh>
@@ -14,6 +15,7 @@
 #include <pulse/cuda/kernels/sum_of_squares.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/plan_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/range.cuh>

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <utility>
@@ -49,7 +48,7 @@ public:
         const void* data;
     };
     /// Puts the plan into the handle's stream; every tensor that is not virtual needs its pointer.
-    void run(cudnnHandle_t handle, std::initializer_list<binding> bindings, void* workspace) const {
+    void run(cudnnHandle_t handle, std::span<const binding> bindings, void* workspace) const {
         std::vector<std::int64_t> ids;
         std::vector<void*> pointers;
         ids.reserve(bindings.size());

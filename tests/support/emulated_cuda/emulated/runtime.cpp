@@ -32,6 +32,7 @@ struct graph_node {
 struct capture {
     std::vector<graph_node> nodes;
     cudaStream_t origin{};
+    unsigned long long id{};
     std::set<cudaStream_t> streams;
     cudaError_t broken{cudaSuccess};
     cudaStreamCaptureMode mode{};
@@ -756,7 +757,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t on, cudaStreamCaptureMode mode) 
         if (&stream == &the().default_stream) { refuse(cudaErrorStreamCaptureUnsupported); }
         if (stream.capturing != nullptr) { refuse(cudaErrorIllegalState); }
         stream.capturing = std::make_shared<capture>();
+        static unsigned long long captures = 0;
         stream.capturing->origin = on;
+        stream.capturing->id = ++captures;
         stream.capturing->mode = mode;
         stream.capturing->thread = this_thread();
         stream.capturing->streams.insert(on);
@@ -793,6 +796,19 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t on, cudaStreamCaptureStatus* stat
         *status = stream.capturing == nullptr               ? cudaStreamCaptureStatusNone
                   : stream.capturing->broken != cudaSuccess ? cudaStreamCaptureStatusInvalidated
                                                             : cudaStreamCaptureStatusActive;
+    });
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t on, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
+                                     const cudaGraphEdgeData** edges, std::size_t* count) {
+    const cudaError_t asked = cudaStreamIsCapturing(on, status);
+    if (asked != cudaSuccess) { return asked; }
+    return api([&] {
+        if (graph != nullptr || dependencies != nullptr || edges != nullptr || count != nullptr) {
+            refuse(cudaErrorNotSupported);
+        }
+        const CUstream_st& stream = stream_of(on);
+        if (id != nullptr && stream.capturing != nullptr) { *id = stream.capturing->id; }
     });
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {

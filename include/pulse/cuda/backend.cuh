@@ -1,0 +1,273 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/attention.cuh>
+#include <pulse/cuda/convolutions.cuh>
+#include <pulse/cuda/device.cuh>
+#include <pulse/cuda/kernels/column_sums.cuh>
+#include <pulse/cuda/kernels/geglu.cuh>
+#include <pulse/cuda/kernels/group_norm.cuh>
+#include <pulse/cuda/kernels/group_norm_backward.cuh>
+#include <pulse/cuda/kernels/layer_norm.cuh>
+#include <pulse/cuda/kernels/layer_norm_backward.cuh>
+#include <pulse/cuda/kernels/movement.cuh>
+#include <pulse/cuda/kernels/patches.cuh>
+#include <pulse/cuda/kernels/pointwise.cuh>
+#include <pulse/cuda/kernels/sinusoid.cuh>
+#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/products.cuh>
+#include <pulse/cuda/queue.cuh>
+#include <pulse/cuda/scratch.cuh>
+#include <pulse/cuda/stream.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+/// The operations of pulse::backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
+///
+/// Products by cuBLASLt, convolutions by cuDNN, the rest by kernels of pulse. Every operation puts its work into one
+/// stream and returns; pointers are to memory of the device. A shape that is met for the first time chooses plans and
+/// may grow the scratch, which waits for the stream; after that no operation allocates or waits, and programs may be
+/// captured in CUDA graphs. While the stream is captured, what would have to allocate throws input_error instead.
+///
+/// One object serves one thread at a time, on the device that was the thread's when it was made; objects share nothing
+/// that changes.
+template <class Precision = bf16>
+class backend {
+public:
+    using precision = Precision;
+    using scalar = typename Precision::scalar;
+    using accumulator = typename Precision::accumulator;
+    using T = scalar;
+
+    /// With a stream of its own. Throws input_error on bad options.
+    explicit backend(const plan_options& options = {}) :
+        backend{std::make_optional<cuda::stream>(), nullptr, options} {}
+    /// In a stream that is given, which must live as long as this.
+    explicit backend(cudaStream_t stream, const plan_options& options = {}) : backend{std::nullopt, stream, options} {}
+
+    [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
+    /// The calling thread waits until all work is done.
+    void synchronize() const { check(cudaStreamSynchronize(on_.stream), "cudaStreamSynchronize"); }
+
+    void conv2d(const conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how) {
+        check_convolution("conv2d", s, batch);
+        convolve(s, {0, s.in_channels}, batch, x, weight, bias, y, how);
+    }
+    void conv2d_backward_input(const conv2d_shape& s, int batch, const T* dy, const T* weight, T* dx, into how) {
+        check_convolution("conv2d_backward_input", s, batch);
+        convolve_back(s, {0, s.in_channels}, batch, dy, weight, dx, how);
+    }
+    void conv2d_backward_weight(const conv2d_shape& s, int batch, const T* x, const T* dy, float* dweight,
+                                float* dbias) {
+        check_convolution("conv2d_backward_weight", s, batch);
+        convolve_weight(s, {0, s.in_channels}, batch, x, dy, dweight, dbias);
+    }
+
+    void conv2d_pair(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb, const T* weight,
+                     const T* bias, T* y, into how) {
+        check_pair("conv2d_pair", s, second, batch);
+        convolve(part(s, s.in_channels - second), {0, s.in_channels}, batch, xa, weight, bias, y, how);
+        if (second != 0) { convolve(part(s, second), rest(s, second), batch, xb, weight, nullptr, y, into::add); }
+    }
+    /// `how` holds for both gradients.
+    void conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch, const T* dy, const T* weight, T* dxa,
+                                    T* dxb, into how) {
+        check_pair("conv2d_pair_backward_input", s, second, batch);
+        convolve_back(part(s, s.in_channels - second), {0, s.in_channels}, batch, dy, weight, dxa, how);
+        if (second != 0) { convolve_back(part(s, second), rest(s, second), batch, dy, weight, dxb, how); }
+    }
+    void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb,
+                                     const T* dy, float* dweight, float* dbias) {
+        check_pair("conv2d_pair_backward_weight", s, second, batch);
+        convolve_weight(part(s, s.in_channels - second), {0, s.in_channels}, batch, xa, dy, dweight, dbias);
+        if (second != 0) { convolve_weight(part(s, second), rest(s, second), batch, xb, dy, dweight, nullptr); }
+    }
+
+    void linear(const linear_shape& s, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how) {
+        check_linear("linear", s, rows);
+        products_.forward(on_, scratch_, s, s.in_features, rows, x, weight, bias, y, how);
+    }
+    void linear_backward_input(const linear_shape& s, std::int64_t rows, const T* dy, const T* weight, T* dx,
+                               into how) {
+        check_linear("linear_backward_input", s, rows);
+        products_.backward_input(on_, scratch_, s, s.in_features, rows, dy, weight, dx, how);
+    }
+    void linear_backward_weight(const linear_shape& s, std::int64_t rows, const T* x, const T* dy, float* dweight,
+                                float* dbias) {
+        check_linear("linear_backward_weight", s, rows);
+        products_.backward_weight(on_, scratch_, s, s.in_features, rows, x, dy, dweight, dbias);
+    }
+
+    void group_norm(const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma, const T* beta, T* y,
+                    float* statistics) {
+        cuda::group_norm(with(group_norm_scratch_bytes(s, batch)), s, batch, xa, xb, gamma, beta, y, statistics);
+    }
+    void group_norm_backward(const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
+                             const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, float* dgamma,
+                             float* dbeta, into how) {
+        cuda::group_norm_backward(with(group_norm_backward_scratch_bytes(s, batch)), s, batch, xa, xb, gamma, beta,
+                                  statistics, dy, dxa, dxb, dgamma, dbeta, how);
+    }
+
+    void attention(const attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o, float* lse) {
+        cuda::attention<Precision>(on_, s, batch, q, k, v, o, lse);
+    }
+    void attention_backward(const attention_shape& s, int batch, const T* q, const T* k, const T* v, const T* o,
+                            const float* lse, const T* dout, T* dq, T* dk, T* dv) {
+        cuda::attention_backward<Precision>(with(attention_backward_scratch_bytes<Precision>(s, batch)), s, batch, q, k,
+                                            v, o, lse, dout, dq, dk, dv);
+    }
+
+    void layer_norm(const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma, const T* beta, T* y,
+                    float* statistics) {
+        cuda::layer_norm(on_, s, rows, x, gamma, beta, y, statistics);
+    }
+    void layer_norm_backward(const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
+                             const float* statistics, const T* dy, T* dx, float* dgamma, float* dbeta, into how) {
+        cuda::layer_norm_backward(with(layer_norm_backward_scratch_bytes(s, rows)), s, rows, x, gamma, statistics, dy,
+                                  dx, dgamma, dbeta, how);
+    }
+
+    void gelu(std::int64_t n, const T* x, T* y) { cuda::gelu(on_, n, x, y); }
+    void gelu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+        cuda::gelu_backward(on_, n, x, dy, dx, how);
+    }
+    void geglu(std::int64_t rows, int features, const T* x, T* y) { cuda::geglu(on_, rows, features, x, y); }
+    void geglu_backward(std::int64_t rows, int features, const T* x, const T* dy, T* dx) {
+        cuda::geglu_backward(on_, rows, features, x, dy, dx);
+    }
+    void silu(std::int64_t n, const T* x, T* y) { cuda::silu(on_, n, x, y); }
+    void silu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+        cuda::silu_backward(on_, n, x, dy, dx, how);
+    }
+    void add(std::int64_t n, const T* x, T* y) { cuda::add(on_, n, x, y); }
+    void copy(std::int64_t n, const T* x, T* y) { cuda::copy(on_, n, x, y); }
+    void fill(std::int64_t n, float value, T* y) { cuda::fill(on_, n, value, y); }
+    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, float* sums) {
+        const auto columns = static_cast<int>(features);
+        add_bias_gradient(with(add_bias_gradient_scratch_bytes(rows, columns)), rows, columns, x, sums);
+    }
+    void copy_rows(std::int64_t rows, std::int64_t n, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride) {
+        cuda::copy_rows(on_, rows, n, x, x_stride, y, y_stride);
+    }
+    void patches_to_image(const patch_shape& s, int batch, const T* x, T* y) {
+        cuda::patches_to_image(on_, s, batch, x, y);
+    }
+    void image_to_patches(const patch_shape& s, int batch, const T* x, T* y) {
+        cuda::image_to_patches(on_, s, batch, x, y);
+    }
+    void add_per_sample(int batch, int pixels, int channels, const T* t, T* y) {
+        cuda::add_per_sample(on_, batch, pixels, channels, t, y);
+    }
+    void sum_pixels(int batch, int pixels, int channels, const T* y, T* t) {
+        cuda::sum_pixels(with(sum_pixels_scratch_bytes(batch, pixels, channels)), batch, pixels, channels, y, t);
+    }
+    void upsample_nearest(int batch, int height, int width, int channels, const T* x, T* y) {
+        cuda::upsample_nearest(on_, batch, height, width, channels, x, y);
+    }
+    void upsample_nearest_backward(int batch, int height, int width, int channels, const T* dy, T* dx) {
+        cuda::upsample_nearest_backward(on_, batch, height, width, channels, dy, dx);
+    }
+    void sinusoid(int batch, int features, bool flip, double shift, const float* timesteps, T* e) {
+        cuda::sinusoid(on_, batch, features, flip, shift, timesteps, e);
+    }
+
+    /// Makes every reordered weight stale; must be called after parameters were written, or moved to other memory. A
+    /// captured program reorders what it reads by itself, whether this was called or not.
+    void weights_changed() noexcept { convolutions_.weights_changed(); }
+    /// Bytes of the shared scratch and of reordered weights.
+    [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_.bytes() + convolutions_.bytes(); }
+
+private:
+    backend(std::optional<cuda::stream> own, cudaStream_t given, const plan_options& options) :
+        own_{std::move(own)}, on_{own_ ? own_->get() : given, properties_of(current_device()).multiprocessors, nullptr},
+        scratch_{on_.stream}, products_{options, Precision::tensor_float}, convolutions_{options,
+                                                                                         Precision::tensor_float,
+                                                                                         on_.stream} {}
+
+    static void require(bool holds, const char* operation, const std::string& what) {
+        if (!holds) { throw input_error{"pulse: " + std::string{operation} + ": " + what}; }
+    }
+    static void check_convolution(const char* operation, const conv2d_shape& s, int batch) {
+        const bool sound = batch > 0 && s.in_channels > 0 && s.out_channels > 0 && s.kernel > 0 && s.stride > 0 &&
+                           s.pad_before >= 0 && s.pad_after >= 0 && s.in_height > 0 && s.in_width > 0 &&
+                           s.in_height + s.pad_before + s.pad_after >= s.kernel &&
+                           s.in_width + s.pad_before + s.pad_after >= s.kernel;
+        if (sound) { return; }
+        require(false, operation,
+                "no such convolution: batch " + std::to_string(batch) + ", " + std::to_string(s.in_channels) + " to " +
+                    std::to_string(s.out_channels) + " channels of " + std::to_string(s.in_height) + "x" +
+                    std::to_string(s.in_width) + ", kernel " + std::to_string(s.kernel) + ", stride " +
+                    std::to_string(s.stride) + ", padding " + std::to_string(s.pad_before) + " and " +
+                    std::to_string(s.pad_after));
+    }
+    static void check_pair(const char* operation, const conv2d_shape& s, int second, int batch) {
+        check_convolution(operation, s, batch);
+        require(second >= 0 && second < s.in_channels, operation,
+                "second source has " + std::to_string(second) + " of " + std::to_string(s.in_channels) + " channels");
+    }
+    static void check_linear(const char* operation, const linear_shape& s, std::int64_t rows) {
+        require(rows > 0 && s.in_features > 0 && s.out_features > 0, operation,
+                std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " +
+                    std::to_string(s.out_features) + " features");
+    }
+
+    [[nodiscard]] static conv2d_shape part(conv2d_shape s, int channels) noexcept {
+        s.in_channels = channels;
+        return s;
+    }
+    [[nodiscard]] static channel_block rest(const conv2d_shape& s, int second) noexcept {
+        return {s.in_channels - second, s.in_channels};
+    }
+    [[nodiscard]] static std::int64_t rows_of(const conv2d_shape& s, int batch) noexcept {
+        return std::int64_t{batch} * s.in_height * s.in_width;
+    }
+    [[nodiscard]] queue with(std::size_t scratch_bytes) {
+        return {on_.stream, on_.multiprocessors, scratch_.reserve(scratch_bytes)};
+    }
+
+    void convolve(const conv2d_shape& s, const channel_block& block, int batch, const T* x, const T* weight,
+                  const T* bias, T* y, into how) {
+        if (cudnn::is_product(s)) {
+            return products_.forward(on_, scratch_, {s.in_channels, s.out_channels}, block.all, rows_of(s, batch), x,
+                                     weight + block.first, bias, y, how);
+        }
+        convolutions_.forward(on_, scratch_, s, block, batch, x, weight, bias, y, how);
+    }
+    void convolve_back(const conv2d_shape& s, const channel_block& block, int batch, const T* dy, const T* weight,
+                       T* dx, into how) {
+        if (cudnn::is_product(s)) {
+            return products_.backward_input(on_, scratch_, {s.in_channels, s.out_channels}, block.all,
+                                            rows_of(s, batch), dy, weight + block.first, dx, how);
+        }
+        convolutions_.backward_input(on_, scratch_, s, block, batch, dy, weight, dx, how);
+    }
+    void convolve_weight(const conv2d_shape& s, const channel_block& block, int batch, const T* x, const T* dy,
+                         float* dweight, float* dbias) {
+        if (cudnn::is_product(s)) {
+            return products_.backward_weight(on_, scratch_, {s.in_channels, s.out_channels}, block.all,
+                                             rows_of(s, batch), x, dy, dweight + block.first, dbias);
+        }
+        convolutions_.backward_weight(on_, scratch_, s, block, batch, x, dy, dweight);
+        if (dbias != nullptr) {
+            sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias);
+        }
+    }
+
+    std::optional<cuda::stream> own_;
+    queue on_;
+    scratch_arena scratch_;
+    products<T> products_;
+    convolutions<T> convolutions_;
+};
+
+} // namespace pulse::cuda

@@ -1,0 +1,230 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/cudnn/choose_plan.cuh>
+#include <pulse/cuda/cudnn/convolution_request.cuh>
+#include <pulse/cuda/cudnn/engines.cuh>
+#include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/kernels/movement.cuh>
+#include <pulse/cuda/kernels/weight_order.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/packed_weights.cuh>
+#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/queue.cuh>
+#include <pulse/cuda/scratch.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+/// Input channels of a weight [out][all][ky][kx] that a convolution reads.
+struct channel_block {
+    int first{};
+    int all{};
+};
+
+/// Convolutions of channels-last images by cuDNN, in scalar type T with sums and weight gradients in float.
+///
+/// A plan is chosen once for each shape and batch, as `plan_options` says. Engines are chosen for pointers aligned to 16
+/// bytes; images that are not are copied through scratch. Weights come in the checkpoint's order and are kept in
+/// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in cuDNN's order
+/// and added to the checkpoint's, which moves 16 bytes per weight and call more than an engine that adds in place, and is
+/// what engines do where the two orders are one (1x1 windows, and one channel in float).
+template <class T>
+class convolutions {
+public:
+    /// Throws input_error on bad options, cudnn_error where cuDNN does not start.
+    convolutions(const plan_options& options, bool tensor_float, cudaStream_t stream) :
+        options_{options}, rules_{tensor_float || sizeof(T) < 4, true}, device_{device_key()} {
+        options_.require_valid();
+        dnn_.use(stream);
+    }
+
+    /// y = (or +=) the convolution of x, plus the bias if there is one. `s.in_channels` counts the block's channels.
+    void forward(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block, int batch,
+                 const T* x, const T* weight, const T* bias, T* y, into how) {
+        using id = cudnn::convolution_graph::id;
+        const prepared& p = find(on.stream, {s, batch, cudnn::convolution_pass::forward, cudnn::data_type<T>(),
+                                             how == into::add, bias != nullptr});
+        const T* const w = weights_.find(on, packed_block(s, block), weight);
+        const T* const b = bias != nullptr ? weights_.find_vector(on, s.out_channels, bias) : nullptr;
+        const moved_image in{x, batch * s.in_elements()};
+        const moved_image out{y, batch * s.out_elements()};
+        scratch_pieces sizes;
+        take(sizes, in, out, p);
+        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
+        const auto [in_at, out_at, workspace] = take(pieces, in, out, p);
+        in.bring(in_at, on.stream);
+        if (how == into::add) { out.bring(out_at, on.stream); }
+        const std::array<cudnn::plan::binding, 5> bindings{
+            {{id::x, in_at}, {id::weight, w}, {id::y, out_at}, {id::bias, b}, {id::target, out_at}}};
+        p.plan.run(dnn_.get(), std::span{bindings}.first(bound(p.form)), workspace);
+        if (bias != nullptr && !adds_bias(p.form)) { add_bias(on, s, batch, b, out_at); }
+        if (out_at != y) { copy_async(y, out_at, static_cast<std::size_t>(out.count), on.stream); }
+    }
+
+    /// dx = (or +=) the gradient of the input.
+    void backward_input(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block,
+                        int batch, const T* dy, const T* weight, T* dx, into how) {
+        using id = cudnn::convolution_graph::id;
+        const prepared& p = find(on.stream, {s, batch, cudnn::convolution_pass::backward_input, cudnn::data_type<T>(),
+                                             how == into::add, false});
+        const T* const w = weights_.find(on, packed_block(s, block), weight);
+        const moved_image in{dx, batch * s.in_elements()};
+        const moved_image out{dy, batch * s.out_elements()};
+        scratch_pieces sizes;
+        take(sizes, in, out, p);
+        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
+        const auto [in_at, out_at, workspace] = take(pieces, in, out, p);
+        out.bring(out_at, on.stream);
+        if (how == into::add) { in.bring(in_at, on.stream); }
+        const std::array<cudnn::plan::binding, 3> bindings{{{id::x, in_at}, {id::weight, w}, {id::y, out_at}}};
+        p.plan.run(dnn_.get(), bindings, workspace);
+        if (in_at != dx) { copy_async(dx, in_at, static_cast<std::size_t>(in.count), on.stream); }
+    }
+
+    /// Adds the gradient of the block's weights to dweight [out][all][ky][kx].
+    void backward_weight(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block,
+                         int batch, const T* x, const T* dy, float* dweight) {
+        using id = cudnn::convolution_graph::id;
+        using form = cudnn::convolution_form;
+        cudnn::convolution_request r{s,     batch, cudnn::convolution_pass::backward_weight, cudnn::data_type<T>(),
+                                     false, false};
+        const conv2d_shape computed = cudnn::computed_shape(r);
+        const bool one_order = (s.kernel == 1 || s.in_channels == 1) && block.all == s.in_channels && computed == s;
+        r.adds = one_order && is_pack_aligned(dweight);
+        const prepared& p = find(on.stream, r);
+
+        weight_block order = packed_block(s, block);
+        order.padded_channels = computed.in_channels;
+        order.padded_out = computed.out_channels;
+        const std::int64_t in_pixels = std::int64_t{batch} * s.in_height * s.in_width;
+        const std::int64_t out_pixels = std::int64_t{batch} * s.out_height() * s.out_width();
+        const bool moves_x = computed.in_channels != s.in_channels || !is_pack_aligned(x);
+        const bool moves_dy = computed.out_channels != s.out_channels || !is_pack_aligned(dy);
+        const auto lay = [&](scratch_pieces& pieces) {
+            T* const x_at = pieces.take<T>(moves_x ? in_pixels * computed.in_channels : 0);
+            T* const dy_at = pieces.take<T>(moves_dy ? out_pixels * computed.out_channels : 0);
+            float* const sum_at = pieces.take<float>(r.adds ? 0 : order.packed_elements());
+            return std::tuple{x_at, dy_at, sum_at, pieces.take<std::byte>(p.plan.workspace_bytes())};
+        };
+        scratch_pieces sizes;
+        lay(sizes);
+        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
+        const auto [x_at, dy_at, sum_at, workspace] = lay(pieces);
+        if (moves_x) { pad_rows(on, in_pixels, s.in_channels, computed.in_channels, x, x_at); }
+        if (moves_dy) { pad_rows(on, out_pixels, s.out_channels, computed.out_channels, dy, dy_at); }
+        float* const sum = r.adds ? dweight : sum_at;
+        if (!r.adds && (p.form == form::accumulate || p.form == form::scaled_add)) {
+            fill_bytes_async(sum, 0, static_cast<std::size_t>(order.packed_elements()), on.stream);
+        }
+        const std::array<cudnn::plan::binding, 4> bindings{
+            {{id::x, moves_x ? x_at : x}, {id::y, moves_dy ? dy_at : dy}, {id::weight, sum}, {id::target, sum}}};
+        p.plan.run(dnn_.get(), std::span{bindings}.first(p.form == form::accumulate ? 4 : 3), workspace);
+        if (!r.adds) { add_packed_gradient(on, order, sum, dweight); }
+    }
+
+    void weights_changed() noexcept { weights_.changed(); }
+    /// Bytes of reordered weights.
+    [[nodiscard]] std::int64_t bytes() const noexcept { return weights_.bytes(); }
+    /// Shapes that a plan was chosen for.
+    [[nodiscard]] std::size_t count() const noexcept { return plans_.size(); }
+
+private:
+    struct prepared {
+        cudnn::plan plan{};
+        cudnn::convolution_form form{};
+    };
+    /// An image of `count` scalars, which is used where it lies if it is aligned, and in scratch if not.
+    struct moved_image {
+        const T* data;
+        std::int64_t count;
+
+        [[nodiscard]] bool moves() const noexcept { return !is_pack_aligned(data); }
+        [[nodiscard]] T* at(scratch_pieces& pieces) const noexcept {
+            T* const piece = pieces.take<T>(moves() ? count : 0);
+            return moves() ? piece : const_cast<T*>(data);
+        }
+        void bring(T* to, cudaStream_t stream) const {
+            if (to != data) { copy_async(to, data, static_cast<std::size_t>(count), stream); }
+        }
+    };
+    static std::tuple<T*, T*, std::byte*> take(scratch_pieces& pieces, const moved_image& in, const moved_image& out,
+                                               const prepared& p) {
+        T* const in_at = in.at(pieces);
+        T* const out_at = out.at(pieces);
+        return {in_at, out_at, pieces.take<std::byte>(p.plan.workspace_bytes())};
+    }
+    [[nodiscard]] static weight_block packed_block(const conv2d_shape& s, const channel_block& block) noexcept {
+        return {s.out_channels,      block.all,     block.first,   s.in_channels,
+                s.kernel * s.kernel, s.in_channels, s.out_channels};
+    }
+    [[nodiscard]] static bool adds_bias(cudnn::convolution_form form) noexcept {
+        return form == cudnn::convolution_form::bias || form == cudnn::convolution_form::bias_add;
+    }
+    /// How many of x, weight, y, bias, target a form binds.
+    [[nodiscard]] static std::size_t bound(cudnn::convolution_form form) noexcept {
+        return form == cudnn::convolution_form::bias_add ? 5 : form == cudnn::convolution_form::bias ? 4 : 3;
+    }
+    static void add_bias(const queue& on, const conv2d_shape& s, int batch, const T* bias, T* y) {
+        for (int b = 0; b != batch; ++b) {
+            add_per_sample(on, 1, s.out_height() * s.out_width(), s.out_channels, bias, y + b * s.out_elements());
+        }
+    }
+
+    [[nodiscard]] static auto key_of(const cudnn::convolution_request& r) {
+        const conv2d_shape& s = r.shape;
+        return std::tuple{s.in_channels, s.out_channels, s.in_height, s.in_width, s.kernel, s.stride,
+                          s.pad_before,  s.pad_after,    r.batch,     r.pass,     r.adds,   r.has_bias};
+    }
+    using key = decltype(key_of({}));
+
+    /// Chooses where the request is met for the first time. Throws pulse::error where cuDNN has no engine for it.
+    const prepared& find(cudaStream_t stream, const cudnn::convolution_request& r) {
+        const key wanted = key_of(r);
+        if (const auto found = plans_.find(wanted); found != plans_.end()) { return found->second; }
+        require_not_captured(stream, "a plan of a convolution has to be made");
+        for (const cudnn::convolution_form form : cudnn::forms_for(r)) {
+            const cudnn::convolution_graph g = cudnn::graph_of_request(r, form);
+            cudnn::plan made = cudnn::choose_plan(dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_,
+                                                  device_, trial_tensors(g));
+            if (made) { return plans_.emplace(wanted, prepared{std::move(made), form}).first->second; }
+        }
+        const conv2d_shape& s = r.shape;
+        throw pulse::error("cuDNN has no engine for a convolution from " + std::to_string(s.in_channels) + " to " +
+                           std::to_string(s.out_channels) + " channels of " + std::to_string(s.in_height) + "x" +
+                           std::to_string(s.in_width) + ", window " + std::to_string(s.kernel) + ", stride " +
+                           std::to_string(s.stride) + ", batch " + std::to_string(r.batch));
+    }
+    [[nodiscard]] static std::vector<cudnn::trial_tensor> trial_tensors(const cudnn::convolution_graph& g) {
+        using id = cudnn::convolution_graph::id;
+        using form = cudnn::convolution_form;
+        const std::int64_t weights = 4 * g.shape.weight_elements();
+        const std::int64_t out = std::int64_t{sizeof(T)} * g.batch * g.shape.out_elements();
+        std::vector<cudnn::trial_tensor> made{
+            {id::x, std::int64_t{sizeof(T)} * g.batch * g.shape.in_elements()}, {id::weight, weights}, {id::y, out}};
+        if (adds_bias(g.form)) { made.push_back({id::bias, 4 * std::int64_t{g.shape.out_channels}}); }
+        if (g.form == form::bias_add) { made.push_back({id::target, out}); }
+        if (g.form == form::accumulate) { made.push_back({id::target, weights}); }
+        return made;
+    }
+
+    plan_options options_;
+    cudnn::engine_rules rules_;
+    std::string device_;
+    cudnn::library dnn_{};
+    packed_weights<T> weights_{};
+    std::map<key, prepared> plans_{};
+};
+
+} // namespace pulse::cuda

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <pulse/core/error.hpp>
+
+namespace pulse::cuda::cublas {
+
+/// A call of cuBLASLt failed; the text names the call and the status.
+struct cublas_error : pulse::error {
+    cublas_error(cublasStatus_t status, const std::string& failed_call) :
+        pulse::error{"cuBLASLt: " + failed_call + ": " + cublasLtGetStatusName(status) + ", " +
+                     cublasLtGetStatusString(status)},
+        code{status}, call{failed_call} {}
+
+    cublasStatus_t code;
+    std::string call;
+};
+
+/// Throws cublas_error unless `status` is success; `call` names what was called.
+inline void check(cublasStatus_t status, std::string_view call) {
+    if (status != CUBLAS_STATUS_SUCCESS) { throw cublas_error{status, std::string{call}}; }
+}
+
+/// Owner of one object of cuBLASLt; Destroy gives it back.
+template <class Handle, cublasStatus_t (*Destroy)(Handle)>
+class owner {
+public:
+    owner() = default;
+    explicit owner(Handle handle) noexcept : handle_{handle} {}
+    owner(owner&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
+    owner& operator=(owner&& other) noexcept {
+        owner taken{std::move(other)};
+        std::swap(handle_, taken.handle_);
+        return *this;
+    }
+    owner(const owner&) = delete;
+    owner& operator=(const owner&) = delete;
+    ~owner() {
+        if (handle_ != nullptr) { static_cast<void>(Destroy(handle_)); }
+    }
+
+    [[nodiscard]] Handle get() const noexcept { return handle_; }
+
+private:
+    Handle handle_{};
+};
+
+using library = owner<cublasLtHandle_t, cublasLtDestroy>;
+using product_description = owner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using layout = owner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using preference = owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+/// cuBLASLt on the current device.
+[[nodiscard]] inline library open_library() {
+    cublasLtHandle_t made{};
+    check(cublasLtCreate(&made), "cublasLtCreate");
+    return library{made};
+}
+
+template <class T>
+void set(const product_description& of, cublasLtMatmulDescAttributes_t name, const T& value) {
+    check(cublasLtMatmulDescSetAttribute(of.get(), name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+}
+template <class T>
+void set(const preference& of, cublasLtMatmulPreferenceAttributes_t name, const T& value) {
+    check(cublasLtMatmulPreferenceSetAttribute(of.get(), name, &value, sizeof value),
+          "cublasLtMatmulPreferenceSetAttribute");
+}
+
+/// A matrix stored by columns, `stride` elements from one to the next.
+[[nodiscard]] inline layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+                                        std::int64_t stride) {
+    cublasLtMatrixLayout_t made{};
+    check(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
+                                     stride),
+          "cublasLtMatrixLayoutCreate");
+    return layout{made};
+}
+
+/// cuBLASLt's name of a scalar type.
+template <class T>
+[[nodiscard]] constexpr cudaDataType_t data_type() {
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+        return CUDA_R_16BF;
+    } else if constexpr (std::is_same_v<T, __half>) {
+        return CUDA_R_16F;
+    } else {
+        static_assert(std::is_same_v<T, float>, "pulse::cuda: a scalar is __nv_bfloat16, __half or float");
+        return CUDA_R_32F;
+    }
+}
+
+} // namespace pulse::cuda::cublas

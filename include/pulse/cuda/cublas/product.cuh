@@ -1,0 +1,182 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <cublasLt.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/cublas/library.cuh>
+
+namespace pulse::cuda::cublas {
+
+/// What a product does beside the product.
+enum class extra : std::uint8_t {
+    none,
+    bias,         ///< adds a value per row of d
+    bias_gradient ///< writes the sums of op(b) over what is summed, a value per column of d, in the type of d
+};
+
+/// d = op(a) op(b), or d += it, on matrices stored by columns; sums are taken in float.
+struct product {
+    std::int64_t rows{};    ///< of d
+    std::int64_t columns{}; ///< of d
+    std::int64_t depth{};   ///< what is summed over
+    bool transpose_a{};
+    bool transpose_b{};
+    std::int64_t stride_a{}; ///< elements from one column of the stored matrix to the next
+    std::int64_t stride_b{};
+    std::int64_t stride_d{};
+    cudaDataType_t type{}; ///< of a and b, and of the bias
+    cudaDataType_t type_d{};
+    bool adds{};
+    extra beside{};
+    bool tensor_float{}; ///< floats may be rounded to TF32
+    // Least alignment of the pointers in bytes, at most 16.
+    int alignment_a{16};
+    int alignment_b{16};
+    int alignment_d{16};
+
+    [[nodiscard]] bool operator==(const product&) const = default;
+
+    /// All of it in numbers: two products of one text are one product.
+    [[nodiscard]] std::string text() const {
+        std::string made = "product";
+        for (const std::int64_t n : {rows, columns, depth, std::int64_t{transpose_a}, std::int64_t{transpose_b},
+                                     stride_a, stride_b, stride_d, std::int64_t{type}, std::int64_t{type_d},
+                                     std::int64_t{adds}, static_cast<std::int64_t>(beside), std::int64_t{tensor_float},
+                                     std::int64_t{alignment_a}, std::int64_t{alignment_b}, std::int64_t{alignment_d}}) {
+            made += " " + std::to_string(n);
+        }
+        return made;
+    }
+};
+
+/// The alignment of a pointer as `product` counts it.
+[[nodiscard]] inline int alignment_of(const void* pointer) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    return static_cast<int>(address % 16 == 0 ? 16 : address & (~address + 1));
+}
+
+/// A way to compute a product: cuBLASLt's algorithm and the workspace that it needs.
+struct algorithm {
+    cublasLtMatmulAlgo_t choice{};
+    std::int64_t workspace_bytes{};
+
+    /// In hexadecimal digits; of use to the same version of cuBLASLt on the same kind of device only.
+    [[nodiscard]] std::string text() const {
+        std::array<unsigned char, sizeof choice> bytes{};
+        std::memcpy(bytes.data(), &choice, sizeof choice);
+        std::string digits;
+        for (const unsigned char b : bytes) {
+            digits += "0123456789abcdef"[b >> 4U];
+            digits += "0123456789abcdef"[b & 15U];
+        }
+        return digits;
+    }
+};
+
+/// A product with its descriptors made; runs any number of times once an algorithm is chosen.
+class prepared_product {
+public:
+    static constexpr int most_proposals = 16;
+
+    explicit prepared_product(const product& p) : product_{p} {
+        cublasLtMatmulDesc_t made{};
+        check(cublasLtMatmulDescCreate(
+                  &made, p.tensor_float && p.type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                  CUDA_R_32F),
+              "cublasLtMatmulDescCreate");
+        description_ = product_description{made};
+        set(description_, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+        set(description_, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+        set(description_, CUBLASLT_MATMUL_DESC_EPILOGUE,
+            p.beside == extra::bias            ? CUBLASLT_EPILOGUE_BIAS
+            : p.beside == extra::bias_gradient ? CUBLASLT_EPILOGUE_BGRADB
+                                               : CUBLASLT_EPILOGUE_DEFAULT);
+        if (p.beside != extra::none) {
+            set(description_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.beside == extra::bias ? p.type : p.type_d);
+        }
+        a_ = make_layout(p.type, p.transpose_a ? p.depth : p.rows, p.transpose_a ? p.rows : p.depth, p.stride_a);
+        b_ = make_layout(p.type, p.transpose_b ? p.columns : p.depth, p.transpose_b ? p.depth : p.columns, p.stride_b);
+        d_ = make_layout(p.type_d, p.rows, p.columns, p.stride_d);
+    }
+
+    /// What cuBLASLt's heuristic proposes within a workspace, best first, at most so many and 16; empty where it supports none.
+    ///
+    /// Partial sums may be added in float only, in a fixed order.
+    [[nodiscard]] std::vector<algorithm> proposals(const library& lt, std::int64_t workspace_limit, int most) const {
+        cublasLtMatmulPreference_t made{};
+        check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
+        const preference wanted{made};
+        set(wanted, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_limit));
+        set(wanted, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+            static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+        set(wanted, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(product_.alignment_a));
+        set(wanted, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(product_.alignment_b));
+        set(wanted, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(product_.alignment_d));
+        set(wanted, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(product_.alignment_d));
+        std::array<cublasLtMatmulHeuristicResult_t, most_proposals> results{};
+        int found = 0;
+        const cublasStatus_t status =
+            cublasLtMatmulAlgoGetHeuristic(lt.get(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
+                                           wanted.get(), std::clamp(most, 1, most_proposals), results.data(), &found);
+        if (status == CUBLAS_STATUS_NOT_SUPPORTED) { return {}; }
+        check(status, "cublasLtMatmulAlgoGetHeuristic");
+        std::vector<algorithm> kept;
+        for (int i = 0; i != found; ++i) {
+            const cublasLtMatmulHeuristicResult_t& one = results[static_cast<std::size_t>(i)];
+            if (one.state != CUBLAS_STATUS_SUCCESS) { continue; }
+            kept.push_back({one.algo, static_cast<std::int64_t>(one.workspaceSize)});
+        }
+        return kept;
+    }
+
+    /// The algorithm of a text that `algorithm::text` made, or nothing where it is none that this device runs.
+    [[nodiscard]] std::optional<algorithm> restore(const library& lt, const std::string& text) const {
+        std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)> bytes{};
+        if (text.size() != 2 * bytes.size()) { return std::nullopt; }
+        for (std::size_t i = 0; i != text.size(); ++i) {
+            const char c = text[i];
+            const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+            if (digit < 0) { return std::nullopt; }
+            bytes[i / 2] = static_cast<unsigned char>(bytes[i / 2] * 16 + digit);
+        }
+        algorithm made{};
+        std::memcpy(&made.choice, bytes.data(), bytes.size());
+        cublasLtMatmulHeuristicResult_t result{};
+        if (cublasLtMatmulAlgoCheck(lt.get(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(), &made.choice,
+                                    &result) != CUBLAS_STATUS_SUCCESS) {
+            return std::nullopt;
+        }
+        made.workspace_bytes = static_cast<std::int64_t>(result.workspaceSize);
+        return made;
+    }
+
+    /// Puts the product into a stream. `beside` is the bias, or where its gradient goes.
+    void run(const library& lt, const algorithm& how, const void* a, const void* b, void* d, const void* beside,
+             void* workspace, cudaStream_t stream) const {
+        if (product_.beside != extra::none) { set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside); }
+        const float alpha = 1.0F;
+        const float beta = product_.adds ? 1.0F : 0.0F;
+        check(cublasLtMatmul(lt.get(), description_.get(), &alpha, a, a_.get(), b, b_.get(), &beta, d, d_.get(), d,
+                             d_.get(), &how.choice, workspace, static_cast<std::size_t>(how.workspace_bytes), stream),
+              "cublasLtMatmul");
+    }
+
+    [[nodiscard]] const product& what() const noexcept { return product_; }
+
+private:
+    product product_;
+    product_description description_{};
+    layout a_{};
+    layout b_{};
+    layout d_{};
+};
+
+} // namespace pulse::cuda::cublas

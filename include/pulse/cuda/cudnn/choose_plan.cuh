@@ -1,0 +1,78 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <cudnn.h>
+
+#include <pulse/cuda/cudnn/descriptor.cuh>
+#include <pulse/cuda/cudnn/engines.cuh>
+#include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/plan_options.cuh>
+
+namespace pulse::cuda::cudnn {
+
+/// Memory that a graph runs on while its engines are timed: bytes for each tensor that is bound.
+struct trial_tensor {
+    std::int64_t id{};
+    std::int64_t bytes{};
+};
+
+/// The plan for a graph on a handle's device, or none where cuDNN has no engine for it: the one that was kept, else the
+/// first that can be made within the workspace limit, else, if options say so, the one that ran fastest of the first few,
+/// engines that need no compiler before others. Engines that cannot be made ready are passed over.
+[[nodiscard]] inline plan choose_plan(const library& dnn, cudaStream_t stream, const descriptor& graph,
+                                      const engine_rules& rules, const plan_options& options, const std::string& device,
+                                      const std::vector<trial_tensor>& tensors) {
+    const target here{dnn.get(), {}};
+    const std::string key = "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
+                            std::to_string(options.workspace_limit) + ", " + (options.times() ? "timed, " : "") +
+                            (rules.tensor_float ? "TF32, " : "") + graph.text();
+    if (const auto kept = options.store.find(key)) {
+        try {
+            return plan{here, *kept};
+        } catch (const cudnn_error& e) { std::fprintf(stderr, "pulse: a kept plan is not taken: %s\n", e.what()); }
+    }
+    std::vector<engine_config> engines = engines_for(graph, here, rules);
+    if (options.times()) {
+        std::stable_partition(engines.begin(), engines.end(),
+                              [](const engine_config& e) { return !e.run_time_compiled; });
+    }
+    const std::size_t wanted = options.times() ? static_cast<std::size_t>(options.candidates) : 1;
+    std::vector<plan> plans;
+    for (const engine_config& engine : engines) {
+        if (plans.size() == wanted) { break; }
+        try {
+            plan made{here, engine};
+            if (made.workspace_bytes() <= options.workspace_limit) { plans.push_back(std::move(made)); }
+        } catch (const cudnn_error&) { continue; }
+    }
+    if (plans.empty()) { return {}; }
+    std::size_t best = 0;
+    if (plans.size() > 1) {
+        std::int64_t workspace = 0;
+        for (const plan& p : plans) { workspace = std::max(workspace, p.workspace_bytes()); }
+        const device_memory<std::byte> room{static_cast<std::size_t>(workspace)};
+        std::vector<device_memory<std::byte>> memory;
+        std::vector<plan::binding> bindings;
+        for (const trial_tensor& t : tensors) {
+            memory.emplace_back(static_cast<std::size_t>(t.bytes));
+            fill_bytes_async(memory.back().data(), 0, memory.back().size(), stream);
+            bindings.push_back({t.id, memory.back().data()});
+        }
+        best = fastest(stream, plans.size(), [&](std::size_t i) { plans[i].run(dnn.get(), bindings, room.data()); });
+        cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        if (best == plans.size()) { best = 0; }
+    }
+    options.store.keep(key, plans[best].json());
+    return std::move(plans[best]);
+}
+
+} // namespace pulse::cuda::cudnn

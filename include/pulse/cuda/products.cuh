@@ -1,0 +1,199 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/cublas/product.cuh>
+#include <pulse/cuda/kernels/column_sums.cuh>
+#include <pulse/cuda/kernels/pointwise.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/queue.cuh>
+#include <pulse/cuda/scratch.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+/// Linear layers by cuBLASLt, in scalar type T with sums and parameter gradients in float.
+///
+/// An algorithm is chosen once for each shape and alignment, as `plan_options` says. Pointers of any alignment are
+/// taken: the greatest power of two that divides them, up to 16 bytes, is part of what an algorithm is chosen for. The
+/// distance between rows of a weight may exceed its features, so that a block of its columns is a weight too.
+template <class T>
+class products {
+public:
+    /// Throws input_error on bad options, cublas_error where cuBLASLt does not start.
+    products(const plan_options& options, bool tensor_float) :
+        options_{options}, tensor_float_{tensor_float}, device_{device_key()} {
+        options_.require_valid();
+    }
+
+    /// y = x weight^T + bias, or y += it. 1x1 convolutions of stride 1 are this over all pixels.
+    void forward(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
+                 std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how) {
+        cublas::product p = begin(s.out_features, rows, s.in_features, how);
+        p.transpose_a = true;
+        p.stride_a = weight_stride;
+        p.stride_b = s.in_features;
+        p.stride_d = s.out_features;
+        align(p, weight, x, y);
+        if (bias == nullptr) { return run(on, scratch, p, weight, x, y, nullptr); }
+        // The epilogue reads the bias in vectors.
+        p.beside = cublas::extra::bias;
+        if (is_pack_aligned(bias)) { return run(on, scratch, p, weight, x, y, bias); }
+        const entry& chosen = find(on.stream, p);
+        scratch_pieces sizes;
+        sizes.take<T>(s.out_features);
+        sizes.take<std::byte>(chosen.how->workspace_bytes);
+        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
+        T* const moved = pieces.take<T>(s.out_features);
+        copy_async(moved, bias, static_cast<std::size_t>(s.out_features), on.stream);
+        chosen.prepared->run(lt_, *chosen.how, weight, x, y, moved, pieces.take<std::byte>(chosen.how->workspace_bytes),
+                             on.stream);
+    }
+
+    /// dx = dy weight, or dx += it.
+    void backward_input(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
+                        std::int64_t rows, const T* dy, const T* weight, T* dx, into how) {
+        cublas::product p = begin(s.in_features, rows, s.out_features, how);
+        p.stride_a = weight_stride;
+        p.stride_b = s.out_features;
+        p.stride_d = s.in_features;
+        align(p, weight, dy, dx);
+        run(on, scratch, p, weight, dy, dx, nullptr);
+    }
+
+    /// dweight += dy^T x and dbias += the sums of dy, in float. The sums come with the product where cuBLASLt can, else
+    /// from a kernel that reads dy once more.
+    void backward_weight(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
+                         std::int64_t rows, const T* x, const T* dy, float* dweight, float* dbias) {
+        cublas::product p = begin(s.in_features, s.out_features, rows, into::add);
+        p.type_d = CUDA_R_32F;
+        p.transpose_b = true;
+        p.stride_a = s.in_features;
+        p.stride_b = s.out_features;
+        p.stride_d = weight_stride;
+        align(p, x, dy, dweight);
+        if (dbias == nullptr) { return run(on, scratch, p, x, dy, dweight, nullptr); }
+        p.beside = cublas::extra::bias_gradient;
+        if (const entry& chosen = find(on.stream, p); chosen.how) {
+            scratch_pieces sizes;
+            sizes.take<float>(s.out_features);
+            sizes.take<std::byte>(chosen.how->workspace_bytes);
+            scratch_pieces pieces{scratch.reserve(sizes.bytes())};
+            float* const sums = pieces.take<float>(s.out_features);
+            chosen.prepared->run(lt_, *chosen.how, x, dy, dweight, sums,
+                                 pieces.take<std::byte>(chosen.how->workspace_bytes), on.stream);
+            add(on, s.out_features, sums, dbias);
+            return;
+        }
+        p.beside = cublas::extra::none;
+        run(on, scratch, p, x, dy, dweight, nullptr);
+        queue with = on;
+        with.scratch = scratch.reserve(add_bias_gradient_scratch_bytes(rows, s.out_features));
+        add_bias_gradient(with, rows, s.out_features, dy, dbias);
+    }
+
+    /// Shapes that an algorithm was chosen for.
+    [[nodiscard]] std::size_t count() const noexcept { return entries_.size(); }
+
+private:
+    struct entry {
+        std::unique_ptr<cublas::prepared_product> prepared{};
+        std::optional<cublas::algorithm> how{}; ///< nothing where cuBLASLt has none
+    };
+    struct before {
+        bool operator()(const cublas::product& a, const cublas::product& b) const { return key(a) < key(b); }
+        static auto key(const cublas::product& p) {
+            return std::tuple{p.rows,     p.columns,     p.depth,       p.transpose_a, p.transpose_b,
+                              p.stride_a, p.stride_b,    p.stride_d,    p.type_d,      p.adds,
+                              p.beside,   p.alignment_a, p.alignment_b, p.alignment_d};
+        }
+    };
+
+    [[nodiscard]] cublas::product begin(std::int64_t rows, std::int64_t columns, std::int64_t depth, into how) const {
+        cublas::product p{};
+        p.rows = rows;
+        p.columns = columns;
+        p.depth = depth;
+        p.type = p.type_d = cublas::data_type<T>();
+        p.adds = how == into::add;
+        p.tensor_float = tensor_float_;
+        return p;
+    }
+    static void align(cublas::product& p, const void* a, const void* b, const void* d) {
+        p.alignment_a = cublas::alignment_of(a);
+        p.alignment_b = cublas::alignment_of(b);
+        p.alignment_d = cublas::alignment_of(d);
+    }
+    void run(const queue& on, scratch_arena& scratch, const cublas::product& p, const void* a, const void* b, void* d,
+             const void* beside) {
+        const entry& chosen = find(on.stream, p);
+        std::byte* const workspace = scratch.reserve(static_cast<std::size_t>(chosen.how->workspace_bytes));
+        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, on.stream);
+    }
+
+    /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but for
+    /// bias gradients, which can do without.
+    const entry& find(cudaStream_t stream, const cublas::product& p) {
+        if (const auto found = entries_.find(p); found != entries_.end()) { return found->second; }
+        require_not_captured(stream, "an algorithm has to be chosen");
+        entry made{std::make_unique<cublas::prepared_product>(p), std::nullopt};
+        const std::string key = "cuBLASLt " + std::to_string(cublasLtGetVersion()) + ", " + device_ + ", workspace " +
+                                std::to_string(options_.workspace_limit) + ", " + (options_.times() ? "timed, " : "") +
+                                p.text();
+        if (const auto kept = options_.store.find(key)) { made.how = made.prepared->restore(lt_, *kept); }
+        if (!made.how) {
+            const std::vector<cublas::algorithm> all =
+                made.prepared->proposals(lt_, options_.workspace_limit, std::max(1, options_.candidates));
+            if (!all.empty()) {
+                made.how = all[options_.times() ? fastest_of(stream, *made.prepared, all) : 0];
+                options_.store.keep(key, made.how->text());
+            } else if (p.beside != cublas::extra::bias_gradient) {
+                throw pulse::error("cuBLASLt has no algorithm for " + p.text());
+            }
+        }
+        return entries_.emplace(p, std::move(made)).first->second;
+    }
+
+    /// Times the algorithms on memory of their own.
+    [[nodiscard]] std::size_t fastest_of(cudaStream_t stream, const cublas::prepared_product& prepared,
+                                         const std::vector<cublas::algorithm>& all) const {
+        const cublas::product& p = prepared.what();
+        std::int64_t workspace = 0;
+        for (const cublas::algorithm& one : all) { workspace = std::max(workspace, one.workspace_bytes); }
+        const auto zeros = [stream](std::int64_t bytes) {
+            device_memory<std::byte> made{static_cast<std::size_t>(bytes)};
+            fill_bytes_async(made.data(), 0, made.size(), stream);
+            return made;
+        };
+        const auto size = [](cudaDataType_t type) { return type == CUDA_R_32F ? std::int64_t{4} : std::int64_t{2}; };
+        const auto a = zeros(size(p.type) * p.stride_a * (p.transpose_a ? p.rows : p.depth));
+        const auto b = zeros(size(p.type) * p.stride_b * (p.transpose_b ? p.depth : p.columns));
+        const auto d = zeros(size(p.type_d) * p.stride_d * p.columns);
+        const auto beside = zeros(4 * std::max(p.rows, p.columns));
+        const auto room = zeros(workspace);
+        const std::size_t best = fastest(stream, all.size(), [&](std::size_t i) {
+            prepared.run(lt_, all[i], a.data(), b.data(), d.data(), beside.data(), room.data(), stream);
+        });
+        check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        return best == all.size() ? 0 : best;
+    }
+
+    plan_options options_;
+    bool tensor_float_;
+    std::string device_;
+    cublas::library lt_ = cublas::open_library();
+    std::map<cublas::product, entry, before> entries_{};
+};
+
+} // namespace pulse::cuda

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/error.cuh>
+#include <pulse/cuda/memory.cuh>
+
+namespace pulse::cuda {
+
+/// The capture that a stream is in, or 0. No two captures of a process have one number.
+[[nodiscard]] inline unsigned long long capture_of(cudaStream_t stream) {
+    cudaStreamCaptureStatus status{};
+    unsigned long long id = 0;
+    check(cudaStreamGetCaptureInfo(stream, &status, &id), "cudaStreamGetCaptureInfo");
+    return status == cudaStreamCaptureStatusNone ? 0 : id;
+}
+
+/// Throws input_error while the stream is captured: `what` allocates or waits, which a graph cannot.
+inline void require_not_captured(cudaStream_t stream, const std::string& what) {
+    if (capture_of(stream) == 0) { return; }
+    throw input_error(what + " while the stream is captured: run the program once before it is captured");
+}
+
+/// Device memory that the operations of one stream share, one after the other; it grows when an operation first needs
+/// more, which waits for the stream, and never while the stream is captured.
+class scratch_arena {
+public:
+    explicit scratch_arena(cudaStream_t stream) noexcept : stream_{stream} {}
+
+    /// At least so many bytes, aligned to 256; what an earlier call gave may have moved. Throws input_error where it
+    /// would have to grow while the stream is captured.
+    std::byte* reserve(std::size_t bytes) {
+        if (bytes > memory_.size()) {
+            require_not_captured(stream_,
+                                 "the scratch of a backend has to grow to " + std::to_string(bytes) + " bytes");
+            check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+            memory_ = device_memory<std::byte>{};
+            memory_ = device_memory<std::byte>{arena::aligned_size(bytes)};
+        }
+        return memory_.data();
+    }
+    [[nodiscard]] std::int64_t bytes() const noexcept { return static_cast<std::int64_t>(memory_.bytes()); }
+
+private:
+    cudaStream_t stream_;
+    device_memory<std::byte> memory_{};
+};
+
+/// Sizes of consecutive pieces of scratch first, the pieces themselves once their sum is reserved: each is asked for
+/// twice, in one order.
+class scratch_pieces {
+public:
+    scratch_pieces() = default;
+    explicit scratch_pieces(std::byte* begin) noexcept : begin_{begin} {}
+
+    /// n values, aligned to 256 bytes; null while only sizes are counted.
+    template <class T>
+    T* take(std::int64_t n) noexcept {
+        std::byte* const piece = begin_ != nullptr ? begin_ + used_ : nullptr;
+        used_ += arena::aligned_size(static_cast<std::size_t>(n) * sizeof(T));
+        return reinterpret_cast<T*>(piece);
+    }
+    [[nodiscard]] std::size_t bytes() const noexcept { return used_; }
+
+private:
+    std::byte* begin_{};
+    std::size_t used_{};
+};
+
+} // namespace pulse::cuda

@@ -1,0 +1,163 @@
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <backend_trial.hpp>
+
+namespace cuda = pulse::cuda;
+using pulse::conv2d_shape;
+using pulse::into;
+using pulse::linear_shape;
+using namespace pulse::test;
+
+namespace {
+
+/// Shapes of every kind: windows of 1 to 3, both strides, uneven padding, odd and single channels.
+conv2d_shape any_convolution(source& draw) {
+    conv2d_shape s{};
+    constexpr int channels[] = {1, 2, 3, 4, 5, 8, 16, 24};
+    s.in_channels = channels[draw.between(0, 7)];
+    s.out_channels = channels[draw.between(0, 7)];
+    s.kernel = draw.between(1, 3);
+    s.stride = draw.between(1, 2);
+    s.pad_before = draw.between(0, s.kernel - 1);
+    s.pad_after = draw.between(0, s.kernel - 1);
+    s.in_height = draw.between(3, 7);
+    s.in_width = draw.between(3, 7);
+    return s;
+}
+
+template <class P>
+void check_convolutions(unsigned seed, int rounds, const cuda::plan_options& options = {}) {
+    using T = typename P::scalar;
+    backend_trial<P> trial{seed, options};
+    source& draw = trial.draw;
+    for (int round = 0; round != rounds; ++round) {
+        const conv2d_shape s = any_convolution(draw);
+        const int batch = draw.between(1, 3);
+        const int second = draw.between(0, s.in_channels - 1);
+        const int first = s.in_channels - second;
+        const bool adds = round % 2 == 0;
+        const into how = adds ? into::add : into::write;
+        const int offset = round % 3 == 2 ? 1 : 0;
+        const bool biased = draw.between(0, 2) != 0;
+        CAPTURE(round);
+        CAPTURE(s.in_channels);
+        CAPTURE(s.out_channels);
+        CAPTURE(s.kernel);
+        CAPTURE(s.stride);
+        CAPTURE(s.pad_before);
+        CAPTURE(s.pad_after);
+        CAPTURE(s.in_height);
+        CAPTURE(s.in_width);
+        CAPTURE(second);
+        CAPTURE(adds);
+        CAPTURE(biased);
+        CAPTURE(offset);
+        const std::int64_t pixels = std::int64_t{s.in_height} * s.in_width;
+        const auto x = draw.normal<T>(batch * s.in_elements());
+        const auto xa = draw.normal<T>(batch * pixels * first);
+        const auto xb = draw.normal<T>(batch * pixels * second);
+        const auto w = draw.normal<T>(s.weight_elements());
+        const auto b = biased ? draw.normal<T>(s.out_channels) : doubles{};
+        const auto dy = draw.normal<T>(batch * s.out_elements());
+        const std::int64_t taps = std::int64_t{s.kernel} * s.kernel;
+        const double forward = sum_error<P>(s.in_channels * taps + 2);
+        const double back = sum_error<P>(s.out_channels * taps + 1);
+        const double weight = sum_error<P>(batch * s.out_elements() / s.out_channels + 1);
+        trial.template check_sums<T>(
+            {x, w, b}, batch * s.out_elements(), adds, forward, offset,
+            [&](auto& on, const auto& in, auto* y) { on.conv2d(s, batch, in[0], in[1], in[2], y, how); });
+        trial.template check_sums<T>(
+            {dy, w}, batch * s.in_elements(), adds, back, offset,
+            [&](auto& on, const auto& in, auto* dx) { on.conv2d_backward_input(s, batch, in[0], in[1], dx, how); });
+        trial.template check_sums<float>({x, dy}, s.weight_elements() + s.out_channels, true, weight, offset,
+                                         [&](auto& on, const auto& in, auto* dw) {
+                                             auto* const db = biased ? dw + s.weight_elements() : nullptr;
+                                             on.conv2d_backward_weight(s, batch, in[0], in[1], dw, db);
+                                             on.conv2d_backward_weight(s, batch, in[0], in[1], dw,
+                                                                       db); // microbatches accumulate
+                                         });
+        trial.template check_sums<T>({xa, xb, w, b}, batch * s.out_elements(), adds, forward, offset,
+                                     [&](auto& on, const auto& in, auto* y) {
+                                         on.conv2d_pair(s, second, batch, in[0], in[1], in[2], in[3], y, how);
+                                     });
+        trial.template check_sums<T>({dy, w}, batch * s.in_elements(), adds, back, offset,
+                                     [&](auto& on, const auto& in, auto* dx) {
+                                         auto* const dxb = second != 0 ? dx + batch * pixels * first : nullptr;
+                                         on.conv2d_pair_backward_input(s, second, batch, in[0], in[1], dx, dxb, how);
+                                     });
+        trial.template check_sums<float>({xa, xb, dy}, s.weight_elements() + s.out_channels, true, weight, offset,
+                                         [&](auto& on, const auto& in, auto* dw) {
+                                             auto* const db = biased ? dw + s.weight_elements() : nullptr;
+                                             on.conv2d_pair_backward_weight(s, second, batch, in[0], in[1], in[2], dw,
+                                                                            db);
+                                         });
+    }
+}
+
+template <class P>
+void check_products(unsigned seed, int rounds, const cuda::plan_options& options = {}) {
+    using T = typename P::scalar;
+    backend_trial<P> trial{seed, options};
+    source& draw = trial.draw;
+    for (int round = 0; round != rounds; ++round) {
+        const linear_shape s{draw.between(1, 40), draw.between(1, 40)};
+        const std::int64_t rows = draw.between(1, 50);
+        const bool adds = round % 2 == 0;
+        const into how = adds ? into::add : into::write;
+        const int offset = draw.between(0, 3);
+        const bool biased = draw.between(0, 2) != 0;
+        CAPTURE(s.in_features);
+        CAPTURE(s.out_features);
+        CAPTURE(rows);
+        CAPTURE(adds);
+        CAPTURE(biased);
+        CAPTURE(offset);
+        const auto x = draw.normal<T>(rows * s.in_features);
+        const auto w = draw.normal<T>(std::int64_t{s.in_features} * s.out_features);
+        const auto b = biased ? draw.normal<T>(s.out_features) : doubles{};
+        const auto dy = draw.normal<T>(rows * s.out_features);
+        trial.template check_sums<T>(
+            {x, w, b}, rows * s.out_features, adds, sum_error<P>(s.in_features + 2), offset,
+            [&](auto& on, const auto& in, auto* y) { on.linear(s, rows, in[0], in[1], in[2], y, how); });
+        trial.template check_sums<T>(
+            {dy, w}, rows * s.in_features, adds, sum_error<P>(s.out_features + 1), offset,
+            [&](auto& on, const auto& in, auto* dx) { on.linear_backward_input(s, rows, in[0], in[1], dx, how); });
+        const std::int64_t weights = std::int64_t{s.in_features} * s.out_features;
+        trial.template check_sums<float>({x, dy}, weights + s.out_features, true, sum_error<P>(rows + 1), offset,
+                                         [&](auto& on, const auto& in, auto* dw) {
+                                             auto* const db = biased ? dw + weights : nullptr;
+                                             on.linear_backward_weight(s, rows, in[0], in[1], dw, db);
+                                             on.linear_backward_weight(s, rows, in[0], in[1], dw, db);
+                                         });
+    }
+}
+
+} // namespace
+
+TEST_CASE("backend: convolutions of every kind are what the reference means") {
+    check_convolutions<cuda::bf16>(11, 12);
+    check_convolutions<cuda::fp16>(12, 12);
+    check_convolutions<cuda::tf32>(13, 8);
+    check_convolutions<cuda::fp32>(14, 12);
+}
+
+TEST_CASE("backend: linear layers of every kind are what the reference means") {
+    check_products<cuda::bf16>(21, 12);
+    check_products<cuda::fp16>(22, 12);
+    check_products<cuda::tf32>(23, 8);
+    check_products<cuda::fp32>(24, 12);
+}
+
+TEST_CASE("backend: what is chosen by timing computes the same") {
+    cuda::plan_options options;
+    options.store = cuda::plan_store{};
+    options.candidates = 4;
+    check_convolutions<cuda::bf16>(31, 2, options);
+    check_convolutions<cuda::fp32>(32, 2, options);
+    check_products<cuda::bf16>(33, 2, options);
+}

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/cuda/backend.cuh>
+#include <pulse/cuda/device.cuh>
+#include <pulse/host/reference.hpp>
+
+#include <compare.hpp>
+
+namespace pulse::test {
+
+using doubles = std::vector<double>;
+
+[[nodiscard]] inline doubles magnitudes(doubles values) {
+    for (double& v : values) { v = std::abs(v); }
+    return values;
+}
+
+/// What a sum of `terms` products may be off, relative to the sum of their magnitudes: float sums in any order, and the
+/// rounding of factors to TF32 where the policy allows it.
+template <class P>
+[[nodiscard]] double sum_error(std::int64_t terms) {
+    const double sums = (8.0 + 2.0 * std::sqrt(static_cast<double>(terms))) * 0.5 * float_epsilon;
+    return sums + (P::tensor_float ? 1.0 / 1024 : 0.0);
+}
+
+/// Greatest of |got - wanted| / bound over all elements; the bound is `error` of each element's `magnitude`, and a few
+/// roundings to T of values as great as the greatest wanted. Above 1 is a failure, NaN counts as infinity.
+template <class T>
+[[nodiscard]] double worst_sum(const doubles& got, const doubles& wanted, const doubles& magnitude, double error) {
+    if (got.size() != wanted.size() || got.size() != magnitude.size()) {
+        return std::numeric_limits<double>::infinity();
+    }
+    double greatest = 0.0;
+    for (const double v : wanted) { greatest = std::max(greatest, std::abs(v)); }
+    double found = 0.0;
+    for (std::size_t i = 0; i != got.size(); ++i) {
+        const double bound = 3.0 * rounding_error<T> * greatest + error * magnitude[i] + 1e-30;
+        const double ratio = std::abs(got[i] - wanted[i]) / bound;
+        if (std::isnan(ratio)) { return std::numeric_limits<double>::infinity(); }
+        found = std::max(found, ratio);
+    }
+    return found;
+}
+
+/// A backend with its oracle and a source of numbers.
+template <class P>
+struct backend_trial {
+    using T = typename P::scalar;
+    using reference = host::reference_backend<double>;
+
+    explicit backend_trial(unsigned seed, const cuda::plan_options& options = {}) : on{options}, draw{seed} {}
+
+    cuda::backend<P> on;
+    reference oracle{};
+    source draw;
+
+    template <class Value>
+    [[nodiscard]] doubles got(const tensor<Value>& t) const {
+        on.synchronize();
+        return t.download(waiting_);
+    }
+
+    /// Calls op(backend, target) on the device and on the oracle, twice for what adds: first on the values, then on
+    /// their magnitudes for the bound. op is called as op(backend, numbers, target) where numbers(v) is a pointer to v.
+    template <class Out, class Op>
+    void check_sums(const std::vector<doubles>& inputs, std::int64_t n, bool adds, double error, int offset, Op op) {
+        const doubles before = adds ? draw.template normal<Out>(n) : doubles{};
+        std::vector<tensor<T>> here;
+        std::vector<const T*> pointers;
+        for (const doubles& v : inputs) { here.emplace_back(v, v.empty() ? 0 : offset); }
+        for (const tensor<T>& t : here) { pointers.push_back(t.data()); }
+        const tensor<Out> result = adds ? tensor<Out>(before, offset) : tensor<Out>(n, offset);
+        op(on, pointers, result.data());
+
+        doubles wanted = adds ? before : doubles(static_cast<std::size_t>(n), std::numeric_limits<double>::quiet_NaN());
+        doubles size = magnitudes(wanted);
+        std::vector<doubles> large;
+        std::vector<const double*> plain;
+        std::vector<const double*> sizes;
+        for (const doubles& v : inputs) { large.push_back(magnitudes(v)); }
+        for (std::size_t i = 0; i != inputs.size(); ++i) {
+            plain.push_back(inputs[i].empty() ? nullptr : inputs[i].data());
+            sizes.push_back(large[i].empty() ? nullptr : large[i].data());
+        }
+        op(oracle, plain, wanted.data());
+        op(oracle, sizes, size.data());
+        CHECK(worst_sum<Out>(got(result), wanted, size, error) < 1.0);
+        CHECK(result.intact(waiting_));
+    }
+
+private:
+    device_queue waiting_{};
+};
+
+} // namespace pulse::test

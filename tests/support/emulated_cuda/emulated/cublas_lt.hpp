@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+/// The functions of cuBLASLt that pulse calls, on the CPU: d = alpha op(a) op(b) + beta c in matrices stored by columns,
+/// with the bias and BGRADB epilogues. What is not understood is an error.
+///
+/// The heuristic proposes two algorithms: 0 needs no workspace; 1 needs one, which it fills with NaN, and wants 16-byte
+/// alignment. Algorithms say nothing outside the process that made them but their number.
+namespace emulated_cuda::cublas_lt {
+
+/// Products that have run in this process, by algorithm.
+[[nodiscard]] std::int64_t executed(int algorithm);
+
+/// Calls of the heuristic in this process.
+[[nodiscard]] std::int64_t heuristic_calls();
+
+/// Whether the heuristic knows the BGRADB epilogue; it does unless told otherwise.
+void set_bias_gradients_supported(bool supported);
+
+} // namespace emulated_cuda::cublas_lt

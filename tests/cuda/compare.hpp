@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include <device_array.hpp>
@@ -57,6 +58,10 @@ private:
     std::size_t offset_;
 };
 
+/// Half the distance between the smallest values of T that are not zero.
+template <class T>
+inline constexpr double least_step = std::is_same_v<T, __half> ? 1.0 / (1 << 25) : 1e-30;
+
 inline constexpr double float_epsilon = 1.0 / (1 << 23);
 
 /// Greatest of |got - wanted| / bound over all elements, where the bound is what rounding to T costs and `relative` of
@@ -67,7 +72,7 @@ template <class T>
     if (got.size() != wanted.size()) { return std::numeric_limits<double>::infinity(); }
     double found = 0.0;
     for (std::size_t i = 0; i != got.size(); ++i) {
-        const double bound = 1.01 * rounding_error<T> * std::abs(wanted[i]) + relative * scale + 1e-30;
+        const double bound = 1.01 * rounding_error<T> * std::abs(wanted[i]) + relative * scale + least_step<T>;
         const double ratio = std::abs(got[i] - wanted[i]) / bound;
         if (std::isnan(ratio)) { return std::numeric_limits<double>::infinity(); }
         found = std::max(found, ratio);

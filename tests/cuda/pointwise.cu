@@ -82,8 +82,8 @@ void check_activation(source& draw, std::int64_t n, int offset, Forward forward,
 
 } // namespace
 
-TEST_CASE_TEMPLATE("cuda silu and gelu and their gradients equal the plain ones in double", T, __nv_bfloat16, __half,
-                   float) {
+TEST_CASE_TEMPLATE("cuda silu, gelu and gelu_tanh and their gradients equal the plain ones in double", T, __nv_bfloat16,
+                   __half, float) {
     source draw{61};
     reference plain;
     for (const std::int64_t n : {1, 7, 64, 5003}) {
@@ -92,6 +92,10 @@ TEST_CASE_TEMPLATE("cuda silu and gelu and their gradients equal the plain ones 
                 draw, n, offset, [](auto... a) { cuda::silu<T>(a...); },
                 [](auto... a) { cuda::silu_backward<T>(a...); }, [&](auto... a) { plain.silu(a...); },
                 [&](auto... a) { plain.silu_backward(a...); });
+            check_activation<T>(
+                draw, n, offset, [](auto... a) { cuda::gelu_tanh<T>(a...); },
+                [](auto... a) { cuda::gelu_tanh_backward<T>(a...); }, [&](auto... a) { plain.gelu_tanh(a...); },
+                [&](auto... a) { plain.gelu_tanh_backward(a...); });
             check_activation<T>(
                 draw, n, offset, [](auto... a) { cuda::gelu<T>(a...); },
                 [](auto... a) { cuda::gelu_backward<T>(a...); }, [&](auto... a) { plain.gelu(a...); },
@@ -135,7 +139,7 @@ TEST_CASE("cuda activations keep their limits") {
     }
 }
 
-TEST_CASE_TEMPLATE("cuda add, copy and fill", T, __nv_bfloat16, __half, float) {
+TEST_CASE_TEMPLATE("cuda add, scale, copy and fill", T, __nv_bfloat16, __half, float) {
     source draw{62};
     reference plain;
     for (const std::int64_t n : {0, 1, 9, 512, 12345}) {
@@ -150,6 +154,11 @@ TEST_CASE_TEMPLATE("cuda add, copy and fill", T, __nv_bfloat16, __half, float) {
             plain.add(n, x.data(), y.data());
             cuda::add(at.on, n, device_x.data(), device_y.data());
             cuda::copy(at.on, n, device_x.data(), copied.data());
+            doubles scaled(x.size());
+            const tensor<T> device_scaled(n, offset);
+            plain.scale(n, static_cast<double>(0.7f), x.data(), scaled.data());
+            cuda::scale(at.on, n, 0.7f, device_x.data(), device_scaled.data());
+            check_result(at, device_scaled, scaled, 0.0, 1.0);
             cuda::fill(at.on, n, 0.3f, filled.data());
             check_result(at, device_y, y, 0.0, 1.0);
             CHECK(copied.download(at.queue) == x);

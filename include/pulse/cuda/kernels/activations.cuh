@@ -40,4 +40,19 @@ struct normal_distribution {
     return fmaf(x * 0.39894228f, at.bell, at.phi);
 }
 
+/// (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, which is a sigmoid: what the tanh form of GELU has for Phi.
+[[nodiscard]] __device__ inline float tanh_tail(float x) {
+    return sigmoid(2.0f * 0.79788456f * x * fmaf(0.044715f * x, x, 1.0f));
+}
+
+/// x times tanh_tail: GELU's approximation.
+[[nodiscard]] __device__ inline float gelu_tanh_of(float x) { return x * tanh_tail(x); }
+
+/// d/dx of x times tanh_tail.
+[[nodiscard]] __device__ inline float gelu_tanh_slope(float x) {
+    const float s = tanh_tail(x);
+    const float bend = 2.0f * 0.79788456f * fmaf(3.0f * 0.044715f * x, x, 1.0f);
+    return fmaf(x * s * (1.0f - s), bend, s);
+}
+
 } // namespace pulse::cuda

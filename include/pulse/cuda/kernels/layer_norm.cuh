@@ -30,10 +30,28 @@ struct warp_row {
     }
 };
 
+/// The affine of every row: gamma and beta.
+template <class T>
+struct row_affine {
+    const T* gamma;
+    const T* beta;
+
+    /// Slope and shift of N features from c on.
+    template <int N>
+    __device__ void load(std::int64_t, int c, float (&slope)[N], float (&shift)[N]) const {
+        load_floats(gamma + c, slope);
+        load_floats(beta + c, shift);
+    }
+    template <int N>
+    __device__ void load_slope(std::int64_t, int c, float (&slope)[N]) const {
+        load_floats(gamma + c, slope);
+    }
+};
+
 /// LayerNorm with rows in registers: mean, then the squares about it, then y.
-template <class T, int N, int Reads>
+template <class T, int N, int Reads, class Affine>
 __global__ void __launch_bounds__(row_warps * 32)
-    layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, const T* gamma, const T* beta, T* y,
+    layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, Affine affine, T* y,
                       float* statistics) {
     const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
     if (row >= rows) { return; }
@@ -65,8 +83,9 @@ __global__ void __launch_bounds__(row_warps * 32)
     for (int r = 0; r < Reads; ++r) {
         const int c = place::column(r);
         if (c < features) {
-            const auto slope = lanes<T, N>::load(gamma + c);
-            const auto shift = lanes<T, N>::load(beta + c);
+            float slope[N];
+            float shift[N];
+            affine.load(row, c, slope, shift);
             float made[N];
 #pragma unroll
             for (int i = 0; i < N; ++i) { made[i] = fmaf((held.read[r][i] - mean) * inverse, slope[i], shift[i]); }
@@ -80,10 +99,10 @@ __global__ void __launch_bounds__(row_warps * 32)
 }
 
 /// LayerNorm for rows of any length: every sweep reads the row again, from the cache.
-template <class T, int N>
+template <class T, int N, class Affine>
 __global__ void __launch_bounds__(row_warps * 32)
-    long_layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, const T* gamma, const T* beta,
-                           T* y, float* statistics) {
+    long_layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, Affine affine, T* y,
+                           float* statistics) {
     const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
     if (row >= rows) { return; }
     const int first = static_cast<int>(threadIdx.x) % 32 * N;
@@ -107,8 +126,9 @@ __global__ void __launch_bounds__(row_warps * 32)
     const float inverse = rsqrtf(sum_of_warp(squares) / static_cast<float>(features) + epsilon);
     for (int c = first; c < features; c += 32 * N) {
         const auto read = lanes<T, N>::load(from + c);
-        const auto slope = lanes<T, N>::load(gamma + c);
-        const auto shift = lanes<T, N>::load(beta + c);
+        float slope[N];
+        float shift[N];
+        affine.load(row, c, slope, shift);
         float made[N];
 #pragma unroll
         for (int i = 0; i < N; ++i) { made[i] = fmaf((read[i] - mean) * inverse, slope[i], shift[i]); }
@@ -123,7 +143,31 @@ __global__ void __launch_bounds__(row_warps * 32)
 /// Throws input_error where sizes are not positive or rows too many.
 inline void check_layer_norm(const layer_norm_shape& s, std::int64_t rows) {
     if (s.features < 1) { throw input_error("layer_norm: features are at least 1"); }
-    if (rows < 0 || rows > std::int64_t{1} << 31) { throw input_error("layer_norm: 0 to 2^31 rows are possible"); }
+    if (rows < 0 || rows >= std::int64_t{1} << 31) { throw input_error("layer_norm: rows are 0 or more, below 2^31"); }
+}
+
+/// Normalises rows of x and runs `affine` over them; `packs`: whether packs fit everything.
+template <class T, class Affine>
+void normalise_rows(const queue& on, int features, double epsilon, std::int64_t rows, const T* x, const Affine& affine,
+                    T* y, float* statistics, bool packs) {
+    if (rows == 0) { return; }
+    const auto run = [&](auto* kernel) {
+        launch(kernel, dim3(static_cast<unsigned>((rows + row_warps - 1) / row_warps)), dim3(row_warps * 32), 0,
+               on.stream, features, static_cast<float>(epsilon), rows, x, affine, y, statistics);
+    };
+    constexpr int N = pack_size<T>;
+    const int reads = (features + 32 * N - 1) / (32 * N);
+    if (!packs) {
+        run(long_layer_norm_kernel<T, 1, Affine>);
+    } else if (reads <= 2) {
+        run(layer_norm_kernel<T, N, 2, Affine>);
+    } else if (reads <= 5) {
+        run(layer_norm_kernel<T, N, 5, Affine>);
+    } else if (reads <= 10) {
+        run(layer_norm_kernel<T, N, 10, Affine>);
+    } else {
+        run(long_layer_norm_kernel<T, N, Affine>);
+    }
 }
 
 /// y = gamma * (x - mean) / sqrt(var + epsilon) + beta over the features of every row.
@@ -134,25 +178,8 @@ template <class T>
 void layer_norm(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
                 const T* beta, T* y, float* statistics) {
     check_layer_norm(s, rows);
-    if (rows == 0) { return; }
-    const auto run = [&](auto* kernel) {
-        launch(kernel, dim3(static_cast<unsigned>((rows + row_warps - 1) / row_warps)), dim3(row_warps * 32), 0,
-               on.stream, s.features, static_cast<float>(s.epsilon), rows, x, gamma, beta, y, statistics);
-    };
-    constexpr int N = pack_size<T>;
-    const bool packs = is_packable<T>(s.features, x, gamma, beta, y);
-    const int reads = (s.features + 32 * N - 1) / (32 * N);
-    if (!packs) {
-        run(long_layer_norm_kernel<T, 1>);
-    } else if (reads <= 2) {
-        run(layer_norm_kernel<T, N, 2>);
-    } else if (reads <= 5) {
-        run(layer_norm_kernel<T, N, 5>);
-    } else if (reads <= 10) {
-        run(layer_norm_kernel<T, N, 10>);
-    } else {
-        run(long_layer_norm_kernel<T, N>);
-    }
+    normalise_rows(on, s.features, s.epsilon, rows, x, row_affine<T>{gamma, beta}, y, statistics,
+                   is_packable<T>(s.features, x, gamma, beta, y));
 }
 
 } // namespace pulse::cuda

@@ -23,9 +23,9 @@ struct layer_norm_gradient {
 };
 
 /// (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma of one access, into dx.
-template <class T, int N>
-__device__ void write_layer_norm_gradient(const lanes<T, N>& x, const lanes<T, N>& dy, const lanes<T, N>& gamma,
-                                          float mean, float inverse, float offset, float product, T* dx, bool adds) {
+template <class T, int N, class Gamma>
+__device__ void write_layer_norm_gradient(const lanes<T, N>& x, const lanes<T, N>& dy, const Gamma& gamma, float mean,
+                                          float inverse, float offset, float product, T* dx, bool adds) {
     float made[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -103,36 +103,40 @@ __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(
     }
 }
 
-/// dx of rows of any length: every sweep reads the row again, from the cache.
-template <class T, int N>
-__global__ void __launch_bounds__(row_warps * 32) long_layer_norm_gradient_kernel(layer_norm_gradient<T> d) {
+/// dx of rows of any length, whose slope `affine` gives: every sweep reads the row again, from the cache.
+template <class T, int N, class Affine>
+__global__ void __launch_bounds__(row_warps * 32)
+    long_layer_norm_gradient_kernel(layer_norm_gradient<T> d, std::int64_t rows, Affine affine) {
     const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
-    if (row >= d.rows) { return; }
+    if (row >= rows) { return; }
     const int first = static_cast<int>(threadIdx.x) % 32 * N;
     const float mean = d.statistics[2 * row];
     const float inverse = d.statistics[2 * row + 1];
+    float slope[N];
     float sum = 0.0f;
     float product = 0.0f;
     for (int c = first; c < d.features; c += 32 * N) {
         const auto x = lanes<T, N>::load(d.x + row * d.features + c);
         const auto dy = lanes<T, N>::load(d.dy + row * d.features + c);
-        const auto gamma = lanes<T, N>::load(d.gamma + c);
+        affine.load_slope(row, c, slope);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-            sum = fmaf(gamma[i], dy[i], sum);
-            product = fmaf(gamma[i] * dy[i], (x[i] - mean) * inverse, product);
+            sum = fmaf(slope[i], dy[i], sum);
+            product = fmaf(slope[i] * dy[i], (x[i] - mean) * inverse, product);
         }
     }
     const float offset = sum_of_warp(sum) / static_cast<float>(d.features);
     product = sum_of_warp(product) / static_cast<float>(d.features);
     for (int c = first; c < d.features; c += 32 * N) {
+        affine.load_slope(row, c, slope);
         write_layer_norm_gradient(lanes<T, N>::load(d.x + row * d.features + c),
-                                  lanes<T, N>::load(d.dy + row * d.features + c), lanes<T, N>::load(d.gamma + c), mean,
-                                  inverse, offset, product, d.dx + row * d.features + c, d.adds);
+                                  lanes<T, N>::load(d.dy + row * d.features + c), slope, mean, inverse, offset, product,
+                                  d.dx + row * d.features + c, d.adds);
     }
 }
 
-/// Sums of dy * xhat and of dy over the rows of each block, for rows of any length; blockIdx.x counts slabs, then splits.
+/// Sums of dy * xhat and of dy over the rows of each block, for rows of any length; blockIdx.x counts slabs, then splits,
+/// blockIdx.y sets of d.rows rows each: affine [sets][splits][2][features].
 template <class T, int N>
 __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling t, layer_norm_gradient<T> d) {
     const thread_rows block{t.columns, t.rows};
@@ -146,8 +150,9 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
     float sum_dy[N]{};
     float sum_product[N]{};
     if (thread_row < t.rows && column < d.features) {
+        const std::int64_t set = blockIdx.y * d.rows;
 #pragma unroll 2
-        for (std::int64_t row = split * t.chunk + thread_row; row < last; row += t.rows) {
+        for (std::int64_t row = set + split * t.chunk + thread_row; row < set + last; row += t.rows) {
             const auto x = lanes<T, N>::load(d.x + row * d.features + column);
             const auto dy = lanes<T, N>::load(d.dy + row * d.features + column);
             const float mean = d.statistics[2 * row];
@@ -159,7 +164,7 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
             }
         }
     }
-    float* const to = d.affine + std::int64_t{split} * 2 * d.features + first;
+    float* const to = d.affine + (std::int64_t{blockIdx.y} * t.splits + split) * 2 * d.features + first;
     const int thread = static_cast<int>(threadIdx.x);
     const int threads = static_cast<int>(blockDim.x);
     block.sum(sum_product, buffer, totals);
@@ -213,8 +218,8 @@ void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_
         auto t = tile_columns(1, rows, s.features, packs ? N : 1, on.multiprocessors);
         partials = t.splits;
         const auto run = [&]<int M>() {
-            launch(long_layer_norm_gradient_kernel<T, M>, dim3(blocks_of(row_warps)), dim3(row_warps * 32), 0,
-                   on.stream, d);
+            launch(long_layer_norm_gradient_kernel<T, M, row_affine<T>>, dim3(blocks_of(row_warps)),
+                   dim3(row_warps * 32), 0, on.stream, d, rows, row_affine<T>{gamma, nullptr});
             launch(layer_norm_affine_kernel<T, M>, dim3(static_cast<unsigned>(t.slabs * t.splits)),
                    dim3(static_cast<unsigned>(t.threads())),
                    sizeof(float) * M * (static_cast<std::size_t>(t.columns) * (t.rows + 1)), on.stream, t, d);

@@ -21,6 +21,16 @@ struct gelu_function {
 struct gelu_gradient {
     [[nodiscard]] __device__ float operator()(float x, float dy) const { return dy * gelu_slope(x); }
 };
+struct gelu_tanh_function {
+    [[nodiscard]] __device__ float operator()(float x) const { return gelu_tanh_of(x); }
+};
+struct gelu_tanh_gradient {
+    [[nodiscard]] __device__ float operator()(float x, float dy) const { return dy * gelu_tanh_slope(x); }
+};
+struct scale_function {
+    float factor;
+    [[nodiscard]] __device__ float operator()(float x) const { return factor * x; }
+};
 struct same_function {
     [[nodiscard]] __device__ float operator()(float x) const { return x; }
 };
@@ -44,6 +54,7 @@ template <class T, int N, class F, bool Adds>
 struct map_one {
     const T* x;
     T* y;
+    F f;
 
     struct item {
         lanes<T, N> x;
@@ -56,7 +67,7 @@ struct map_one {
     __device__ void write(std::uint32_t i, const item& of) const {
         float made[N];
 #pragma unroll
-        for (int n = 0; n < N; ++n) { made[n] = of.before.plus(n, F{}(of.x[n])); }
+        for (int n = 0; n < N; ++n) { made[n] = of.before.plus(n, f(of.x[n])); }
         lanes<T, N>::of(made).store(y + std::int64_t{i} * N);
     }
 };
@@ -67,6 +78,7 @@ struct map_two {
     const T* a;
     const T* b;
     T* y;
+    F f;
 
     struct item {
         lanes<T, N> a;
@@ -80,7 +92,7 @@ struct map_two {
     __device__ void write(std::uint32_t i, const item& of) const {
         float made[N];
 #pragma unroll
-        for (int n = 0; n < N; ++n) { made[n] = of.before.plus(n, F{}(of.a[n], of.b[n])); }
+        for (int n = 0; n < N; ++n) { made[n] = of.before.plus(n, f(of.a[n], of.b[n])); }
         lanes<T, N>::of(made).store(y + std::int64_t{i} * N);
     }
 };
@@ -95,15 +107,15 @@ void over_scalars(std::int64_t n, bool aligned, Whole whole, Single single) {
 }
 
 template <class F, bool Adds, class T>
-void map_scalars(const queue& on, const char* operation, std::int64_t n, const T* x, T* y) {
+void map_scalars(const queue& on, const char* operation, std::int64_t n, const T* x, T* y, const F& f = {}) {
     constexpr int N = pack_size<T>;
     over_scalars<T>(
         n, is_pack_aligned(x) && is_pack_aligned(y),
         [&](std::int64_t packs) {
-            map_items(on, operation, packs, map_one<T, N, F, Adds>{x, y});
+            map_items(on, operation, packs, map_one<T, N, F, Adds>{x, y, f});
         },
         [&](std::int64_t at, std::int64_t left) {
-            map_items(on, operation, left, map_one<T, 1, F, Adds>{x + at, y + at});
+            map_items(on, operation, left, map_one<T, 1, F, Adds>{x + at, y + at, f});
         });
 }
 template <class F, bool Adds, class T>
@@ -112,10 +124,10 @@ void map_scalars(const queue& on, const char* operation, std::int64_t n, const T
     over_scalars<T>(
         n, is_pack_aligned(a) && is_pack_aligned(b) && is_pack_aligned(y),
         [&](std::int64_t packs) {
-            map_items(on, operation, packs, map_two<T, N, F, Adds>{a, b, y});
+            map_items(on, operation, packs, map_two<T, N, F, Adds>{a, b, y, {}});
         },
         [&](std::int64_t at, std::int64_t left) {
-            map_items(on, operation, left, map_two<T, 1, F, Adds>{a + at, b + at, y + at});
+            map_items(on, operation, left, map_two<T, 1, F, Adds>{a + at, b + at, y + at, {}});
         });
 }
 
@@ -140,6 +152,23 @@ template <class T>
 void gelu_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* dx, into how) {
     how == into::add ? map_scalars<gelu_gradient, true>(on, "gelu_backward", n, x, dy, dx)
                      : map_scalars<gelu_gradient, false>(on, "gelu_backward", n, x, dy, dx);
+}
+/// y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation, over n scalars; y may be x. Must move 2 e n
+/// bytes.
+template <class T>
+void gelu_tanh(const queue& on, std::int64_t n, const T* x, T* y) {
+    map_scalars<gelu_tanh_function, false>(on, "gelu_tanh", n, x, y);
+}
+/// dx = (dx +) dy times the slope of gelu_tanh at x; dx may be dy. Must move 3 e n bytes, one e n more to add.
+template <class T>
+void gelu_tanh_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+    how == into::add ? map_scalars<gelu_tanh_gradient, true>(on, "gelu_tanh_backward", n, x, dy, dx)
+                     : map_scalars<gelu_tanh_gradient, false>(on, "gelu_tanh_backward", n, x, dy, dx);
+}
+/// y = factor * x over n scalars; y may be x. Must move 2 e n bytes.
+template <class T>
+void scale(const queue& on, std::int64_t n, float factor, const T* x, T* y) {
+    map_scalars<scale_function, false>(on, "scale", n, x, y, scale_function{factor});
 }
 /// y += x over n scalars. Must move 3 e n bytes.
 template <class T>

@@ -1,0 +1,182 @@
+#pragma once
+
+#include <cstdint>
+
+#include <pulse/cuda/kernels/divider.cuh>
+#include <pulse/cuda/kernels/lanes.cuh>
+#include <pulse/cuda/kernels/map_items.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+template <class T, int N>
+struct embedding_lanes {
+    const float* indices;
+    const T* table;
+    T* y;
+    int features;
+    divider row_accesses;
+
+    [[nodiscard]] __device__ lanes<T, N> read(std::uint32_t i) const {
+        const divided at = divide(i, row_accesses);
+        const auto entry = static_cast<std::int64_t>(indices[at.quotient]);
+        return lanes<T, N>::load(table + entry * features + std::int64_t{at.remainder} * N);
+    }
+    __device__ void write(std::uint32_t i, const lanes<T, N>& of) const { of.store(y + std::int64_t{i} * N); }
+};
+
+/// One scalar of dy. The first row of an index takes those of all rows that have it.
+template <class T>
+struct embedding_gradient_scalars {
+    const float* indices;
+    const T* dy;
+    float* dtable;
+    std::int64_t rows;
+    divider features;
+
+    struct item {
+        float* to; ///< null: another row takes it
+        float sum;
+    };
+    [[nodiscard]] __device__ item read(std::uint32_t i) const {
+        const divided at = divide(i, features);
+        const float index = indices[at.quotient];
+        for (std::uint32_t r = 0; r < at.quotient; ++r) {
+            if (indices[r] == index) { return {nullptr, 0.0f}; }
+        }
+        float* const to = dtable + static_cast<std::int64_t>(index) * features.divisor + at.remainder;
+        float sum = *to;
+        for (std::int64_t r = at.quotient; r < rows; ++r) {
+            if (indices[r] == index) { sum += to_float(dy[r * features.divisor + at.remainder]); }
+        }
+        return {to, sum};
+    }
+    __device__ void write(std::uint32_t, const item& of) const {
+        if (of.to != nullptr) { *of.to = of.sum; }
+    }
+};
+
+/// y[r] = table[indices[r]] for `rows` rows: table [entries][features], y [rows][features], indices whole numbers below
+/// `entries`, which nothing looks at here. Must move 2 e n bytes.
+template <class T>
+void embedding(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices, const T* table,
+               T* y) {
+    if (s.entries < 1 || s.features < 1) { throw input_error("embedding: sizes are at least 1"); }
+    const auto run = [&]<int N>() {
+        map_items(on, "embedding", rows * s.features / N,
+                  embedding_lanes<T, N>{indices, table, y, s.features, divider(s.features / N)});
+    };
+    is_packable<T>(s.features, table, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+}
+/// dtable[indices[r]] += dy[r] in ascending order of r. Must read dy once and move the rows of dtable twice; looks at the
+/// indices rows^2 / 2 times, as fits the labels of a batch.
+template <class T>
+void embedding_backward_weight(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices,
+                               const T* dy, float* dtable) {
+    if (s.entries < 1 || s.features < 1) { throw input_error("embedding_backward_weight: sizes are at least 1"); }
+    map_items(on, "embedding_backward_weight", rows * s.features,
+              embedding_gradient_scalars<T>{indices, dy, dtable, rows, divider(s.features)});
+}
+
+/// Rows whose mask is 0 become those of `padding`.
+template <class T, int N>
+struct padding_lanes {
+    const float* mask;
+    const T* padding;
+    T* y;
+    int features;
+    divider row_accesses;
+    divider tokens;
+
+    struct item {
+        lanes<T, N> padding;
+        bool kept;
+    };
+    [[nodiscard]] __device__ item read(std::uint32_t i) const {
+        const divided at = divide(i, row_accesses);
+        const std::int64_t token = divide(at.quotient, tokens).remainder;
+        return {lanes<T, N>::load(padding + token * features + std::int64_t{at.remainder} * N),
+                mask[at.quotient] != 0.0f};
+    }
+    __device__ void write(std::uint32_t i, const item& of) const {
+        if (!of.kept) { of.padding.store(y + std::int64_t{i} * N); }
+    }
+};
+
+/// dx = dy where the mask is not 0, else 0.
+template <class T, int N>
+struct padding_gradient_lanes {
+    const float* mask;
+    const T* dy;
+    T* dx;
+    divider row_accesses;
+
+    struct item {
+        lanes<T, N> dy;
+        bool kept;
+    };
+    [[nodiscard]] __device__ item read(std::uint32_t i) const {
+        return {lanes<T, N>::load(dy + std::int64_t{i} * N), mask[row_accesses.quotient(i)] != 0.0f};
+    }
+    __device__ void write(std::uint32_t i, const item& of) const {
+        float made[N];
+#pragma unroll
+        for (int n = 0; n < N; ++n) { made[n] = of.kept ? of.dy[n] : 0.0f; }
+        lanes<T, N>::of(made).store(dx + std::int64_t{i} * N);
+    }
+};
+
+/// dpadding[token] += dy of the rows whose mask is 0, samples in ascending order; a thread has one scalar of dpadding.
+template <class T>
+struct padding_sums {
+    const float* mask;
+    const T* dy;
+    float* dpadding;
+    int batch;
+    int tokens;
+    divider features;
+
+    [[nodiscard]] __device__ float read(std::uint32_t i) const {
+        const std::int64_t token = features.quotient(i);
+        const std::int64_t sample = std::int64_t{tokens} * features.divisor;
+        float sum = dpadding[i];
+        for (int b = 0; b < batch; ++b) {
+            if (mask[std::int64_t{b} * tokens + token] == 0.0f) { sum += to_float(dy[b * sample + i]); }
+        }
+        return sum;
+    }
+    __device__ void write(std::uint32_t i, float sum) const { dpadding[i] = sum; }
+};
+
+/// Rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the others stay. Must write
+/// those rows.
+template <class T>
+void replace_padding(const queue& on, int batch, int tokens, int features, const float* mask, const T* padding, T* y) {
+    if (batch < 1 || tokens < 1 || features < 1) { throw input_error("replace_padding: sizes are at least 1"); }
+    const std::int64_t n = std::int64_t{batch} * tokens * features;
+    const auto run = [&]<int N>() {
+        map_items(on, "replace_padding", n / N,
+                  padding_lanes<T, N>{mask, padding, y, features, divider(features / N), divider(tokens)});
+    };
+    is_packable<T>(features, padding, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+}
+/// dx = dy where the mask is not 0, else 0 (dx may be dy); dpadding[token] += dy of the rows whose mask is 0. Must move
+/// 2 e n bytes.
+template <class T>
+void replace_padding_backward(const queue& on, int batch, int tokens, int features, const float* mask, const T* dy,
+                              T* dx, float* dpadding) {
+    if (batch < 1 || tokens < 1 || features < 1) {
+        throw input_error("replace_padding_backward: sizes are at least 1");
+    }
+    const std::int64_t sample = std::int64_t{tokens} * features;
+    // Before dx, which may be dy.
+    map_items(on, "replace_padding_backward", sample,
+              padding_sums<T>{mask, dy, dpadding, batch, tokens, divider(features)});
+    const auto run = [&]<int N>() {
+        map_items(on, "replace_padding_backward", batch * sample / N,
+                  padding_gradient_lanes<T, N>{mask, dy, dx, divider(features / N)});
+    };
+    is_packable<T>(features, dy, dx) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+}
+
+} // namespace pulse::cuda

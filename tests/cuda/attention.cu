@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <pulse/core/error.hpp>
@@ -19,14 +21,21 @@ using namespace pulse::test;
 
 namespace {
 
+/// Which policies are tested with all their kernels; of the others, whose kernels differ in an instruction, some are,
+/// for the sake of compile time.
+template <class P>
+inline constexpr bool runs_by_policy = std::is_same_v<P, cuda::bf16> || std::is_same_v<P, cuda::fp32>;
+
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// Runs both passes twice, with operands that begin `shift` numbers behind an aligned place, and compares.
+/// Runs both passes twice, with operands that begin `shift` numbers behind an aligned place, and compares. By the given
+/// kernels, or by those that the policy chooses.
 template <class P>
-void check(const attention_case& c, std::size_t shift = 0) {
+void check(const attention_case& c, std::size_t shift = 0,
+           const cuda::attention_launches<typename P::scalar>* by = nullptr) {
     using T = typename P::scalar;
     const attention_shape& s = c.shape;
     CAPTURE(P::name);
@@ -50,21 +59,36 @@ void check(const attention_case& c, std::size_t shift = 0) {
     const device_array<T> dout = shifted(c.dout);
     const device_array<T> saved = shifted(c.o);
     const device_array<float> saved_lse(c.lse);
-    const device_queue queue(cuda::attention_backward_scratch_bytes<P>(s, c.batch));
     device_array<T> o(shift + c.queries());
     device_array<T> dq(shift + c.queries());
     device_array<T> dk(shift + c.keys());
     device_array<T> dv(shift + c.keys());
     device_array<float> lse(c.rows());
+    std::size_t scratch = 0;
+    if constexpr (runs_by_policy<P>) {
+        scratch = cuda::attention_backward_scratch_bytes<P>(s, c.batch);
+    } else {
+        scratch = cuda::attention_backward_scratch_bytes_by(*by, s, c.batch);
+    }
+    const device_queue queue(scratch);
+    const auto run = [&](const auto& attention, const auto& attention_backward) {
+        attention(queue.on(), s, c.batch, q.data() + shift, k.data() + shift, v.data() + shift, o.data() + shift,
+                  lse.data());
+        attention_backward(queue.on(), s, c.batch, q.data() + shift, k.data() + shift, v.data() + shift,
+                           saved.data() + shift, saved_lse.data(), dout.data() + shift, dq.data() + shift,
+                           dk.data() + shift, dv.data() + shift);
+    };
     std::optional<std::vector<T>> first[4];
     for (int turn = 0; turn != 2; ++turn) {
         for (device_array<T>* array : {&o, &dq, &dk, &dv}) { array->poison(); }
         lse.poison();
-        cuda::attention<P>(queue.on(), s, c.batch, q.data() + shift, k.data() + shift, v.data() + shift,
-                           o.data() + shift, lse.data());
-        cuda::attention_backward<P>(queue.on(), s, c.batch, q.data() + shift, k.data() + shift, v.data() + shift,
-                                    saved.data() + shift, saved_lse.data(), dout.data() + shift, dq.data() + shift,
-                                    dk.data() + shift, dv.data() + shift);
+        if constexpr (runs_by_policy<P>) {
+            run([](const auto&... a) { cuda::attention<P>(a...); },
+                [](const auto&... a) { cuda::attention_backward<P>(a...); });
+        } else {
+            run([&](const auto&... a) { cuda::attention_by(*by, a...); },
+                [&](const auto&... a) { cuda::attention_backward_by(*by, a...); });
+        }
         queue.synchronize();
         int i = 0;
         for (const device_array<T>* array : {&o, &dq, &dk, &dv}) {
@@ -93,6 +117,16 @@ void check(const attention_shape& s, int batch, std::uint32_t seed, attention_en
     attention_case c = draw_attention<typename P::scalar>(s, batch, seed, sharpness);
     solve_attention<P>(c);
     check<P>(c, shift);
+}
+
+/// On the tensor-core kernels of one head size.
+template <class P, int HeadSize>
+void check_by(const attention_shape& s, int batch, std::uint32_t seed, double sharpness = 1.0) {
+    CHECK(cuda::own_attention_engine<P>(s, batch) == attention_engine::tensor_cores);
+    attention_case c = draw_attention<typename P::scalar>(s, batch, seed, sharpness);
+    solve_attention<P>(c);
+    const auto by = cuda::tensor_core_attention<P, HeadSize>::all;
+    check<P>(c, 0, &by);
 }
 
 /// Scores of all keys are near +-2^17, and differ by multiples of 1/8; every one is exact in float.
@@ -127,8 +161,12 @@ TEST_CASE("attention on tensor cores and its gradients equal the plain loops in 
     }
     // zeros behind the head
     for (const int size : {8, 48, 136}) { check<cuda::bf16>({20, 2, size}, 1, ++seed, cores); }
-    for (const int size : {40, 88, 128}) { check<cuda::fp16>({37, 2, size, 18}, 1, ++seed, cores); }
-    for (const int size : {40, 72, 128, 160}) { check<cuda::tf32>({21, 1, size, 45}, 1, ++seed, cores); }
+    check_by<cuda::fp16, 64>({37, 2, 40, 18}, 1, ++seed);
+    check_by<cuda::fp16, 64>({37, 2, 64, 18}, 1, ++seed);
+    check_by<cuda::fp16, 88>({37, 1, 88, 70}, 1, ++seed);
+    check_by<cuda::tf32, 88>({21, 1, 72, 45}, 1, ++seed);
+    check_by<cuda::tf32, 88>({21, 1, 88, 45}, 1, ++seed);
+    check_by<cuda::tf32, 160>({21, 1, 160, 45}, 1, ++seed);
 }
 
 TEST_CASE("attention of any number of tokens to any number of keys") {
@@ -138,8 +176,8 @@ TEST_CASE("attention of any number of tokens to any number of keys") {
     check<cuda::bf16>({1, 1, 40}, 2, ++seed, cores);
     check<cuda::bf16>({16, 3, 40, 77}, 2, ++seed, cores);
     check<cuda::bf16>({9, 1, 88, 333}, 1, ++seed, cores);
-    check<cuda::fp16>({65, 1, 64, 1}, 1, ++seed, cores);
-    check<cuda::tf32>({70, 1, 64, 3}, 1, ++seed, cores);
+    check_by<cuda::fp16, 64>({65, 1, 64, 1}, 1, ++seed);
+    check_by<cuda::tf32, 88>({70, 1, 64, 3}, 1, ++seed);
     check<cuda::fp32>({70, 2, 40, 65}, 1, ++seed, attention_engine::fma);
     check<cuda::fp32>({65, 1, 128}, 1, ++seed, attention_engine::fma);
     check<cuda::fp32>({33, 1, 256, 34}, 1, ++seed, attention_engine::fma);
@@ -149,9 +187,9 @@ TEST_CASE("gradients of few keys are summed over parts of many queries") {
     const attention_shape s{600, 1, 40, 3};
     CHECK(cuda::attention_parts(s, 1, cuda::attention_launches_of<cuda::bf16>(attention_engine::tensor_cores, s)) == 4);
     check<cuda::bf16>(s, 1, 300, attention_engine::tensor_cores);
-    const attention_shape wide{300, 1, 20, 2};
-    CHECK(cuda::attention_parts(wide, 2, cuda::attention_launches_of<cuda::fp16>(attention_engine::fma, wide)) == 2);
-    check<cuda::fp16>(wide, 2, 301, attention_engine::fma);
+    const attention_shape odd{300, 1, 20, 2};
+    CHECK(cuda::attention_parts(odd, 2, cuda::attention_launches_of<cuda::bf16>(attention_engine::fma, odd)) == 2);
+    check<cuda::bf16>(odd, 2, 301, attention_engine::fma);
     // enough blocks without
     const attention_shape many{4096, 300, 40, 77};
     CHECK(cuda::attention_parts(many, 1, cuda::attention_launches_of<cuda::bf16>(attention_engine::fma, many)) == 1);
@@ -160,21 +198,21 @@ TEST_CASE("gradients of few keys are summed over parts of many queries") {
 TEST_CASE("heads that are no multiple of 8, and operands that are not aligned, go without tensor cores") {
     check<cuda::bf16>({10, 2, 7, 20}, 1, 400, attention_engine::fma);
     check<cuda::fp32>({19, 2, 5}, 2, 401, attention_engine::fma);
-    check<cuda::tf32>({10, 1, 3, 40}, 1, 402, attention_engine::fma);
-    check<cuda::tf32>({10, 1, 168, 20}, 1, 403, attention_engine::fma);
-    check<cuda::fp16>({10, 2, 40, 20}, 1, 404, attention_engine::tensor_cores, 1.0, 3);
-    check<cuda::fp32>({10, 2, 40, 20}, 1, 405, attention_engine::fma, 1.0, 1);
+    check<cuda::bf16>({10, 2, 40, 20}, 1, 402, attention_engine::tensor_cores, 1.0, 3);
+    check<cuda::fp32>({10, 2, 40, 20}, 1, 403, attention_engine::fma, 1.0, 1);
+    CHECK(cuda::own_attention_engine<cuda::tf32>({10, 1, 168, 20}, 1) == attention_engine::fma);
 }
 
 TEST_CASE("scores may be sharp, tiny or far from zero") {
-    constexpr auto cores = attention_engine::tensor_cores;
-    check<cuda::bf16>({18, 1, 64, 70}, 1, 500, cores, 6.0);
-    check<cuda::fp16>({18, 1, 64, 70}, 1, 501, cores, 1e-3);
+    check<cuda::bf16>({18, 1, 64, 70}, 1, 500, attention_engine::tensor_cores, 6.0);
+    check_by<cuda::fp16, 64>({18, 1, 64, 70}, 1, 501, 1e-3);
     check<cuda::fp32>({18, 1, 64, 70}, 1, 502, attention_engine::fma, 6.0);
     check<cuda::bf16>(far_scores<cuda::bf16>(503));
-    check<cuda::fp16>(far_scores<cuda::fp16>(504));
-    check<cuda::tf32>(far_scores<cuda::tf32>(505));
-    check<cuda::fp32>(far_scores<cuda::fp32>(506));
+    check<cuda::fp32>(far_scores<cuda::fp32>(504));
+    const auto halves = cuda::tensor_core_attention<cuda::fp16, 64>::all;
+    check<cuda::fp16>(far_scores<cuda::fp16>(505), 0, &halves);
+    const auto rounded_floats = cuda::tensor_core_attention<cuda::tf32, 88>::all;
+    check<cuda::tf32>(far_scores<cuda::tf32>(506), 0, &rounded_floats);
 }
 
 TEST_CASE("attention refuses shapes that it has no kernel for, and names what is wrong") {

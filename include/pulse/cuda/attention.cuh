@@ -26,6 +26,11 @@ template <class T>
     return static_cast<int>(std::max(std::int64_t{1}, std::min(enough_blocks / blocks, tiles / least_tiles)));
 }
 
+/// What scores are multiplied by.
+[[nodiscard]] inline float attention_scale(const attention_shape& s) {
+    return static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)));
+}
+
 /// The kernels that an engine of pulse's own has for a shape.
 template <class P>
 [[nodiscard]] attention_launches<typename P::scalar> attention_launches_of(attention_engine engine,
@@ -36,53 +41,29 @@ template <class P>
     return fma_attention_for<typename P::scalar>(s.head_size);
 }
 
-/// Attention as host::reference_backend means it, by pulse's own kernels: q and o [batch][tokens][width], k and v
-/// [batch][keys][width], lse [batch][heads][tokens] in float, natural logarithms. Scores stay on the chip (Dao 2023);
-/// products are summed in float, and so are the weights, which are rounded to the scalar before they meet v.
-///
-/// Moves at least e batch width (2 tokens + 2 keys) + 4 batch heads tokens bytes for e bytes per scalar, and takes
-/// 4 batch heads tokens keys head_size floating-point operations. Throws input_error as own_attention_engine.
-template <class P>
-void attention(const queue& on, const attention_shape& s, int batch, const typename P::scalar* q,
-               const typename P::scalar* k, const typename P::scalar* v, typename P::scalar* o, float* lse) {
-    using T = typename P::scalar;
-    attention_engine engine = own_attention_engine<P>(s, batch);
-    if (!is_packable<T>(0, q, k, v, o)) { engine = attention_engine::fma; }
-    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)));
-    attention_launches_of<P>(engine, s).forward(on, batch,
-                                                {q, k, v, o, lse, s.tokens, s.keys(), s.heads, s.head_size, scale});
+/// Attention by the given kernels; see attention.
+template <class T>
+void attention_by(const attention_launches<T>& by, const queue& on, const attention_shape& s, int batch, const T* q,
+                  const T* k, const T* v, T* o, float* lse) {
+    by.forward(on, batch, {q, k, v, o, lse, s.tokens, s.keys(), s.heads, s.head_size, attention_scale(s)});
 }
 
-/// Bytes of scratch that attention_backward needs, whatever the alignment of its operands.
-template <class P>
-[[nodiscard]] std::size_t attention_backward_scratch_bytes(const attention_shape& s, int batch) {
-    using T = typename P::scalar;
-    const auto of_engine = [&](attention_engine engine) {
-        const auto samples = static_cast<std::size_t>(batch);
-        const int parts = attention_parts<T>(s, batch, attention_launches_of<P>(engine, s));
-        const std::size_t partial =
-            parts == 1 ? 0 : static_cast<std::size_t>(2 * parts) * samples * s.keys() * s.width();
-        return sizeof(float) * (samples * s.heads * s.tokens + partial);
-    };
-    return std::max(of_engine(attention_engine::fma), of_engine(own_attention_engine<P>(s, batch)));
+/// Bytes of scratch that attention_backward_by needs.
+template <class T>
+[[nodiscard]] std::size_t attention_backward_scratch_bytes_by(const attention_launches<T>& by, const attention_shape& s,
+                                                              int batch) {
+    const auto samples = static_cast<std::size_t>(batch);
+    const auto parts = static_cast<std::size_t>(attention_parts<T>(s, batch, by));
+    const std::size_t partial = parts == 1 ? 0 : 2 * parts * samples * s.keys() * s.width();
+    return sizeof(float) * (samples * s.heads * s.tokens + partial);
 }
 
-/// Writes the gradients of what attention read, from what it read and wrote and from dout, the gradient of o.
-///
-/// Weights are computed again, once for dk and dv and once for dq (for heads over 160, dk and dv are two launches), so
-/// that each sum has one owner and one order. Moves at least e batch width (4 tokens + 4 keys) + 4 batch heads tokens
-/// bytes and takes 14 batch heads tokens keys head_size floating-point operations, of which 4 are for computing twice.
-/// Throws input_error as own_attention_engine.
-template <class P>
-void attention_backward(const queue& on, const attention_shape& s, int batch, const typename P::scalar* q,
-                        const typename P::scalar* k, const typename P::scalar* v, const typename P::scalar* o,
-                        const float* lse, const typename P::scalar* dout, typename P::scalar* dq,
-                        typename P::scalar* dk, typename P::scalar* dv) {
-    using T = typename P::scalar;
+/// The gradients of attention by the given kernels; see attention_backward.
+template <class T>
+void attention_backward_by(const attention_launches<T>& by, const queue& on, const attention_shape& s, int batch,
+                           const T* q, const T* k, const T* v, const T* o, const float* lse, const T* dout, T* dq,
+                           T* dk, T* dv) {
     constexpr int threads = 256;
-    attention_engine engine = own_attention_engine<P>(s, batch);
-    if (!is_packable<T>(0, q, k, v, dout, dq, dk, dv)) { engine = attention_engine::fma; }
-    const attention_launches<T> by = attention_launches_of<P>(engine, s);
     auto* const delta = reinterpret_cast<float*>(on.scratch);
     const std::int64_t rows = std::int64_t{batch} * s.tokens * s.heads;
     attention_gradients<T> gradients{dout, lse, delta, dq, dk, dv};
@@ -91,14 +72,52 @@ void attention_backward(const queue& on, const attention_shape& s, int batch, co
     const auto blocks = [](std::int64_t n) { return dim3(static_cast<unsigned>((n + threads - 1) / threads)); };
     launch(attention_delta<T, threads>, blocks(8 * rows), dim3(threads), 0, on.stream, rows, s.tokens, s.heads,
            s.head_size, o, dout, delta);
-    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)));
-    const attention_operands<T> operands{q, k, v, nullptr, nullptr, s.tokens, s.keys(), s.heads, s.head_size, scale};
-    by.backward(on, batch, operands, gradients);
+    by.backward(on, batch, {q, k, v, nullptr, nullptr, s.tokens, s.keys(), s.heads, s.head_size, attention_scale(s)},
+                gradients);
     if (gradients.parts > 1) {
         const std::int64_t n = std::int64_t{batch} * s.keys() * s.width();
         launch(attention_join_parts<T, threads>, blocks(2 * n), dim3(threads), 0, on.stream, n, gradients.parts,
                gradients.partial, dk, dv);
     }
+}
+
+/// Attention as host::reference_backend means it, by pulse's own kernels: q and o [batch][tokens][width], k and v
+/// [batch][keys][width], lse [batch][heads][tokens] in float, natural logarithms. Scores stay on the chip (Dao 2023);
+/// products are summed in float, and so are the weights, which are rounded to the scalar before they meet v.
+///
+/// Moves at least e batch width (2 tokens + 2 keys) + 4 batch heads tokens bytes for e bytes per scalar, and takes
+/// 4 batch heads tokens keys head_size floating-point operations. Throws input_error as require_attention.
+template <class P>
+void attention(const queue& on, const attention_shape& s, int batch, const typename P::scalar* q,
+               const typename P::scalar* k, const typename P::scalar* v, typename P::scalar* o, float* lse) {
+    const attention_engine engine = own_attention_engine<P>(s, batch);
+    const bool aligned = is_packable<typename P::scalar>(0, q, k, v, o);
+    attention_by(attention_launches_of<P>(aligned ? engine : attention_engine::fma, s), on, s, batch, q, k, v, o, lse);
+}
+
+/// Bytes of scratch that attention_backward needs, whatever the alignment of its operands.
+template <class P>
+[[nodiscard]] std::size_t attention_backward_scratch_bytes(const attention_shape& s, int batch) {
+    const attention_engine engine = own_attention_engine<P>(s, batch);
+    return std::max(attention_backward_scratch_bytes_by(attention_launches_of<P>(engine, s), s, batch),
+                    attention_backward_scratch_bytes_by(attention_launches_of<P>(attention_engine::fma, s), s, batch));
+}
+
+/// Writes the gradients of what attention read, from what it read and wrote and from dout, the gradient of o.
+///
+/// Weights are computed again, once for dk and dv and once for dq (for heads over 160, dk and dv are two launches), so
+/// that each sum has one owner and one order. Moves at least e batch width (4 tokens + 4 keys) + 4 batch heads tokens
+/// bytes and takes 14 batch heads tokens keys head_size floating-point operations, of which 4 are for computing twice.
+/// Throws input_error as require_attention.
+template <class P>
+void attention_backward(const queue& on, const attention_shape& s, int batch, const typename P::scalar* q,
+                        const typename P::scalar* k, const typename P::scalar* v, const typename P::scalar* o,
+                        const float* lse, const typename P::scalar* dout, typename P::scalar* dq,
+                        typename P::scalar* dk, typename P::scalar* dv) {
+    const attention_engine engine = own_attention_engine<P>(s, batch);
+    const bool aligned = is_packable<typename P::scalar>(0, q, k, v, dout, dq, dk, dv);
+    attention_backward_by(attention_launches_of<P>(aligned ? engine : attention_engine::fma, s), on, s, batch, q, k, v,
+                          o, lse, dout, dq, dk, dv);
 }
 
 } // namespace pulse::cuda

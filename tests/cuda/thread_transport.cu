@@ -185,10 +185,10 @@ TEST_CASE("once a failure is told, no transfer touches what was posted") {
     std::vector<unsigned> found(count);
     try {
         cuda::run_ranks({0, 0}, {}, [&](thread_transport& t) {
-            cuda::device_memory<unsigned> memory(count);
-            std::array<message_part, 1> parts{part_of(memory.data(), false)};
+            auto* const memory = reinterpret_cast<unsigned*>(t.allocate(count * sizeof(unsigned)));
+            std::array<message_part, 1> parts{part_of(memory, false)};
             if (t.rank() == 0) {
-                cuda::fill_bytes_async(memory.data(), 1, memory.size(), t.stream());
+                cuda::fill_bytes_async(memory, 1, count, t.stream());
                 t.post_send(1, message(0), parts);
                 t.sum({});
                 t.sum({});
@@ -197,9 +197,9 @@ TEST_CASE("once a failure is told, no transfer touches what was posted") {
                 t.sum({}); // both have posted: the transfer has started
                 t.fail("enough");
                 const std::vector<unsigned> mine(count, 7);
-                cuda::device_space::upload(std::span<const unsigned>{mine}, memory.data());
+                cuda::device_space::upload(std::span<const unsigned>{mine}, memory);
                 cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-                cuda::device_space::download(static_cast<const unsigned*>(memory.data()), std::span{found});
+                cuda::device_space::download(static_cast<const unsigned*>(memory), std::span{found});
                 throw pulse::error{"enough"};
             }
         });

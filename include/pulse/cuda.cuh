@@ -14,6 +14,7 @@
 #include <pulse/cuda/kernels/diffusion.cuh>
 #include <pulse/cuda/kernels/sum_of_squares.cuh>
 #include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/layer_timer.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/plan_options.cuh>
 #include <pulse/cuda/precision.cuh>

@@ -84,11 +84,11 @@ public:
         t.input = std::move(input);
         t.timesteps = std::move(timesteps);
         if constexpr (M::is_conditioned) {
-            using module = typename M::conditioning;
-            t.conditioning = poisoned<T>(batch * module::output::elements);
-            t.conditioning_saved = poisoned<T>(batch * module::saved_elements);
-            t.conditioning_statistics = poisoned<A>(batch * statistics_elements<module>());
-            auto workspace = poisoned<T>(batch * module::workspace_elements);
+            using embedder = typename M::conditioning;
+            t.conditioning = poisoned<T>(batch * embedder::output::elements);
+            t.conditioning_saved = poisoned<T>(batch * embedder::saved_elements);
+            t.conditioning_statistics = poisoned<A>(batch * statistics_elements<embedder>());
+            auto workspace = poisoned<T>(batch * embedder::workspace_elements);
             backend_frame<B> frame;
             frame.batch = batch;
             frame.timesteps = t.timesteps.data();
@@ -97,7 +97,7 @@ public:
             frame.saved = t.conditioning_saved.data();
             frame.statistics = t.conditioning_statistics.data();
             frame.workspace = workspace.data();
-            module::forward(*on_, frame);
+            embedder::forward(*on_, frame);
         }
         for_each_layer([&]<std::size_t I>(index<I>) {
             t.output[I] = poisoned<T>(batch * graph.layers[I].output_elements);
@@ -143,8 +143,8 @@ public:
             layer_at<I>::backward_weight(*on_, frame_of(I, t, workspace));
         });
         if constexpr (M::is_conditioned) {
-            using module = typename M::conditioning;
-            auto workspace = poisoned<T>(t.batch * module::workspace_elements);
+            using embedder = typename M::conditioning;
+            auto workspace = poisoned<T>(t.batch * embedder::workspace_elements);
             backend_frame<B> frame;
             frame.batch = t.batch;
             frame.timesteps = t.timesteps.data();
@@ -154,7 +154,7 @@ public:
             frame.output_gradient = t.conditioning_gradient.data();
             frame.parameter_gradients = conditioning_gradients.data();
             frame.workspace = workspace.data();
-            module::backward_weight(*on_, frame);
+            embedder::backward_weight(*on_, frame);
         }
     }
 

@@ -26,6 +26,7 @@
 #include <pulse/cuda/products.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
+#include <pulse/cuda/space.cuh>
 #include <pulse/cuda/stream.cuh>
 #include <pulse/runtime/backend.hpp>
 
@@ -46,6 +47,7 @@ public:
     using precision = Precision;
     using scalar = typename Precision::scalar;
     using accumulator = typename Precision::accumulator;
+    using space = device_space;
     using T = scalar;
 
     /// With a stream of its own. Throws input_error on bad options.

@@ -64,14 +64,17 @@ private:
 /// instruction is a range on the timeline of a profiler, named by pass, stage and microbatch.
 class step_graphs {
 public:
-    /// `math` has stream() and scratch_bytes().
+    /// For the instructions of a program; `math` has stream() and scratch_bytes().
     template <class B>
-    step_graphs(B& math, const program& of_rank) :
+    step_graphs(B& math, const program& of_rank) : step_graphs{math, names_of(of_rank)} {}
+    /// For one piece of work of each name.
+    template <class B>
+    step_graphs(B& math, std::vector<std::string> names) :
         stream_{math.stream()}, math_{&math}, scratch_bytes_{[](const void* backend) -> std::int64_t {
             return static_cast<const B*>(backend)->scratch_bytes();
         }} {
-        entries_.resize(of_rank.instructions.size());
-        for (std::size_t i = 0; i != entries_.size(); ++i) { entries_[i].name = to_text(of_rank.instructions[i]); }
+        entries_.resize(names.size());
+        for (std::size_t i = 0; i != entries_.size(); ++i) { entries_[i].name = std::move(names[i]); }
     }
 
     /// `addresses(visit)` calls visit(pointer) for every tensor that `work` is given and that may move between steps.
@@ -105,6 +108,13 @@ public:
     [[nodiscard]] std::int64_t replayed() const noexcept { return replayed_; }
 
 private:
+    [[nodiscard]] static std::vector<std::string> names_of(const program& of_rank) {
+        std::vector<std::string> names;
+        names.reserve(of_rank.instructions.size());
+        for (const instruction& what : of_rank.instructions) { names.push_back(to_text(what)); }
+        return names;
+    }
+
     struct entry {
         std::string name{};
         std::vector<const void*> addresses{};

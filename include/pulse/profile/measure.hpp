@@ -4,6 +4,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <type_traits>
 #include <vector>
 
 #include <pulse/core/error.hpp>
@@ -25,7 +26,8 @@ struct measure_options {
     int max_sweeps{1000};
 };
 
-/// Runs one pass of one layer on a real backend and returns when it is done: `run(layer, pass)`.
+/// Runs one pass of one layer on a real backend: `run(layer, pass)` returns when it is done, or gives the microseconds
+/// that it took where the host's clock does not see them.
 template <class R>
 concept layer_runner = std::invocable<R&, int, pass>;
 
@@ -45,11 +47,11 @@ namespace detail {
 ///
 /// A sweep runs the passes in the order of a training step, F of layers 0 to n-1, then B and W of layers n-1 to 0, so that
 /// caches are in the state that they are in at work. Each time is the median over the sweeps after the warm-up, in
-/// microseconds of Clock. W is neither run nor charged for a layer without parameters. Throws input_error as
+/// microseconds of Clock or as `run` gives it. W is neither run nor charged for a layer without parameters. Throws input_error as
 /// blank_costs and for bad options; what `run` throws passes through.
 template <class Clock = std::chrono::steady_clock, layer_runner Runner>
-[[nodiscard]] cost_table measure_costs(const graph_view& graph, int microbatch_size, int scalar_bytes, label device_name,
-                                       Runner&& run, const measure_options& options = {}) {
+[[nodiscard]] cost_table measure_costs(const graph_view& graph, int microbatch_size, int scalar_bytes,
+                                       label device_name, Runner&& run, const measure_options& options = {}) {
     if (options.warm_up_sweeps < 0) { throw input_error("measure: warm_up_sweeps must be at least 0"); }
     if (options.sweeps < 1) { throw input_error("measure: sweeps must be at least 1"); }
     if (!(options.min_time_us >= 0.0)) { throw input_error("measure: min_time_us must be at least 0"); }
@@ -66,18 +68,21 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
     std::vector<samples> measured(layers);
     double measured_us = 0.0;
     const auto timed = [&run, &measured_us](std::size_t layer, pass op, std::vector<double>* keep) {
-        const auto start = Clock::now();
-        run(static_cast<int>(layer), op);
-        const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+        double us = 0.0;
+        if constexpr (std::floating_point<std::invoke_result_t<Runner&, int, pass>>) {
+            us = run(static_cast<int>(layer), op);
+        } else {
+            const auto start = Clock::now();
+            run(static_cast<int>(layer), op);
+            us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+        }
         if (keep != nullptr) {
             keep->push_back(us);
             measured_us += us;
         }
     };
     const auto sweep = [&](bool keep) {
-        for (std::size_t l = 0; l != layers; ++l) {
-            timed(l, pass::forward, keep ? &measured[l].forward : nullptr);
-        }
+        for (std::size_t l = 0; l != layers; ++l) { timed(l, pass::forward, keep ? &measured[l].forward : nullptr); }
         for (std::size_t l = layers; l-- != 0;) {
             timed(l, pass::backward_input, keep ? &measured[l].backward_input : nullptr);
             if (graph.layers[l].parameter_elements > 0) {
@@ -86,7 +91,9 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
         }
     };
     for (int i = 0; i != options.warm_up_sweeps; ++i) { sweep(false); }
-    for (int i = 0; i < options.sweeps || (measured_us < options.min_time_us && i < options.max_sweeps); ++i) { sweep(true); }
+    for (int i = 0; i < options.sweeps || (measured_us < options.min_time_us && i < options.max_sweeps); ++i) {
+        sweep(true);
+    }
 
     for (std::size_t l = 0; l != layers; ++l) {
         table.layers[l].forward_us = detail::median(measured[l].forward);

@@ -9,10 +9,13 @@
 #include <string>
 #include <thread>
 
+#include <pulse/cuda/layer_timer.cuh>
+#include <pulse/cuda/stream.cuh>
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/uvit.hpp>
 #include <pulse/partition/traffic.hpp>
+#include <pulse/profile/measure.hpp>
 
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
@@ -195,4 +198,31 @@ TEST_CASE("a trace on a device has every instruction, in the order of its stream
             if (i != 0) { CHECK(events[i].start_ns >= events[i - 1].end_ns - 1000); }
         }
     }
+}
+
+TEST_CASE("a profile of a device has a time for every pass that has work") {
+    const cuda::stream on;
+    math backend{on.get()};
+    constexpr auto graph = graph_of<nested_toy>();
+    cuda::layer_timer<nested_toy, math> timer{backend, 2};
+    const auto measured = [&](const measure_options& options) {
+        return measure_costs(graph.view(), 2, sizeof(float), "device", timer, options);
+    };
+    static_cast<void>(measured({.warm_up_sweeps = 2, .sweeps = 1}));
+    const std::int64_t before = emulated_cuda::executed_kernels();
+    const cost_table costs = measured({.warm_up_sweeps = 0, .sweeps = 4});
+    const std::int64_t kernels = emulated_cuda::executed_kernels() - before;
+    cost_table bytes = blank_costs(graph.view(), 2, sizeof(float));
+    bytes.device = costs.device;
+    for (std::size_t l = 0; l != costs.layers.size(); ++l) {
+        CHECK(costs.layers[l].forward_us > 0);
+        CHECK(costs.layers[l].backward_input_us > 0);
+        CHECK(costs.layers[l].backward_weight_us > 0);
+        bytes.layers[l].forward_us = costs.layers[l].forward_us;
+        bytes.layers[l].backward_input_us = costs.layers[l].backward_input_us;
+        bytes.layers[l].backward_weight_us = costs.layers[l].backward_weight_us;
+    }
+    CHECK(costs == bytes);
+    // Four sweeps of at least two operations a pass did run, though nothing was called but a graph.
+    CHECK(kernels >= 4 * 2 * 2 * static_cast<std::int64_t>(graph.layers.size()));
 }

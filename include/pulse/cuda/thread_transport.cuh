@@ -38,6 +38,9 @@ public:
     explicit thread_group(std::vector<int> devices, thread_options options = {}) :
         devices_{std::move(devices)}, host_{static_cast<int>(devices_.size())} {
         for (const int from : devices_) {
+            for (const int to : devices_) { open_link(from, to); }
+        }
+        for (const int from : devices_) {
             for (const int to : devices_) {
                 channels_.push_back(std::make_unique<device_channel>(from, to, options.exchange));
             }
@@ -94,6 +97,22 @@ public:
     }
 
 private:
+    /// Lets the device `from` reach the memory of `to`, where it can; else copies go through the host.
+    static void open_link(int from, int to) {
+        require_device(to);
+        if (from == to) { return; }
+        const device_scope here{from};
+        int can = 0;
+        check(cudaDeviceCanAccessPeer(&can, from, to), "cudaDeviceCanAccessPeer");
+        if (can == 0) { return; }
+        const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
+        if (status == cudaErrorPeerAccessAlreadyEnabled) {
+            static_cast<void>(cudaGetLastError());
+            return;
+        }
+        check(status, "cudaDeviceEnablePeerAccess");
+    }
+
     std::vector<int> devices_;
     host::thread_group host_;
     std::vector<std::unique_ptr<device_channel>> channels_{};

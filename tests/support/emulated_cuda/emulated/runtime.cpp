@@ -535,6 +535,13 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     });
 }
 
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+    return api([&] {
+        require_device(peer);
+        refuse(cudaErrorPeerAccessUnsupported);
+    });
+}
+
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute attribute, int value) {
     return api([&] {
         if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value > static_cast<int>(shared_bytes_limit)) {

@@ -30,7 +30,10 @@ public:
     [[nodiscard]] T* data() const { return memory_.data(); }
     [[nodiscard]] std::size_t size() const { return size_; }
 
-    void poison() { cuda::check(cudaMemset(memory_.data(), 0xff, memory_.bytes()), "cudaMemset"); }
+    void poison() {
+        cuda::fill_bytes_async(memory_.data(), 0xff, memory_.size(), nullptr);
+        cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    }
 
     /// Rounds doubles and floats to T.
     template <class Value>
@@ -43,14 +46,14 @@ public:
                 raw[i] = static_cast<T>(values[i]);
             }
         }
-        cuda::check(cudaMemcpy(memory_.data(), raw.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+        cuda::upload<T>(raw.data(), memory_.data(), size_);
     }
 
     /// As it is. Waits for `after` first; other streams are not waited for.
     [[nodiscard]] std::vector<T> raw(cudaStream_t after = nullptr) const {
         std::vector<T> values(size_);
         cuda::check(cudaStreamSynchronize(after), "cudaStreamSynchronize");
-        cuda::check(cudaMemcpy(values.data(), memory_.data(), size_ * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        cuda::download<T>(memory_.data(), values.data(), size_);
         return values;
     }
 
@@ -69,11 +72,10 @@ public:
 
     /// Whether nothing was written behind the end. Waits for `after` first.
     [[nodiscard]] bool intact(cudaStream_t after = nullptr) const {
-        std::vector<std::byte> behind(pad * sizeof(T));
+        std::vector<T> behind(pad);
         cuda::check(cudaStreamSynchronize(after), "cudaStreamSynchronize");
-        cuda::check(cudaMemcpy(behind.data(), memory_.data() + size_, behind.size(), cudaMemcpyDeviceToHost),
-                    "cudaMemcpy");
-        for (const std::byte b : behind) {
+        cuda::download<T>(memory_.data() + size_, behind.data(), pad);
+        for (const std::byte b : std::as_bytes(std::span<const T>(behind))) {
             if (b != std::byte{0xff}) { return false; }
         }
         return true;

@@ -99,6 +99,22 @@ void fill_bytes_async(T* to, int byte, std::size_t n, cudaStream_t on,
     check(cudaMemsetAsync(to, byte, n * sizeof(T), on), "cudaMemsetAsync", at);
 }
 
+/// n values from host memory to the device; there on return, for every stream. What reads or writes the target must be done.
+template <class T>
+void upload(const T* from, T* to, std::size_t n, std::source_location at = std::source_location::current()) {
+    copy_async(to, from, n, nullptr, at);
+    // Where the host side is not pinned the call returns earlier than the values arrive, and streams of ours are not
+    // ordered with the default one.
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize", at);
+}
+
+/// n values from the device to host memory, done on return. What writes them must be done.
+template <class T>
+void download(const T* from, T* to, std::size_t n, std::source_location at = std::source_location::current()) {
+    copy_async(to, from, n, nullptr, at);
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize", at);
+}
+
 /// What every buffer of an arena begins at a multiple of.
 inline constexpr std::size_t arena_alignment = 256;
 

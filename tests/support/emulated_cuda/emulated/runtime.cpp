@@ -100,6 +100,7 @@ struct device {
     std::size_t device_bytes{};
     std::size_t pinned_bytes{};
     std::int64_t kernels{};
+    std::int64_t waits{};
     int depth{}; ///< of execution
     cudaError_t deferred{cudaSuccess};
     std::string why; ///< of the last kernel that failed
@@ -189,6 +190,12 @@ void run_until(CUstream_st& stream, std::uint64_t position) {
         if (stream.operations.empty()) { refuse(cudaErrorUnknown); } // an operation waits for itself
         run_one(stream);
     }
+}
+
+/// The host waits, if anything is left to do.
+void await(CUstream_st& stream, std::uint64_t position) {
+    if (stream.completed < position) { ++the().waits; }
+    run_until(stream, position);
 }
 
 void run_mark(const mark& where) {
@@ -325,7 +332,7 @@ void copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pit
     } else {
         enqueue(stream, moves);
     }
-    if (!captured && allocation_of(to, bytes) == nullptr) { run_until(stream, stream.issued); }
+    if (!captured && allocation_of(to, bytes) == nullptr) { await(stream, stream.issued); }
 }
 
 void set(void* to, int value, std::size_t bytes, cudaStream_t on) {
@@ -397,6 +404,11 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cuda
 std::int64_t executed_kernels() {
     const std::scoped_lock lock(the().guard);
     return the().kernels;
+}
+
+std::int64_t host_waits() {
+    const std::scoped_lock lock(the().guard);
+    return the().waits;
 }
 
 std::size_t device_bytes() {
@@ -660,7 +672,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t on) {
     return api([&] {
         CUstream_st& stream = stream_of(on);
         require_not_captured(stream);
-        run_until(stream, stream.issued);
+        await(stream, stream.issued);
     });
 }
 cudaError_t cudaStreamQuery(cudaStream_t on) {
@@ -731,6 +743,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         const CUevent_st& waited = event_of(event);
         if (!waited.recorded) { return; }
         if (waited.where.in != nullptr) { refuse(cudaErrorStreamCaptureUnsupported); }
+        if (!waited.when->set) { ++the().waits; }
         run_mark(mark(waited.where));
     });
 }

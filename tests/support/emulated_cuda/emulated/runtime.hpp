@@ -23,6 +23,9 @@ namespace emulated_cuda {
 /// Kernels that have run in this process.
 [[nodiscard]] std::int64_t executed_kernels();
 
+/// How often the host waited for a stream or an event that was not done.
+[[nodiscard]] std::int64_t host_waits();
+
 /// Device memory that is allocated now, and pinned host memory.
 [[nodiscard]] std::size_t device_bytes();
 [[nodiscard]] std::size_t pinned_bytes();

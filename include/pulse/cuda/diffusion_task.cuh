@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/device.cuh>
+#include <pulse/cuda/device_images.cuh>
+#include <pulse/cuda/event.cuh>
+#include <pulse/cuda/kernels/diffusion.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/loss.hpp>
+#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/random.hpp>
+
+namespace pulse::cuda {
+
+/// The data and the loss of a pipelined training step of a diffusion model, on a device: the counterpart of
+/// train::diffusion_task for an executor whose tensors are there.
+///
+/// The same samples, times and noise by seed and global position; noise is made where it is used and never stored. Images
+/// stay on the device; what a step uploads is 44 bytes a sample. Nothing here waits for the device but begin(), for the
+/// upload of the step before.
+template <class Precision = bf16>
+class diffusion_task {
+public:
+    using scalar = typename Precision::scalar;
+
+    /// All work goes into `stream`, which must be the backend's. `on_optimize` is called once a step, when the gradients of
+    /// this rank are in the stream. Throws input_error naming the option that is out of range, or when the images are not of
+    /// the model's size.
+    diffusion_task(const device_images& images, const train::noise_schedule& schedule,
+                   const train::diffusion_options& options, cudaStream_t stream, std::function<void()> on_optimize) :
+        images_{images},
+        schedule_{schedule}, options_{checked(images, options)}, key_{options.seed, train::random_stream::noise},
+        stream_{stream}, on_optimize_{std::move(on_optimize)}, table_{samples_of_step()}, times_{samples_of_step()},
+        host_table_{samples_of_step()}, host_times_{samples_of_step()}, losses_{static_cast<std::size_t>(
+                                                                            options.microbatches)} {
+        scratch_ = device_memory<std::byte>{diffusion_loss_scratch_bytes(images.layout(), options.microbatch_size)};
+        on_ = {stream, properties_of(current_device()).multiprocessors, scratch_.data()};
+    }
+
+    /// Samples that one step consumes.
+    [[nodiscard]] std::size_t samples_of_step() const noexcept {
+        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
+    }
+
+    /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`, its
+    /// loss is not. Puts the step's table into the stream.
+    void begin(std::uint64_t position, double loss_scale = 1.0) {
+        uploaded_.synchronize();
+        const std::size_t elements = images_.data().elements();
+        const double step_elements = static_cast<double>(samples_of_step() * elements);
+        for (std::size_t i = 0; i != samples_of_step(); ++i) {
+            const std::uint64_t at = position + i;
+            const int t = time_of(at);
+            const double weight = options_.min_snr_gamma > 0
+                                      ? train::min_snr_weight(schedule_, options_.prediction, t, options_.min_snr_gamma)
+                                      : 1.0;
+            diffusion_sample& sample = host_table_.data()[i];
+            sample.noise_index = at * elements;
+            sample.loss_factor = weight / step_elements;
+            sample.gradient_factor = static_cast<float>(2.0 * sample.loss_factor * loss_scale);
+            sample.signal = static_cast<float>(schedule_.signal(t));
+            sample.sigma = static_cast<float>(schedule_.sigma(t));
+            sample.image = images_.data().index_at(at);
+            sample.flipped = images_.data().flipped_at(at) ? 1U : 0U;
+            host_times_.data()[i] = static_cast<float>(t);
+        }
+        copy_async<diffusion_sample>(table_.data(), host_table_.data(), table_.size(), stream_);
+        copy_async<float>(times_.data(), host_times_.data(), times_.size(), stream_);
+        uploaded_.record(stream_);
+        fill_bytes_async(losses_.data(), 0, losses_.size(), stream_);
+    }
+
+    /// On the device; the same address in every step.
+    [[nodiscard]] const float* timesteps(int microbatch) const noexcept { return times_.data() + first_of(microbatch); }
+
+    /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images.
+    void input(int microbatch, scalar* x) {
+        q_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
+                         table_.data() + first_of(microbatch), key_, x);
+    }
+
+    /// Keeps the microbatch's share of the step's mean squared error and writes its gradient; `prediction` and `gradient`
+    /// are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
+    void loss(int microbatch, const scalar* prediction, scalar* gradient) {
+        diffusion_loss<scalar>(on_, images_.layout(), options_.microbatch_size, options_.prediction, images_.pixels(),
+                               table_.data() + first_of(microbatch), key_, prediction, gradient,
+                               losses_.data() + microbatch);
+    }
+
+    void optimize() { on_optimize_(); }
+
+    /// Each microbatch's share of the step's loss, on the device; 0 on ranks without the last stage.
+    [[nodiscard]] const double* losses() const noexcept { return losses_.data(); }
+
+private:
+    [[nodiscard]] static const train::diffusion_options& checked(const device_images& images,
+                                                                 const train::diffusion_options& o) {
+        if (o.microbatch_size < 1 || o.microbatch_size > 65535) {
+            throw input_error{"diffusion_task: microbatch_size must be 1 to 65535"};
+        }
+        if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
+        if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
+        if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(images.data().elements())) {
+            throw input_error{"diffusion_task: an image has " + std::to_string(images.data().elements()) +
+                              " elements, the model's input " + std::to_string(o.model_elements)};
+        }
+        return o;
+    }
+    [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
+        return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
+    }
+    [[nodiscard]] int time_of(std::uint64_t position) const {
+        return static_cast<int>(train::random_source{options_.seed, train::random_stream::timesteps}.below(
+            static_cast<std::uint32_t>(schedule_.steps()), position));
+    }
+
+    const device_images& images_;
+    const train::noise_schedule& schedule_;
+    train::diffusion_options options_;
+    random_key key_;
+    cudaStream_t stream_;
+    std::function<void()> on_optimize_;
+    device_memory<diffusion_sample> table_;
+    device_memory<float> times_;
+    pinned_memory<diffusion_sample> host_table_;
+    pinned_memory<float> host_times_;
+    event uploaded_{};
+    device_memory<double> losses_;
+    device_memory<std::byte> scratch_{};
+    queue on_{};
+};
+
+} // namespace pulse::cuda

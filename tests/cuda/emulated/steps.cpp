@@ -1,0 +1,63 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include <pulse/cuda/diffusion_task.cuh>
+#include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/host/threads.hpp>
+#include <pulse/runtime/parameters.hpp>
+
+#include <device_array.hpp>
+
+namespace cuda = pulse::cuda;
+namespace train = pulse::train;
+using pulse::test::device_array;
+
+namespace {
+
+struct float_parameters {
+    struct block {
+        int layer{};
+        std::size_t first{};
+        std::size_t size{};
+    };
+    std::vector<block> all{{0, 0, 70}, {1, 70, 30}};
+    device_array<float> value{100};
+    device_array<float> gradient{std::vector<double>(100, 0.5)};
+    [[nodiscard]] const std::vector<block>& blocks() const { return all; }
+    [[nodiscard]] std::span<float> values() const { return {value.data(), 100}; }
+    [[nodiscard]] std::span<float> gradients() const { return {gradient.data(), 100}; }
+};
+
+} // namespace
+
+TEST_CASE("a step of task and optimizer waits for the device once and allocates nothing there") {
+    std::vector<std::uint8_t> pixels(3 * 16, 100);
+    const train::image_dataset data(4, 4, 1, std::move(pixels));
+    const train::noise_schedule schedule = train::noise_schedule::linear();
+    pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
+        const cuda::stream stream;
+        const cuda::device_images there(data);
+        cuda::diffusion_task<cuda::fp32> task(there, schedule, {.microbatch_size = 2, .microbatches = 3}, stream.get(),
+                                              [] {});
+        float_parameters parameters;
+        cuda::rank_optimizer<cuda::fp32> optimizer(2, 3, parameters, {}, stream.get());
+        optimizer.start(std::vector<float>(100, 0.25F), parameters);
+        const device_array<float> x(32);
+        const std::size_t bytes = emulated_cuda::device_bytes();
+        for (std::int64_t step = 1; step < 4; ++step) {
+            const std::int64_t waits = emulated_cuda::host_waits();
+            task.begin(static_cast<std::uint64_t>(6 * step), optimizer.loss_scale());
+            for (int m = 0; m < 3; ++m) {
+                task.input(m, x.data());
+                task.loss(m, x.data(), x.data());
+            }
+            const cuda::step_outcome outcome = optimizer.step(parameters, transport, step, 1e-3, task.losses(), false);
+            CHECK(outcome.loss > 0);
+            CHECK(emulated_cuda::host_waits() == waits + 1);
+            CHECK(emulated_cuda::pending(stream.get()) > 0); // the update is left in the stream
+        }
+        CHECK(emulated_cuda::device_bytes() == bytes);
+    });
+}

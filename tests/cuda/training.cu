@@ -1,0 +1,486 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <pulse/cuda/diffusion_task.cuh>
+#include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/host/threads.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/rank_optimizer.hpp>
+
+#include <device_array.hpp>
+
+namespace cuda = pulse::cuda;
+namespace train = pulse::train;
+using pulse::conditioning_block;
+using pulse::test::device_array;
+using pulse::test::rounded;
+using pulse::test::rounding_error;
+
+namespace {
+
+/// Half a unit of the smallest normal half, what rounding to a subnormal half may cost.
+constexpr double half_step = 0x1p-25;
+
+train::image_dataset images(int side, int channels, int padding) {
+    std::mt19937 random(23);
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(7 * side * side * channels));
+    for (std::uint8_t& pixel : pixels) { pixel = static_cast<std::uint8_t>(random() % 256); }
+    return {side, side, channels, std::move(pixels), {.seed = 3, .horizontal_flip = true, .padding = padding}};
+}
+
+/// One step of a task: what it gave for an answer of `answer` everywhere.
+struct task_step {
+    std::vector<double> x, times, gradient, losses;
+};
+
+template <class Precision>
+task_step device_step(const train::image_dataset& data, const train::noise_schedule& schedule,
+                      const train::diffusion_options& options, std::uint64_t position, double answer,
+                      double loss_scale = 1) {
+    using scalar = typename Precision::scalar;
+    const cuda::device_images there(data);
+    const cuda::stream stream;
+    int optimized = 0;
+    cuda::diffusion_task<Precision> task(there, schedule, options, stream.get(), [&] { ++optimized; });
+    const auto batch = static_cast<std::size_t>(options.microbatch_size);
+    const std::size_t n = batch * data.elements();
+    task_step result;
+    for (const std::uint64_t at : {position + 5000, position}) { // the table of the step before is gone
+        result = {};
+        task.begin(at, loss_scale);
+        for (int m = 0; m < options.microbatches; ++m) {
+            const device_array<scalar> x(n);
+            const device_array<scalar> y(std::vector<double>(n, answer));
+            const device_array<scalar> dy(n);
+            task.input(m, x.data());
+            task.loss(m, y.data(), dy.data());
+            const auto append = [&](std::vector<double>& to, const std::vector<double>& from) {
+                to.insert(to.end(), from.begin(), from.end());
+            };
+            append(result.x, x.download(stream.get()));
+            append(result.gradient, dy.download(stream.get()));
+            std::vector<float> times(batch);
+            cuda::download<float>(task.timesteps(m), times.data(), batch);
+            result.times.insert(result.times.end(), times.begin(), times.end());
+        }
+        result.losses.resize(static_cast<std::size_t>(options.microbatches));
+        cuda::download<double>(task.losses(), result.losses.data(), result.losses.size());
+    }
+    task.optimize();
+    CHECK(optimized == 1);
+    return result;
+}
+
+task_step host_step(const train::image_dataset& data, const train::noise_schedule& schedule,
+                    const train::diffusion_options& options, std::uint64_t position, double answer) {
+    train::diffusion_task task(data, schedule, options, [] {});
+    task.begin(position);
+    const auto batch = static_cast<std::size_t>(options.microbatch_size);
+    task_step result;
+    for (int m = 0; m < options.microbatches; ++m) {
+        std::vector<float> x(batch * data.elements());
+        std::vector<float> gradient(x.size());
+        task.input(m, x.data());
+        task.loss(m, std::vector<float>(x.size(), static_cast<float>(answer)).data(), gradient.data());
+        result.x.insert(result.x.end(), x.begin(), x.end());
+        result.gradient.insert(result.gradient.end(), gradient.begin(), gradient.end());
+        result.times.insert(result.times.end(), task.timesteps(m), task.timesteps(m) + batch);
+    }
+    result.losses.assign(task.losses().begin(), task.losses().end());
+    return result;
+}
+
+/// Parameters of some layers on the device, in the form that an optimizer takes.
+template <class T>
+class some_parameters {
+public:
+    struct block {
+        int layer{};
+        std::size_t first{};
+        std::size_t size{};
+    };
+    some_parameters(const std::vector<int>& layers, std::size_t elements) :
+        size_(layers.size() * elements), values_(size_), gradients_(size_) {
+        for (std::size_t i = 0; i < layers.size(); ++i) { blocks_.push_back({layers[i], i * elements, elements}); }
+    }
+    [[nodiscard]] std::span<const block> blocks() const { return blocks_; }
+    [[nodiscard]] std::span<T> values() const { return {values_.data(), size_}; }
+    [[nodiscard]] std::span<float> gradients() const { return {gradients_.data(), size_}; }
+    [[nodiscard]] std::vector<double> read_values(cudaStream_t after) const { return values_.download(after); }
+    [[nodiscard]] std::vector<double> read_gradients(cudaStream_t after) const { return gradients_.download(after); }
+    void set_gradients(const std::vector<float>& values) { gradients_.upload(values); }
+
+private:
+    std::size_t size_;
+    std::vector<block> blocks_;
+    device_array<T> values_;
+    device_array<float> gradients_;
+};
+
+std::vector<float> read(std::span<const float> there, cudaStream_t after) {
+    std::vector<float> values(there.size());
+    cuda::check(cudaStreamSynchronize(after), "cudaStreamSynchronize");
+    cuda::download<float>(there.data(), values.data(), values.size());
+    return values;
+}
+
+float value(int layer, std::size_t i, std::int64_t step) {
+    return static_cast<float>(
+        std::sin(1.0 + 3.0 * layer + 0.7 * static_cast<double>(i) + 0.3 * static_cast<double>(step)));
+}
+
+/// One layer's arrays after some steps.
+struct layer_arrays {
+    std::vector<float> weights, m, v, average;
+    std::vector<double> compute;
+    double norm{};
+    double loss{};
+};
+
+constexpr int layers = 5;
+constexpr std::size_t elements = 13;
+constexpr std::int64_t steps = 3;
+const cuda::optimizer_options options{.constants = {.weight_decay = 0.1}, .clip_norm = 0.5, .average_decay = 0.99};
+
+/// Steps on the device, layers spread over ranks as `owned` says. Gradients arrive multiplied by the loss scale.
+template <class Precision>
+std::array<layer_arrays, layers + 1> device_run(const std::vector<std::vector<int>>& owned) {
+    using scalar = typename Precision::scalar;
+    std::array<layer_arrays, layers + 1> all;
+    pulse::host::run_ranks(static_cast<int>(owned.size()), {}, [&](pulse::host::thread_transport& transport) {
+        const std::vector<int>& mine = owned[static_cast<std::size_t>(transport.rank())];
+        const cuda::stream stream;
+        some_parameters<scalar> parameters(mine, elements);
+        cuda::rank_optimizer<Precision> optimizer(layers, 2, parameters, options, stream.get());
+        const auto values_at = [&](std::int64_t step, double factor) {
+            std::vector<float> values;
+            for (const int layer : mine) {
+                for (std::size_t i = 0; i < elements; ++i) {
+                    values.push_back(static_cast<float>(factor) * value(layer, i, step));
+                }
+            }
+            return values;
+        };
+        optimizer.start(values_at(0, 1), parameters);
+        cuda::step_outcome outcome;
+        const bool has_losses = !mine.empty() && mine.back() == layers - 1;
+        for (std::int64_t step = 1; step <= steps; ++step) {
+            stream.synchronize();
+            parameters.set_gradients(values_at(step, optimizer.loss_scale()));
+            const device_array<double> losses(std::vector<double>(2, 0.1 * static_cast<double>(step)));
+            outcome = optimizer.step(parameters, transport, step, 1e-2, has_losses ? losses.data() : nullptr,
+                                     step == steps && transport.rank() == 0);
+        }
+        CHECK(outcome.stop);
+        CHECK_FALSE(outcome.skipped);
+        for (const double g : parameters.read_gradients(stream.get())) { CHECK(g == 0); }
+        for (const auto& b : parameters.blocks()) {
+            layer_arrays& to = all[static_cast<std::size_t>(b.layer + 1)];
+            const auto part = [&]<class Each>(const std::vector<Each>& from) {
+                const auto first = from.begin() + static_cast<std::ptrdiff_t>(b.first);
+                return std::vector<Each>(first, first + static_cast<std::ptrdiff_t>(b.size));
+            };
+            to = {part(read(optimizer.weights(parameters), stream.get())),
+                  part(read(optimizer.first_moment(), stream.get())),
+                  part(read(optimizer.second_moment(), stream.get())),
+                  part(read(optimizer.average(), stream.get())),
+                  part(parameters.read_values(stream.get())),
+                  outcome.gradient_norm,
+                  outcome.loss};
+        }
+    });
+    return all;
+}
+
+std::array<layer_arrays, layers + 1> host_run() {
+    std::array<layer_arrays, layers + 1> all;
+    pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
+        const std::vector<int> mine{-1, 0, 1, 2, 3, 4};
+        const std::vector<std::int64_t> sizes(mine.size(), elements);
+        pulse::rank_parameters<float> parameters(mine, sizes);
+        train::rank_optimizer optimizer(layers, 2, parameters.values().size(), options.constants, options.clip_norm,
+                                        options.average_decay);
+        const auto fill = [&](std::span<float> to, std::int64_t step) {
+            for (const auto& b : parameters.blocks()) {
+                for (std::size_t i = 0; i != b.size; ++i) { to[b.first + i] = value(b.layer, i, step); }
+            }
+        };
+        fill(parameters.values(), 0);
+        optimizer.start_average(parameters.values());
+        train::step_outcome outcome;
+        for (std::int64_t step = 1; step <= steps; ++step) {
+            fill(parameters.gradients(), step);
+            const std::vector<double> losses(2, 0.1 * static_cast<double>(step));
+            outcome = optimizer.step(parameters, transport, step, 1e-2, losses, false);
+        }
+        for (const auto& b : parameters.blocks()) {
+            const auto part = [&](std::span<float> from) {
+                const auto of_block = from.subspan(b.first, b.size);
+                return std::vector<float>(of_block.begin(), of_block.end());
+            };
+            all[static_cast<std::size_t>(b.layer + 1)] = {part(parameters.values()),
+                                                          part(optimizer.first_moment()),
+                                                          part(optimizer.second_moment()),
+                                                          part(optimizer.average()),
+                                                          {},
+                                                          outcome.gradient_norm,
+                                                          outcome.loss};
+        }
+    });
+    return all;
+}
+
+/// Runs `body(transport)` on one rank and gives back the text of the error of type Error.
+template <class Error, class Body>
+std::string message_on_one_rank(Body body) {
+    try {
+        pulse::host::run_ranks(1, {}, body);
+    } catch (const Error& e) { return e.what(); }
+    return "nothing of this type was thrown";
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gradients", Precision, cuda::bf16,
+                   cuda::fp16, cuda::tf32, cuda::fp32) {
+    using scalar = typename Precision::scalar;
+    const train::noise_schedule schedule = train::noise_schedule::linear();
+    const double scale = Precision::scales_loss ? 4096 : 1;
+    for (const auto type : {train::prediction_type::epsilon, train::prediction_type::velocity}) {
+        for (const double gamma : {0.0, 5.0}) {
+            const train::image_dataset data = images(6, 4, 1);
+            const train::diffusion_options step{.seed = 5,
+                                                .prediction = type,
+                                                .min_snr_gamma = gamma,
+                                                .microbatch_size = 3,
+                                                .microbatches = 2,
+                                                .model_elements = 8 * 8 * 4};
+            const double answer = 0.25;
+            const task_step want = host_step(data, schedule, step, 1000, answer);
+            const task_step found = device_step<Precision>(data, schedule, step, 1000, answer, scale);
+            CHECK(found.times == want.times);
+            REQUIRE(found.x.size() == want.x.size());
+            // the noise by its transform, the mixture of both sides by three roundings of floats
+            const double slack = 6.8 * 0x1p-20 + 6 * 0x1p-23 * 8;
+            for (std::size_t i = 0; i < want.x.size(); ++i) {
+                CHECK(std::abs(found.x[i] - want.x[i]) <=
+                      slack + rounding_error<scalar> * std::abs(want.x[i]) + half_step);
+                const double slope = scale * want.gradient[i];
+                const double factor = std::abs(want.gradient[i]) * scale / 1.0;
+                // the gradient is 2 weight / elements times the difference, whose error is `slack`; min-SNR weights are <= 1
+                const double per_unit = 2.0 * scale / static_cast<double>(want.x.size());
+                CHECK(std::abs(found.gradient[i] - slope) <=
+                      per_unit * slack + (rounding_error<scalar> + 0x1p-22) * factor + half_step);
+            }
+            for (std::size_t m = 0; m < want.losses.size(); ++m) {
+                CHECK(found.losses[m] == doctest::Approx(want.losses[m]).epsilon(4 * slack));
+            }
+        }
+    }
+}
+
+TEST_CASE("a device's step does not depend on how samples are grouped into microbatches") {
+    const train::image_dataset data = images(5, 3, 0);
+    const train::noise_schedule schedule = train::noise_schedule::linear();
+    const auto run = [&](int batch, int microbatches) {
+        task_step all = device_step<cuda::fp32>(
+            data, schedule, {.seed = 5, .microbatch_size = batch, .microbatches = microbatches}, 77, 0.5);
+        all.losses = {std::accumulate(all.losses.begin(), all.losses.end(), 0.0)};
+        return all;
+    };
+    const task_step want = run(12, 1);
+    for (const auto& [batch, microbatches] : {std::pair{1, 12}, {4, 3}}) {
+        const task_step found = run(batch, microbatches);
+        CHECK(found.x == want.x);
+        CHECK(found.times == want.times);
+        CHECK(found.gradient == want.gradient);
+        CHECK(found.losses[0] == doctest::Approx(want.losses[0]).epsilon(1e-14));
+    }
+}
+
+TEST_CASE("a device's task for a model of another size, or without samples, is refused by name") {
+    const train::image_dataset data = images(4, 1, 0);
+    const cuda::device_images there(data);
+    const train::noise_schedule schedule = train::noise_schedule::linear();
+    const auto make = [&](const train::diffusion_options& o) {
+        const cuda::diffusion_task<> task(there, schedule, o, nullptr, [] {});
+    };
+    CHECK_NOTHROW(make({.model_elements = 16}));
+    CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64",
+                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(make({.microbatch_size = 0}), "diffusion_task: microbatch_size must be 1 to 65535",
+                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(make({.microbatches = -1}), "diffusion_task: microbatches must be at least 1",
+                         pulse::input_error);
+    CHECK_THROWS_AS(make({.min_snr_gamma = -1.0}), pulse::input_error);
+}
+
+TEST_CASE_TEMPLATE("the device's optimizer takes the host's steps, however layers are spread", Precision, cuda::bf16,
+                   cuda::fp16, cuda::fp32) {
+    const auto want = host_run();
+    CHECK(want[0].norm > 1.0); // so clipping has something to do
+    const auto alone = device_run<Precision>({{-1, 0, 1, 2, 3, 4}});
+    for (std::size_t l = 0; l != want.size(); ++l) {
+        CAPTURE(l);
+        CHECK(alone[l].norm == doctest::Approx(want[l].norm).epsilon(1e-13));
+        CHECK(alone[l].loss == doctest::Approx(want[l].loss).epsilon(1e-14));
+        for (std::size_t i = 0; i < elements; ++i) {
+            const auto near = [&](float found, float wanted, double unit) {
+                CHECK(std::abs(static_cast<double>(found) - static_cast<double>(wanted)) <=
+                      static_cast<double>(steps) * (0x1p-22 * std::abs(static_cast<double>(wanted)) + unit));
+            };
+            near(alone[l].weights[i], want[l].weights[i], 0x1p-20 * 1e-2);
+            near(alone[l].m[i], want[l].m[i], 0x1p-24);
+            near(alone[l].v[i], want[l].v[i], 0x1p-34);
+            near(alone[l].average[i], want[l].average[i], 0x1p-22);
+            const double copy =
+                static_cast<double>(cuda::to_float(cuda::from_float<typename Precision::scalar>(alone[l].weights[i])));
+            CHECK(alone[l].compute[i] == copy);
+        }
+    }
+    for (const std::vector<std::vector<int>>& owned :
+         {std::vector<std::vector<int>>{{-1, 0, 4}, {1, 2, 3}}, {{}, {-1, 0, 1, 2}, {3, 4}}}) {
+        const auto found = device_run<Precision>(owned);
+        for (std::size_t l = 0; l != want.size(); ++l) {
+            CAPTURE(l);
+            CHECK(found[l].weights == alone[l].weights);
+            CHECK(found[l].m == alone[l].m);
+            CHECK(found[l].v == alone[l].v);
+            CHECK(found[l].average == alone[l].average);
+            CHECK(found[l].norm == alone[l].norm);
+            CHECK(found[l].loss == alone[l].loss);
+        }
+    }
+}
+
+TEST_CASE("without loss scaling, what is not finite is reported by name, and nothing changes") {
+    for (const int bad : {conditioning_block, 0, 3}) {
+        for (const float spoilt : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+            std::vector<double> after;
+            const std::string text = message_on_one_rank<pulse::error>([&](pulse::host::thread_transport& transport) {
+                const cuda::stream stream;
+                some_parameters<__nv_bfloat16> parameters({conditioning_block, 0, 3}, 2);
+                cuda::rank_optimizer<> optimizer(4, 1, parameters, {}, stream.get());
+                optimizer.start(std::vector<float>(6, 0.5F), parameters);
+                std::vector<float> gradients(6, 1.0F);
+                gradients[bad < 0 ? 1 : bad == 0 ? 2 : 5] = spoilt;
+                parameters.set_gradients(gradients);
+                try {
+                    optimizer.step(parameters, transport, 1, 1e-3, nullptr, false);
+                } catch (...) {
+                    after = parameters.read_values(stream.get());
+                    throw;
+                }
+            });
+            CAPTURE(text);
+            CHECK(text.find(bad < 0 ? "conditioning module" : "layer " + std::to_string(bad) + " ") !=
+                  std::string::npos);
+            CHECK(after == std::vector<double>(6, 0.5));
+        }
+    }
+    const std::string text = message_on_one_rank<pulse::error>([&](pulse::host::thread_transport& transport) {
+        const cuda::stream stream;
+        some_parameters<float> parameters({0}, 2);
+        cuda::rank_optimizer<cuda::fp32> optimizer(1, 2, parameters, {}, stream.get());
+        optimizer.start(std::vector<float>(2, 0.5F), parameters);
+        parameters.set_gradients({1, 1});
+        const device_array<double> losses(std::vector<double>{0.5, std::nan("")});
+        optimizer.step(parameters, transport, 1, 1e-3, losses.data(), false);
+    });
+    CHECK(text.find("the loss of microbatch 1 is not finite") != std::string::npos);
+}
+
+TEST_CASE("with loss scaling, an overflow leaves a step out on every rank and halves the scale") {
+    for (const int spoilt_rank : {0, 1}) {
+        pulse::host::run_ranks(2, {}, [&](pulse::host::thread_transport& transport) {
+            const cuda::stream stream;
+            some_parameters<__half> parameters({transport.rank()}, 3);
+            cuda::optimizer_options scaled;
+            scaled.scaling = {.initial = 1024, .growth = 4, .backoff = 0.5, .interval = 2};
+            cuda::rank_optimizer<cuda::fp16> optimizer(2, 1, parameters, scaled, stream.get());
+            optimizer.start(std::vector<float>(3, 0.5F), parameters);
+            const auto step = [&](std::int64_t at, bool overflow) {
+                std::vector<float> gradients(3, static_cast<float>(0.25 * optimizer.loss_scale()));
+                if (overflow && transport.rank() == spoilt_rank) {
+                    gradients[1] = std::numeric_limits<float>::infinity();
+                }
+                stream.synchronize();
+                parameters.set_gradients(gradients);
+                return optimizer.step(parameters, transport, at, 1e-2, nullptr, false);
+            };
+            CHECK(optimizer.loss_scale() == 1024);
+            const cuda::step_outcome left_out = step(1, true);
+            CHECK(left_out.skipped);
+            CHECK(left_out.loss_scale == 512);
+            CHECK(parameters.read_values(stream.get()) == std::vector<double>(3, 0.5));
+            for (const double g : parameters.read_gradients(stream.get())) { CHECK(g == 0); }
+
+            // the next step is Adam's first: every weight moves by the learning rate and its decay
+            const cuda::step_outcome first = step(2, false);
+            CHECK_FALSE(first.skipped);
+            CHECK(first.gradient_norm == doctest::Approx(0.25 * std::sqrt(6.0)));
+            for (const float w : read(optimizer.weights(parameters), stream.get())) {
+                CHECK(w == doctest::Approx(0.5 * (1 - 1e-4) - 1e-2).epsilon(1e-6));
+            }
+            CHECK(first.loss_scale == 512);
+            CHECK(step(3, false).loss_scale == 2048); // two good steps
+            CHECK(optimizer.scaler().now() == cuda::loss_scaler::state{2048, 0, 1});
+        });
+    }
+}
+
+TEST_CASE("loss scales out of range are refused, and one that cannot help ends the training") {
+    const auto refuses = [](const cuda::loss_scaling& o) { CHECK_THROWS_AS(cuda::loss_scaler{o}, pulse::input_error); };
+    refuses({.initial = 0});
+    refuses({.initial = std::numeric_limits<double>::infinity()});
+    refuses({.growth = 0.5});
+    refuses({.backoff = 1});
+    refuses({.backoff = 0});
+    refuses({.interval = 0});
+    cuda::loss_scaler scaler(cuda::loss_scaling{.initial = 1});
+    for (int i = 0; i < 24; ++i) { scaler.update(false); }
+    CHECK(scaler.scale() == 0x1p-24);
+    CHECK_THROWS_AS(scaler.update(false), pulse::error);
+    cuda::loss_scaler resumed(cuda::loss_scaling{});
+    resumed.resume({8, 1999, 5});
+    resumed.update(true);
+    CHECK(resumed.now() == cuda::loss_scaler::state{16, 0, 5});
+    cuda::loss_scaler off;
+    off.update(false);
+    CHECK(off.scale() == 1);
+}
+
+TEST_CASE("sizes that the device's optimizer was not made for are refused before anything is exchanged") {
+    const cuda::stream stream;
+    some_parameters<__nv_bfloat16> parameters({0, 3}, 4);
+    some_parameters<__nv_bfloat16> fewer({0}, 4);
+    CHECK_THROWS_WITH_AS(cuda::rank_optimizer<>(3, 1, parameters, {}, stream.get()),
+                         "rank_optimizer: the parameters are of layer 3, it was made for 3 layers", pulse::input_error);
+    CHECK_THROWS_AS(cuda::rank_optimizer<>(0, 1, parameters, {}, stream.get()), pulse::input_error);
+    CHECK_THROWS_AS(cuda::rank_optimizer<>(4, 1, parameters, {.clip_norm = -1}, stream.get()), pulse::input_error);
+    CHECK_THROWS_AS(cuda::rank_optimizer<>(4, 1, parameters, {.constants = {.beta1 = 1}}, stream.get()),
+                    pulse::input_error);
+    cuda::rank_optimizer<> optimizer(4, 1, parameters, {}, stream.get());
+    CHECK_THROWS_WITH_AS(optimizer.start(std::vector<float>(9), parameters),
+                         "rank_optimizer: 9 initial weights, it was made for 8", pulse::input_error);
+    const auto step = [&](auto& given, std::int64_t at) {
+        return message_on_one_rank<pulse::input_error>([&](pulse::host::thread_transport& transport) {
+            optimizer.step(given, transport, at, 1e-3, nullptr, false);
+        });
+    };
+    CHECK(step(fewer, 1).find("4 parameters, it was made for 8") != std::string::npos);
+    CHECK(step(parameters, 0).find("step is 0, it counts from 1") != std::string::npos);
+}

@@ -326,7 +326,10 @@ TEST_CASE_TEMPLATE("sums of squares, layer by layer, in an order of their own", 
     const std::vector<std::int64_t> sizes{5, 0, cuda::chunk_values, 1, 2 * cuda::chunk_values + 77, 3};
     std::vector<std::vector<double>> layers;
     for (std::size_t l = 0; l < sizes.size(); ++l) {
-        layers.push_back(rounded<T>(random_values(static_cast<std::size_t>(sizes[l]), static_cast<std::uint32_t>(l))));
+        std::vector<double> values =
+            random_values(static_cast<std::size_t>(sizes[l]), static_cast<std::uint32_t>(l), -9, 3);
+        for (double& value : values) { value = std::exp2(value); } // so that sums in another order differ
+        layers.push_back(rounded<T>(values));
     }
     const auto squares_of = [&](const std::vector<int>& order, std::size_t shift) {
         std::vector<double> values(shift, 1e3);

@@ -5,8 +5,7 @@ if(NOT CMAKE_CUDA_COMPILER)
     message(STATUS "pulse: CUDA programs are left out: nvcc not found")
     return()
 endif()
-# One architecture, as each costs as much compiling again: code for H100 that later GPUs compile for themselves. The headers
-# are checked for all that pulse is written for (tests/headers).
+# H100, and what later GPUs compile for themselves; tests that are to run everywhere say so.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES "90" CACHE STRING "Architectures of pulse's own CUDA programs")
 endif()

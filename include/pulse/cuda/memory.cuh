@@ -15,15 +15,16 @@
 namespace pulse::cuda {
 
 /// Where memory is: on the calling thread's device, or on the host, locked in place so that copies need no staging.
-enum class place : bool { device, pinned_host };
+enum class memory_place : bool { device, pinned_host };
 
 /// Bytes from the runtime, aligned to 256; null for 0 bytes. @throws out_of_memory with what was asked and what is free.
-[[nodiscard]] inline std::byte* allocate(place where, std::size_t bytes,
+[[nodiscard]] inline std::byte* allocate(memory_place where, std::size_t bytes,
                                          std::source_location at = std::source_location::current()) {
     if (bytes == 0) { return nullptr; }
     void* memory = nullptr;
-    const char* call = where == place::device ? "cudaMalloc" : "cudaMallocHost";
-    const cudaError_t status = where == place::device ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
+    const char* call = where == memory_place::device ? "cudaMalloc" : "cudaMallocHost";
+    const cudaError_t status =
+        where == memory_place::device ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
     if (status == cudaErrorMemoryAllocation) {
         static_cast<void>(cudaGetLastError());
         std::size_t free = 0;
@@ -38,7 +39,7 @@ enum class place : bool { device, pinned_host };
 /// n values of T in one place, not initialised; freed with the owner. T is copied as bytes.
 ///
 /// Allocation and release wait for the device: make buffers before the first step, not in one.
-template <class T, place Where>
+template <class T, memory_place Where>
 class owned_memory {
     static_assert(std::is_trivially_copyable_v<T>, "pulse::cuda: memory of a device holds plain values");
 
@@ -60,7 +61,7 @@ public:
     }
     ~owned_memory() {
         if (data_ == nullptr) { return; }
-        static_cast<void>(Where == place::device ? cudaFree(data_) : cudaFreeHost(data_));
+        static_cast<void>(Where == memory_place::device ? cudaFree(data_) : cudaFreeHost(data_));
     }
 
     [[nodiscard]] T* data() const noexcept { return data_; }
@@ -74,11 +75,11 @@ private:
 
 /// On a device: kernels read and write it, the host does not.
 template <class T = std::byte>
-using device_memory = owned_memory<T, place::device>;
+using device_memory = owned_memory<T, memory_place::device>;
 
 /// On the host, locked in place: copies to and from it run beside other work.
 template <class T = std::byte>
-using pinned_memory = owned_memory<T, place::pinned_host>;
+using pinned_memory = owned_memory<T, memory_place::pinned_host>;
 
 /// n values from one place to another, in stream order; neither may be freed or reused before. A host side should be
 /// pinned: else the calling thread waits.

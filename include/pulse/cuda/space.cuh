@@ -58,13 +58,13 @@ struct device_space {
     static void upload(std::span<const T> from, T* to) {
         static_assert(std::is_trivially_copyable_v<T>);
         if (from.empty()) { return; }
-        check(cudaMemcpy(to, from.data(), from.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+        cuda::upload<T>(from.data(), to, from.size());
     }
     template <class T>
     static void download(const T* from, std::span<T> to) {
         static_assert(std::is_trivially_copyable_v<T>);
         if (to.empty()) { return; }
-        check(cudaMemcpy(to.data(), from, to.size_bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        cuda::download<T>(from, to.data(), to.size());
     }
 };
 

@@ -92,7 +92,7 @@ public:
         const device_scope here{device_of(rank)};
         const std::lock_guard lock{memory_mutex_};
         memory_.reserve(memory_.size() + 1);
-        memory_.emplace_back(device_of(rank), cuda::allocate(place::device, bytes == 0 ? 1 : bytes));
+        memory_.emplace_back(device_of(rank), cuda::allocate(memory_place::device, bytes == 0 ? 1 : bytes));
         return memory_.back().second;
     }
 

@@ -100,6 +100,26 @@ TEST_CASE("copies from pinned memory read it when they run, from pageable memory
     CHECK(back[1] == 1);
 }
 
+TEST_CASE("blocking calls wait for what CUDA's wait for") {
+    const device_array<int> x(std::vector<int>{1});
+    const device_array<int> y(1);
+    const cuda::stream on;
+    const int pageable = 2;
+    const auto seen = [&] {
+        cuda::launch(copy_kernel<int>, 1, 1, 0, on.get(), x.data(), y.data());
+        on.synchronize();
+        return y.raw()[0];
+    };
+    cuda::check(cudaMemcpy(x.data(), &pageable, sizeof(int), cudaMemcpyHostToDevice), "cudaMemcpy");
+    CHECK(seen() == 1); // staged, not there; raw() then waits for the default stream
+    CHECK(seen() == 2);
+    cuda::check(cudaMemset(x.data(), 0, sizeof(int)), "cudaMemset");
+    CHECK(seen() == 2);
+    CHECK(seen() == 0);
+    cuda::upload(&pageable, x.data(), 1);
+    CHECK(seen() == 2);
+}
+
 TEST_CASE("copies know what memory they are given") {
     const cuda::stream on;
     const cuda::device_memory<int> x(4);

@@ -614,7 +614,11 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
     return api([&] {
         require_no_capture();
         copy(to, bytes, from, bytes, bytes, 1, kind, nullptr);
-        run_until(the().default_stream, the().default_stream.issued);
+        // From pageable memory the call returns when the bytes are staged, from device to device at once; for a stream
+        // that is not ordered with the default one they have not arrived then.
+        const bool staged = allocation_of(from, bytes) == nullptr && is_device(to, bytes);
+        const bool on_device = is_device(from, bytes) && is_device(to, bytes);
+        if (!staged && !on_device) { await(the().default_stream, the().default_stream.issued); }
     });
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
@@ -635,8 +639,8 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
     return api([&] {
         require_no_capture();
-        set(to, value, bytes, nullptr);
-        run_until(the().default_stream, the().default_stream.issued);
+        set(to, value, bytes, nullptr); // of device memory: the call does not wait for it
+        if (!is_device(to, bytes)) { await(the().default_stream, the().default_stream.issued); }
     });
 }
 

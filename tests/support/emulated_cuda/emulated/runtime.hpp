@@ -13,7 +13,9 @@
 /// but the one that events give. So a missing wait is wrong data, not luck. Fresh device memory, pinned memory and
 /// dynamic shared memory are NaN in every floating-point type. Under AddressSanitizer the host may not touch device
 /// memory, and kernels nothing beyond an allocation. Pageable host memory is copied as CUDA copies it: from it at once,
-/// to it before the call returns. Captured graphs are replayed by need, the branch that was captured last first.
+/// to it before the call returns. cudaMemcpy and cudaMemset go into
+/// the default stream and, as in CUDA, do not wait for what only the device does: other streams are not ordered with it
+/// (pulse::cuda::upload waits). Captured graphs are replayed by need, the branch that was captured last first.
 namespace emulated_cuda {
 
 /// Puts a kernel into a stream, or says what is wrong with the sizes, as cudaLaunchKernel would.

@@ -152,6 +152,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/tune/tuning.hpp>
 
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/layer_bench.hpp>
@@ -173,14 +174,18 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/nn/convolution.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/dit.hpp>
+#include <pulse/nn/dit_block.hpp>
 #include <pulse/nn/eager.hpp>
 #include <pulse/nn/hunyuan_conditioning.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/initialise.hpp>
+#include <pulse/nn/mlp_embedding.hpp>
 #include <pulse/nn/norm.hpp>
 #include <pulse/nn/pointwise.hpp>
 #include <pulse/nn/resnet.hpp>
 #include <pulse/nn/spatial_transformer.hpp>
+#include <pulse/nn/text_block.hpp>
+#include <pulse/nn/text_conditioning.hpp>
 #include <pulse/nn/time_embedding.hpp>
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/unet_config.hpp>

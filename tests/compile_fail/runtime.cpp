@@ -3,11 +3,11 @@
 // error-1: pulse: a layer needs static forward, backward_input and backward_weight over the backend
 // error-2: pulse: a conditioning module needs static forward and backward_weight over the backend
 // error-3: pulse: only the first layer of a model reads the timesteps
-// error-4: pulse: a uvit with num_classes is planned only: no class labels reach its first layer, so it does not run
+// error-4: pulse: only the first layer of a model reads facts of the samples
+// error-5: pulse: a layer that runs reads a skip or a residual, not both
 
 #include <pulse/host/reference.hpp>
 #include <pulse/model/model.hpp>
-#include <pulse/nn/uvit.hpp>
 #include <pulse/runtime/layer_table.hpp>
 
 #include "../support/archetype.hpp"
@@ -32,9 +32,8 @@ struct running_module : archetype::module<"clock", pulse::shape<16>> {
 #endif
 };
 
-template <pulse::label Name, bool ReadsTime>
-struct clocked_layer : archetype::layer<Name, pulse::shape<4>> {
-    static constexpr bool reads_timesteps = ReadsTime;
+template <class Base>
+struct running : Base {
     template <class B>
     static void forward(B&, const pulse::layer_frame<float>&) {}
     template <class B>
@@ -42,19 +41,30 @@ struct clocked_layer : archetype::layer<Name, pulse::shape<4>> {
     template <class B>
     static void backward_weight(B&, const pulse::layer_frame<float>&) {}
 };
-struct clocked : pulse::model<"clocked", pulse::layers<clocked_layer<"a", true>, clocked_layer<"b", CASE == 3>>> {};
+template <pulse::label Name, bool ReadsTime, int Facts>
+struct clocked_layer : running<archetype::layer<Name, pulse::shape<4>>> {
+    static constexpr bool reads_timesteps = ReadsTime;
+    static constexpr int fact_elements = Facts;
+};
+struct clocked
+    : pulse::model<"clocked", pulse::layers<clocked_layer<"a", true, 2>, clocked_layer<"b", CASE == 3, CASE == 4>>> {};
 static_assert(pulse::layer_table<clocked, pulse::host::reference_backend<float>>().size() == 2);
 
-constexpr pulse::uvit_config token_config() {
-    pulse::uvit_config c{.name = "u", .img_size = 4, .patch_size = 2, .in_chans = 1, .embed_dim = 4, .depth = 2,
-                         .num_heads = 1};
-#if CASE == 4
-    c.num_classes = 3;
+using first = running<archetype::layer<"first", pulse::shape<4>>>;
+#if CASE == 5
+struct meeting : running<archetype::joining_layer<"meeting", pulse::shape<4>, pulse::shape<4>>> {
+    using residual_input = pulse::shape<4>;
+};
+struct crossroads
+    : pulse::model<"crossroads", pulse::layers<first, running<archetype::layer<"second", pulse::shape<4>>>, meeting>,
+                   pulse::skips<pulse::skip<"first", "meeting">, pulse::residual<"first", "meeting">>> {};
+#else
+using meeting = running<archetype::adding_layer<"meeting", pulse::shape<4>, pulse::shape<4>>>;
+struct crossroads
+    : pulse::model<"crossroads", pulse::layers<first, running<archetype::layer<"second", pulse::shape<4>>>, meeting>,
+                   pulse::skips<pulse::residual<"first", "meeting">>> {};
 #endif
-    return c;
-}
-struct tokens : pulse::uvit<token_config()> {};
-static_assert(pulse::layer_table<tokens, pulse::host::reference_backend<float>>().size() == 5);
+static_assert(pulse::layer_table<crossroads, pulse::host::reference_backend<float>>().size() == 3);
 
 struct timed : pulse::model<"timed", pulse::layers<running_layer>, pulse::skips<>, running_module> {};
 static_assert(pulse::layer_table<timed, pulse::host::reference_backend<float>>().size() == 1);

@@ -9,7 +9,7 @@
 // error-7: pulse: the sizes of a hunyuan_dit are positive
 // error-8: pulse: patch_size of a hunyuan_dit divides sample_size
 // error-9: pulse: num_layers of a hunyuan_dit is even and at least 4
-// error-10: pulse: num_attention_heads of a hunyuan_dit divides hidden_size
+// error-10: pulse: num_attention_heads of a hunyuan_dit divides hidden_size into heads of a multiple of 4 features, and
 
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/uvit.hpp>

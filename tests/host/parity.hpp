@@ -85,4 +85,31 @@ private:
     return worst(t, std::vector<double>(t.size(), greatest), relative);
 }
 
+/// f'(0) by Richardson's extrapolation of central differences.
+template <class F>
+[[nodiscard]] double extrapolated_slope(F f) {
+    constexpr double h = 1e-3;
+    return (8.0 * (f(h) - f(-h)) - (f(2.0 * h) - f(-2.0 * h))) / (12.0 * h);
+}
+
+/// `gradient` is that of the sum of forward()'s results with the weights `dy`, for each number of `x`.
+template <class F>
+void check_slopes(tensor& x, const tensor& gradient, const tensor& dy, F forward) {
+    double off = 0.0;
+    for (std::size_t i = 0; i != x.size(); ++i) {
+        const double value = x.twice[i];
+        const double expected = extrapolated_slope([&](double h) {
+            x.twice[i] = value + h;
+            const tensor y = forward();
+            double sum = 0.0;
+            for (std::size_t k = 0; k != y.size(); ++k) { sum += y.twice[k] * dy.twice[k]; }
+            return sum;
+        });
+        x.twice[i] = value;
+        const double difference = std::abs(gradient.twice[i] - expected);
+        off = difference <= off ? off : difference;
+    }
+    CHECK(off < 1e-8);
+}
+
 } // namespace host_tests

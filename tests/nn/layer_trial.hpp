@@ -68,6 +68,8 @@ struct layer_trial {
     static constexpr std::int64_t skip_elements = [] {
         if constexpr (concatenates<L>) {
             return L::skip_input::elements;
+        } else if constexpr (adds_residual<L>) {
+            return L::residual_input::elements;
         } else {
             return std::int64_t{0};
         }
@@ -79,21 +81,38 @@ struct layer_trial {
             return std::int64_t{0};
         }
     }();
+    static constexpr std::int64_t context_elements = [] {
+        if constexpr (reads_context<L>) {
+            return L::context::elements;
+        } else {
+            return std::int64_t{0};
+        }
+    }();
+    static constexpr std::int64_t fact_elements = [] {
+        if constexpr (reads_facts<L>) {
+            return L::fact_elements;
+        } else {
+            return std::int64_t{0};
+        }
+    }();
     static constexpr double before = 0.5; ///< what stands in sums that the passes add to
 
+    double step = 1e-3; ///< of the finite differences; norms of few numbers bend much and need less
     int batch;
-    guarded input, skip, conditioning, parameters, output_gradient, timesteps;
-    guarded output, saved, statistics, input_gradient, skip_gradient, conditioning_gradient, deferred,
-        parameter_gradients;
+    guarded input, skip, conditioning, context, parameters, output_gradient, timesteps, facts;
+    guarded output, saved, statistics, input_gradient, skip_gradient, conditioning_gradient, context_gradient,
+        deferred, parameter_gradients;
     host::reference_backend<double> backend{};
 
     layer_trial(int batch_size, std::uint64_t seed) :
         batch{batch_size}, input{batch * L::input::elements}, skip{batch * skip_elements},
-        conditioning{batch * conditioning_elements}, parameters{parameter_elements<L>()},
-        output_gradient{batch * L::output::elements}, timesteps{batch} {
+        conditioning{batch * conditioning_elements}, context{batch * context_elements}, parameters{parameter_elements<L>()},
+        output_gradient{batch * L::output::elements}, timesteps{batch}, facts{batch * fact_elements} {
         std::mt19937_64 random{seed};
-        for (guarded* g : {&input, &skip, &conditioning, &parameters, &output_gradient}) { g->draw(random); }
+        for (guarded* g : {&input, &skip, &conditioning, &context, &parameters, &output_gradient}) { g->draw(random); }
         timesteps.draw(random, 10.0);
+        // Facts of a layer are classes, of which there are at least two.
+        for (std::size_t i = 0; i != facts.size(); ++i) { facts[i] = static_cast<double>(random() % 2); }
         std::size_t at = 0;
         for (const parameter& p : L::parameters()) {
             const auto count = static_cast<std::size_t>(p.elements());
@@ -114,15 +133,17 @@ struct layer_trial {
         skip_gradient = guarded{batch * skip_elements};
         deferred = guarded{batch * L::deferred_elements};
         conditioning_gradient = guarded{batch * conditioning_elements, before};
+        context_gradient = guarded{batch * context_elements, before};
         parameter_gradients = guarded{parameter_elements<L>(), before};
     }
 
-    [[nodiscard]] layer_frame<double> frame(guarded& workspace, bool to_input = true) {
+    [[nodiscard]] layer_frame<double> frame(guarded& workspace, bool to_input = true, bool to_context = true) {
         layer_frame<double> f;
         f.batch = batch;
         f.input = input.data();
         f.skip = skip.data();
         f.conditioning = conditioning.data();
+        f.context = context.data();
         f.parameters = parameters.data();
         f.output = output.data();
         f.saved = saved.data();
@@ -131,10 +152,12 @@ struct layer_trial {
         f.input_gradient = to_input ? input_gradient.data() : nullptr;
         f.skip_gradient = skip_gradient.data();
         f.conditioning_gradient = conditioning_gradient.data();
+        f.context_gradient = to_context ? context_gradient.data() : nullptr;
         f.deferred = deferred.data();
         f.parameter_gradients = parameter_gradients.data();
         f.workspace = workspace.data();
         f.timesteps = timesteps.data();
+        f.facts = facts.data();
         return f;
     }
 
@@ -144,11 +167,11 @@ struct layer_trial {
         L::forward(backend, frame(workspace));
         CHECK(workspace.intact());
     }
-    void backward_input(bool to_input = true) {
+    void backward_input(bool to_input = true, bool to_context = true) {
         guarded workspace{batch * L::workspace_elements};
         // No pass reads the output: a rank may give it away as soon as it is sent.
         output = guarded{batch * L::output::elements};
-        L::backward_input(backend, frame(workspace, to_input));
+        L::backward_input(backend, frame(workspace, to_input, to_context));
         CHECK(workspace.intact());
     }
     void backward_weight() {
@@ -177,7 +200,7 @@ struct layer_trial {
                     variable[i] = value + h;
                     return loss();
                 },
-                1e-3);
+                step);
             variable[i] = value;
             const double difference = std::abs(gradient[i] - start - expected);
             greatest = std::max(greatest, std::abs(expected));
@@ -202,9 +225,10 @@ struct layer_trial {
         const guarded dx = input_gradient;
         const guarded dskip = skip_gradient;
         const guarded dc = conditioning_gradient;
+        const guarded dtext = context_gradient;
         const guarded dw = parameter_gradients;
         const guarded left = deferred;
-        for (const guarded* g : {&dx, &dskip, &dc, &dw, &left}) {
+        for (const guarded* g : {&dx, &dskip, &dc, &dtext, &dw, &left}) {
             CHECK(g->written());
             CHECK(g->intact());
         }
@@ -212,10 +236,12 @@ struct layer_trial {
         CHECK(saved.intact());
         CHECK(statistics.intact());
 
-        // Without a wish for the input's gradient everything else is the same, bit for bit.
+        // Without a wish for the gradients of input and context everything else is the same, bit for bit.
         clear();
+        const guarded untouched = context_gradient;
         forward();
-        backward_input(false);
+        backward_input(false, false);
+        CHECK(context_gradient == untouched);
         CHECK(skip_gradient == dskip);
         CHECK(conditioning_gradient == dc);
         CHECK(deferred == left);
@@ -226,6 +252,7 @@ struct layer_trial {
         check_gradient("input", input, dx, 0.0);
         check_gradient("skip", skip, dskip, 0.0);
         check_gradient("conditioning", conditioning, dc, before);
+        check_gradient("context", context, dtext, before);
         check_gradient("parameters", parameters, dw, before);
     }
 };

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <nn/crooked_unet.hpp>
+#include <nn/small_text.hpp>
 #include <nn/small_uvit.hpp>
 #include <support/skip.hpp>
 #include <pulse/host/reference.hpp>
@@ -14,4 +15,13 @@ TEST_CASE("small UNets and U-ViTs in double on the reference backend equal PyTor
     pulse::test::check_against_torch<pulse::ddpm_tiny>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::crooked_unet>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::crooked_uvit>(backend, 999.0);
+    pulse::test::check_against_torch<pulse::test::labelled_uvit>(backend, 999.0);
+}
+
+TEST_CASE("small models with text in double on the reference backend equal PyTorch in every gradient") {
+    if (!pulse::test::has_torch()) { return pulse::test::skip("no python3 with torch"); }
+    pulse::host::reference_backend<double> backend;
+    pulse::test::check_against_torch<pulse::test::small_sd>(backend, 999.0);
+    pulse::test::check_against_torch<pulse::test::small_sdxl_fine>(backend, 999.0);
+    pulse::test::check_against_torch<pulse::test::small_hunyuan_v11>(backend, 999.0);
 }

@@ -19,9 +19,11 @@
 
 #include <doctest/doctest.h>
 
+#include <support/conditions.hpp>
 #include <support/skip.hpp>
 #include <support/unpipelined.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/uvit.hpp>
 
@@ -50,9 +52,14 @@ struct scratch_folder {
 template <class M>
 [[nodiscard]] std::vector<std::vector<parameter>> parameters_by_owner() {
     std::vector<std::vector<parameter>> owners;
-    const auto append = [&](const auto& parameters) { owners.emplace_back(parameters.begin(), parameters.end()); };
-    if constexpr (M::is_conditioned) { append(M::conditioning::parameters()); }
-    [&]<std::size_t... I>(std::index_sequence<I...>) { (append(M::template layer_at<I>::parameters()), ...); }
+    const auto append = [&]<class Owner>(const Owner*) {
+        static constexpr auto parameters = Owner::parameters();
+        owners.emplace_back(parameters.begin(), parameters.end());
+    };
+    if constexpr (M::is_conditioned) { append(static_cast<const typename M::conditioning*>(nullptr)); }
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        (append(static_cast<const typename M::template layer_at<I>*>(nullptr)), ...);
+    }
     (std::make_index_sequence<M::layer_count>{});
     return owners;
 }
@@ -70,15 +77,36 @@ template <class M>
     for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << c.channels(level); }
     out << "], \"attention\": [";
     for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << flag(c.attends(level)); }
-    out << "]}";
+    out << "], \"transformers\": [";
+    for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << c.transformer_blocks(level); }
+    out << "], \"mid_block_transformer_layers\": " << c.mid_block_transformer_layers
+        << ", \"cross_attention_dim\": " << c.cross_attention_dim << ", \"context_tokens\": " << c.context_tokens
+        << ", \"transformer_heads\": " << c.transformer_heads
+        << ", \"transformer_head_dim\": " << c.transformer_head_dim
+        << ", \"use_linear_projection\": " << flag(c.use_linear_projection) << ", \"pooled\": " << c.pooled()
+        << ", \"addition_time_embed_dim\": " << c.addition_time_embed_dim << "}";
     return out.str();
 }
 [[nodiscard]] inline std::string config_json(const uvit_config& c) {
     std::ostringstream out;
     out << "{\"kind\": \"uvit\", \"sample_size\": " << c.img_size << ", \"in_channels\": " << c.in_chans
         << ", \"out_channels\": " << c.in_chans << ", \"patch\": " << c.patch_size << ", \"width\": " << c.embed_dim
-        << ", \"depth\": " << c.depth << ", \"heads\": " << c.num_heads << ", \"conv\": " << (c.conv ? "true" : "false")
+        << ", \"depth\": " << c.depth << ", \"heads\": " << c.num_heads << ", \"classes\": " << c.num_classes
+        << ", \"conv\": " << (c.conv ? "true" : "false")
         << "}";
+    return out.str();
+}
+
+[[nodiscard]] inline std::string config_json(const hunyuan_dit_config& c) {
+    std::ostringstream out;
+    out << "{\"kind\": \"hunyuan_dit\", \"sample_size\": " << c.sample_size << ", \"in_channels\": " << c.in_channels
+        << ", \"out_channels\": " << 2 * c.in_channels << ", \"patch\": " << c.patch_size
+        << ", \"width\": " << c.hidden_size << ", \"depth\": " << c.num_layers
+        << ", \"heads\": " << c.num_attention_heads << ", \"hidden\": " << c.mlp_hidden
+        << ", \"text_len\": " << c.text_len << ", \"text_len_t5\": " << c.text_len_t5
+        << ", \"text_width\": " << c.cross_attention_dim << ", \"t5_width\": " << c.cross_attention_dim_t5
+        << ", \"span\": " << c.rotary_span
+        << ", \"v11\": " << (c.use_style_cond_and_image_meta_size ? "true" : "false") << "}";
     return out.str();
 }
 
@@ -142,6 +170,8 @@ void check_against_torch(B& backend, double most_time) {
     }
     const auto input = drawn(batch * graph.layers.front().input_elements, -1.0, 1.0);
     const auto timesteps = drawn(batch, 0.0, most_time);
+    const auto text = drawn(batch * text_elements_of<M>(), -1.0, 1.0);
+    const auto facts = draw_facts<M, typename B::accumulator>(13, batch);
     const auto weights = drawn(batch * graph.layers.back().output_elements, -1.0, 1.0);
 
     const scratch_folder folder;
@@ -155,12 +185,14 @@ void check_against_torch(B& backend, double most_time) {
         for (const auto* block : blocks) { put(*block); }
         put(input);
         put(timesteps);
+        put(text);
+        put(facts);
         put(weights);
     }
     const std::string program = "'" PULSE_TEST_PYTHON "' '" PULSE_TEST_TORCH_UNET "' ";
     REQUIRE(std::system((program + "'" + folder.path.string() + "'").c_str()) == 0);
 
-    auto tape = run.forward(batch, input, timesteps);
+    auto tape = run.forward(batch, input, timesteps, text, facts);
     run.backward_input(tape, weights, true);
     run.backward_weight(tape);
 

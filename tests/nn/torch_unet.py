@@ -1,8 +1,9 @@
 """diffusers' UNet2DModel in plain PyTorch, written from its architecture; computes what pulse is compared with, for
-U-ViT (torch_uvit.py) too.
+U-ViT (torch_uvit.py), UNets with text (torch_text.py) and Hunyuan-DiT (torch_dit.py) too.
 
 usage: torch_unet.py FOLDER. FOLDER/run.json has the config, the batch and the parameters' names and shapes; FOLDER/in
-has float64 numbers: parameters in that order, input, timesteps, gradient of the output (images with channels last).
+has float64 numbers: parameters in that order, input, timesteps, what the model's take_conditions reads, gradient of the output (images with
+channels last).
 Writes FOLDER/out: the output, the input's gradient and every parameter's gradient. Modules carry the state-dict names
 of diffusers and of baofff/U-ViT and are loaded strictly, so a wrong name or shape is an error.
 """
@@ -15,6 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from torch_dit import HunyuanDiT
+from torch_text import Embedding, SpatialTransformer, waves
 from torch_uvit import UViT
 
 
@@ -86,8 +89,11 @@ class Block(nn.Module):
         if upsampler is not None:
             self.upsamplers = nn.ModuleList([upsampler])
 
-    def attend(self, x, at):
-        return self.attentions[at](x) if hasattr(self, "attentions") else x
+    def attend(self, x, at, text):
+        if not hasattr(self, "attentions"):
+            return x
+        attention = self.attentions[at]
+        return attention(x, text) if isinstance(attention, SpatialTransformer) else attention(x)
 
 
 class TimeEmbedding(nn.Module):
@@ -111,11 +117,17 @@ class UNet(nn.Module):
         def resnet(inputs, outputs):
             return ResnetBlock(inputs, outputs, embedding, groups, eps)
 
-        def attention(count, width, wanted):
+        def attention(count, width, wanted, transformers):
+            if transformers != 0:
+                heads = c["transformer_heads"] or width // c["transformer_head_dim"]
+                return [SpatialTransformer(width, heads, c["cross_attention_dim"], transformers, groups,
+                                           c["use_linear_projection"]) for _ in range(count)]
             return [Attention(width, c["attention_head_dim"], groups, eps) for _ in range(count)] if wanted else []
 
         self.conv_in = nn.Conv2d(c["in_channels"], channels[0], 3, padding=1)
         self.time_embedding = TimeEmbedding(channels[0], embedding)
+        if c["pooled"] != 0:
+            self.add_embedding = Embedding(c["pooled"] + 6 * c["addition_time_embed_dim"], embedding, embedding)
         self.down_blocks = nn.ModuleList()
         left = [channels[0]]
         for i, width in enumerate(channels):
@@ -123,10 +135,10 @@ class UNet(nn.Module):
             last = i == levels - 1
             down = None if last else Resample(width, 2, c["downsample_padding"])
             self.down_blocks.append(Block([resnet(before if j == 0 else width, width) for j in range(depth)],
-                                          attention(depth, width, c["attention"][i]), downsampler=down))
+                                          attention(depth, width, c["attention"][i], c["transformers"][i]), downsampler=down))
             left += [width] * (depth if last else depth + 1)
         self.mid_block = Block([resnet(channels[-1], channels[-1]) for _ in range(2)],
-                               attention(1, channels[-1], c["mid_block_attention"]))
+                               attention(1, channels[-1], c["mid_block_attention"], c["mid_block_transformer_layers"]))
         self.up_blocks = nn.ModuleList()
         previous = channels[-1]
         for i, width in enumerate(reversed(channels)):
@@ -135,8 +147,8 @@ class UNet(nn.Module):
                 resnets.append(resnet(previous + left.pop(), width))
                 previous = width
             up = None if i == levels - 1 else Resample(width, 1, 1)
-            attends = c["attention"][levels - 1 - i]
-            self.up_blocks.append(Block(resnets, attention(depth + 1, width, attends), upsampler=up))
+            attends, transformers = c["attention"][levels - 1 - i], c["transformers"][levels - 1 - i]
+            self.up_blocks.append(Block(resnets, attention(depth + 1, width, attends, transformers), upsampler=up))
         self.conv_norm_out = nn.GroupNorm(groups, channels[0], eps=eps)
         self.conv_out = nn.Conv2d(channels[0], c["out_channels"], 3, padding=1)
 
@@ -147,22 +159,32 @@ class UNet(nn.Module):
         parts = [torch.sin(angles), torch.cos(angles)]
         return torch.cat(parts[::-1] if self.config["flip_sin_to_cos"] else parts, dim=-1)
 
-    def forward(self, x, timesteps):
+    def take_conditions(self, take, batch):
+        c = self.config
+        text = take([batch, c["context_tokens"], c["cross_attention_dim"]]) if c["cross_attention_dim"] != 0 else None
+        pooled = take([batch, c["pooled"]]) if c["pooled"] != 0 else None
+        return text, pooled, take([batch, 6]) if c["pooled"] != 0 else None
+
+    def forward(self, x, timesteps, conditions):
+        text, pooled, sizes = conditions
         temb = self.time_embedding(self.waves(timesteps))
+        if pooled is not None:
+            size_waves = waves(sizes, self.config["addition_time_embed_dim"]).flatten(1)
+            temb = temb + self.add_embedding(torch.cat([pooled, size_waves], dim=1))
         x = self.conv_in(x)
         skips = [x]
         for block in self.down_blocks:
             for j, resnet in enumerate(block.resnets):
-                x = block.attend(resnet(x, temb), j)
+                x = block.attend(resnet(x, temb), j, text)
                 skips.append(x)
             if hasattr(block, "downsamplers"):
                 x = block.downsamplers[0](x)
                 skips.append(x)
         x = self.mid_block.resnets[0](x, temb)
-        x = self.mid_block.resnets[1](self.mid_block.attend(x, 0), temb)
+        x = self.mid_block.resnets[1](self.mid_block.attend(x, 0, text), temb)
         for block in self.up_blocks:
             for j, resnet in enumerate(block.resnets):
-                x = block.attend(resnet(torch.cat([x, skips.pop()], dim=1), temb), j)
+                x = block.attend(resnet(torch.cat([x, skips.pop()], dim=1), temb), j, text)
             if hasattr(block, "upsamplers"):
                 x = block.upsamplers[0](x)
         return self.conv_out(F.silu(self.conv_norm_out(x)))
@@ -182,15 +204,16 @@ def main(folder):
         position += count
         return numbers[position - count:position].reshape(shape)
 
-    model = (UViT if config["kind"] == "uvit" else UNet)(config).double()
+    model = {"uvit": UViT, "unet": UNet, "hunyuan_dit": HunyuanDiT}[config["kind"]](config).double()
     model.load_state_dict({name: take(shape) for name, shape in run["parameters"]}, strict=True)
     size = config["sample_size"]
     x = take([batch, size, size, config["in_channels"]]).permute(0, 3, 1, 2).clone().requires_grad_()
     timesteps = take([batch])
+    conditions = model.take_conditions(take, batch)
     weights = take([batch, size, size, config["out_channels"]]).permute(0, 3, 1, 2)
     if position != len(numbers):
         raise SystemExit("numbers are left over")
-    y = model(x, timesteps)
+    y = model(x, timesteps, conditions)
     (y * weights).sum().backward()
     gradients = dict(model.named_parameters())
     pieces = [y.detach().permute(0, 2, 3, 1), x.grad.permute(0, 2, 3, 1)]

@@ -1,5 +1,5 @@
-"""U-ViT (Bao et al. 2023) without classes in plain PyTorch, written from its architecture with the state-dict names of
-baofff/U-ViT. The config has sample_size, in_channels, patch, width, depth, heads and conv.
+"""U-ViT (Bao et al. 2023) in plain PyTorch, written from its architecture with the state-dict names of
+baofff/U-ViT. The config has sample_size, in_channels, patch, width, depth, heads, classes and conv.
 """
 import math
 
@@ -41,7 +41,10 @@ class UViT(nn.Module):
         width, patch, channels, half = c["width"], c["patch"], c["in_channels"], c["depth"] // 2
         patches = (c["sample_size"] // patch) ** 2
         self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(channels, width, patch, stride=patch)})
-        self.pos_embed = nn.Parameter(torch.zeros(1, patches + 1, width))
+        self.extras = 2 if c["classes"] != 0 else 1
+        if c["classes"] != 0:
+            self.label_emb = nn.Embedding(c["classes"], width)
+        self.pos_embed = nn.Parameter(torch.zeros(1, patches + self.extras, width))
         self.in_blocks = nn.ModuleList([TokenBlock(width, c["heads"], False) for _ in range(half)])
         self.mid_block = TokenBlock(width, c["heads"], False)
         self.out_blocks = nn.ModuleList([TokenBlock(width, c["heads"], True) for _ in range(half)])
@@ -55,11 +58,17 @@ class UViT(nn.Module):
         angles = timesteps[:, None] * frequencies[None, :]
         return torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1)
 
-    def forward(self, x, timesteps):
+    def take_conditions(self, take, batch):
+        return take([batch]) if self.config["classes"] != 0 else None
+
+    def forward(self, x, timesteps, classes):
         patch, channels = self.config["patch"], self.config["in_channels"]
         grid = self.config["sample_size"] // patch
         tokens = self.patch_embed["proj"](x).flatten(2).transpose(1, 2)
-        x = torch.cat([self.waves(timesteps)[:, None, :], tokens], dim=1) + self.pos_embed
+        x = torch.cat([self.waves(timesteps)[:, None, :], tokens], dim=1)
+        if classes is not None:
+            x = torch.cat([self.label_emb(classes.long())[:, None, :], x], dim=1)
+        x = x + self.pos_embed
         skips = []
         for block in self.in_blocks:
             x = block(x)
@@ -67,6 +76,6 @@ class UViT(nn.Module):
         x = self.mid_block(x)
         for block in self.out_blocks:
             x = block(x, skips.pop())
-        x = self.decoder_pred(self.norm(x))[:, 1:, :].reshape(-1, grid, grid, patch, patch, channels)
+        x = self.decoder_pred(self.norm(x))[:, self.extras:, :].reshape(-1, grid, grid, patch, patch, channels)
         x = x.permute(0, 5, 1, 3, 2, 4).reshape(-1, channels, grid * patch, grid * patch)
         return x if self.final_layer is None else self.final_layer(x)

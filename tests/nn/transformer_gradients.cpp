@@ -4,6 +4,10 @@
 
 #include <nn/layer_trial.hpp>
 #include <pulse/nn/description.hpp>
+#include <pulse/nn/dit.hpp>
+#include <pulse/nn/dit_block.hpp>
+#include <pulse/nn/spatial_transformer.hpp>
+#include <pulse/nn/text_block.hpp>
 #include <pulse/nn/vit.hpp>
 #include <pulse/nn/vit_block.hpp>
 
@@ -19,18 +23,28 @@ using vit_layer = nn::described_block<"block", V>;
 template <nn::vit_head H>
 using head_layer = nn::described_block<"final", H>;
 
+/// channels, height, width, heads, text tokens and features, groups
+constexpr nn::text_attention small_text{4, 2, 3, 2, 3, 5, 2};
+
+template <class L>
+void check_transformer(int batch, std::uint64_t seed, double step) {
+    layer_trial<L> trial{batch, seed};
+    trial.step = step;
+    trial.check();
+}
 template <class... L>
-void check_transformers() {
+void check_transformers(double step = 1e-3) {
     std::uint64_t seed = 1;
-    (layer_trial<L>{2, seed++}.check(), ...);
-    (layer_trial<L>{1, seed++}.check(), ...);
+    (check_transformer<L>(2, seed++, step), ...);
+    (check_transformer<L>(1, seed++, step), ...);
 }
 
 } // namespace
 
 TEST_CASE("beginning of a U-ViT: gradients equal finite differences") {
     // channels, size, patch, width, classes
-    check_transformers<embed_layer<nn::vit_embed{3, 4, 2, 6}>, embed_layer<nn::vit_embed{1, 6, 3, 4}>>();
+    check_transformers<embed_layer<nn::vit_embed{3, 4, 2, 6}>, embed_layer<nn::vit_embed{1, 6, 3, 4}>,
+                       embed_layer<nn::vit_embed{1, 4, 2, 4, 3}>>();
 }
 
 TEST_CASE("block of a U-ViT, with and without a skip: gradients equal finite differences") {
@@ -41,4 +55,20 @@ TEST_CASE("block of a U-ViT, with and without a skip: gradients equal finite dif
 TEST_CASE("end of a U-ViT, with and without a convolution: gradients equal finite differences") {
     check_transformers<head_layer<nn::vit_head{nn::vit_embed{2, 4, 2, 6}, true}>,
                        head_layer<nn::vit_head{nn::vit_embed{3, 4, 2, 4}, false}>>();
+}
+
+TEST_CASE("transformer with a text, whole and each part: gradients equal finite differences") {
+    check_transformers<nn::described_block<"t", nn::spatial_transformer{small_text, 1, false}>,
+                       nn::described_block<"t", nn::spatial_transformer{{4, 2, 2, 1, 2, 3, 1}, 2, true}>,
+                       nn::described_block<"t.proj_in", nn::transformer_in{small_text}>,
+                       nn::described_block<"t.transformer_blocks.0", nn::transformer_block{small_text}>,
+                       nn::described_block<"t.proj_out", nn::transformer_out{small_text}>>(2.5e-4);
+}
+
+TEST_CASE("beginning, blocks and end of a Hunyuan-DiT: gradients equal finite differences") {
+    // rows, columns, width, heads, hidden, text tokens and features, span of the positions, skip
+    check_transformers<nn::described_block<"pos_embed", nn::patch_embed{2, 6, 3, 4}>,
+                       nn::described_block<"b", nn::dit_block{2, 3, 8, 2, 10, 3, 5, 4.0, false}>,
+                       nn::described_block<"b", nn::dit_block{3, 1, 8, 1, 5, 2, 3, 7.0, true}>,
+                       nn::described_block<"proj_out", nn::dit_head{{2, 4, 2, 6}, 3}>>(2.5e-4);
 }

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <nn/layer_trial.hpp>
+#include <support/conditions.hpp>
 #include <support/unpipelined.hpp>
 #include <pulse/host/reference.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -32,14 +33,17 @@ struct whole_trial {
     static constexpr int batch = 2;
     static constexpr auto graph = graph_of<M>();
 
+    double step; ///< of the finite differences; norms of few numbers bend much and need less
     std::mt19937_64 random{7};
     reference backend{};
     unpipelined<M, reference> run{backend, 3};
     std::vector<double> input = drawn(random, batch* graph.layers.front().input_elements, -1.0, 1.0);
     std::vector<double> timesteps = drawn(random, batch, 0.0, 20.0);
+    std::vector<double> text = drawn(random, batch * text_elements_of<M>(), -1.0, 1.0);
+    std::vector<double> facts = draw_facts<M, double>(9, batch);
     std::vector<double> weights = drawn(random, batch* graph.layers.back().output_elements, -1.0, 1.0);
 
-    whole_trial() {
+    explicit whole_trial(double of_differences = 1e-3) : step{of_differences} {
         // The default norms are all 1 and 0: gradients that mix up two of them would go unseen.
         std::uniform_real_distribution<double> spread{-0.3, 0.3};
         for (auto& layer : run.parameters) {
@@ -47,7 +51,7 @@ struct whole_trial {
         }
     }
     [[nodiscard]] double loss() {
-        const auto tape = run.forward(batch, input, timesteps);
+        const auto tape = run.forward(batch, input, timesteps, text, facts);
         double sum = 0.0;
         for (std::size_t i = 0; i != weights.size(); ++i) { sum += run.output(tape)[i] * weights[i]; }
         return sum;
@@ -59,7 +63,7 @@ struct whole_trial {
                 variable = value + h;
                 return loss();
             },
-            1e-3);
+            step);
         variable = value;
         return s;
     }
@@ -76,7 +80,7 @@ struct whole_trial {
         }
     }
     void check(std::size_t most) {
-        auto tape = run.forward(batch, input, timesteps);
+        auto tape = run.forward(batch, input, timesteps, text, facts);
         run.backward_input(tape, weights, true);
         run.backward_weight(tape);
         const std::vector<double> input_gradient = tape.input_gradient;
@@ -109,7 +113,8 @@ private:
     }
     template <class L>
     static void append(std::vector<std::int64_t>& sizes) {
-        for (const parameter& p : L::parameters()) { sizes.push_back(p.elements()); }
+        static constexpr auto parameters = L::parameters();
+        for (const parameter& p : parameters) { sizes.push_back(p.elements()); }
     }
     void check_tensors(std::vector<double>& parameters, const std::vector<double>& gradients,
                        const std::vector<std::int64_t>& sizes, std::size_t most) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <support/conditions.hpp>
 #include <support/unpipelined.hpp>
 #include <pulse/host/threads.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -39,6 +40,10 @@ struct drawn_data {
 
     [[nodiscard]] std::vector<T> input(int m) const { return draw<T>(1000 + m, in); }
     [[nodiscard]] std::vector<A> timesteps(int m) const { return draw<A>(2000 + m, 1); }
+    [[nodiscard]] std::vector<T> text(int m) const { return draw<T>(4000 + m, text_elements_of<Model>()); }
+    [[nodiscard]] std::vector<A> facts(int m) const {
+        return draw_facts<Model, A>(seed * 1000003U + static_cast<std::uint64_t>(5000 + m), batch);
+    }
     [[nodiscard]] std::vector<T> target(int m) const { return draw<T>(3000 + m, out); }
     [[nodiscard]] std::vector<T> parameters(int layer, std::size_t n) const {
         return draw_values<T>(seed, static_cast<std::uint64_t>(layer + 10), n);
@@ -56,8 +61,8 @@ private:
 template <class Model, class T, class A = T>
 struct drawn_task {
     drawn_data<Model, T, A> data;
-    std::vector<std::vector<T>> inputs{}, targets{};
-    std::vector<std::vector<A>> times{};
+    std::vector<std::vector<T>> inputs{}, texts{}, targets{};
+    std::vector<std::vector<A>> times{}, known{};
     std::vector<double> losses{};
     int optimized{};
 
@@ -66,10 +71,14 @@ struct drawn_task {
         for (int m = 0; m != from.microbatches; ++m) {
             inputs.push_back(data.input(m));
             times.push_back(data.timesteps(m));
+            texts.push_back(data.text(m));
+            known.push_back(data.facts(m));
             targets.push_back(data.target(m));
         }
     }
     [[nodiscard]] const A* timesteps(int m) const { return times[static_cast<std::size_t>(m)].data(); }
+    [[nodiscard]] const T* text(int m) const { return texts[static_cast<std::size_t>(m)].data(); }
+    [[nodiscard]] const A* facts(int m) const { return known[static_cast<std::size_t>(m)].data(); }
     void input(int m, T* x) const {
         const auto& from = inputs[static_cast<std::size_t>(m)];
         std::copy(from.begin(), from.end(), x);
@@ -180,7 +189,7 @@ run_result<typename Backend::accumulator> run_unpipelined(int batch, int microba
     oracle.conditioning_parameters = task.data.parameters(conditioning_block, oracle.conditioning_parameters.size());
     for (int m = 0; m != microbatches; ++m) {
         const auto at = static_cast<std::size_t>(m);
-        auto tape = oracle.forward(batch, task.inputs[at], task.times[at]);
+        auto tape = oracle.forward(batch, task.inputs[at], task.times[at], task.texts[at], task.known[at]);
         std::vector<T> gradient(oracle.output(tape).size());
         task.loss(m, oracle.output(tape).data(), gradient.data());
         oracle.backward(tape, std::move(gradient));

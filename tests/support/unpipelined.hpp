@@ -38,8 +38,8 @@ public:
     /// What one microbatch leaves between its passes.
     struct tape {
         int batch{};
-        std::vector<T> input, conditioning, conditioning_saved, conditioning_gradient, input_gradient;
-        std::vector<A> timesteps, conditioning_statistics;
+        std::vector<T> input, text, conditioning, conditioning_saved, conditioning_gradient, input_gradient;
+        std::vector<A> timesteps, facts, conditioning_statistics;
         std::array<std::vector<A>, count> statistics;
         std::array<std::vector<T>, count> output, saved, output_gradient, deferred;
         std::array<std::vector<T>, M::skip_count> skip_gradient;
@@ -64,11 +64,12 @@ public:
     /// Draws the parameters from `seed` as pulse::nn::initialise does; gradients are zero.
     unpipelined(B& backend, std::uint64_t seed) : unpipelined{backend} {
         for_each_layer([&]<std::size_t I>(index<I>) {
-            nn::initialise(std::span<const parameter>{layer_at<I>::parameters()}, seed, std::span<T>{parameters[I]});
+            static constexpr auto list = layer_at<I>::parameters();
+            nn::initialise(std::span<const parameter>{list}, seed, std::span<T>{parameters[I]});
         });
         if constexpr (M::is_conditioned) {
-            const std::span<T> values{conditioning_parameters};
-            nn::initialise(std::span<const parameter>{M::conditioning::parameters()}, seed, values);
+            static constexpr auto list = M::conditioning::parameters();
+            nn::initialise(std::span<const parameter>{list}, seed, std::span<T>{conditioning_parameters});
         }
     }
 
@@ -77,21 +78,27 @@ public:
         conditioning_gradients.assign(conditioning_parameters.size(), A{0});
     }
 
-    /// `input` is [batch][first layer's input], `timesteps` [batch] (empty without conditioning).
-    [[nodiscard]] tape forward(int batch, std::vector<T> input, std::vector<A> timesteps = {}) {
+    /// `input` is [batch][first layer's input], `timesteps` [batch] (empty without conditioning); `text` and `facts` are
+    /// what the model reads of them, see layer_frame.
+    [[nodiscard]] tape forward(int batch, std::vector<T> input, std::vector<A> timesteps = {}, std::vector<T> text = {},
+                               std::vector<A> facts = {}) {
         tape t;
         t.batch = batch;
         t.input = std::move(input);
         t.timesteps = std::move(timesteps);
+        t.text = std::move(text);
+        t.facts = std::move(facts);
         if constexpr (M::is_conditioned) {
             using embedder = typename M::conditioning;
-            t.conditioning = poisoned<T>(batch * embedder::output::elements);
+            t.conditioning = poisoned<T>(batch * graph.conditioning_elements);
             t.conditioning_saved = poisoned<T>(batch * embedder::saved_elements);
             t.conditioning_statistics = poisoned<A>(batch * statistics_elements<embedder>());
             auto workspace = poisoned<T>(batch * embedder::workspace_elements);
             backend_frame<B> frame;
             frame.batch = batch;
             frame.timesteps = t.timesteps.data();
+            frame.text = t.text.data();
+            frame.facts = t.facts.data();
             frame.parameters = conditioning_parameters.data();
             frame.output = t.conditioning.data();
             frame.saved = t.conditioning_saved.data();
@@ -148,6 +155,8 @@ public:
             backend_frame<B> frame;
             frame.batch = t.batch;
             frame.timesteps = t.timesteps.data();
+            frame.text = t.text.data();
+            frame.facts = t.facts.data();
             frame.parameters = conditioning_parameters.data();
             frame.saved = t.conditioning_saved.data();
             frame.statistics = t.conditioning_statistics.data();
@@ -204,10 +213,21 @@ private:
         frame.statistics = t.statistics[l].data();
         frame.output_gradient = t.output_gradient[l].data();
         frame.conditioning_gradient = t.conditioning_gradient.data();
+        if constexpr (reads_context<typename M::conditioning>) {
+            const std::int64_t embeddings = t.batch * M::conditioning::output::elements;
+            frame.context = t.conditioning.data() + embeddings;
+            // Before the backward pass there is no gradient yet.
+            if (trains_context<typename M::conditioning> && !t.conditioning_gradient.empty()) {
+                frame.context_gradient = t.conditioning_gradient.data() + embeddings;
+            }
+        }
         frame.deferred = t.deferred[l].data();
         frame.parameter_gradients = gradients[l].data();
         frame.workspace = workspace.data();
-        if (l == 0) { frame.timesteps = t.timesteps.data(); }
+        if (l == 0) {
+            frame.timesteps = t.timesteps.data();
+            frame.facts = t.facts.data();
+        }
         return frame;
     }
 

@@ -44,4 +44,7 @@ TEST_CASE("every flaw of a hunyuan_dit_config is found") {
     CHECK(flaw_after([](hunyuan_dit_config& c) { c.num_layers = 39; }) == hunyuan_dit_flaw::depth);
     CHECK(flaw_after([](hunyuan_dit_config& c) { c.num_layers = 2; }) == hunyuan_dit_flaw::depth);
     CHECK(flaw_after([](hunyuan_dit_config& c) { c.num_attention_heads = 15; }) == hunyuan_dit_flaw::heads);
+    CHECK(flaw_after([](hunyuan_dit_config& c) { c.num_attention_heads = 704; }) == hunyuan_dit_flaw::heads);
+    CHECK(flaw_after([](hunyuan_dit_config& c) { c.cross_attention_dim_t5 = 2047; }) == hunyuan_dit_flaw::heads);
+    CHECK(flaw_after([](hunyuan_dit_config& c) { c.rotary_span = 0.0; }) == hunyuan_dit_flaw::sizes);
 }

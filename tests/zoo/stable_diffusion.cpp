@@ -76,4 +76,15 @@ TEST_CASE("every flaw of a unet_config with transformers is found") {
     CHECK(flaw_of_plain([](unet_config&) {}) == unet_flaw::none);
     CHECK(flaw_of_plain([](unet_config& c) { c.fine = true; }) == unet_flaw::text);
     CHECK(flaw_of_plain([](unet_config& c) { c.projection_class_embeddings_input_dim = 8; }) == unet_flaw::text);
+    // Six sizes of addition_time_embed_dim features and at least one feature of pooled text.
+    const auto flaw_of_added = [&](int projection, int features) {
+        return flaw_after([&](unet_config& c) {
+            c.projection_class_embeddings_input_dim = projection;
+            c.addition_time_embed_dim = features;
+        });
+    };
+    CHECK(flaw_of_added(25, 4) == unet_flaw::none);
+    CHECK(flaw_of_added(24, 4) == unet_flaw::sizes);
+    CHECK(flaw_of_added(25, 3) == unet_flaw::sizes);
+    CHECK(flaw_of_added(25, 0) == unet_flaw::sizes);
 }

@@ -4,43 +4,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <pulse/core/label.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/layer_frame.hpp>
 #include <pulse/tensor/shape.hpp>
 
 namespace pulse::nn {
 
-/// Two linear layers with SiLU between them: silu(x W1 + b1) W2 + b2 on `rows` vectors. Parameters: linear_1, linear_2.
-struct mlp_embedding {
-    int rows{1};
-    int features{};
-    int hidden{};
-    int width{};
-
-    [[nodiscard]] constexpr flaw defect() const noexcept {
-        return rows <= 0 || features <= 0 || hidden <= 0 || width <= 0 ? flaw::size : flaw::none;
-    }
-    template <class Description>
-    constexpr void describe(Description& d, const label& name) const {
-        d.within(name);
-        describe_into(d, "linear_1", "linear_2");
-        d.keep(std::int64_t{rows} * features);
-        d.keep(std::int64_t{rows} * hidden);
-        d.keep(std::int64_t{rows} * hidden);
-    }
-    template <class Description>
-    constexpr void describe_into(Description& d, std::string_view first, std::string_view second) const {
-        d.linear(first, rows, features, hidden);
-        d.linear(second, rows, hidden, width);
-    }
-};
-
-/// One module that makes conditioning and describes itself but has no passes yet. A module has no input that a plan
-/// counts, so it saves all that eager autograd keeps.
+/// One module that makes conditioning and describes itself: its parameters, FLOPs and what eager autograd keeps. Its passes
+/// are those of all modules together (conditioning_passes).
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct described_module {
@@ -83,6 +60,30 @@ struct conditioning_modules {
         std::max({std::int64_t{0}, std::int64_t{Modules::workspace_elements}...});
     [[nodiscard]] static constexpr auto parameters() { return parameters_of_modules<Modules...>; }
     [[nodiscard]] static constexpr double forward_flops() { return (0.0 + ... + Modules::forward_flops()); }
+};
+
+/// The same with passes: those of `Math`, a plain value whose parameters are those of all modules, one after the other.
+///
+/// Math has output(), text_elements(), fact_elements(), trains_context(), saved_elements(), statistics_elements(),
+/// workspace_elements(), forward and backward_weight, see conditions_on.
+template <auto Math, class Context, class... Modules>
+    requires(sound<Math>::value)
+struct conditioning_passes : conditioning_modules<typename shape_of<Math.output()>::type, Context, Modules...> {
+    static constexpr std::int64_t text_elements = Math.text_elements();
+    static constexpr std::int64_t fact_elements = Math.fact_elements();
+    static constexpr bool trains_context = Math.trains_context();
+    static constexpr std::int64_t saved_elements = Math.saved_elements();
+    static constexpr std::int64_t statistics_elements = Math.statistics_elements();
+    static constexpr std::int64_t workspace_elements = Math.workspace_elements();
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& frame) {
+        Math.forward(on, frame);
+    }
+    template <backend B>
+    static void backward_weight(B& on, const backend_frame<B>& frame) {
+        Math.backward_weight(on, frame);
+    }
 };
 
 } // namespace pulse::nn

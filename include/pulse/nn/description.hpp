@@ -151,6 +151,16 @@ struct described : skip_face<Math>, conditioning_face<Math>, residual_face<Math>
     [[nodiscard]] static constexpr double forward_flops() { return sums_of<Math>.flops; }
 };
 
+/// Facts of a sample that `Math` reads: its member fact_elements(), 0 where it has none.
+template <auto Math>
+[[nodiscard]] constexpr std::int64_t facts_of() noexcept {
+    if constexpr (requires { Math.fact_elements(); }) {
+        return Math.fact_elements();
+    } else {
+        return 0;
+    }
+}
+
 /// A layer that describes itself and has passes: `Math` also has saved_elements(), deferred_elements(),
 /// workspace_elements(), forward, backward_input and backward_weight, as those of `block`, and statistics_elements() where
 /// it keeps statistics.
@@ -162,6 +172,7 @@ struct described_block : described<Name, Math>, passes_face<Math> {
     static constexpr std::int64_t deferred_elements = Math.deferred_elements();
     static constexpr std::int64_t workspace_elements = Math.workspace_elements();
     static constexpr bool reads_timesteps = requires { Math.timestep_features(); };
+    static constexpr std::int64_t fact_elements = facts_of<Math>();
 };
 
 } // namespace pulse::nn

@@ -11,6 +11,7 @@
 #include <pulse/nn/conditioning_modules.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/dit.hpp>
+#include <pulse/nn/dit_block.hpp>
 #include <pulse/nn/hunyuan_conditioning.hpp>
 #include <pulse/tensor/shape.hpp>
 
@@ -35,6 +36,9 @@ struct hunyuan_dit_config {
     int text_len{77};
     int text_len_t5{256};
     bool use_style_cond_and_image_meta_size{};
+    /// Positions of the rotary embedding run from 0 to this on both axes: the patches of a 512-pixel image, with which the
+    /// model's training began.
+    double rotary_span{32.0};
 
     [[nodiscard]] constexpr int context_tokens() const noexcept { return text_len + text_len_t5; }
 };
@@ -49,9 +53,14 @@ enum class hunyuan_dit_flaw : std::uint8_t { none, name, sizes, patches, depth, 
                            c.mlp_hidden, c.cross_attention_dim, c.cross_attention_dim_t5, c.text_len, c.text_len_t5}) {
         if (size <= 0) { return hunyuan_dit_flaw::sizes; }
     }
+    if (!(c.rotary_span > 0.0)) { return hunyuan_dit_flaw::sizes; }
     if (c.sample_size % c.patch_size != 0) { return hunyuan_dit_flaw::patches; }
     if (c.num_layers < 4 || c.num_layers % 2 != 0) { return hunyuan_dit_flaw::depth; }
-    return c.hidden_size % c.num_attention_heads != 0 ? hunyuan_dit_flaw::heads : hunyuan_dit_flaw::none;
+    if (c.hidden_size % c.num_attention_heads != 0 || c.hidden_size / c.num_attention_heads % 4 != 0 ||
+        c.cross_attention_dim_t5 % nn::hunyuan_time_embedding::pooler_heads != 0) {
+        return hunyuan_dit_flaw::heads;
+    }
+    return hunyuan_dit_flaw::none;
 }
 
 // The parts of the backbone that a config asks for.
@@ -63,8 +72,9 @@ enum class hunyuan_dit_flaw : std::uint8_t { none, name, sizes, patches, depth, 
     return {embed_of(c), 2 * c.in_channels};
 }
 [[nodiscard]] constexpr nn::dit_block dit_block_of(const hunyuan_dit_config& c, bool skip) noexcept {
-    return {embed_of(c).tokens(),  c.hidden_size, c.num_attention_heads, c.mlp_hidden, c.context_tokens(),
-            c.cross_attention_dim, skip};
+    return {embed_of(c).grid(),    embed_of(c).grid(), c.hidden_size,
+            c.num_attention_heads, c.mlp_hidden,       c.context_tokens(),
+            c.cross_attention_dim, c.rotary_span,      skip};
 }
 [[nodiscard]] constexpr nn::hunyuan_time_embedding time_embedding_of(const hunyuan_dit_config& c) noexcept {
     return {c.hidden_size, c.text_len_t5, c.cross_attention_dim_t5, c.cross_attention_dim,
@@ -72,6 +82,10 @@ enum class hunyuan_dit_flaw : std::uint8_t { none, name, sizes, patches, depth, 
 }
 [[nodiscard]] constexpr nn::hunyuan_text_embedding text_embedding_of(const hunyuan_dit_config& c) noexcept {
     return {c.text_len_t5, c.cross_attention_dim_t5, c.cross_attention_dim, c.context_tokens()};
+}
+
+[[nodiscard]] constexpr nn::hunyuan_conditioning conditioning_of(const hunyuan_dit_config& c) noexcept {
+    return {time_embedding_of(c), text_embedding_of(c)};
 }
 
 template <hunyuan_dit_config C>
@@ -87,11 +101,11 @@ struct hunyuan_dit_parts {
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == 0) {
-            return std::type_identity<nn::described<"pos_embed", embed_of(C)>>{};
+            return std::type_identity<nn::described_block<"pos_embed", embed_of(C)>>{};
         } else if constexpr (I <= blocks) {
-            return std::type_identity<nn::described<block_name(I - 1), dit_block_of(C, I - 1 > blocks / 2)>>{};
+            return std::type_identity<nn::described_block<block_name(I - 1), dit_block_of(C, I - 1 > blocks / 2)>>{};
         } else {
-            return std::type_identity<nn::described<"proj_out", head_of(C)>>{};
+            return std::type_identity<nn::described_block<"proj_out", head_of(C)>>{};
         }
     }
     template <std::size_t I>
@@ -99,10 +113,9 @@ struct hunyuan_dit_parts {
     /// Edges in the order in which their targets run.
     template <std::size_t E>
     using skip_at = skip<block_name(skips_count - 1 - E), block_name(blocks / 2 + 1 + E)>;
-    using conditioning =
-        nn::conditioning_modules<shape<C.hidden_size>, shape<C.context_tokens(), C.cross_attention_dim>,
-                                 nn::described_module<"time_extra_emb", time_embedding_of(C)>,
-                                 nn::described_module<"text_embedder", text_embedding_of(C)>>;
+    using conditioning = nn::conditioning_passes<conditioning_of(C), shape<C.context_tokens(), C.cross_attention_dim>,
+                                                 nn::described_module<"time_extra_emb", time_embedding_of(C)>,
+                                                 nn::described_module<"text_embedder", text_embedding_of(C)>>;
 
     template <std::size_t... L, std::size_t... E>
     static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(
@@ -119,12 +132,15 @@ template <hunyuan_dit_config C>
     static_assert(found != hunyuan_dit_flaw::sizes, "pulse: the sizes of a hunyuan_dit are positive");
     static_assert(found != hunyuan_dit_flaw::patches, "pulse: patch_size of a hunyuan_dit divides sample_size");
     static_assert(found != hunyuan_dit_flaw::depth, "pulse: num_layers of a hunyuan_dit is even and at least 4");
-    static_assert(found != hunyuan_dit_flaw::heads, "pulse: num_attention_heads of a hunyuan_dit divides hidden_size");
+    static_assert(
+        found != hunyuan_dit_flaw::heads,
+        "pulse: num_attention_heads of a hunyuan_dit divides hidden_size into heads of a multiple of 4 features, "
+        "and 8 divides cross_attention_dim_t5");
     return found == hunyuan_dit_flaw::none;
 }
 
-/// The backbone that a hunyuan_dit_config describes, with diffusers' parameter names. Its layers describe themselves and
-/// have no passes. A bad config stops compilation with one sentence.
+/// The backbone that a hunyuan_dit_config describes, with diffusers' parameter names. A bad config stops compilation with
+/// one sentence.
 template <hunyuan_dit_config C>
     requires(explain_hunyuan_dit<C>())
 struct hunyuan_dit : hunyuan_dit_parts<C>::model_type {

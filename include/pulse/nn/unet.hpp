@@ -12,9 +12,12 @@
 #include <pulse/nn/conditioning_modules.hpp>
 #include <pulse/nn/convolution.hpp>
 #include <pulse/nn/description.hpp>
+#include <pulse/nn/mlp_embedding.hpp>
 #include <pulse/nn/norm.hpp>
 #include <pulse/nn/resnet.hpp>
 #include <pulse/nn/spatial_transformer.hpp>
+#include <pulse/nn/text_block.hpp>
+#include <pulse/nn/text_conditioning.hpp>
 #include <pulse/nn/time_embedding.hpp>
 #include <pulse/nn/unet_config.hpp>
 #include <pulse/nn/unet_layout.hpp>
@@ -52,7 +55,8 @@ namespace pulse {
 }
 [[nodiscard]] constexpr nn::text_attention text_attention_of(const unet_config& c, const unet_layer& l) noexcept {
     return {.channels = l.in_channels, .height = l.size, .width = l.size, .heads = c.transformer_heads_of(l.in_channels),
-            .context_tokens = c.context_tokens, .context_features = c.cross_attention_dim};
+            .context_tokens = c.context_tokens, .context_features = c.cross_attention_dim,
+            .groups = c.norm_num_groups};
 }
 [[nodiscard]] constexpr nn::spatial_transformer transformer_of(const unet_config& c, const unet_layer& l) noexcept {
     return {text_attention_of(c, l), l.blocks, c.use_linear_projection};
@@ -70,6 +74,11 @@ namespace pulse {
     return {1, c.projection_class_embeddings_input_dim, c.conditioning(), c.conditioning()};
 }
 
+[[nodiscard]] constexpr nn::text_conditioning text_conditioning_of(const unet_config& c) noexcept {
+    return {.time = time_embedding_of(c), .context_tokens = c.context_tokens, .context_features = c.cross_attention_dim,
+            .pooled = c.pooled(), .size_features = c.adds_embedding() ? c.addition_time_embed_dim : 0};
+}
+
 /// What makes the conditioning of a UNet: the time embedding; with text also the text states, which are given, and what
 /// is added to the time embedding.
 template <unet_config C>
@@ -78,18 +87,19 @@ struct unet_conditioning {
     using type = time;
 };
 template <unet_config C>
-    requires(C.reads_text() && C.projection_class_embeddings_input_dim == 0)
+    requires(C.reads_text() && !C.adds_embedding())
 struct unet_conditioning<C> {
     using time = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
-    using type = nn::conditioning_modules<typename time::output, shape<C.context_tokens, C.cross_attention_dim>, time>;
+    using type =
+        nn::conditioning_passes<text_conditioning_of(C), shape<C.context_tokens, C.cross_attention_dim>, time>;
 };
 template <unet_config C>
-    requires(C.reads_text() && C.projection_class_embeddings_input_dim != 0)
+    requires(C.reads_text() && C.adds_embedding())
 struct unet_conditioning<C> {
     using time = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
     using added = nn::described_module<"add_embedding", added_embedding_of(C)>;
     using type =
-        nn::conditioning_modules<typename time::output, shape<C.context_tokens, C.cross_attention_dim>, time, added>;
+        nn::conditioning_passes<text_conditioning_of(C), shape<C.context_tokens, C.cross_attention_dim>, time, added>;
 };
 
 template <unet_config C>
@@ -120,13 +130,13 @@ struct unet_parts {
         } else if constexpr (part == unet_part::upsample) {
             return std::type_identity<nn::block<name, upsample_of(layer(I))>>{};
         } else if constexpr (part == unet_part::transformer) {
-            return std::type_identity<nn::described<name, transformer_of(C, layer(I))>>{};
+            return std::type_identity<nn::described_block<name, transformer_of(C, layer(I))>>{};
         } else if constexpr (part == unet_part::transformer_in) {
-            return std::type_identity<nn::described<name, transformer_in_of(C, layer(I))>>{};
+            return std::type_identity<nn::described_block<name, transformer_in_of(C, layer(I))>>{};
         } else if constexpr (part == unet_part::transformer_block) {
-            return std::type_identity<nn::described<name, transformer_block_of(C, layer(I))>>{};
+            return std::type_identity<nn::described_block<name, transformer_block_of(C, layer(I))>>{};
         } else if constexpr (part == unet_part::transformer_out) {
-            return std::type_identity<nn::described<name, transformer_out_of(C, layer(I))>>{};
+            return std::type_identity<nn::described_block<name, transformer_out_of(C, layer(I))>>{};
         } else {
             return std::type_identity<nn::block<name, conv_out_of(C, layer(I))>>{};
         }

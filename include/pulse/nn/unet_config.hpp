@@ -41,6 +41,7 @@ struct unet_config {
     bool use_linear_projection{true};
     /// Features of what a second embedding adds to the time embedding (SDXL: pooled text and sizes); 0: there is none.
     int projection_class_embeddings_input_dim{};
+    int addition_time_embed_dim{256}; ///< of each of the six sizes in it; what is left is the pooled text
     bool fine{};
 
     [[nodiscard]] constexpr int levels() const noexcept {
@@ -66,6 +67,11 @@ struct unet_config {
         return attention_head_dim == 0 ? 1 : channels / attention_head_dim;
     }
     [[nodiscard]] constexpr int conditioning() const noexcept { return 4 * channels(0); }
+    [[nodiscard]] constexpr bool adds_embedding() const noexcept { return projection_class_embeddings_input_dim != 0; }
+    /// Features of the pooled text.
+    [[nodiscard]] constexpr int pooled() const noexcept {
+        return adds_embedding() ? projection_class_embeddings_input_dim - 6 * addition_time_embed_dim : 0;
+    }
 };
 
 /// What makes a unet_config unusable.
@@ -107,6 +113,8 @@ enum class unet_flaw : std::uint8_t {
     if (any != c.reads_text()) { return unet_flaw::text; }
     // A UNet without text is UNet2DModel, which has no second embedding; the parts of no transformer cannot be layers.
     if (!any && (c.projection_class_embeddings_input_dim != 0 || c.fine)) { return unet_flaw::text; }
+    const bool waves = c.addition_time_embed_dim > 0 && c.addition_time_embed_dim % 2 == 0;
+    if (c.adds_embedding() && (!waves || c.pooled() <= 0)) { return unet_flaw::sizes; }
     return unet_flaw::none;
 }
 

@@ -68,9 +68,7 @@ struct uvit_parts {
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == 0) {
-            using planned = nn::labelled_vit_embed<"embed", embed_of(C)>;
-            using running = nn::described_block<"embed", embed_of(C)>;
-            return std::type_identity<std::conditional_t<C.num_classes != 0, planned, running>>{};
+            return std::type_identity<nn::described_block<"embed", embed_of(C)>>{};
         } else if constexpr (I <= half) {
             return std::type_identity<nn::described_block<in_name(I - 1), vit_block_of(C, false)>>{};
         } else if constexpr (I == half + 1) {
@@ -106,8 +104,8 @@ template <uvit_config C>
     return found == uvit_flaw::none;
 }
 
-/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. It runs without classes; with
-/// them it is planned only. A bad config stops compilation with one sentence.
+/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. A bad config stops compilation with one
+/// sentence.
 template <uvit_config C>
     requires(explain_uvit<C>())
 struct uvit : uvit_parts<C>::model_type {

@@ -16,8 +16,8 @@ namespace pulse::nn {
 /// The beginning of U-ViT: patches of the image become tokens; the time, and the class where there are classes, are
 /// tokens before them, and every position has a learned vector. Parameters: patch_embed.proj, label_emb, pos_embed.
 ///
-/// The token of the time is the sinusoid of the timestep, cosines first. Saves nothing. Its passes are those without
-/// classes (see labelled_vit_embed).
+/// The class's token comes first. The token of the time is the sinusoid of the timestep, cosines first. Facts: the class.
+/// Saves nothing.
 struct vit_embed {
     int channels{};
     int size{}; ///< height and width of the image
@@ -26,7 +26,9 @@ struct vit_embed {
     int classes{}; ///< 0: there is no class token
 
     [[nodiscard]] constexpr int patches() const noexcept { return (size / patch) * (size / patch); }
-    [[nodiscard]] constexpr int tokens() const noexcept { return patches() + (classes != 0 ? 2 : 1); }
+    /// Tokens before those of the patches.
+    [[nodiscard]] constexpr int leading() const noexcept { return classes != 0 ? 2 : 1; }
+    [[nodiscard]] constexpr int tokens() const noexcept { return patches() + leading(); }
     [[nodiscard]] constexpr flaw defect() const noexcept {
         if (channels <= 0 || size <= 0 || patch <= 0 || width <= 0 || classes < 0) { return flaw::size; }
         if (size % patch != 0) { return flaw::window; }
@@ -34,6 +36,8 @@ struct vit_embed {
     }
     [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens()} * width; }
     [[nodiscard]] constexpr int timestep_features() const noexcept { return width; }
+    [[nodiscard]] constexpr std::int64_t fact_elements() const noexcept { return classes != 0 ? 1 : 0; }
+    [[nodiscard]] constexpr embedding_shape labels() const noexcept { return {classes, width}; }
     [[nodiscard]] constexpr conv projection() const noexcept {
         return {.in_channels = channels,
                 .out_channels = width,
@@ -61,7 +65,7 @@ struct vit_embed {
 
     [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
-    /// Tokens of the patches and of the time before they lie next to each other.
+    /// Tokens of the patches, and of the time or the class, before they lie next to each other.
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return states(); }
 
     template <backend B>
@@ -69,12 +73,17 @@ struct vit_embed {
         using T = typename B::scalar;
         slices<T> workspace{f.workspace, f.batch};
         T* const of_patches = workspace.take(patch_states());
-        T* const of_time = workspace.take(width);
+        T* const one_token = workspace.take(width);
+        T* const time = f.output + (leading() - 1) * width;
         projection().apply(on, f.batch, f.input, f.parameters, of_patches, into::write);
-        on.sinusoid(f.batch, width, true, 0.0, f.timesteps, of_time);
-        on.copy_rows(f.batch, width, of_time, width, f.output, states());
-        on.copy_rows(f.batch, patch_states(), of_patches, patch_states(), f.output + width, states());
-        on.add_per_sample(1, f.batch, static_cast<int>(states()), f.parameters + projection_elements(), f.output);
+        on.copy_rows(f.batch, patch_states(), of_patches, patch_states(), time + width, states());
+        on.sinusoid(f.batch, width, true, 0.0, f.timesteps, one_token);
+        on.copy_rows(f.batch, width, one_token, width, time, states());
+        if (classes != 0) {
+            on.embedding(labels(), f.batch, f.facts, f.parameters + projection_elements(), one_token);
+            on.copy_rows(f.batch, width, one_token, width, f.output, states());
+        }
+        on.add_per_sample(1, f.batch, static_cast<int>(states()), f.parameters + positions_at(), f.output);
     }
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f) const {
@@ -87,7 +96,12 @@ struct vit_embed {
     void backward_weight(B& on, const backend_frame<B>& f) const {
         gather(on, f);
         projection().apply_backward_weight(on, f.batch, f.input, f.workspace, f.parameter_gradients);
-        on.sum_rows(f.batch, states(), f.output_gradient, f.parameter_gradients + projection_elements());
+        if (classes != 0) {
+            on.copy_rows(f.batch, width, f.output_gradient, states(), f.workspace, width);
+            on.embedding_backward_weight(labels(), f.batch, f.facts, f.workspace,
+                                         f.parameter_gradients + projection_elements());
+        }
+        on.sum_rows(f.batch, states(), f.output_gradient, f.parameter_gradients + positions_at());
     }
 
 private:
@@ -95,20 +109,13 @@ private:
     [[nodiscard]] constexpr std::int64_t projection_elements() const noexcept {
         return projection().window().weight_elements() + width;
     }
+    [[nodiscard]] constexpr std::int64_t positions_at() const noexcept {
+        return projection_elements() + std::int64_t{classes} * width;
+    }
     /// The gradient of the patches' tokens, next to each other.
     template <backend B>
     void gather(B& on, const backend_frame<B>& f) const {
-        on.copy_rows(f.batch, patch_states(), f.output_gradient + width, states(), f.workspace, patch_states());
-    }
-};
-
-/// The beginning of a U-ViT with classes. It is planned like any layer, but its passes do not compile.
-template <label Name, vit_embed Math>
-struct labelled_vit_embed : described_block<Name, Math> {
-    template <backend B>
-    static void forward(B&, const backend_frame<B>&) {
-        static_assert(Math.classes == 0, "pulse: a uvit with num_classes is planned only: no class labels reach its "
-                                         "first layer, so it does not run");
+        on.copy_rows(f.batch, patch_states(), f.output_gradient + leading() * width, states(), f.workspace, patch_states());
     }
 };
 
@@ -126,7 +133,7 @@ struct vit_head {
     }
     [[nodiscard]] constexpr patch_shape pieces() const noexcept {
         const int grid = embed.size / embed.patch;
-        return {grid, grid, embed.patch, embed.channels, embed.tokens() - embed.patches()};
+        return {grid, grid, embed.patch, embed.channels, embed.leading()};
     }
     [[nodiscard]] constexpr conv last() const noexcept {
         return {

@@ -187,7 +187,7 @@ enum class into : std::uint8_t { write, add };
 /// - replace_padding: rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the others
 ///   stay; replace_padding_backward: dx = dy where the mask is not 0, else 0 (dx may be dy), and dpadding[token] += dy of
 ///   the rows whose mask is 0, samples in ascending order.
-/// - scale: y = factor * x over n elements; y may be x.
+/// - scale: y = factor * x over n elements, the factor given as a float or more; y may be x.
 /// - weights_changed(): parameters were written since the last pass; cached reordered weights are stale.
 ///
 /// Scratch is the backend's own: sized when it first meets a shape (warm-up), `scratch_bytes()` says how much it holds.

@@ -20,6 +20,7 @@
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/require_fit.hpp>
@@ -42,6 +43,7 @@ class executor {
 public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
+    using conditions = backend_conditions<B>;
     /// Where the tensors are.
     using space = space_of<B>;
 
@@ -61,6 +63,10 @@ public:
     /// Runs one step. The task gives the data and takes the results:
     /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m as accumulators, kept until the step ends (stage 0, if the
     ///   model is conditioned or its first layer reads_timesteps);
+    /// - `task.text(m)`: what a text encoder gives, as scalars, kept until the step ends (stage 0, if the model's conditioning
+    ///   module reads_text);
+    /// - `task.facts(m)`: numbers known of each sample as accumulators, kept until the step ends (stage 0, if the
+    ///   conditioning module or the first layer reads_facts);
     /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
     /// - `task.optimize()`: all gradients of this rank are there.
@@ -171,10 +177,14 @@ private:
 
     /// Runs what an instruction computes, as the space does it.
     template <class Work>
-    void compute(std::size_t i, const prepared_instruction& mine, const accumulator* timesteps, Work&& work) {
+    void compute(std::size_t i, const prepared_instruction& mine, const conditions& known, Work&& work) {
         const auto addresses = [&](auto&& visit) {
             for (const auto& entry : mine.places) { visit(static_cast<const void*>(memory_.address(entry.second))); }
-            visit(static_cast<const void*>(timesteps));
+            for (const void* const address :
+                 {static_cast<const void*>(known.timesteps), static_cast<const void*>(known.text),
+                  static_cast<const void*>(known.facts)}) {
+                visit(address);
+            }
         };
         sections_.run(i, addresses, work);
     }
@@ -182,8 +192,8 @@ private:
     void forward(std::size_t i, stage_id stage, microbatch_id m, const prepared_instruction& mine, Task& task,
                  bool again) {
         runner_.feed(stage, m, mine, task);
-        const accumulator* const timesteps = runner_.timesteps_of(stage, m, task);
-        compute(i, mine, timesteps, [&] { runner_.forward(stage, m, mine, skips_, timesteps, again); });
+        const conditions known = runner_.conditions_for(stage, m, task);
+        compute(i, mine, known, [&] { runner_.forward(stage, m, mine, skips_, known, again); });
     }
 
     template <class Task>
@@ -197,14 +207,14 @@ private:
     template <class Task>
     void perform(std::size_t i, const op::backward_input& b, const prepared_instruction& mine, Task& task) {
         runner_.loss(b.stage, b.microbatch, mine, task);
-        const accumulator* const timesteps = runner_.timesteps_of(b.stage, b.microbatch, task);
-        compute(i, mine, timesteps,
-                [&] { runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, timesteps); });
+        const conditions known = runner_.conditions_for(b.stage, b.microbatch, task);
+        compute(i, mine, known,
+                [&] { runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, known); });
     }
     template <class Task>
     void perform(std::size_t i, const op::backward_weight& w, const prepared_instruction& mine, Task& task) {
-        const accumulator* const timesteps = runner_.timesteps_of(w.stage, w.microbatch, task);
-        compute(i, mine, timesteps, [&] { runner_.backward_weight(w.stage, w.microbatch, mine, skips_, timesteps); });
+        const conditions known = runner_.conditions_for(w.stage, w.microbatch, task);
+        compute(i, mine, known, [&] { runner_.backward_weight(w.stage, w.microbatch, mine, skips_, known); });
     }
     template <class Task>
     void perform(std::size_t, const op::send& out, prepared_instruction& mine, Task&) {

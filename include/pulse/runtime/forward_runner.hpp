@@ -8,6 +8,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/space.hpp>
@@ -54,25 +55,32 @@ public:
     /// Every layer's parameters, to be filled; call B::weights_changed() afterwards. Gradients are not used.
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
 
-    /// y = model(x, timesteps), all in the backend's space, for `samples` samples; timesteps is not read by a model without conditioning,
-    /// unless its first layer reads it. Throws
-    /// input_error unless `samples` is 1 to the runner's batch.
-    void run(int samples, const scalar* x, const accumulator* timesteps, scalar* y) {
+    /// y = model(x, timesteps), all in the backend's space, for `samples` samples; timesteps is not read by a model without
+    /// conditioning, unless its first layer reads it, and `text` and `facts` only where the conditioning module or the
+    /// first layer reads_text or reads_facts (see layer_frame). Throws input_error unless `samples` is 1 to the runner's
+    /// batch, and when text or facts that are read are null.
+    void run(int samples, const scalar* x, const accumulator* timesteps, scalar* y, const scalar* text = nullptr,
+             const accumulator* facts = nullptr) {
         if (samples < 1 || samples > batch_) {
             throw input_error{"pulse: forward_runner: " + std::to_string(samples) + " samples, it was made for 1 to " +
                               std::to_string(batch_)};
         }
+        const auto require = [](bool given, const char* what) {
+            if (!given) { throw input_error{std::string{"pulse: forward_runner: the model reads "} + what}; }
+        };
+        require(text != nullptr || !reads_text<embedder>, "text states");
+        require(facts != nullptr || !(reads_facts<embedder> || reads_facts<first_layer>), "facts of the samples");
         backend_frame<B> frame;
         frame.batch = samples;
         frame.saved = saved_.data();
         frame.statistics = statistics_.data();
         frame.workspace = workspace_.data();
-        frame.timesteps = timesteps;
+        bind_conditions(frame, backend_conditions<B>{timesteps, text, facts});
         if constexpr (Model::is_conditioned) {
             frame.output = conditioning_.data();
             frame.parameters = parameters_.values_of(conditioning_block).data();
-            Model::conditioning::forward(math_, frame);
-            frame.conditioning = conditioning_.data();
+            embedder::forward(math_, frame);
+            bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
         }
         frame.input = x;
         for (std::size_t l = 0; l != table.size(); ++l) {
@@ -94,6 +102,8 @@ private:
 
     static constexpr auto table = layer_table<Model, B>();
     static constexpr auto graph = graph_of<Model>();
+    using embedder = typename Model::conditioning;
+    using first_layer = typename Model::template layer_at<0>;
 
     B& math_;
     int batch_;

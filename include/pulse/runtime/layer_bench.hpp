@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <pulse/model/graph_of.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/schedule/schedule.hpp>
@@ -24,6 +25,8 @@ public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
     using space = space_of<B>;
+    using embedder = typename Model::conditioning;
+    using first_layer = typename Model::template layer_at<0>;
 
     layer_bench(B& math, int batch) : math_{math}, batch_{batch} {
         std::int64_t widest = 0;
@@ -53,26 +56,27 @@ public:
         fill(conditioning_, graph.conditioning_elements * batch);
         fill(conditioning_gradient_, graph.conditioning_elements * batch);
         fill(timesteps_, batch);
+        if constexpr (reads_text<embedder>) { fill(text_, embedder::text_elements * batch); }
+        // They begin as 0, which is a class of any model.
+        if constexpr (reads_facts<embedder>) {
+            facts_ = accumulators(static_cast<std::size_t>(embedder::fact_elements * batch));
+        } else if constexpr (reads_facts<first_layer>) {
+            facts_ = accumulators(static_cast<std::size_t>(first_layer::fact_elements * batch));
+        }
     }
 
     void operator()(int layer, pass what) {
         const auto at = static_cast<std::size_t>(layer);
-        backend_frame<B> frame{batch_,
-                               input_.data(),
-                               skip_.data(),
-                               conditioning_.data(),
-                               parameters_.data(),
-                               output_.data(),
-                               saved_.data(),
-                               statistics_.data(),
-                               output_gradient_.data(),
-                               layer == 0 ? nullptr : input_gradient_.data(),
-                               skip_gradient_.data(),
-                               conditioning_gradient_.data(),
-                               deferred_.data(),
-                               parameter_gradients_.data(),
-                               workspace_.data(),
-                               timesteps_.data()};
+        backend_frame<B> frame = shared_frame();
+        frame.input = input_.data();
+        frame.skip = skip_.data();
+        bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
+        frame.output = output_.data();
+        frame.output_gradient = output_gradient_.data();
+        frame.input_gradient = layer == 0 ? nullptr : input_gradient_.data();
+        frame.skip_gradient = skip_gradient_.data();
+        bind_conditioning_gradient<embedder>(frame, conditioning_gradient_.data());
+        frame.deferred = deferred_.data();
         switch (what) {
         case pass::forward: table[at].forward(math_, frame); break;
         case pass::backward_input: table[at].backward_input(math_, frame); break;
@@ -86,20 +90,28 @@ public:
 private:
     static constexpr auto table = layer_table<Model, B>();
     static constexpr auto graph = graph_of<Model>();
+    using scalars = typename space::template array<scalar>;
+    using accumulators = typename space::template array<accumulator>;
 
-    void condition(pass what) {
+    /// What the frames of a layer and of the conditioning module have in common.
+    [[nodiscard]] backend_frame<B> shared_frame() noexcept {
         backend_frame<B> frame;
         frame.batch = batch_;
-        frame.timesteps = timesteps_.data();
         frame.parameters = parameters_.data();
-        frame.output = conditioning_.data();
-        frame.output_gradient = conditioning_gradient_.data();
         frame.saved = saved_.data();
         frame.statistics = statistics_.data();
         frame.parameter_gradients = parameter_gradients_.data();
         frame.workspace = workspace_.data();
-        if (what == pass::forward) { Model::conditioning::forward(math_, frame); }
-        if (what == pass::backward_weight) { Model::conditioning::backward_weight(math_, frame); }
+        bind_conditions(frame, backend_conditions<B>{timesteps_.data(), text_.data(), facts_.data()});
+        return frame;
+    }
+
+    void condition(pass what) {
+        backend_frame<B> frame = shared_frame();
+        frame.output = conditioning_.data();
+        frame.output_gradient = conditioning_gradient_.data();
+        if (what == pass::forward) { embedder::forward(math_, frame); }
+        if (what == pass::backward_weight) { embedder::backward_weight(math_, frame); }
     }
 
     template <class Array>
@@ -115,10 +127,9 @@ private:
 
     B& math_;
     int batch_;
-    typename space::template array<scalar> input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
-    typename space::template array<scalar> saved_, deferred_, workspace_, parameters_, conditioning_,
-        conditioning_gradient_;
-    typename space::template array<accumulator> statistics_, parameter_gradients_, timesteps_;
+    scalars input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
+    scalars saved_, deferred_, workspace_, parameters_, conditioning_, conditioning_gradient_, text_;
+    accumulators statistics_, parameter_gradients_, timesteps_, facts_;
 };
 
 } // namespace pulse

@@ -12,6 +12,10 @@ namespace pulse {
 /// parameter_gradients, reading input, skip, conditioning, saved, output_gradient and deferred. A pass may use all of
 /// workspace and leaves nothing in it. What is said of saved holds for statistics too.
 ///
+/// What travels from device to device as the conditioning of a microbatch is one tensor of two parts: the embeddings of
+/// all samples, [batch][embedding], and behind them, where the model has text states, those of all samples,
+/// [batch][tokens][features]. Layers find the parts as conditioning and context, and add to the gradients of each.
+///
 /// T is the backend's scalar, A its accumulator.
 template <class T, class A = T>
 struct layer_frame {
@@ -19,6 +23,7 @@ struct layer_frame {
     const T* input{};
     const T* skip{};
     const T* conditioning{};
+    const T* context{}; ///< text states
     const T* parameters{};
     T* output{};
     T* saved{};
@@ -27,10 +32,13 @@ struct layer_frame {
     T* input_gradient{}; ///< null when nobody needs it (the first layer of a model)
     T* skip_gradient{};
     T* conditioning_gradient{};
+    T* context_gradient{}; ///< null when nobody needs it (nothing that makes the text states is trained)
     T* deferred{};
     A* parameter_gradients{};
     T* workspace{};
     const A* timesteps{}; ///< [batch], for a conditioning module and the forward pass of a layer that reads_timesteps
+    const T* text{};      ///< [batch][text_elements], for a conditioning module that reads_text
+    const A* facts{};     ///< [batch][fact_elements], for what reads_facts
 };
 
 /// The frame of a layer on backend B.
@@ -38,11 +46,26 @@ template <class B>
 using backend_frame = layer_frame<typename B::scalar, typename B::accumulator>;
 
 /// L reads the timesteps themselves. Only the first layer of a model may: they reach no other device, and a model whose
-/// first layer makes a token of them relays no conditioning.
+/// first layer makes a token of them relays no conditioning. The same holds of reads_facts.
 template <class L>
 concept reads_timesteps = requires {
     requires L::reads_timesteps;
 };
+
+/// C, a conditioning module, reads what a text encoder gives, of which C::text_elements says how much: its tensors lie one
+/// behind the other, each over the whole batch. C says what they are.
+template <class C>
+concept reads_text = requires { requires C::text_elements != 0; };
+
+/// L, a conditioning module or the first layer of a model, reads numbers that are known of each sample: a class, sizes,
+/// which tokens of a text are padding. L::fact_elements says how many; its tensors lie one behind the other, each over the
+/// whole batch.
+template <class L>
+concept reads_facts = requires { requires L::fact_elements != 0; };
+
+/// C, a conditioning module, needs the gradient of the text states: it trains what makes them.
+template <class C>
+concept trains_context = requires { requires C::trains_context; };
 
 /// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame.
 template <class L, class B>
@@ -53,7 +76,8 @@ concept runs_on = requires(B& b, const backend_frame<B>& frame) {
 };
 
 /// A conditioning module (time embedding) that can run on backend B: it reads `timesteps` [batch] and no `input`,
-/// `output` is the conditioning; backward_input is not needed, backward_weight reads output_gradient.
+/// `output` is the conditioning, text states included; backward_input is not needed, backward_weight reads
+/// output_gradient.
 template <class C, class B>
 concept conditions_on = requires(B& b, const backend_frame<B>& frame) {
     C::forward(b, frame);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <pulse/model/layer.hpp>
+#include <pulse/model/layer.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -37,6 +38,11 @@ template <class M, backend B>
                       "pulse: a layer needs static forward, backward_input and backward_weight over the backend");
         static_assert(!((I != 0 && reads_timesteps<typename M::template layer_at<I>>) || ...),
                       "pulse: only the first layer of a model reads the timesteps");
+        static_assert(!((I != 0 && reads_facts<typename M::template layer_at<I>>) || ...),
+                      "pulse: only the first layer of a model reads facts of the samples");
+        static_assert(!((concatenates<typename M::template layer_at<I>> &&
+                         adds_residual<typename M::template layer_at<I>>) || ...),
+                      "pulse: a layer that runs reads a skip or a residual, not both");
         return std::array<layer_entry<B>, sizeof...(I)>{layer_entry<B>{
             &M::template layer_at<I>::template forward<B>, &M::template layer_at<I>::template backward_input<B>,
             &M::template layer_at<I>::template backward_weight<B>, M::template layer_at<I>::output::elements,

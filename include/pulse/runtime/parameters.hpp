@@ -120,14 +120,19 @@ template <class Model, class T, class A = T, class Space = host_space>
 /// The parameters of a layer by name and shape, in the order in which a block holds them.
 template <class Model>
 [[nodiscard]] std::vector<parameter> parameters_of(int layer) {
-    const auto as_vector = [](const auto& all) { return std::vector<parameter>(all.begin(), all.end()); };
+    // Static: a list of parameters that is made where it is read costs the compiler seconds.
+    const auto list_of = []<class Owner>(const Owner*) {
+        static constexpr auto all = Owner::parameters();
+        return std::vector<parameter>(all.begin(), all.end());
+    };
     if constexpr (Model::is_conditioned) {
-        if (layer == conditioning_block) { return as_vector(Model::conditioning::parameters()); }
+        if (layer == conditioning_block) { return list_of(static_cast<const typename Model::conditioning*>(nullptr)); }
     }
     std::vector<parameter> found;
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         static_cast<void>(
-            ((static_cast<int>(I) == layer && (found = as_vector(Model::template layer_at<I>::parameters()), true)) ||
+            ((static_cast<int>(I) == layer &&
+              (found = list_of(static_cast<const typename Model::template layer_at<I>*>(nullptr)), true)) ||
              ...));
     }
     (std::make_index_sequence<Model::layer_count>{});

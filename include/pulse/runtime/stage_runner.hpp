@@ -9,6 +9,7 @@
 #include <pulse/plan/stage_footprint.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
@@ -20,7 +21,7 @@ namespace pulse {
 
 /// Runs the passes of whole stages: binds every layer's frame to the step's memory and calls the layer.
 ///
-/// What a task does (feed, timesteps_of, loss) is apart from what the layers compute (forward, backward_input,
+/// What a task does (feed, conditions_for, loss) is apart from what the layers compute (forward, backward_input,
 /// backward_weight): the first is new in every step, the second the same work on the same addresses.
 template <class Model, backend B>
 class stage_runner {
@@ -30,6 +31,7 @@ public:
     static constexpr auto table = layer_table<Model, B>();
     static constexpr auto graph = graph_of<Model>();
     using conditioning_module = typename Model::conditioning;
+    using conditions = backend_conditions<B>;
 
     /// `model` must be of costs that fit the Model at this batch (require_fit).
     stage_runner(B& math, const step_model& model, int batch, backend_parameters<B>& parameters,
@@ -47,13 +49,10 @@ public:
         if (index_of(stage) != 0) { return; }
         task.input(index_of(m), block(0, m, at, buffer_kind::saved, model_.footprint(0).input));
     }
-    /// The timesteps of a microbatch for stage 0; null in another stage and for a model that reads none.
+    /// What the task knows of a microbatch for stage 0; nothing in another stage.
     template <class Task>
-    [[nodiscard]] const accumulator* timesteps_of(stage_id stage, microbatch_id m, Task& task) {
-        if constexpr (Model::is_conditioned || reads_timesteps<typename Model::template layer_at<0>>) {
-            if (index_of(stage) == 0) { return task.timesteps(index_of(m)); }
-        }
-        return nullptr;
+    [[nodiscard]] conditions conditions_for(stage_id stage, microbatch_id m, Task& task) {
+        return index_of(stage) == 0 ? conditions_of<Model, B>(task, index_of(m)) : conditions{};
     }
     /// The task makes the gradient of the last stage's output; nothing in another stage.
     template <class Task>
@@ -64,17 +63,15 @@ public:
         task.loss(index_of(m), output_of(s, last, m, at), output_gradient_of(s, last, m, at));
     }
 
-    /// `timesteps` are those of timesteps_of; `again` when the stage is recomputed.
+    /// `known` is that of conditions_for; `again` when the stage is recomputed.
     template <class Cache>
     void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips,
-                 const accumulator* timesteps, bool again) {
+                 const conditions& known, bool again) {
         const int s = index_of(stage);
-        if (s == 0) { begin(m, at, timesteps, again); }
+        if (s == 0) { begin(m, at, known, again); }
         for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
             auto frame = frame_of(s, l, m, at, skips);
-            if constexpr (reads_timesteps<typename Model::template layer_at<0>>) {
-                if (l == 0) { frame.timesteps = timesteps; }
-            }
+            if (l == 0) { bind_conditions(frame, known); }
             // Nobody reads the stage's output when the stage runs again for its backward.
             frame.output = again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
             entry(l).forward(math_, frame);
@@ -83,7 +80,7 @@ public:
 
     template <class Cache>
     void backward_input(stage_id stage, microbatch_id m, bool with_weight, const prepared_instruction& at,
-                        const Cache& skips, const accumulator* timesteps) {
+                        const Cache& skips, const conditions& known) {
         const int s = index_of(stage);
         const int last = model_.last_layer(s);
         if (s + 1 == model_.stage_count() && model_.has_conditioning()) {
@@ -93,24 +90,26 @@ public:
             add_skip_gradients(s, l, m, at);
             auto frame = frame_of(s, l, m, at, skips);
             bind_gradients(frame, s, l, m, at);
+            if (l == 0) { bind_conditions(frame, known); }
             entry(l).backward_input(math_, frame);
             if (with_weight) { entry(l).backward_weight(math_, frame); }
         }
-        if (with_weight && s == 0) { end(m, at, timesteps); }
+        if (with_weight && s == 0) { end(m, at, known); }
     }
 
     template <class Cache>
     void backward_weight(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips,
-                         const accumulator* timesteps) {
+                         const conditions& known) {
         const int s = index_of(stage);
         for (int l = model_.last_layer(s); l >= model_.first_layer(s); --l) {
             auto frame = frame_of(s, l, m, at, skips);
             frame.output_gradient = output_gradient_of(s, l, m, at);
             frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
             frame.parameter_gradients = parameters_.gradients_of(l).data();
+            if (l == 0) { bind_conditions(frame, known); }
             entry(l).backward_weight(math_, frame);
         }
-        if (s == 0) { end(m, at, timesteps); }
+        if (s == 0) { end(m, at, known); }
     }
 
 private:
@@ -161,7 +160,10 @@ private:
         } else {
             frame.input = output_of(s, l - 1, m, at);
         }
-        if (model_.has_conditioning()) { frame.conditioning = tensor(at, {buffer_kind::conditioning, run(s), m}); }
+        if (model_.has_conditioning()) {
+            const scalar* const conditioning = tensor(at, {buffer_kind::conditioning, run(s), m});
+            bind_conditioning<conditioning_module>(frame, conditioning);
+        }
         if (const int e = edge_into(s, l); e >= 0) { frame.skip = skip_of(s, e, m, at, skips); }
         frame.parameters = parameters_.values_of(l).data();
         frame.saved = saved_of(s, l, m, at);
@@ -204,7 +206,8 @@ private:
             frame.skip_gradient = tensor(at, {buffer_kind::skip_gradient, e, m});
         }
         if (model_.has_conditioning()) {
-            frame.conditioning_gradient = tensor(at, {buffer_kind::conditioning_gradient, run(s), m});
+            bind_conditioning_gradient<conditioning_module>(
+                frame, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
         }
         frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
         frame.parameter_gradients = parameters_.gradients_of(l).data();
@@ -212,9 +215,9 @@ private:
 
     /// The conditioning of a microbatch enters stage 0.
     void begin([[maybe_unused]] microbatch_id m, [[maybe_unused]] const prepared_instruction& at,
-               [[maybe_unused]] const accumulator* timesteps, [[maybe_unused]] bool again) {
+               [[maybe_unused]] const conditions& known, [[maybe_unused]] bool again) {
         if constexpr (Model::is_conditioned) {
-            auto frame = conditioner_frame(m, at, timesteps);
+            auto frame = conditioner_frame(m, at, known);
             // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it
             // alone.
             frame.output = again ? scratch_after(0) : tensor(at, {buffer_kind::conditioning, 0, m});
@@ -223,9 +226,9 @@ private:
     }
     /// The conditioning's gradient is complete once stage 0 has had its share.
     void end([[maybe_unused]] microbatch_id m, [[maybe_unused]] const prepared_instruction& at,
-             [[maybe_unused]] const accumulator* timesteps) {
+             [[maybe_unused]] const conditions& known) {
         if constexpr (Model::is_conditioned) {
-            auto frame = conditioner_frame(m, at, timesteps);
+            auto frame = conditioner_frame(m, at, known);
             frame.output_gradient = tensor(at, {buffer_kind::conditioning_gradient, 0, m});
             frame.parameter_gradients = parameters_.gradients_of(conditioning_block).data();
             conditioning_module::backward_weight(math_, frame);
@@ -233,10 +236,10 @@ private:
     }
     /// The conditioner's saved tensors follow those of layer 0, and its statistics those of layer 0.
     [[nodiscard]] backend_frame<B> conditioner_frame(microbatch_id m, const prepared_instruction& at,
-                                                     const accumulator* timesteps) {
+                                                     const conditions& known) {
         backend_frame<B> frame;
         frame.batch = batch_;
-        frame.timesteps = timesteps;
+        bind_conditions(frame, known);
         frame.parameters = parameters_.values_of(conditioning_block).data();
         frame.saved = saved_of(0, 0, m, at) + table[0].saved * batch_;
         frame.statistics = statistics_of(0, 0, m, at) + table[0].statistics * batch_;

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+#include <pulse/model/layer.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+
+namespace pulse {
+
+/// What a task knows of a microbatch besides its data, in the backend's memory; null where the model reads none.
+template <class T, class A>
+struct sample_conditions {
+    const A* timesteps{};
+    const T* text{};
+    const A* facts{};
+};
+
+/// The conditions of a microbatch on backend B.
+template <class B>
+using backend_conditions = sample_conditions<typename B::scalar, typename B::accumulator>;
+
+/// Asks a task for the conditions of microbatch m that the model reads, where stage 0 is.
+template <class Model, class B, class Task>
+[[nodiscard]] backend_conditions<B> conditions_of(Task& task, int m) {
+    using embedder = typename Model::conditioning;
+    using first_layer = typename Model::template layer_at<0>;
+    backend_conditions<B> known;
+    if constexpr (Model::is_conditioned || reads_timesteps<first_layer>) { known.timesteps = task.timesteps(m); }
+    if constexpr (reads_text<embedder>) { known.text = task.text(m); }
+    if constexpr (reads_facts<embedder> || reads_facts<first_layer>) { known.facts = task.facts(m); }
+    return known;
+}
+
+/// Gives the frame of a conditioning module or of the first layer what is known of the samples.
+template <class T, class A>
+constexpr void bind_conditions(layer_frame<T, A>& frame, const sample_conditions<T, A>& known) noexcept {
+    frame.timesteps = known.timesteps;
+    frame.text = known.text;
+    frame.facts = known.facts;
+}
+
+/// Embeddings per sample that Module makes, in front of the text states; 0 for `unconditioned`.
+template <class Module>
+[[nodiscard]] constexpr std::int64_t embedding_elements() noexcept {
+    if constexpr (has_output<Module>) {
+        return Module::output::elements;
+    } else {
+        return 0;
+    }
+}
+
+/// Gives a frame the parts of a microbatch's conditioning; frame.batch is set.
+template <class Module, class T, class A>
+constexpr void bind_conditioning(layer_frame<T, A>& frame, const T* tensor) noexcept {
+    frame.conditioning = tensor;
+    if constexpr (reads_context<Module>) { frame.context = tensor + frame.batch * embedding_elements<Module>(); }
+}
+
+/// Gives a frame the parts of the conditioning's gradient: the text states' only where it is needed.
+template <class Module, class T, class A>
+constexpr void bind_conditioning_gradient(layer_frame<T, A>& frame, T* tensor) noexcept {
+    frame.conditioning_gradient = tensor;
+    if constexpr (trains_context<Module>) {
+        frame.context_gradient = tensor + frame.batch * embedding_elements<Module>();
+    }
+}
+
+} // namespace pulse

@@ -1,0 +1,49 @@
+#include <cstddef>
+#include <set>
+
+#include <doctest/doctest.h>
+
+#include <support/check_both.hpp>
+#include <pulse/host/reference.hpp>
+#include <pulse/runtime/layer_table.hpp>
+#include <pulse/zoo/hunyuan_dit.hpp>
+#include <pulse/zoo/sdxl.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+#include <pulse/zoo/uvit.hpp>
+
+using namespace pulse;
+
+namespace {
+
+using math = host::reference_backend<float>;
+
+/// Every layer of M, and what makes its conditioning, has passes that compile for a backend. Returns how many of its
+/// layers' forward passes differ: layers of equal numbers share theirs.
+template <class M>
+std::size_t compiled_passes() {
+    static constexpr auto table = layer_table<M, math>();
+    CHECK_BOTH(table.size() == M::layer_count);
+    std::set<decltype(layer_entry<math>::forward)> different;
+    for (const layer_entry<math>& entry : table) { different.insert(entry.forward); }
+    if constexpr (M::is_conditioned) {
+        using embedder = typename M::conditioning;
+        const auto forward = &embedder::template forward<math>;
+        const auto backward = &embedder::template backward_weight<math>;
+        CHECK(different.insert(forward).second);
+        CHECK(different.insert(backward).second);
+        return different.size() - 2;
+    }
+    return different.size();
+}
+
+} // namespace
+
+TEST_CASE("the backbones of the zoo run: all their layers compile for a backend") {
+    CHECK(compiled_passes<sd21>() < sd21::layer_count);
+    CHECK(compiled_passes<sdxl>() < sdxl::layer_count);
+    // Cut finely, most layers are blocks of equal numbers.
+    CHECK(compiled_passes<sdxl_fine>() < sdxl_fine::layer_count / 4);
+    // A beginning, blocks with a skip and without, an end.
+    CHECK(compiled_passes<hunyuan_dit_v12>() == 4);
+    CHECK(compiled_passes<uvit_l2>() == 4);
+}

@@ -132,17 +132,27 @@ TEST_CASE("iterated justification finds schedules, of the makespan that it says,
     int gained = 0;
     int limited = 0;
     for (int round = 0; round != 150; ++round) {
-        const auto problem = test::random_problem(random, round);
+        // of many microbatches only a part is placed again
+        auto problem = test::random_problem(random, round);
+        if (round % 2 == 1) { problem.microbatches = 20; }
+        const bool timeless = round % 4 == 2;
+        for (auto& s : problem.stages) {
+            if (timeless) { break; }
+            s.forward_us = std::max(s.forward_us, 0.5);
+            s.backward_input_us = std::max(s.backward_input_us, 0.5);
+            s.backward_weight_us = std::max(s.backward_weight_us, 0.5);
+        }
         const auto index = index_problem(problem);
         const auto graph = make_sequence_graph(problem, index);
         const auto before = test::random_sequences(random, problem, index);
         justification_search search{graph};
         REQUIRE(search.take(before));
         const double was = search.best_us();
-        const search_limit limit{.nodes = 60};
+        const search_limit limit{.nodes = 200};
         search_budget budget{limit};
         const bool better = search.anneal(30.0, std::int64_t{1} << 40, 0, numbers, budget);
-        CHECK(budget.nodes() == 60);
+        CHECK(budget.nodes() == 200);
+        CHECK((timeless || search.refused() == 0));
         CHECK(better == (search.best_us() < was));
         sequence_state state{graph};
         REQUIRE(state.assign(search.best()));
@@ -152,6 +162,6 @@ TEST_CASE("iterated justification finds schedules, of the makespan that it says,
         gained += better ? 1 : 0;
         limited += better && !problem.memory_limit_bytes.empty() ? 1 : 0;
     }
-    CHECK(gained > 50);
+    CHECK(gained > 40);
     CHECK(limited > 20);
 }

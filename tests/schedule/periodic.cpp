@@ -50,6 +50,7 @@ TEST_CASE("a pattern repeats without conflict, and its closed form of memory is 
     search_budget budget{limit};
     int fitting = 0;
     int deep = 0;
+    int early = 0;
     for (int round = 0; round != 150; ++round) {
         auto problem = test::random_problem(random, round);
         lengthen(problem);
@@ -57,7 +58,13 @@ TEST_CASE("a pattern repeats without conflict, and its closed form of memory is 
         double load = 0;
         for (int d = 0; d != index.devices; ++d) { load = std::max(load, index.load_us(d)); }
         periodic_search search{problem, index, load * (1 + 0.1 * (round % 4))};
-        search.anneal(search.mean_us(), 0.1 * search.mean_us(), 500, numbers, budget);
+        const std::int64_t moves_before = budget.nodes();
+        const auto goal = round % 3 == 0 ? periodic_search::goal::fitting : periodic_search::goal::shortest;
+        search.anneal(goal, search.mean_us(), 0.1 * search.mean_us(), 500, numbers, budget);
+        const std::int64_t moves = budget.nodes() - moves_before;
+        early += goal == periodic_search::goal::fitting && search.excess() == 0 && moves < 500 ? 1 : 0;
+        CHECK((moves == 500 || moves == 0 || (goal == periodic_search::goal::fitting && search.excess() == 0)));
+        CHECK((moves < 500 || goal == periodic_search::goal::shortest || search.excess() > 0));
         const auto& pattern = search.best();
         const double span = *std::max_element(pattern.start.begin(), pattern.start.end()) + load;
         auto many = problem;
@@ -78,6 +85,7 @@ TEST_CASE("a pattern repeats without conflict, and its closed form of memory is 
     }
     CHECK(fitting > 20);
     CHECK(deep > 50);
+    CHECK(early > 20);
 }
 
 TEST_CASE("a pattern within memory unrolls to a schedule within memory") {
@@ -93,7 +101,7 @@ TEST_CASE("a pattern within memory unrolls to a schedule within memory") {
         double load = 0;
         for (int d = 0; d != index.devices; ++d) { load = std::max(load, index.load_us(d)); }
         periodic_search search{problem, index, 1.1 * load};
-        search.anneal(search.mean_us(), 0.1 * search.mean_us(), 1000, numbers, budget);
+        search.anneal(periodic_search::goal::shortest, search.mean_us(), 0.1 * search.mean_us(), 1000, numbers, budget);
         const auto sequences = unroll(index, search.best());
         const auto graph = make_sequence_graph(problem, index);
         sequence_state state{graph};

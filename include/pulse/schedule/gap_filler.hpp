@@ -27,7 +27,7 @@ namespace pulse {
 /// device that dependencies, the order of microbatches and memory leave it.
 ///
 /// A place costs what it has to look at: the gaps from the time at which the instance is ready on, and the levels of
-/// memory behind the gap.
+/// memory behind the gap. With borders set, it fills a part of a step between what lies before and what comes after it.
 class gap_filler {
 public:
     /// An instance on its device.
@@ -43,22 +43,53 @@ public:
     /// `from_end`: the graph is mirrored, so that what frees bytes comes first.
     gap_filler(const sequence_graph& graph, bool from_end) :
         g_{&graph}, from_end_{from_end}, start_(static_cast<std::size_t>(graph.instances()), 0.0),
-        seen_(start_.size(), 0), newest_(static_cast<std::size_t>(graph.ops), 0.0),
-        lists_(static_cast<std::size_t>(graph.devices)) {}
+        rest_(start_.size(), 0.0), seen_(start_.size(), 0), last_before_(static_cast<std::size_t>(graph.ops), 0.0),
+        newest_(last_before_), borders_(static_cast<std::size_t>(graph.devices)), lists_(borders_.size()) {}
 
-    /// Places all instances; everything that an instance waits for stands before it in `order`. The end of the last
-    /// one, microseconds; infinite when memory leaves one of them no place.
+    /// What a device has done before the part that is filled, and what it does after it.
+    struct border {
+        double begin_us{};
+        std::int64_t held{};
+        /// From the end of its last instance in the part to the end of the step.
+        double rest_us{};
+    };
+    void set_border(int device, const border& b) { borders_[at(device)] = b; }
+    /// Before the part an instance of `op` ends then.
+    void set_last_before(int op, double end_us) { last_before_[at(op)] = end_us; }
+    /// `x` lies before the part and starts then.
+    void set_before(int x, double start_us) {
+        start_[at(x)] = start_us;
+        seen_[at(x)] = 1;
+    }
+    /// `x` comes after the part.
+    void set_after(int x) { seen_[at(x)] = 0; }
+    /// From the end of `x`, which lies in the part, to the end of the step, by what waits for it after the part.
+    void set_rest(int x, double rest_us) { rest_[at(x)] = rest_us; }
+
+    /// Places the instances of `order`, in which everything that one of them waits for stands before it. How long the
+    /// step is through them, microseconds; infinite when memory leaves one of them no place.
     double fill(const std::vector<int>& order) {
         for (auto& list : lists_) { list.clear(); }
-        std::fill(newest_.begin(), newest_.end(), 0.0);
-        std::fill(seen_.begin(), seen_.end(), char{0});
+        std::copy(last_before_.begin(), last_before_.end(), newest_.begin());
+        for (const int x : order) { seen_[at(x)] = 0; }
         double span = 0;
+        double mean = 0;
         for (const int x : order) {
             if (!place(x)) { return std::numeric_limits<double>::infinity(); }
-            span = std::max(span, newest_[at(g_->op[at(x)])]);
+            span = std::max(span, newest_[at(g_->op[at(x)])] + rest_[at(x)]);
         }
+        for (std::size_t d = 0; d != lists_.size(); ++d) {
+            if (lists_[d].empty()) { continue; }
+            const double through = lists_[d].back().end_us + borders_[d].rest_us;
+            span = std::max(span, through);
+            mean += through / static_cast<double>(lists_.size());
+        }
+        mean_us_ = mean;
         return span;
     }
+
+    /// How long the step is through a device, on average over those of the part.
+    [[nodiscard]] double mean_us() const noexcept { return mean_us_; }
 
     /// What every device runs, in order.
     [[nodiscard]] const std::vector<std::vector<placed>>& lists() const noexcept { return lists_; }
@@ -94,17 +125,24 @@ private:
         auto& list = lists_[d];
         std::size_t i = list.size();
         while (i != 0 && list[i - 1].end_us > ready) { --i; }
-        placed here{x, 0, 0, 0, 0};
+        double start = 0;
         for (;; ++i) {
-            here.start_us = i == 0 ? ready : std::max(ready, list[i - 1].end_us);
-            here.end_us = here.start_us + length;
-            if (i != list.size() && here.end_us > list[i].start_us) { continue; }
-            if (g_->limit.empty() || put_bytes(here, i, d)) { break; }
+            start = std::max(ready, i == 0 ? borders_[d].begin_us : list[i - 1].end_us);
+            if (i != list.size() && start + length > list[i].start_us) { continue; }
+            if (g_->limit.empty() || put_bytes(x, i, d)) { break; }
             if (i == list.size()) { return false; }
         }
-        list.insert(list.begin() + static_cast<std::ptrdiff_t>(i), here);
-        start_[at(x)] = here.start_us;
-        newest_[o] = here.end_us;
+        list.emplace_back();
+        for (std::size_t j = list.size() - 1; j != i; --j) { list[j] = list[j - 1]; }
+        // field by field: a copy of something just written would wait for it
+        auto& here = list[i];
+        here.instance = x;
+        here.start_us = start;
+        here.end_us = start + length;
+        here.level = level_;
+        here.leaves = leaves_;
+        start_[at(x)] = start;
+        newest_[o] = start + length;
         seen_[at(x)] = 1;
         return true;
     }
@@ -130,16 +168,15 @@ private:
                          : change{g_->begins[o], g_->frees[o] + together};
     }
 
-    /// Takes the levels that a device has with `here` at place `i`; false, with nothing changed, when they pass the
+    /// Takes the levels that a device has with `x` at place `i`; false, with nothing changed, when they pass the
     /// limit.
-    [[nodiscard]] bool put_bytes(placed& here, std::size_t i, std::size_t d) {
+    [[nodiscard]] bool put_bytes(int x, std::size_t i, std::size_t d) {
         auto& list = lists_[d];
-        const int x = here.instance;
         const bool alone = g_->partners[at(g_->op[at(x)])].empty();
         const change own = change_at(x, i, list);
-        here.level = (i == 0 ? 0 : list[i - 1].level - list[i - 1].leaves) + own.takes;
-        here.leaves = own.leaves;
-        if (here.level > g_->limit[d]) { return false; }
+        level_ = (i == 0 ? borders_[d].held : list[i - 1].level - list[i - 1].leaves) + own.takes;
+        leaves_ = own.leaves;
+        if (level_ > g_->limit[d]) { return false; }
         std::int64_t more = own.takes - own.leaves;
         if (more > 0 || !alone) {
             for (std::size_t j = i; j != list.size(); ++j) {
@@ -165,11 +202,18 @@ private:
     const sequence_graph* g_;
     bool from_end_;
     std::vector<double> start_;
+    std::vector<double> rest_;
     /// Whether an instance has its place.
     std::vector<char> seen_;
-    /// Per operation: when its newest instance ends.
+    /// Per operation: when its newest instance ends, before the part and now.
+    std::vector<double> last_before_;
     std::vector<double> newest_;
+    std::vector<border> borders_;
+    double mean_us_{};
     std::vector<std::vector<placed>> lists_;
+    /// What `put_bytes` found for the instance itself.
+    std::int64_t level_{};
+    std::int64_t leaves_{};
 };
 
 } // namespace pulse

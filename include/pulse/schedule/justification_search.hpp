@@ -15,15 +15,17 @@
 
 namespace pulse {
 
-/// Iterated justification (after Tormos and Lova, 2001): shifts some of a schedule's instances in the order of their
-/// ends, places all of them again as late as they can be in that order, then as early as they can be, and goes on from
-/// what is not much longer. One step rebuilds warm-up, steady state and cool-down together, within memory, where a walk
-/// over swaps would have to cross many schedules that are worse.
+/// Iterated justification (after Tormos and Lova, 2001) of parts of a step: shifts some instances of a part in the order
+/// of their ends, places all of it again as late as it can be in that order, then as early as it can be, and goes on from
+/// what is not much longer. What lies before the part and after it stays; the longest paths through both say how long
+/// the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or cool-down within memory where a
+/// walk over swaps would have to cross many schedules that are worse.
 class justification_search {
 public:
     explicit justification_search(const sequence_graph& graph) :
         g_{&graph}, turned_{mirrored(graph)}, state_{graph}, early_{graph, false}, late_{turned_, true},
-        rank_(static_cast<std::size_t>(graph.ops), 0), key_(static_cast<std::size_t>(graph.instances()), 0.0) {
+        rank_(static_cast<std::size_t>(graph.ops), 0), key_(static_cast<std::size_t>(graph.instances()), 0.0),
+        spot_(key_.size(), 0), before_(static_cast<std::size_t>(graph.devices), -1) {
         for (const double d : graph.duration) { timeless_ = timeless_ || d == 0; }
         // The number of operations that lead to one grows along every path.
         for (int o = 0; o != graph.ops; ++o) {
@@ -37,18 +39,15 @@ public:
     [[nodiscard]] double best_us() const noexcept { return best_us_; }
     [[nodiscard]] const std::vector<std::vector<int>>& best() const noexcept { return best_; }
 
+    /// Parts that did not fit back into the step as they said: none unless there are passes of no length.
+    [[nodiscard]] std::int64_t refused() const noexcept { return refused_; }
+
     /// Starts from these sequences and forgets the best; false when they wait for each other in a circle or do not fit
     /// into memory.
     [[nodiscard]] bool take(const std::vector<std::vector<int>>& sequences) {
-        if (!state_.assign(sequences) || state_.excess() > 0) { return false; }
-        best_ = sequences;
-        best_us_ = now_us_ = state_.makespan_us();
-        now_.clear();
-        for (const auto& list : sequences) {
-            for (const int x : list) { now_.push_back({state_.end(x), x, 0}); }
-        }
-        std::sort(now_.begin(), now_.end(), last_end_first{this});
-        number(now_);
+        if (!go_to(sequences)) { return false; }
+        best_ = here_;
+        best_us_ = now_us_;
         return true;
     }
 
@@ -59,31 +58,40 @@ public:
                 search_budget& budget) {
         const double before = best_us_;
         const double enough = bound_us * (1 + 1e-12);
-        const std::int64_t step = 10 * g_->instances();
-        for (std::int64_t done = 0; done < work && best_us_ > enough; done += step) {
-            const double part = 1 - static_cast<double>(done) / static_cast<double>(work);
-            const double bar = now_us_ - warm_us * part * std::log(1 - random.unit());
-            shift(random);
-            flip(shifted_);
-            if (late_.fill(order_) < std::numeric_limits<double>::infinity()) {
-                sort_by_end(late_, shifted_);
-                flip(shifted_);
-                const double found = early_.fill(order_);
-                if (found <= bar) {
-                    now_us_ = found;
+        bool more = true;
+        for (std::int64_t done = 0; more && done < work && best_us_ > enough;) {
+            open(random);
+            const std::int64_t step = 10 * static_cast<std::int64_t>(now_.size());
+            bool moved = false;
+            double said_us = now_us_;
+            double least = best_us_ * (1 - 1e-12);
+            kept_best_.clear();
+            for (int i = 0; more && i != steps_per_part; ++i) {
+                const double part = std::max(0.0, 1 - static_cast<double>(done) / static_cast<double>(work));
+                const double found = shifted_span(random);
+                const double cost = found + early_.mean_us();
+                if (cost <= now_cost_ - warm_us * part * std::log(1 - random.unit())) {
+                    now_cost_ = cost;
+                    said_us = found;
                     sort_by_end(early_, now_);
-                    if (found < best_us_ * (1 - 1e-12)) {
-                        best_us_ = found;
-                        best_ = early_.sequences();
+                    moved = true;
+                    if (found < least) {
+                        least = found;
+                        kept_best_ = now_;
                     }
                 }
+                done += step;
+                more = budget.spend(step);
+                if (least <= enough) { break; }
             }
-            if (!budget.spend(step)) { break; }
+            if (moved) { close(kept_best_.empty() ? said_us : least); }
         }
         return best_us_ < before;
     }
 
 private:
+    static constexpr int steps_per_part = 40;
+
     struct entry {
         double time{};
         int instance{};
@@ -137,23 +145,137 @@ private:
     /// The instances of `entries` as they are numbered from the other end.
     void flip(const std::vector<entry>& entries) {
         order_.clear();
-        for (const auto& e : entries) {
-            const int k = e.instance - g_->op[at(e.instance)] * g_->microbatches;
-            order_.push_back(e.instance - k + g_->microbatches - 1 - k);
+        for (const auto& e : entries) { order_.push_back(flipped(e.instance)); }
+    }
+
+    [[nodiscard]] int flipped(int x) const noexcept {
+        const int k = x - g_->op[at(x)] * g_->microbatches;
+        return x - k + g_->microbatches - 1 - k;
+    }
+
+    /// Takes sequences as the present schedule.
+    [[nodiscard]] bool go_to(const std::vector<std::vector<int>>& sequences) {
+        if (!state_.assign(sequences) || state_.excess() > 0) { return false; }
+        here_ = sequences;
+        for (const auto& list : here_) {
+            for (std::size_t i = 0; i != list.size(); ++i) { spot_[at(list[i])] = static_cast<int>(i); }
+        }
+        now_us_ = state_.makespan_us();
+        return true;
+    }
+
+    /// Chooses the part of the step that may change, consecutive instances in order of start: at its beginning, at its
+    /// end, or anywhere. The instances before it keep their starts, those after it the order on their devices.
+    void open(detail::random_numbers& random) {
+        const auto& order = state_.order();
+        const int count = static_cast<int>(order.size());
+        const int size = std::min(count, static_cast<int>((1.5 + 6 * random.unit()) * g_->ops));
+        const auto where = random.below(3);
+        const int reach = std::min(count - size, where == 2 ? count : 2 * size);
+        const int offset = static_cast<int>(random.below(at(reach) + 1));
+        const int from = where == 1 ? count - size - offset : offset;
+        const int to = from + size;
+        const auto inside = [&](int x) { return state_.place(x) >= from && state_.place(x) < to; };
+        std::fill(key_.begin(), key_.end(), std::numeric_limits<double>::infinity());
+        now_.clear();
+        now_cost_ = now_us_;
+        for (int i = from; i != to; ++i) {
+            const int x = order[at(i)];
+            const int o = g_->op[at(x)];
+            const int k = x - o * g_->microbatches;
+            const int d = g_->device[at(o)];
+            now_.push_back({state_.end(x), x, 0});
+            if (k == 0 || !inside(x - 1)) { early_.set_last_before(o, k == 0 ? 0.0 : state_.end(x - 1)); }
+            if (k + 1 == g_->microbatches) {
+                late_.set_last_before(o, 0);
+            } else if (!inside(x + 1)) {
+                late_.set_last_before(o, state_.tail(x + 1) + state_.duration(x + 1));
+            }
+            for (int e = g_->first_before[at(o)]; e != g_->first_before[at(o) + 1]; ++e) {
+                const int y = x + g_->before[at(e)].shift;
+                if (!inside(y)) { early_.set_before(y, state_.start(y)); }
+            }
+            double rest = 0;
+            for (int e = g_->first_after[at(o)]; e != g_->first_after[at(o) + 1]; ++e) {
+                const int y = x + g_->after[at(e)].shift;
+                if (inside(y)) { continue; }
+                late_.set_before(flipped(y), state_.tail(y));
+                rest = std::max(rest, state_.tail(y) + g_->after[at(e)].weight_us);
+            }
+            early_.set_rest(x, rest);
+            for (const int other : g_->partners[at(o)]) {
+                const int y = other * g_->microbatches + k;
+                if (state_.place(y) < from) {
+                    early_.set_before(y, state_.start(y));
+                    late_.set_after(flipped(y));
+                } else if (state_.place(y) >= to) {
+                    early_.set_after(y);
+                    late_.set_before(flipped(y), state_.tail(y));
+                }
+            }
+            const int p = state_.prev(x);
+            const int n = state_.next(x);
+            if (p < 0 || !inside(p)) { before_[at(d)] = spot_[at(x)] - 1; }
+            if (n < 0 || !inside(n)) {
+                const int q = before_[at(d)] < 0 ? -1 : here_[at(d)][at(before_[at(d)])];
+                const double rest_us = n < 0 ? 0.0 : state_.tail(n) + state_.duration(n);
+                now_cost_ += (state_.end(x) + rest_us) / static_cast<double>(g_->devices);
+                early_.set_border(d, {q < 0 ? 0.0 : state_.end(q), q < 0 ? 0 : state_.held_after(q), rest_us});
+                late_.set_border(d, {rest_us, n < 0 ? 0 : state_.held_after(x), 0});
+            }
+        }
+        std::sort(now_.begin(), now_.end(), last_end_first{this});
+        number(now_);
+    }
+
+    /// Puts what the part has become between what was before and after it: its best when that beats all so far. It said
+    /// that the step is `said_us` long through it, and so it is, in the memory that there is; but what takes no time may
+    /// come in another order than the one in which it was placed.
+    void close(double said_us) {
+        auto next = here_;
+        const auto& part = kept_best_.empty() ? now_ : kept_best_;
+        for (std::size_t i = part.size(); i-- > 0;) {
+            const int x = part[i].instance;
+            const auto d = at(g_->device[at(g_->op[at(x)])]);
+            next[d][at(++before_[d])] = x;
+        }
+        const auto old = here_;
+        const double longest = std::max(said_us, now_us_) * (1 + 1e-9);
+        if (!go_to(next) || now_us_ > longest) {
+            ++refused_;
+            (void)go_to(old);
+        } else if (now_us_ < best_us_ * (1 - 1e-12)) {
+            best_us_ = now_us_;
+            best_ = here_;
         }
     }
 
-    /// Gives every instance of the present schedule its end as a key, moves the keys of some, and sorts by key again.
+    /// Shifts the present part, and fills it from its end, then from its beginning. How long the step is then.
+    [[nodiscard]] double shifted_span(detail::random_numbers& random) {
+        shift(random);
+        flip(shifted_);
+        if (!(late_.fill(order_) < std::numeric_limits<double>::infinity())) {
+            return std::numeric_limits<double>::infinity();
+        }
+        sort_by_end(late_, shifted_);
+        flip(shifted_);
+        return early_.fill(order_);
+    }
+
+    /// Gives every instance of the part its end as a key, moves the keys of some, and sorts by key again.
     void shift(detail::random_numbers& random) {
         const int m = g_->microbatches;
-        const double width = now_us_ * (0.1 + 0.9 * random.unit() * random.unit());
-        const double from = random.unit() * (now_us_ + width) - width;
+        const double first_us = now_.back().time;
+        const double span = now_.front().time - first_us;
+        const double width = span * (0.1 + 0.9 * random.unit() * random.unit());
+        const double from = first_us + random.unit() * (span + width) - width;
         const double far = longest_us_ * random.unit();
         const double share = random.unit();
         const auto kind = random.below(3);
-        const int op = static_cast<int>(random.below(at(g_->ops)));
+        const int chosen = now_[random.below(now_.size())].instance;
+        const int op = g_->op[at(chosen)];
+        const int first = chosen - op * m;
         const double by = 2 * far * (2 * random.unit() - 1);
-        const int first = static_cast<int>(random.below(at(m)));
         const int count = 1 + static_cast<int>(random.below(at(m)));
         kept_.clear();
         moved_.clear();
@@ -192,17 +314,27 @@ private:
     gap_filler late_;
     std::vector<int> rank_;
     std::vector<double> key_;
+    /// The part, and the best that it was while better than all before.
     std::vector<entry> now_{};
+    std::vector<entry> kept_best_{};
     std::vector<entry> kept_{};
     std::vector<entry> moved_{};
     std::vector<entry> shifted_{};
     std::vector<std::ptrdiff_t> borders_{};
     std::vector<int> order_{};
+    /// What a part has cost when it was accepted: how long the step is through it, and through its devices on average,
+    /// which tells schedules of one makespan apart.
+    double now_cost_{};
+    std::int64_t refused_{};
     double longest_us_{};
     bool timeless_{};
     double now_us_{std::numeric_limits<double>::infinity()};
     double best_us_{std::numeric_limits<double>::infinity()};
+    std::vector<std::vector<int>> here_{};
     std::vector<std::vector<int>> best_{};
+    /// The place of every instance in its sequence, and per device that before the part.
+    std::vector<int> spot_;
+    std::vector<int> before_;
 };
 
 } // namespace pulse

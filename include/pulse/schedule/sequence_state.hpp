@@ -43,6 +43,10 @@ public:
     [[nodiscard]] int prev(int x) const noexcept { return prev_[at(x)]; }
     [[nodiscard]] double duration(int x) const noexcept { return g_->duration[at(g_->op[at(x)])]; }
     [[nodiscard]] double end(int x) const noexcept { return start(x) + duration(x); }
+    /// Bytes that its device holds when `x` has ended, where memory is limited.
+    [[nodiscard]] std::int64_t held_after(int x) const noexcept { return level_[at(x)] - freed_[at(x)]; }
+    /// Where `x` stands in `order()`.
+    [[nodiscard]] int place(int x) const noexcept { return place_[at(x)]; }
     [[nodiscard]] double makespan_us() const noexcept { return makespan_; }
     /// Bytes over the limits, summed over all instances.
     [[nodiscard]] std::int64_t excess() const noexcept { return excess_; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -84,7 +85,7 @@ public:
     /// incumbent.
     bool tighten(double part, std::int64_t nodes) {
         if (proved() || makespan_ == tightened_ || budget_.ended()) { return false; }
-        if (fruitless_) { part *= 0.15; }
+        part *= std::pow(0.15, fruitless_);
         const double before[] = {makespan_, bound_.makespan_us};
         auto proof = tighten_bound(*problem_, bound_, makespan_, budget_.turn(part, nodes));
         budget_.count(proof.nodes);
@@ -92,7 +93,8 @@ public:
         raise_bound(proof.lower_bound_us);
         if (proof.finished) { tightened_ = makespan_; }
         // Large problems whose states are too many gain more from search.
-        fruitless_ = graph_.instances() > 400 && makespan_ == before[0] && bound_.makespan_us == before[1];
+        const bool gained = makespan_ != before[0] || bound_.makespan_us != before[1];
+        fruitless_ = gained || !long_step() ? 0 : fruitless_ + 1;
         return !proof.finished;
     }
 
@@ -115,30 +117,41 @@ public:
         if (done() && !sequences_.empty()) { return; }
         list_search lists{*problem_, options, bound_};
         const std::int64_t work = 40 * graph_.instances();
-        std::int64_t left = 60'000'000;
+        // Where memory is limited, patterns do better on long steps.
+        std::int64_t left = long_step() && memory_.limited() ? 15'000'000 : 60'000'000;
         offer(lists.search([&] { return budget_.spend(work) && budget_.look() && (left -= work) > 0; }).order);
     }
 
     /// Patterns of several periods, unrolled and, justified, as priorities: shorter periods while they stay within
-    /// memory, longer ones until they do.
+    /// memory, longer ones until they do. Where microbatches are few, or memory is free, a pattern must be short; else
+    /// it is its period that counts, and the shortest possible one is worth several tries.
     void run_patterns(std::int64_t moves) {
         double load = 0;
         for (int d = 0; d != index_.devices; ++d) { load = std::max(load, index_.load_us(d)); }
         if (load == 0 || index_.microbatches < 3) { return; }
+        const bool brief = !memory_.limited() || index_.microbatches <= 2 * index_.devices;
         const auto fits = [&](double factor) {
-            if (done()) { return true; }
-            periodic_search search{*problem_, index_, load * factor};
-            search.anneal(5 * search.mean_us(), 0.2 * search.mean_us(), moves, random_, budget_);
-            if (search.excess() == 0) {
-                const auto unrolled = unroll(index_, search.best());
-                offer(unrolled);
-                if (timed_.assign(unrolled) && timed_.excess() == 0) { offer(justified(unrolled)); }
+            for (int tries = factor > 1 ? 1 : 6; tries != 0; --tries) {
+                if (done()) { return true; }
+                periodic_search search{*problem_, index_, load * factor};
+                const double mean = search.mean_us();
+                if (brief) {
+                    search.anneal(periodic_search::goal::shortest, 5 * mean, 0.2 * mean, moves, random_, budget_);
+                } else {
+                    search.anneal(periodic_search::goal::fitting, mean, 0.05 * mean, 2 * moves, random_, budget_);
+                }
+                if (search.excess() == 0) {
+                    const auto unrolled = unroll(index_, search.best());
+                    offer(unrolled);
+                    if (timed_.assign(unrolled) && timed_.excess() == 0) { offer(justified(unrolled)); }
+                }
+                offer_as_priorities(search.best());
+                if (search.excess() == 0) { return true; }
             }
-            offer_as_priorities(search.best());
-            return search.excess() == 0;
+            return false;
         };
         if (fits(1.02)) {
-            (void)(fits(1) && fits(1.005));
+            (void)(fits(1.005) && fits(1));
         } else {
             (void)(fits(1.05) || fits(1.1) || fits(1.2) || fits(1.4));
         }
@@ -153,9 +166,14 @@ public:
         const double warm[] = {3, 3, 1, 10, 3};
         const double mean = walk_.mean_us();
         if (mean == 0) { return; }
-        const bool long_step = count > 400;
         for (std::size_t& round = walk_round_; !done(); ++round) {
-            const bool whole = !long_step || round % 5 == 4;
+            // Walks do little for a step of many passes, but find at times what iterated justification does not.
+            if (long_step() && round % 4 != 2) {
+                run_shifts(4 * work);
+                if (!budget_.spend(1)) { break; }
+                continue;
+            }
+            const bool whole = !long_step() || round % 5 == 4;
             const bool other = whole && round % 2 == 1 && pool_.size() > 1;
             if (!walk_.take(other ? pool_[(round / 2) % pool_.size()].second : sequences_)) { break; }
             cooling plan{warm[round % 5] * mean, 0.1 * mean, work};
@@ -200,6 +218,9 @@ public:
     }
 
 private:
+    /// Whether parts of the step are worth a search of their own.
+    [[nodiscard]] bool long_step() const noexcept { return graph_.instances() > 400; }
+
     [[nodiscard]] std::vector<std::vector<int>> justified(const std::vector<std::vector<int>>& sequences) {
         const int rounds = graph_.instances() > 10000 ? 2 : 10;
         return justify(graph_, sequences, rounds, [this] { return budget_.look(); });
@@ -285,7 +306,8 @@ private:
     double makespan_{std::numeric_limits<double>::infinity()};
     /// The makespan for which searches over states have nothing more to try.
     double tightened_{-1};
-    bool fruitless_{};
+    /// Searches over states since one of them gained something.
+    int fruitless_{};
     /// Of walks: how long the next one is, and which.
     std::int64_t walk_work_{};
     std::size_t walk_round_{};

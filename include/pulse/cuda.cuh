@@ -4,6 +4,7 @@
 
 // IWYU pragma: begin_exports
 #include <pulse/cuda/attention.cuh>
+#include <pulse/cuda/attentions.cuh>
 #include <pulse/cuda/backend.cuh>
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/device_channel.cuh>

@@ -10,6 +10,11 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/attention.cuh>
+#include <pulse/cuda/attentions.cuh>
+#include <pulse/cuda/cudnn/attention.cuh>
+#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/plan_store.cuh>
+#include <pulse/cuda/scratch.cuh>
 
 #include <attention_oracle.hpp>
 #include <device_array.hpp>
@@ -229,4 +234,69 @@ TEST_CASE("attention refuses shapes that it has no kernel for, and names what is
     CHECK(refuses({4, 1, 8, -1}, 1, "context_tokens is -1"));
     CHECK(refuses({4, 1, 8}, 0, "batch is 0"));
     CHECK(refuses({4, 1, 8}, 70000, "batch is 70000"));
+}
+
+namespace {
+
+/// Runs both passes by `by` twice and compares; the gradients of queries need the same bits only where pulse's kernels
+/// compute them.
+template <class P>
+void check_chosen(cuda::attentions<P>& by, const attention_shape& s, int batch, std::uint32_t seed,
+                  attention_engine forward, attention_engine backward) {
+    using T = typename P::scalar;
+    using pass = cuda::cudnn::attention_pass;
+    CAPTURE(s.head_size);
+    attention_case c = draw_attention<T>(s, batch, seed);
+    solve_attention<P>(c);
+    const device_queue queue;
+    cuda::scratch_arena scratch{queue.stream()};
+    CHECK(by.engine_of(queue.stream(), pass::forward, s, batch) == forward);
+    CHECK(by.engine_of(queue.stream(), pass::backward, s, batch) == backward);
+    const device_array<T> q(c.q);
+    const device_array<T> k(c.k);
+    const device_array<T> v(c.v);
+    const device_array<T> dout(c.dout);
+    const device_array<T> saved(c.o);
+    const device_array<float> saved_lse(c.lse);
+    device_array<T> o(c.queries());
+    device_array<T> dq(c.queries());
+    device_array<T> dk(c.keys());
+    device_array<T> dv(c.keys());
+    device_array<float> lse(c.rows());
+    for (int turn = 0; turn != 2; ++turn) {
+        by.forward(queue.on(), scratch, s, batch, q.data(), k.data(), v.data(), o.data(), lse.data());
+        by.backward(queue.on(), scratch, s, batch, q.data(), k.data(), v.data(), saved.data(), saved_lse.data(),
+                    dout.data(), dq.data(), dk.data(), dv.data());
+        queue.synchronize();
+        CHECK(worst_of(lse.download(), c.lse, c.lse_bound) < 1.0);
+        CHECK(worst_of(o.download(), c.o, c.o_bound) < 1.0);
+        CHECK(worst_of(dq.download(), c.dq, c.dq_bound) < 1.0);
+        CHECK(worst_of(dk.download(), c.dk, c.dk_bound) < 1.0);
+        CHECK(worst_of(dv.download(), c.dv, c.dv_bound) < 1.0);
+        for (const device_array<T>* array : {&o, &dq, &dk, &dv}) { CHECK(array->intact()); }
+    }
+}
+
+} // namespace
+
+TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pulse's elsewhere") {
+    constexpr auto own = attention_engine::tensor_cores;
+    constexpr auto dnn = attention_engine::cudnn;
+    std::uint32_t seed = 600;
+    cuda::plan_options plans;
+    plans.store = cuda::plan_store{};
+    cuda::attentions<cuda::bf16> usual({}, plans);
+    check_chosen(usual, {33, 2, 64, 70}, 2, ++seed, dnn, own);
+    check_chosen(usual, {9, 2, 7}, 1, ++seed, attention_engine::fma, attention_engine::fma);
+    cuda::attentions<cuda::bf16> all({.cudnn_forward = true, .cudnn_backward = true}, plans);
+    check_chosen(all, {33, 2, 64, 70}, 2, ++seed, dnn, dnn);
+    check_chosen(all, {16, 1, 88}, 1, ++seed, dnn, dnn);
+    cuda::attentions<cuda::bf16> none({.cudnn_forward = false, .cudnn_backward = false}, plans);
+    check_chosen(none, {33, 2, 64, 70}, 2, ++seed, own, own);
+    cuda::attentions<cuda::fp32> single({.cudnn_forward = true, .cudnn_backward = true}, plans);
+    check_chosen(single, {9, 2, 40}, 1, ++seed, attention_engine::fma, attention_engine::fma);
+    CHECK(usual.report() == "attention forward, batch 1, 9 tokens to 9, 2 heads of 7: pulse, float arithmetic\n"
+                            "attention forward, batch 2, 33 tokens to 70, 2 heads of 64: cuDNN\n"
+                            "attention backward, batch 1, 9 tokens to 9, 2 heads of 7: pulse, float arithmetic\n"
+                            "attention backward, batch 2, 33 tokens to 70, 2 heads of 64: pulse, tensor cores\n");
 }

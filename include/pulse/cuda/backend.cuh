@@ -8,7 +8,7 @@
 #include <cuda_runtime.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/cuda/attention.cuh>
+#include <pulse/cuda/attentions.cuh>
 #include <pulse/cuda/convolutions.cuh>
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/kernels/column_sums.cuh>
@@ -34,10 +34,11 @@ namespace pulse::cuda {
 
 /// The operations of pulse::backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
 ///
-/// Products by cuBLASLt, convolutions by cuDNN, the rest by kernels of pulse. Every operation puts its work into one
-/// stream and returns; pointers are to memory of the device. A shape that is met for the first time chooses plans and
-/// may grow the scratch, which waits for the stream; after that no operation allocates or waits, and programs may be
-/// captured in CUDA graphs. While the stream is captured, what would have to allocate throws input_error instead.
+/// Products by cuBLASLt, convolutions by cuDNN, attention as attention_options say, the rest by kernels of pulse.
+/// Every operation puts its work into one stream and returns; pointers are to memory of the device. A shape that is met
+/// for the first time chooses plans and may grow the scratch, which waits for the stream; after that no operation
+/// allocates or waits, and programs may be captured in CUDA graphs. While the stream is captured, what would have to
+/// allocate throws input_error instead.
 ///
 /// One object serves one thread at a time, on the device that was the thread's when it was made; objects share nothing
 /// that changes.
@@ -51,10 +52,11 @@ public:
     using T = scalar;
 
     /// With a stream of its own. Throws input_error on bad options.
-    explicit backend(const plan_options& options = {}) :
-        backend{std::make_optional<cuda::stream>(), nullptr, options} {}
+    explicit backend(const plan_options& options = {}, const attention_options& attention = {}) :
+        backend{std::make_optional<cuda::stream>(), nullptr, options, attention} {}
     /// In a stream that is given, which must live as long as this.
-    explicit backend(cudaStream_t stream, const plan_options& options = {}) : backend{std::nullopt, stream, options} {}
+    explicit backend(cudaStream_t stream, const plan_options& options = {}, const attention_options& attention = {}) :
+        backend{std::nullopt, stream, options, attention} {}
 
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
     /// The calling thread waits until all work is done.
@@ -121,12 +123,11 @@ public:
     }
 
     void attention(const attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o, float* lse) {
-        cuda::attention<Precision>(on_, s, batch, q, k, v, o, lse);
+        attentions_.forward(on_, scratch_, s, batch, q, k, v, o, lse);
     }
     void attention_backward(const attention_shape& s, int batch, const T* q, const T* k, const T* v, const T* o,
                             const float* lse, const T* dout, T* dq, T* dk, T* dv) {
-        cuda::attention_backward<Precision>(with(attention_backward_scratch_bytes<Precision>(s, batch)), s, batch, q, k,
-                                            v, o, lse, dout, dq, dk, dv);
+        attentions_.backward(on_, scratch_, s, batch, q, k, v, o, lse, dout, dq, dk, dv);
     }
 
     void layer_norm(const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma, const T* beta, T* y,
@@ -188,13 +189,16 @@ public:
     void weights_changed() noexcept { convolutions_.weights_changed(); }
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_.bytes() + convolutions_.bytes(); }
+    /// What computes attention: a line for each pass and shape that was met.
+    [[nodiscard]] std::string attention_report() const { return attentions_.report(); }
 
 private:
-    backend(std::optional<cuda::stream> own, cudaStream_t given, const plan_options& options) :
-        own_{std::move(own)}, on_{own_ ? own_->get() : given, properties_of(current_device()).multiprocessors, nullptr},
-        scratch_{on_.stream}, products_{options, Precision::tensor_float}, convolutions_{options,
-                                                                                         Precision::tensor_float,
-                                                                                         on_.stream} {}
+    backend(std::optional<cuda::stream> own, cudaStream_t given, const plan_options& options,
+            const attention_options& attention) :
+        own_{std::move(own)},
+        on_{own_ ? own_->get() : given, properties_of(current_device()).multiprocessors, nullptr}, scratch_{on_.stream},
+        products_{options, Precision::tensor_float}, convolutions_{options, Precision::tensor_float, on_.stream},
+        attentions_{attention, options} {}
 
     static void require(bool holds, const char* operation, const std::string& what) {
         if (!holds) { throw input_error{"pulse: " + std::string{operation} + ": " + what}; }
@@ -270,6 +274,7 @@ private:
     scratch_arena scratch_;
     products<T> products_;
     convolutions<T> convolutions_;
+    attentions<Precision> attentions_;
 };
 
 } // namespace pulse::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -123,6 +124,7 @@ std::size_t size_of_type(int type) {
     case CUDNN_TYPE_CONVOLUTION_MODE:
     case CUDNN_TYPE_HEUR_MODE:
     case CUDNN_TYPE_POINTWISE_MODE:
+    case CUDNN_TYPE_REDUCTION_OPERATOR_TYPE:
     case CUDNN_TYPE_NUMERICAL_NOTE:
     case CUDNN_TYPE_BEHAVIOR_NOTE: return 4;
     default: unsupported("attribute type " + std::to_string(type));
@@ -146,6 +148,7 @@ struct tensor_facts {
     std::vector<std::int64_t> dims, strides;
     std::int64_t alignment{};
     bool is_virtual{};
+    bool by_value{};
 
     explicit tensor_facts(const node& n) {
         if (n.type != CUDNN_BACKEND_TENSOR_DESCRIPTOR) { bad("not a tensor"); }
@@ -155,6 +158,7 @@ struct tensor_facts {
         strides = n.all<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
         alignment = n.one<std::int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
         is_virtual = n.has(CUDNN_ATTR_TENSOR_IS_VIRTUAL) && n.one<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+        by_value = n.has(CUDNN_ATTR_TENSOR_IS_BY_VALUE) && n.one<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE);
         if (dims.size() != strides.size() || dims.empty()) { bad("tensor of different numbers of dims and strides"); }
         if (alignment <= 0 || alignment % size_of(type) != 0) { bad("alignment of a tensor"); }
         for (const std::int64_t d : dims) {
@@ -182,7 +186,14 @@ class memory {
 public:
     std::map<std::int64_t, void*> bound{};
 
+    /// Reads a number by value from the host; later it may be gone.
+    void keep_value(const tensor_facts& t) {
+        const auto found = bound.find(t.id);
+        if (found == bound.end() || found->second == nullptr) { bad("number " + std::to_string(t.id) + " is missing"); }
+        std::memcpy(&values_[t.id], found->second, sizeof(float));
+    }
     [[nodiscard]] void* of(const tensor_facts& t) {
+        if (t.by_value) { return &values_.at(t.id); }
         if (!t.is_virtual) {
             const auto found = bound.find(t.id);
             if (found == bound.end() || found->second == nullptr) {
@@ -200,6 +211,7 @@ public:
 
 private:
     std::map<std::int64_t, std::vector<std::byte>> virtuals_{};
+    std::map<std::int64_t, float> values_{};
 };
 
 template <class F>
@@ -344,10 +356,10 @@ struct pointwise {
                 unsupported("attribute " + std::to_string(name) + " of a pointwise operation");
             }
         }
-        if (mode == CUDNN_POINTWISE_ADD) {
+        if (mode == CUDNN_POINTWISE_ADD || mode == CUDNN_POINTWISE_MUL || mode == CUDNN_POINTWISE_SUB) {
             b = std::make_shared<tensor_facts>(*n.child(CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
             require_image(*b);
-        } else if (mode != CUDNN_POINTWISE_IDENTITY) {
+        } else if (mode != CUDNN_POINTWISE_IDENTITY && mode != CUDNN_POINTWISE_EXP) {
             unsupported("pointwise mode " + std::to_string(mode));
         }
         require_image(x);
@@ -360,16 +372,178 @@ struct pointwise {
         void* const py = where.of(y);
         for_each(y.dims, [&](const std::array<std::int64_t, 4>& at) {
             const double other = b ? load(b->type, pb, b->offset(at)) : 0.0;
-            store(y.type, py, y.offset(at), load(x.type, px, x.offset(at)) + other);
+            const double one = load(x.type, px, x.offset(at));
+            store(y.type, py, y.offset(at),
+                  mode == CUDNN_POINTWISE_MUL   ? one * other
+                  : mode == CUDNN_POINTWISE_SUB ? one - other
+                  : mode == CUDNN_POINTWISE_EXP ? std::exp(one)
+                                                : one + other);
         });
     }
 };
 
+/// c = a b, of the last two dimensions.
+struct product {
+    tensor_facts a, b, c;
+
+    explicit product(const node& n) :
+        a{*n.child(CUDNN_ATTR_OPERATION_MATMUL_ADESC)}, b{*n.child(CUDNN_ATTR_OPERATION_MATMUL_BDESC)},
+        c{*n.child(CUDNN_ATTR_OPERATION_MATMUL_CDESC)} {
+        if (n.child(CUDNN_ATTR_OPERATION_MATMUL_DESC)->one<cudnnDataType_t>(CUDNN_ATTR_MATMUL_COMP_TYPE) !=
+            CUDNN_DATA_FLOAT) {
+            unsupported("a matrix product that is not summed in float");
+        }
+        for (const tensor_facts* t : {&a, &b, &c}) { require_image(*t); }
+        if (a.dims[3] != b.dims[2] || a.dims[2] != c.dims[2] || b.dims[3] != c.dims[3] || a.type != b.type) {
+            refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "sizes of a matrix product");
+        }
+    }
+    void run(memory& where) const {
+        const void* const pa = where.of(a);
+        const void* const pb = where.of(b);
+        void* const pc = where.of(c);
+        for_each(c.dims, [&](const std::array<std::int64_t, 4>& at) {
+            double sum = 0.0;
+            for (std::int64_t i = 0; i != a.dims[3]; ++i) {
+                sum += load(a.type, pa, a.offset({at[0], at[1], at[2], i})) *
+                       load(b.type, pb, b.offset({at[0], at[1], i, at[3]}));
+            }
+            store(c.type, pc, c.offset(at), sum);
+        });
+    }
+};
+
+/// y = sums of x over the dimensions of which y has one.
+struct reduction {
+    tensor_facts x, y;
+
+    explicit reduction(const node& n) :
+        x{*n.child(CUDNN_ATTR_OPERATION_REDUCTION_XDESC)}, y{*n.child(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)} {
+        if (n.child(CUDNN_ATTR_OPERATION_REDUCTION_DESC)->one<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) !=
+            CUDNN_REDUCE_TENSOR_ADD) {
+            unsupported("a reduction that is not a sum");
+        }
+        require_image(x);
+        require_image(y);
+    }
+    void run(memory& where) const {
+        const void* const px = where.of(x);
+        void* const py = where.of(y);
+        std::vector<double> sums(static_cast<std::size_t>(y.extent()), 0.0);
+        for_each(x.dims, [&](const std::array<std::int64_t, 4>& at) {
+            sums[static_cast<std::size_t>(y.offset(at))] += load(x.type, px, x.offset(at));
+        });
+        for_each(y.dims, [&](const std::array<std::int64_t, 4>& at) {
+            store(y.type, py, y.offset(at), sums[static_cast<std::size_t>(y.offset(at))]);
+        });
+    }
+};
+
+/// The same numbers under other dims: what lies at one offset of x lies at the same of y.
+struct reshape {
+    tensor_facts x, y;
+
+    explicit reshape(const node& n) :
+        x{*n.child(CUDNN_ATTR_OPERATION_RESHAPE_XDESC)}, y{*n.child(CUDNN_ATTR_OPERATION_RESHAPE_YDESC)} {
+        require_image(x);
+        require_image(y);
+        if (x.extent() != y.extent()) { refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "sizes of a reshape"); }
+    }
+    void run(memory& where) const {
+        const void* const px = where.of(x);
+        void* const py = where.of(y);
+        for_each(y.dims, [&](const std::array<std::int64_t, 4>& at) {
+            store(y.type, py, y.offset(at), load(x.type, px, y.offset(at)));
+        });
+    }
+};
+
+/// o = softmax(scale q k^T) v, and the logarithms of the sums.
+struct forward_attention {
+    tensor_facts q, k, v, o, stats, scale;
+
+    explicit forward_attention(const node& n) :
+        q{*n.child(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC)}, k{*n.child(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC)},
+        v{*n.child(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC)}, o{*n.child(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC)},
+        stats{*n.child(CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC)}, scale{*n.child(
+                                                                      CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC)} {
+        for (const tensor_facts* t : {&q, &k, &v, &o, &stats, &scale}) { require_image(*t); }
+        if (q.dims != o.dims || k.dims != v.dims || q.dims[3] != k.dims[3] || stats.dims[2] != q.dims[2] ||
+            stats.type != number::f32) {
+            refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "sizes of an attention");
+        }
+    }
+    void run(memory& where) const {
+        const void* const pq = where.of(q);
+        const void* const pk = where.of(k);
+        const void* const pv = where.of(v);
+        void* const po = where.of(o);
+        void* const ps = where.of(stats);
+        const double factor = load(scale.type, where.of(scale), 0);
+        std::vector<double> weights(static_cast<std::size_t>(k.dims[2]));
+        for_each(stats.dims, [&](const std::array<std::int64_t, 4>& at) {
+            double sum = 0.0;
+            for (std::int64_t j = 0; j != k.dims[2]; ++j) {
+                double score = 0.0;
+                for (std::int64_t c = 0; c != q.dims[3]; ++c) {
+                    score += load(q.type, pq, q.offset({at[0], at[1], at[2], c})) *
+                             load(k.type, pk, k.offset({at[0], at[1], j, c}));
+                }
+                weights[static_cast<std::size_t>(j)] = std::exp(factor * score);
+                sum += weights[static_cast<std::size_t>(j)];
+            }
+            store(stats.type, ps, stats.offset(at), std::log(sum));
+            for (std::int64_t c = 0; c != q.dims[3]; ++c) {
+                double result = 0.0;
+                for (std::int64_t j = 0; j != k.dims[2]; ++j) {
+                    result +=
+                        weights[static_cast<std::size_t>(j)] / sum * load(v.type, pv, v.offset({at[0], at[1], j, c}));
+                }
+                store(o.type, po, o.offset({at[0], at[1], at[2], c}), result);
+            }
+        });
+    }
+};
+
+/// Calls f with an operation that may follow another, as what it is.
+template <class F>
+void visit_operation(const node& n, F f) {
+    switch (n.type) {
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return f(pointwise{n});
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: return f(product{n});
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: return f(reduction{n});
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return f(reshape{n});
+    case CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR: return f(forward_attention{n});
+    default: unsupported("operation " + std::to_string(n.type));
+    }
+}
+
 std::vector<part> operations_of(const node& graph) { return graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).parts; }
+
+[[nodiscard]] bool is_attention(const std::vector<part>& operations) {
+    return std::any_of(operations.begin(), operations.end(), [](const part& one) {
+        return one->type == CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR ||
+               one->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+    });
+}
+/// Throws where no engine computes an attention: heads are of multiples of 8 numbers, in the backward pass of up to 128.
+void require_attention(const std::vector<part>& operations) {
+    for (const part& one : operations) {
+        visit_operation(*one, [](const auto&) {});
+        if (one->type == CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR && forward_attention{*one}.q.dims[3] % 8 != 0) {
+            unsupported("a head size of attention");
+        }
+        if (one->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) {
+            const std::int64_t size = reduction{*one}.x.dims[3];
+            if (size % 8 != 0 || size > 128) { unsupported("a head size of attention's gradients"); }
+        }
+    }
+}
 
 /// Throws where no engine computes the graph.
 void require_supported(const node& graph) {
     const std::vector<part> operations = operations_of(graph);
+    if (is_attention(operations)) { return require_attention(operations); }
     if (operations.empty() || !is_convolution(operations[0]->type)) {
         unsupported("a graph that is not led by a convolution");
     }
@@ -393,8 +567,11 @@ void require_supported(const node& graph) {
 
 void run(const node& graph, memory& where, bool rounds) {
     const std::vector<part> operations = operations_of(graph);
-    convolution{*operations[0]}.run(where, rounds);
-    for (std::size_t i = 1; i != operations.size(); ++i) { pointwise{*operations[i]}.run(where); }
+    const bool attends = is_attention(operations);
+    if (!attends) { convolution{*operations[0]}.run(where, rounds); }
+    for (std::size_t i = attends ? 0 : 1; i != operations.size(); ++i) {
+        visit_operation(*operations[i], [&](const auto& operation) { operation.run(where); });
+    }
 }
 
 // ---- Engines and plans ----
@@ -469,11 +646,17 @@ void finalize(node& n) {
     case CUDNN_BACKEND_TENSOR_DESCRIPTOR: static_cast<void>(tensor_facts{n}); break;
     case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR:
     case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
+    case CUDNN_BACKEND_MATMUL_DESCRIPTOR:
+    case CUDNN_BACKEND_REDUCTION_DESCRIPTOR:
     case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: break;
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR: static_cast<void>(convolution{n}); break;
-    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: static_cast<void>(pointwise{n}); break;
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR: visit_operation(n, [](const auto&) {}); break;
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
         if (!n.has(CUDNN_ATTR_OPERATIONGRAPH_HANDLE)) { bad("a graph without a handle"); }
         static_cast<void>(operations_of(n));
@@ -657,7 +840,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
             for (const auto& [name, a] : operation->attributes) {
                 for (const part& child : a.parts) {
                     if (child->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) {
-                        static_cast<void>(where.of(tensor_facts{*child}));
+                        const tensor_facts facts{*child};
+                        if (facts.by_value) { where.keep_value(facts); }
+                        static_cast<void>(where.of(facts));
                     }
                 }
             }

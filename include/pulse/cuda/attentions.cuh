@@ -1,0 +1,173 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/attention.cuh>
+#include <pulse/cuda/attention_engine.cuh>
+#include <pulse/cuda/cudnn/attention.cuh>
+#include <pulse/cuda/cudnn/choose_plan.cuh>
+#include <pulse/cuda/cudnn/engines.cuh>
+#include <pulse/cuda/cudnn/graph.cuh>
+#include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/queue.cuh>
+#include <pulse/cuda/scratch.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+/// Which passes of attention are cuDNN's where it has an engine for them; all others are pulse's own. cuDNN takes
+/// 16-bit scalars only.
+struct attention_options {
+    bool cudnn_forward{true};
+    /// cuDNN adds the gradients of queries in an order that varies, so that results may differ from run to run in their
+    /// last bits: pulse's kernels are the default.
+    bool cudnn_backward{false};
+};
+
+/// Attention by cuDNN or by pulse's own kernels under precision policy P: attention and attention_backward of
+/// cuda/attention.cuh, with an engine chosen once for each shape and batch. cuDNN is started, and a plan is made,
+/// when a shape first needs it; plans are the heuristics' first, as cuDNN compiles each for a second or more.
+template <class P>
+class attentions {
+public:
+    using scalar = typename P::scalar;
+    using pass = cudnn::attention_pass;
+
+    /// Throws input_error on bad options.
+    attentions(const attention_options& options, const plan_options& plans) : options_{options}, plan_options_{plans} {
+        plan_options_.require_valid();
+        plan_options_.candidates = 0;
+    }
+
+    /// What computes a pass over aligned operands. Throws input_error on shapes that have no engine
+    /// (require_attention), and where a plan has to be made while the stream is captured.
+    [[nodiscard]] attention_engine engine_of(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
+        require_attention(s, batch);
+        const cudnn::plan* const plan = find(stream, which, s, batch);
+        return plan != nullptr ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
+    }
+
+    /// Writes o and lse.
+    void forward(const queue& on, scratch_arena& scratch, const attention_shape& s, int batch, const scalar* q,
+                 const scalar* k, const scalar* v, scalar* o, float* lse) {
+        using id = cudnn::attention_graph;
+        require_attention(s, batch);
+        const cudnn::plan* const plan =
+            is_packable<scalar>(0, q, k, v, o, lse) ? find(on.stream, pass::forward, s, batch) : nullptr;
+        if (plan == nullptr) { return attention<P>(on, s, batch, q, k, v, o, lse); }
+        const float scale = attention_scale(s);
+        const std::array<cudnn::plan::binding, 6> bindings{
+            {{id::q, q}, {id::k, k}, {id::v, v}, {id::o, o}, {id::lse, lse}, {id::scale, &scale}}};
+        run(on.stream, *plan, bindings, scratch.reserve(static_cast<std::size_t>(plan->workspace_bytes())));
+    }
+
+    /// Writes dq, dk and dv.
+    void backward(const queue& on, scratch_arena& scratch, const attention_shape& s, int batch, const scalar* q,
+                  const scalar* k, const scalar* v, const scalar* o, const float* lse, const scalar* dout, scalar* dq,
+                  scalar* dk, scalar* dv) {
+        using id = cudnn::attention_graph;
+        require_attention(s, batch);
+        const cudnn::plan* const plan = is_packable<scalar>(0, q, k, v, o, lse, dout, dq, dk, dv)
+                                            ? find(on.stream, pass::backward, s, batch)
+                                            : nullptr;
+        if (plan == nullptr) {
+            queue own = on;
+            own.scratch = scratch.reserve(attention_backward_scratch_bytes<P>(s, batch));
+            return attention_backward<P>(own, s, batch, q, k, v, o, lse, dout, dq, dk, dv);
+        }
+        const std::int64_t rows = std::int64_t{batch} * s.heads * s.tokens;
+        const auto lay = [&](scratch_pieces& pieces) {
+            float* const delta = pieces.take<float>(rows);
+            float* const sums = pieces.take<float>(rows * s.head_size);
+            return std::tuple{delta, sums, pieces.take<std::byte>(plan->workspace_bytes())};
+        };
+        scratch_pieces sizes;
+        lay(sizes);
+        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
+        const auto [delta, sums, workspace] = lay(pieces);
+        fill_bytes_async(sums, 0, static_cast<std::size_t>(rows * s.head_size), on.stream);
+        const float scale = attention_scale(s);
+        const float one = 1.0F;
+        const std::array<cudnn::plan::binding, 13> bindings{{{id::q, q},
+                                                             {id::k, k},
+                                                             {id::v, v},
+                                                             {id::o, o},
+                                                             {id::lse, lse},
+                                                             {id::scale, &scale},
+                                                             {id::dout, dout},
+                                                             {id::dq, dq},
+                                                             {id::dk, dk},
+                                                             {id::dv, dv},
+                                                             {id::delta, delta},
+                                                             {id::dq_sums, sums},
+                                                             {id::one, &one}}};
+        run(on.stream, *plan, bindings, workspace);
+    }
+
+    /// A line for each pass, shape and batch that was met so far: what computes it.
+    [[nodiscard]] std::string report() const {
+        std::string text;
+        for (const auto& [met, plan] : plans_) {
+            const auto& [which, tokens, keys, heads, head_size, batch] = met;
+            const attention_shape s{tokens, heads, head_size, keys};
+            const attention_engine engine = plan ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
+            text += std::string{"attention "} + (which == pass::forward ? "forward" : "backward") + ", batch " +
+                    std::to_string(batch) + ", " + std::to_string(tokens) + " tokens to " + std::to_string(keys) +
+                    ", " + std::to_string(heads) + " heads of " + std::to_string(head_size) + ": " + name_of(engine) +
+                    "\n";
+        }
+        return text;
+    }
+
+private:
+    /// pass, tokens, keys, heads, head_size, batch
+    using key = std::tuple<pass, int, int, int, int, int>;
+
+    template <std::size_t N>
+    void run(cudaStream_t stream, const cudnn::plan& plan, const std::array<cudnn::plan::binding, N>& bindings,
+             std::byte* workspace) {
+        dnn_->use(stream);
+        plan.run(dnn_->get(), bindings, workspace);
+    }
+    /// cuDNN's plan, or null where pulse's own kernels compute.
+    [[nodiscard]] const cudnn::plan* find(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
+        const key wanted{which, s.tokens, s.keys(), s.heads, s.head_size, batch};
+        auto found = plans_.find(wanted);
+        if (found == plans_.end()) { found = plans_.emplace(wanted, make_plan(stream, which, s, batch)).first; }
+        return found->second ? &found->second : nullptr;
+    }
+    [[nodiscard]] cudnn::plan make_plan(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
+        if constexpr (sizeof(scalar) == 2) {
+            if (which == pass::forward ? options_.cudnn_forward : options_.cudnn_backward) {
+                require_not_captured(stream, "a plan of an attention has to be made");
+                if (!dnn_) {
+                    dnn_.emplace();
+                    device_ = device_key();
+                }
+                const cudnn::attention_graph graph{s, batch, which, cudnn::data_type<scalar>()};
+                return cudnn::choose_plan(*dnn_, stream, cudnn::make_graph(graph, dnn_->get()), {}, plan_options_,
+                                          device_, {});
+            }
+        }
+        return {};
+    }
+
+    attention_options options_;
+    plan_options plan_options_;
+    std::optional<cudnn::library> dnn_{};
+    std::string device_{};
+    std::map<key, cudnn::plan> plans_{};
+};
+
+} // namespace pulse::cuda

@@ -16,8 +16,16 @@
 #include <pulse/cuda/plan_store.cuh>
 #include <pulse/cuda/scratch.cuh>
 
+#include <attention_kernels.hpp>
 #include <attention_oracle.hpp>
 #include <device_array.hpp>
+
+namespace pulse::cuda {
+
+template attention_launches<bf16::scalar> attention_launches_of<bf16>(attention_engine, const attention_shape&);
+template attention_launches<fp32::scalar> attention_launches_of<fp32>(attention_engine, const attention_shape&);
+
+} // namespace pulse::cuda
 
 namespace cuda = pulse::cuda;
 using cuda::attention_engine;

@@ -15,6 +15,7 @@
 #include <pulse/cuda/device.cuh>
 #include <pulse/host/reference.hpp>
 
+#include <attention_kernels.hpp>
 #include <compare.hpp>
 
 namespace pulse::test {

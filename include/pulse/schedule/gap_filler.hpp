@@ -43,8 +43,8 @@ public:
     /// `from_end`: the graph is mirrored, so that what frees bytes comes first.
     gap_filler(const sequence_graph& graph, bool from_end) :
         g_{&graph}, from_end_{from_end}, start_(static_cast<std::size_t>(graph.instances()), 0.0),
-        rest_(start_.size(), 0.0), seen_(start_.size(), 0), last_before_(static_cast<std::size_t>(graph.ops), 0.0),
-        newest_(last_before_), borders_(static_cast<std::size_t>(graph.devices)), lists_(borders_.size()) {}
+        rest_(start_.size(), 0.0), seen_(start_.size(), 0), newest_(static_cast<std::size_t>(graph.ops), 0.0),
+        borders_(static_cast<std::size_t>(graph.devices)), lists_(borders_.size()) {}
 
     /// What a device has done before the part that is filled, and what it does after it.
     struct border {
@@ -54,8 +54,6 @@ public:
         double rest_us{};
     };
     void set_border(int device, const border& b) { borders_[at(device)] = b; }
-    /// Before the part an instance of `op` ends then.
-    void set_last_before(int op, double end_us) { last_before_[at(op)] = end_us; }
     /// `x` lies before the part and starts then.
     void set_before(int x, double start_us) {
         start_[at(x)] = start_us;
@@ -70,7 +68,7 @@ public:
     /// step is through them, microseconds; infinite when memory leaves one of them no place.
     double fill(const std::vector<int>& order) {
         for (auto& list : lists_) { list.clear(); }
-        std::copy(last_before_.begin(), last_before_.end(), newest_.begin());
+        std::fill(newest_.begin(), newest_.end(), 0.0); // instances before the part end before its border
         for (const int x : order) { seen_[at(x)] = 0; }
         double span = 0;
         double mean = 0;
@@ -205,8 +203,7 @@ private:
     std::vector<double> rest_;
     /// Whether an instance has its place.
     std::vector<char> seen_;
-    /// Per operation: when its newest instance ends, before the part and now.
-    std::vector<double> last_before_;
+    /// Per operation: when its newest instance of the part ends.
     std::vector<double> newest_;
     std::vector<border> borders_;
     double mean_us_{};

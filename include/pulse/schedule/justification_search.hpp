@@ -185,12 +185,6 @@ private:
             const int k = x - o * g_->microbatches;
             const int d = g_->device[at(o)];
             now_.push_back({state_.end(x), x, 0});
-            if (k == 0 || !inside(x - 1)) { early_.set_last_before(o, k == 0 ? 0.0 : state_.end(x - 1)); }
-            if (k + 1 == g_->microbatches) {
-                late_.set_last_before(o, 0);
-            } else if (!inside(x + 1)) {
-                late_.set_last_before(o, state_.tail(x + 1) + state_.duration(x + 1));
-            }
             for (int e = g_->first_before[at(o)]; e != g_->first_before[at(o) + 1]; ++e) {
                 const int y = x + g_->before[at(e)].shift;
                 if (!inside(y)) { early_.set_before(y, state_.start(y)); }

@@ -1,10 +1,43 @@
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 #include <doctest/doctest.h>
 
 #include <nn/small_text.hpp>
 #include <nn/whole_trial.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/runtime/forward_runner.hpp>
 
 using namespace pulse;
 using pulse::test::whole_trial;
+
+namespace {
+
+/// A model without a pipeline gives what it trains with, and says so when text or facts are not given.
+template <class M>
+void check_sampling() {
+    whole_trial<M> t;
+    forward_runner<M, host::reference_backend<double>> runner{t.backend, t.batch};
+    for (std::size_t l = 0; l != M::layer_count; ++l) {
+        std::copy(t.run.parameters[l].begin(), t.run.parameters[l].end(),
+                  runner.parameters().values_of(static_cast<int>(l)).begin());
+    }
+    std::copy(t.run.conditioning_parameters.begin(), t.run.conditioning_parameters.end(),
+              runner.parameters().values_of(conditioning_block).begin());
+    std::vector<double> output(t.weights.size());
+    const auto sample = [&](const double* text, const double* facts) {
+        runner.run(t.batch, t.input.data(), t.timesteps.data(), output.data(), text, facts);
+    };
+    sample(t.text.data(), t.facts.data());
+    CHECK(output == t.run.output(t.run.forward(t.batch, t.input, t.timesteps, t.text, t.facts)));
+    CHECK_THROWS_WITH_AS(sample(nullptr, t.facts.data()), "pulse: forward_runner: the model reads text states",
+                         input_error);
+    CHECK_THROWS_WITH_AS(sample(t.text.data(), nullptr), "pulse: forward_runner: the model reads facts of the samples",
+                         input_error);
+}
+
+} // namespace
 
 TEST_CASE("whole UNets with text, also cut finely: every parameter tensor's gradient equals finite differences") {
     whole_trial<test::small_sd>{}.check(2);
@@ -19,4 +52,9 @@ TEST_CASE("whole Hunyuan-DiTs of both versions: every parameter tensor's gradien
 
 TEST_CASE("whole U-ViT with classes: every parameter tensor's gradient equals finite differences") {
     whole_trial<test::labelled_uvit>{}.check(4);
+}
+
+TEST_CASE("models with text sample without a pipeline what they train") {
+    check_sampling<test::small_sdxl_fine>();
+    check_sampling<test::small_hunyuan_v11>();
 }

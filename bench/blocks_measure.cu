@@ -1,0 +1,61 @@
+// What bench_blocks measures: compiled by nvcc apart from the program, whose command line and JSON nvcc takes long over.
+#include <vector>
+
+#include <pulse/cuda/backend.cuh>
+
+#include "block_list.cuh"
+#include "blocks.hpp"
+
+namespace pulse_bench {
+
+namespace {
+
+namespace cuda = pulse::cuda;
+using backend = cuda::backend<cuda::bf16>;
+
+/// Bytes read and written per second by copies of 1 GiB.
+double copy_rate(const backend& b, int rounds, std::size_t bytes) {
+    const cuda::device_memory<std::byte> from(bytes);
+    const cuda::device_memory<std::byte> to(bytes);
+    cuda::fill_bytes_async(from.data(), 1, bytes, b.stream());
+    b.synchronize();
+    const auto [seconds, spread] =
+        time_in_graph(b.stream(), 4, rounds, [&](int) { cuda::copy_async(to.data(), from.data(), bytes, b.stream()); });
+    return 2.0 * static_cast<double>(bytes) / seconds;
+}
+
+/// FLOP per second of a square product.
+double product_rate(backend& b, const endless_numbers<backend::scalar>& numbers, int rounds, int size) {
+    const auto square = linear_case<backend>(size, 1, size, size, layer_pass::forward);
+    const block_row row = run_case(b, numbers, square, 0, rounds);
+    return row.flops / row.seconds;
+}
+
+} // namespace
+
+bool has_device() { return cuda::device_count() != 0; }
+
+block_report measure_blocks(const block_options& options) {
+    block_report report;
+    const auto properties = cuda::properties_of(cuda::current_device());
+    report.device = properties.name;
+    cuda::check(cudaDriverGetVersion(&report.driver), "cudaDriverGetVersion");
+    backend b{};
+    const endless_numbers<backend::scalar> numbers;
+    report.bytes_per_second = copy_rate(b, options.rounds, std::size_t{options.quick ? 1U : 1024U} << 20U);
+    report.flops_per_second = product_rate(b, numbers, options.rounds, options.quick ? 512 : 8192);
+    for (const int batch : options.batches) {
+        for (const block_place& place : places_of(options.quick)) {
+            std::vector<block_case<backend>> cases;
+            add_memory_cases(place, batch, cases);
+            add_product_cases(place, batch, cases);
+            for (const auto& one : cases) {
+                if (one.row.operation.find(options.only) == std::string::npos) { continue; }
+                report.rows.push_back(run_case(b, numbers, one, properties.l2_bytes, options.rounds));
+            }
+        }
+    }
+    return report;
+}
+
+} // namespace pulse_bench

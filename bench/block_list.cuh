@@ -16,7 +16,7 @@ struct block_place {
 
 /// Where the layers of Stable Diffusion 2.1 (at 64x64) and SDXL (at 128x128) stand; heads have 64 features in both.
 [[nodiscard]] inline std::vector<block_place> places_of(bool quick) {
-    if (quick) { return {{8, 64, 32}}; }
+    if (quick) { return {{8, 64, 32}, {8, 64, 0}}; }
     return {{64, 320, 0}, {64, 320, 320}, {32, 640, 0},    {32, 640, 640}, {16, 1280, 0}, {16, 1280, 1280},
             {8, 1280, 0}, {128, 320, 0},  {128, 320, 320}, {64, 640, 0},   {32, 1280, 0}, {32, 1280, 640}};
 }

@@ -55,13 +55,13 @@ __global__ void __launch_bounds__(row_warps * 32)
                       float* statistics) {
     const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
     if (row >= rows) { return; }
-    using place = warp_row<T, N, Reads>;
-    place held;
+    using held_row = warp_row<T, N, Reads>;
+    held_row held;
     held.load(x + row * features, features);
     float sum = 0.0f;
 #pragma unroll
     for (int r = 0; r < Reads; ++r) {
-        if (place::column(r) < features) {
+        if (held_row::column(r) < features) {
 #pragma unroll
             for (int i = 0; i < N; ++i) { sum += held.read[r][i]; }
         }
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(row_warps * 32)
     float squares = 0.0f;
 #pragma unroll
     for (int r = 0; r < Reads; ++r) {
-        if (place::column(r) < features) {
+        if (held_row::column(r) < features) {
 #pragma unroll
             for (int i = 0; i < N; ++i) {
                 const float d = held.read[r][i] - mean;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(row_warps * 32)
     const float inverse = rsqrtf(sum_of_warp(squares) / static_cast<float>(features) + epsilon);
 #pragma unroll
     for (int r = 0; r < Reads; ++r) {
-        const int c = place::column(r);
+        const int c = held_row::column(r);
         if (c < features) {
             float slope[N];
             float shift[N];

@@ -43,7 +43,7 @@ __device__ void write_layer_norm_gradient(const lanes<T, N>& x, const lanes<T, N
 /// Rows in registers, and with them the sums of a warp over all its rows: x and dy are read once.
 template <class T, int N, int Reads>
 __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(layer_norm_gradient<T> d) {
-    using place = warp_row<T, N, Reads>;
+    using held_row = warp_row<T, N, Reads>;
     float sum_dy[Reads][N]{};
     float sum_product[Reads][N]{};
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -51,16 +51,16 @@ __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(
          row += std::int64_t{gridDim.x} * row_warps) {
         const float mean = d.statistics[2 * row];
         const float inverse = d.statistics[2 * row + 1];
-        place x;
-        place dy;
+        held_row x;
+        held_row dy;
         x.load(d.x + row * d.features, d.features);
         dy.load(d.dy + row * d.features, d.features);
         float sum = 0.0f;
         float product = 0.0f;
 #pragma unroll
         for (int r = 0; r < Reads; ++r) {
-            if (place::column(r) < d.features) {
-                const auto gamma = lanes<T, N>::load(d.gamma + place::column(r));
+            if (held_row::column(r) < d.features) {
+                const auto gamma = lanes<T, N>::load(d.gamma + held_row::column(r));
 #pragma unroll
                 for (int i = 0; i < N; ++i) {
                     const float normal = (x.read[r][i] - mean) * inverse;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(
         product = sum_of_warp(product) / static_cast<float>(d.features);
 #pragma unroll
         for (int r = 0; r < Reads; ++r) {
-            if (const int c = place::column(r); c < d.features) {
+            if (const int c = held_row::column(r); c < d.features) {
                 write_layer_norm_gradient(x.read[r], dy.read[r], lanes<T, N>::load(d.gamma + c), mean, inverse, offset,
                                           product, d.dx + row * d.features + c, d.adds);
             }
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(
     auto* const shared = shared_memory<float>(); // [warps][2][features]
 #pragma unroll
     for (int r = 0; r < Reads; ++r) {
-        if (const int c = place::column(r); c < d.features) {
+        if (const int c = held_row::column(r); c < d.features) {
             float* const to = shared + std::int64_t{warp} * 2 * d.features + c;
 #pragma unroll
             for (int i = 0; i < N; ++i) {

@@ -15,10 +15,14 @@
 
 namespace pulse::test {
 
-/// `count` scalars that nobody has written: not a number, so that a read before a write shows.
+/// Memory that the backends of the host work on.
 template <class T>
-[[nodiscard]] std::vector<T> poisoned(std::int64_t count) {
-    return std::vector<T>(static_cast<std::size_t>(count), static_cast<T>(std::numeric_limits<float>::quiet_NaN()));
+using plain_vector = std::vector<T>;
+
+/// `count` scalars that nobody has written: not a number, so that a read before a write shows.
+template <class T, template <class> class Vector = plain_vector>
+[[nodiscard]] Vector<T> poisoned(std::int64_t count) {
+    return Vector<T>(static_cast<std::size_t>(count), static_cast<T>(std::numeric_limits<float>::quiet_NaN()));
 }
 
 /// A model run layer by layer on one backend, one microbatch after the other: what a pipeline must equal bit for bit.
@@ -26,8 +30,9 @@ template <class T>
 /// Sums have one order. The gradient of a layer's output is the input gradient of the next layer, plus the skip
 /// gradients of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at
 /// zero and the layers add to it from the last to the first. Parameter gradients add over microbatches in the order of
-/// the calls. Every buffer that a pass must write is poisoned before it.
-template <any_model M, backend B>
+/// the calls. Every buffer that a pass must write is poisoned before it. `Vector` is memory that the backend may work on
+/// and the host may touch.
+template <any_model M, backend B, template <class> class Vector = plain_vector>
 class unpipelined {
 public:
     using T = typename B::scalar;
@@ -38,17 +43,17 @@ public:
     /// What one microbatch leaves between its passes.
     struct tape {
         int batch{};
-        std::vector<T> input, text, conditioning, conditioning_saved, conditioning_gradient, input_gradient;
-        std::vector<A> timesteps, facts, conditioning_statistics;
-        std::array<std::vector<A>, count> statistics;
-        std::array<std::vector<T>, count> output, saved, output_gradient, deferred;
-        std::array<std::vector<T>, M::skip_count> skip_gradient;
+        Vector<T> input, text, conditioning, conditioning_saved, conditioning_gradient, input_gradient;
+        Vector<A> timesteps, facts, conditioning_statistics;
+        std::array<Vector<A>, count> statistics;
+        std::array<Vector<T>, count> output, saved, output_gradient, deferred;
+        std::array<Vector<T>, M::skip_count> skip_gradient;
     };
 
-    std::array<std::vector<T>, count> parameters;
-    std::array<std::vector<A>, count> gradients;
-    std::vector<T> conditioning_parameters;
-    std::vector<A> conditioning_gradients;
+    std::array<Vector<T>, count> parameters;
+    std::array<Vector<A>, count> gradients;
+    Vector<T> conditioning_parameters;
+    Vector<A> conditioning_gradients;
 
     /// Parameters and gradients are zero.
     explicit unpipelined(B& backend) : on_{&backend} {
@@ -80,8 +85,8 @@ public:
 
     /// `input` is [batch][first layer's input], `timesteps` [batch] (empty without conditioning); `text` and `facts` are
     /// what the model reads of them, see layer_frame.
-    [[nodiscard]] tape forward(int batch, std::vector<T> input, std::vector<A> timesteps = {}, std::vector<T> text = {},
-                               std::vector<A> facts = {}) {
+    [[nodiscard]] tape forward(int batch, Vector<T> input, Vector<A> timesteps = {}, Vector<T> text = {},
+                               Vector<A> facts = {}) {
         tape t;
         t.batch = batch;
         t.input = std::move(input);
@@ -90,10 +95,10 @@ public:
         t.facts = std::move(facts);
         if constexpr (M::is_conditioned) {
             using embedder = typename M::conditioning;
-            t.conditioning = poisoned<T>(batch * graph.conditioning_elements);
-            t.conditioning_saved = poisoned<T>(batch * embedder::saved_elements);
-            t.conditioning_statistics = poisoned<A>(batch * statistics_elements<embedder>());
-            auto workspace = poisoned<T>(batch * embedder::workspace_elements);
+            t.conditioning = poisoned<T, Vector>(batch * graph.conditioning_elements);
+            t.conditioning_saved = poisoned<T, Vector>(batch * embedder::saved_elements);
+            t.conditioning_statistics = poisoned<A, Vector>(batch * statistics_elements<embedder>());
+            auto workspace = poisoned<T, Vector>(batch * embedder::workspace_elements);
             backend_frame<B> frame;
             frame.batch = batch;
             frame.timesteps = t.timesteps.data();
@@ -107,10 +112,10 @@ public:
             embedder::forward(*on_, frame);
         }
         for_each_layer([&]<std::size_t I>(index<I>) {
-            t.output[I] = poisoned<T>(batch * graph.layers[I].output_elements);
-            t.saved[I] = poisoned<T>(batch * graph.layers[I].saved_elements);
-            t.statistics[I] = poisoned<A>(batch * graph.layers[I].statistics_elements);
-            auto workspace = poisoned<T>(batch * graph.layers[I].workspace_elements);
+            t.output[I] = poisoned<T, Vector>(batch * graph.layers[I].output_elements);
+            t.saved[I] = poisoned<T, Vector>(batch * graph.layers[I].saved_elements);
+            t.statistics[I] = poisoned<A, Vector>(batch * graph.layers[I].statistics_elements);
+            auto workspace = poisoned<T, Vector>(batch * graph.layers[I].workspace_elements);
             layer_at<I>::forward(*on_, frame_of(I, t, workspace));
         });
         return t;
@@ -118,10 +123,10 @@ public:
 
     /// Every layer's backward_input, last to first; `gradient` is that of the model's output. With `to_input`, also the
     /// gradient of the model's input is made.
-    void backward_input(tape& t, std::vector<T> gradient, bool to_input = false) {
+    void backward_input(tape& t, Vector<T> gradient, bool to_input = false) {
         t.conditioning_gradient.assign(t.conditioning.size(), static_cast<T>(A{0}));
-        t.input_gradient = to_input ? poisoned<T>(static_cast<std::int64_t>(t.input.size())) : std::vector<T>{};
-        std::vector<T> from_next = std::move(gradient);
+        t.input_gradient = to_input ? poisoned<T, Vector>(static_cast<std::int64_t>(t.input.size())) : Vector<T>{};
+        Vector<T> from_next = std::move(gradient);
         for_each_layer_backwards([&]<std::size_t I>(index<I>) {
             t.output_gradient[I] = std::move(from_next);
             for (std::size_t e = 0; e != M::skip_count; ++e) {
@@ -129,14 +134,14 @@ public:
                     on_->add(t.batch * graph.skips[e].elements, t.skip_gradient[e].data(), t.output_gradient[I].data());
                 }
             }
-            if (I != 0) { from_next = poisoned<T>(t.batch * graph.layers[I].input_elements); }
-            t.deferred[I] = poisoned<T>(t.batch * graph.layers[I].deferred_elements);
-            auto workspace = poisoned<T>(t.batch * graph.layers[I].workspace_elements);
+            if (I != 0) { from_next = poisoned<T, Vector>(t.batch * graph.layers[I].input_elements); }
+            t.deferred[I] = poisoned<T, Vector>(t.batch * graph.layers[I].deferred_elements);
+            auto workspace = poisoned<T, Vector>(t.batch * graph.layers[I].workspace_elements);
             backend_frame<B> frame = frame_of(I, t, workspace);
             frame.input_gradient = I != 0 ? from_next.data() : to_input ? t.input_gradient.data() : nullptr;
             if (const int edge = edge_into(I); edge >= 0) {
                 auto& skip_gradient = t.skip_gradient[static_cast<std::size_t>(edge)];
-                skip_gradient = poisoned<T>(t.batch * graph.skips[static_cast<std::size_t>(edge)].elements);
+                skip_gradient = poisoned<T, Vector>(t.batch * graph.skips[static_cast<std::size_t>(edge)].elements);
                 frame.skip_gradient = skip_gradient.data();
             }
             layer_at<I>::backward_input(*on_, frame);
@@ -146,12 +151,12 @@ public:
     /// Every layer's backward_weight, last to first, then the conditioning module's.
     void backward_weight(tape& t) {
         for_each_layer_backwards([&]<std::size_t I>(index<I>) {
-            auto workspace = poisoned<T>(t.batch * graph.layers[I].workspace_elements);
+            auto workspace = poisoned<T, Vector>(t.batch * graph.layers[I].workspace_elements);
             layer_at<I>::backward_weight(*on_, frame_of(I, t, workspace));
         });
         if constexpr (M::is_conditioned) {
             using embedder = typename M::conditioning;
-            auto workspace = poisoned<T>(t.batch * embedder::workspace_elements);
+            auto workspace = poisoned<T, Vector>(t.batch * embedder::workspace_elements);
             backend_frame<B> frame;
             frame.batch = t.batch;
             frame.timesteps = t.timesteps.data();
@@ -167,12 +172,12 @@ public:
         }
     }
 
-    void backward(tape& t, std::vector<T> gradient) {
+    void backward(tape& t, Vector<T> gradient) {
         backward_input(t, std::move(gradient));
         backward_weight(t);
     }
 
-    [[nodiscard]] static const std::vector<T>& output(const tape& t) { return t.output[count - 1]; }
+    [[nodiscard]] static const Vector<T>& output(const tape& t) { return t.output[count - 1]; }
 
 private:
     template <std::size_t I>
@@ -199,7 +204,7 @@ private:
     }
 
     /// Everything but the gradients that backward_input writes.
-    [[nodiscard]] backend_frame<B> frame_of(std::size_t l, tape& t, std::vector<T>& workspace) {
+    [[nodiscard]] backend_frame<B> frame_of(std::size_t l, tape& t, Vector<T>& workspace) {
         backend_frame<B> frame;
         frame.batch = t.batch;
         frame.input = l == 0 ? t.input.data() : t.output[l - 1].data();

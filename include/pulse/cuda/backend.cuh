@@ -11,7 +11,9 @@
 #include <pulse/cuda/attentions.cuh>
 #include <pulse/cuda/convolutions.cuh>
 #include <pulse/cuda/device.cuh>
+#include <pulse/cuda/kernels/adaptive_norm.cuh>
 #include <pulse/cuda/kernels/column_sums.cuh>
+#include <pulse/cuda/kernels/embedding.cuh>
 #include <pulse/cuda/kernels/geglu.cuh>
 #include <pulse/cuda/kernels/group_norm.cuh>
 #include <pulse/cuda/kernels/group_norm_backward.cuh>
@@ -20,6 +22,7 @@
 #include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/cuda/kernels/patches.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
+#include <pulse/cuda/kernels/rotary.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
 #include <pulse/cuda/plan_options.cuh>
 #include <pulse/cuda/precision.cuh>
@@ -184,6 +187,40 @@ public:
         cuda::sinusoid(on_, batch, features, flip, shift, timesteps, e);
     }
 
+    void adaptive_norm(const adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
+                       const T* scale, const T* shift, T* y, float* statistics) {
+        cuda::adaptive_norm(on_, s, batch, x, gamma, beta, scale, shift, y, statistics);
+    }
+    void adaptive_norm_backward(const adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
+                                const T* scale, const float* statistics, const T* dy, T* dx, float* dgamma,
+                                float* dbeta, T* dscale, T* dshift, into how) {
+        cuda::adaptive_norm_backward(with(adaptive_norm_backward_scratch_bytes(s, batch)), s, batch, x, gamma, beta,
+                                     scale, statistics, dy, dx, dgamma, dbeta, dscale, dshift, how);
+    }
+    void gelu_tanh(std::int64_t n, const T* x, T* y) { cuda::gelu_tanh(on_, n, x, y); }
+    void gelu_tanh_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+        cuda::gelu_tanh_backward(on_, n, x, dy, dx, how);
+    }
+    void rotary(const rotary_shape& s, int batch, const T* x, T* y) { cuda::rotary(on_, s, batch, x, y); }
+    void rotary_backward(const rotary_shape& s, int batch, const T* dy, T* dx) {
+        cuda::rotary_backward(on_, s, batch, dy, dx);
+    }
+    void embedding(const embedding_shape& s, std::int64_t rows, const float* indices, const T* table, T* y) {
+        cuda::embedding(on_, s, rows, indices, table, y);
+    }
+    void embedding_backward_weight(const embedding_shape& s, std::int64_t rows, const float* indices, const T* dy,
+                                   float* dtable) {
+        cuda::embedding_backward_weight(on_, s, rows, indices, dy, dtable);
+    }
+    void replace_padding(int batch, int tokens, int features, const float* mask, const T* padding, T* y) {
+        cuda::replace_padding(on_, batch, tokens, features, mask, padding, y);
+    }
+    void replace_padding_backward(int batch, int tokens, int features, const float* mask, const T* dy, T* dx,
+                                  float* dpadding) {
+        cuda::replace_padding_backward(on_, batch, tokens, features, mask, dy, dx, dpadding);
+    }
+    void scale(std::int64_t n, float factor, const T* x, T* y) { cuda::scale(on_, n, factor, x, y); }
+
     /// Makes every reordered weight stale; must be called after parameters were written, or moved to other memory. A
     /// captured program reorders what it reads by itself, whether this was called or not.
     void weights_changed() noexcept { convolutions_.weights_changed(); }
@@ -276,5 +313,9 @@ private:
     convolutions<T> convolutions_;
     attentions<Precision> attentions_;
 };
+
+static_assert(pulse::backend<backend<bf16>> && pulse::backend<backend<fp16>> && pulse::backend<backend<tf32>> &&
+                  pulse::backend<backend<fp32>>,
+              "pulse: cuda::backend has every operation of a backend");
 
 } // namespace pulse::cuda

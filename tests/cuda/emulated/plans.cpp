@@ -276,6 +276,39 @@ TEST_CASE("weights are reordered once for each change of them") {
     CHECK(on.scratch_bytes() == bytes);
 }
 
+TEST_CASE("what cuDNN does not fuse is done beside it") {
+    cuda::plan_options options;
+    options.store = cuda::plan_store{};
+    const int offset = 1;
+    dnn::set_supported(false, false);
+    backend_trial<cuda::fp32> trial{8, options};
+    const auto x = trial.draw.normal<float>(batch * window.in_elements());
+    const auto w = trial.draw.normal<float>(window.weight_elements());
+    const auto b = trial.draw.normal<float>(window.out_channels);
+    for (const bool adds : {false, true}) {
+        trial.check_sums<float>({x, w, b}, batch * window.out_elements(), adds, sum_error<cuda::fp32>(74), offset,
+                                [&](auto& on, const auto& in, auto* y) {
+                                    on.conv2d(window, batch, in[0], in[1], in[2], y, adds ? into::add : into::write);
+                                });
+    }
+    backend_trial<cuda::bf16> narrow{9, options};
+    const auto dy = narrow.draw.normal<__nv_bfloat16>(batch * window.out_elements());
+    const auto image = narrow.draw.normal<__nv_bfloat16>(batch * window.in_elements());
+    const auto weight_gradient = [&] {
+        narrow.check_sums<float>({image, dy}, window.weight_elements(), true, sum_error<cuda::bf16>(41), offset,
+                                 [&](auto& on, const auto& in, auto* dw) {
+                                     decltype(dw) const none = nullptr;
+                                     on.conv2d_backward_weight(window, batch, in[0], in[1], dw, none);
+                                 });
+    };
+    CHECK_THROWS_WITH_AS(
+        weight_gradient(),
+        "cuDNN has no engine for a convolution from 8 to 6 channels of 5x4, window 3, stride 1, batch 2", pulse::error);
+    dnn::set_supported(true, false); // only the form that adds, so that zeros must be there to add to
+    weight_gradient();
+    dnn::set_supported(true, true);
+}
+
 TEST_CASE("bias gradients come from a kernel where cuBLASLt does not sum them") {
     lt::set_bias_gradients_supported(false);
     cuda::plan_options options;

@@ -31,6 +31,8 @@ namespace {
 std::array<std::int64_t, 3> executions{};
 std::int64_t plans_made = 0;
 std::int64_t plans_restored = 0;
+bool takes_fused = true;
+bool takes_identity = true;
 thread_local std::string last_message;
 
 struct refusal {
@@ -548,6 +550,7 @@ void require_supported(const node& graph) {
         unsupported("a graph that is not led by a convolution");
     }
     const convolution first{*operations[0]};
+    if (operations.size() > 1 && !takes_fused) { unsupported("a fused graph"); }
     if (operations.size() > 1 && first.beta != 0.0) { unsupported("a fused convolution with beta"); }
     const bool of_weight = first.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
     const bool narrow = first.x.type != number::f32;
@@ -561,7 +564,8 @@ void require_supported(const node& graph) {
         if (operations[i]->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
             unsupported("an operation after a convolution");
         }
-        static_cast<void>(pointwise{*operations[i]});
+        const pointwise one{*operations[i]};
+        if (one.mode == CUDNN_POINTWISE_IDENTITY && !takes_identity) { unsupported("an identity"); }
     }
 }
 
@@ -724,6 +728,10 @@ cudnnStatus_t guarded(F f) {
 std::int64_t executed(int engine) { return executions.at(static_cast<std::size_t>(engine)); }
 std::int64_t planned() { return plans_made; }
 std::int64_t restored() { return plans_restored; }
+void set_supported(bool fused, bool identity) {
+    takes_fused = fused;
+    takes_identity = identity;
+}
 
 } // namespace emulated_cuda::cudnn
 

@@ -24,4 +24,7 @@ namespace emulated_cuda::cudnn {
 [[nodiscard]] std::int64_t planned();
 [[nodiscard]] std::int64_t restored();
 
+/// What the engines take: fused graphs, and among them those that end in an identity. Both unless told otherwise.
+void set_supported(bool fused, bool identity);
+
 } // namespace emulated_cuda::cudnn

@@ -1,5 +1,9 @@
+#pragma once
+
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,10 +17,10 @@ using pulse::into;
 using pulse::linear_shape;
 using namespace pulse::test;
 
-namespace {
+namespace backend_tests {
 
 /// Shapes of every kind: windows of 1 to 3, both strides, uneven padding, odd and single channels.
-conv2d_shape any_convolution(source& draw) {
+inline conv2d_shape any_convolution(source& draw) {
     conv2d_shape s{};
     constexpr int channels[] = {1, 2, 3, 4, 5, 8, 16, 24};
     s.in_channels = channels[draw.between(0, 7)];
@@ -137,7 +141,51 @@ void check_products(unsigned seed, int rounds, const cuda::plan_options& options
     }
 }
 
-} // namespace
+/// A block of channels of a weight, there and back, with padding that holds what must not be read.
+template <class T>
+void check_weight_order(source& draw, int offset) {
+    const cuda::weight_block s{3, 150, 20, 101, 9, 104, 4};
+    const std::int64_t plain = 3 * 150 * 9;
+    CAPTURE(offset);
+    const device_queue queue;
+    const doubles weight = draw.normal<T>(plain);
+    const tensor<T> here(weight, offset);
+    const tensor<T> packed(s.packed_elements(), offset);
+    cuda::pack_weight(queue.on(), s, here.data(), packed.data());
+    doubles wanted(static_cast<std::size_t>(s.packed_elements()), 0.0);
+    doubles gradient(static_cast<std::size_t>(s.packed_elements()), std::numeric_limits<double>::quiet_NaN());
+    doubles sum = draw.normal<float>(plain);
+    const tensor<float> total(sum, offset);
+    for (int o = 0; o != 3; ++o) {
+        for (int tap = 0; tap != 9; ++tap) {
+            for (int c = 0; c != 101; ++c) {
+                const auto at = static_cast<std::size_t>((o * 9 + tap) * 104 + c);
+                const auto from = static_cast<std::size_t>((o * 150 + 20 + c) * 9 + tap);
+                wanted[at] = weight[from];
+                gradient[at] = std::round(8.0 * wanted[at]);
+                sum[from] += gradient[at];
+            }
+        }
+    }
+    CHECK(worst<T>(packed.download(queue), wanted, 0.0) < 1.0);
+    CHECK(packed.intact(queue));
+    const tensor<float> there(gradient, offset);
+    cuda::add_packed_gradient(queue.on(), s, there.data(), total.data());
+    CHECK(worst<float>(total.download(queue), sum, float_epsilon) < 1.0);
+    CHECK(total.intact(queue));
+}
+
+} // namespace backend_tests
+
+using namespace backend_tests;
+
+TEST_CASE("weights are put into cuDNN's order, and gradients back into the checkpoint's") {
+    source draw{5};
+    for (const int offset : {0, 1}) {
+        check_weight_order<__nv_bfloat16>(draw, offset);
+        check_weight_order<float>(draw, offset);
+    }
+}
 
 TEST_CASE("backend: convolutions of every kind are what the reference means") {
     check_convolutions<cuda::bf16>(11, 12);

@@ -311,6 +311,27 @@ TEST_CASE("a device's step does not depend on how samples are grouped into micro
     }
 }
 
+TEST_CASE("a step may be begun while the device has still to start the step before") {
+    const train::image_dataset data = images(4, 1, 0);
+    const train::noise_schedule schedule = train::noise_schedule::linear();
+    const cuda::device_images there(data);
+    const cuda::stream stream;
+    cuda::diffusion_task<cuda::fp32> task(there, schedule, {}, stream.get(), [] {});
+    const device_array<float> first(data.elements());
+    const device_array<float> second(data.elements());
+    const device_array<float> alone(data.elements());
+    task.begin(5);
+    task.input(0, first.data());
+    task.begin(6);
+    task.input(0, second.data());
+    stream.synchronize();
+    task.begin(5);
+    task.input(0, alone.data());
+    const std::vector<double> expected = alone.download(stream.get());
+    CHECK(first.download(stream.get()) == expected);
+    CHECK(second.download(stream.get()) != expected);
+}
+
 TEST_CASE("a device's task for a model of another size, or without samples, is refused by name") {
     const train::image_dataset data = images(4, 1, 0);
     const cuda::device_images there(data);

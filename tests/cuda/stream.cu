@@ -75,6 +75,7 @@ TEST_CASE("streams and events move") {
     cudaEvent_t kept = two.get();
     one = std::move(two);
     CHECK(one.get() == kept);
+    CHECK(two.get() == nullptr); // NOLINT(bugprone-use-after-move)
     one.record(first.get());
     one.synchronize();
 }

@@ -528,7 +528,7 @@ std::vector<part> operations_of(const node& graph) { return graph.at(CUDNN_ATTR_
                one->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
     });
 }
-/// Throws where no engine computes an attention: heads are of multiples of 8 numbers, in the backward pass of up to 128.
+/// Throws where no engine computes an attention: heads are multiples of 8, and up to 128 in the backward pass.
 void require_attention(const std::vector<part>& operations) {
     for (const part& one : operations) {
         visit_operation(*one, [](const auto&) {});

@@ -52,8 +52,10 @@ inline constexpr int most_splits = 64;
 inline constexpr int most_chunks = 1024;
 /// A slab is no wider, so that the sums of its channels fit into shared memory.
 inline constexpr int most_slab_channels = 4096;
-/// Shared memory of a multiprocessor that one resident block may take: what compute capability 8.0 has.
-inline constexpr std::size_t most_resident_bytes = 160 * 1024;
+/// Shared memory that one resident block may take: what every device from compute capability 8.0 on lets a block have.
+inline constexpr std::size_t most_resident_bytes = 96 * 1024;
+/// Shared memory of a multiprocessor that resident blocks share: what compute capability 8.0 has.
+inline constexpr std::size_t shared_bytes_of_multiprocessor = 160 * 1024;
 
 /// The greatest number of chunks of a sample, whatever the device: what scratch is sized for.
 [[nodiscard]] constexpr int group_norm_most_splits(const group_norm_shape& s, int batch) noexcept {
@@ -110,7 +112,8 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
     const std::size_t bytes = t.shared_bytes();
     if (t.passes == 1 && bytes <= most_resident_bytes) {
         // Blocks on one multiprocessor, by shared memory and by registers (128 a thread).
-        const int beside = static_cast<int>(std::min<std::size_t>(most_resident_bytes / bytes, 512 / t.threads()));
+        const int beside =
+            static_cast<int>(std::min<std::size_t>(shared_bytes_of_multiprocessor / bytes, 512 / t.threads()));
         const std::int64_t room = std::int64_t{multiprocessors} * beside;
         const std::int64_t blocks = t.blocks(batch);
         const std::int64_t waves = (blocks + room - 1) / room;

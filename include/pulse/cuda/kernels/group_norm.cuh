@@ -9,11 +9,24 @@
 
 namespace pulse::cuda {
 
-/// Sums a thread's pixels; with Keep also copies them to keep[i * keep_step], all loads of a round before its arithmetic.
+/// Pixels i to i + Round - 1 of a thread's: all are read before the first is added. With Keep they are also copied to
+/// keep[i * keep_step].
+template <int Round, bool Keep, class T, int N>
+__device__ void sum_round(const pixel_walk<const T>& x, int i, T* keep, int keep_step, centred_sums<N>& sums) {
+    lanes<T, N> read[Round];
+#pragma unroll
+    for (int u = 0; u < Round; ++u) { read[u] = lanes<T, N>::load(x[i + u]); }
+#pragma unroll
+    for (int u = 0; u < Round; ++u) {
+        sums.add(read[u]);
+        if constexpr (Keep) { read[u].store(keep + (i + u) * keep_step); }
+    }
+}
+
+/// Sums a thread's pixels, as many at a time as there are.
 template <bool Keep, class T, int N>
 [[nodiscard]] __device__ centred_sums<N> sum_pixels_of(const pixel_walk<const T>& x, int count, T* keep,
                                                        int keep_step) {
-    constexpr int round = 8;
     centred_sums<N> sums{};
     if (count != 0) {
         float first[N];
@@ -21,22 +34,13 @@ template <bool Keep, class T, int N>
         sums.start(first);
     }
     int i = 0;
-    for (; i + round <= count; i += round) {
-        lanes<T, N> read[round];
-#pragma unroll
-        for (int u = 0; u < round; ++u) { read[u] = lanes<T, N>::load(x[i + u]); }
-#pragma unroll
-        for (int u = 0; u < round; ++u) {
-            sums.add(read[u]);
-            if constexpr (Keep) { read[u].store(keep + (i + u) * keep_step); }
-        }
+    for (; i + 8 <= count; i += 8) { sum_round<8, Keep>(x, i, keep, keep_step, sums); }
+    if (i + 4 <= count) {
+        sum_round<4, Keep>(x, i, keep, keep_step, sums);
+        i += 4;
     }
 #pragma unroll 1
-    for (; i < count; ++i) {
-        const auto read = lanes<T, N>::load(x[i]);
-        sums.add(read);
-        if constexpr (Keep) { read.store(keep + i * keep_step); }
-    }
+    for (; i < count; ++i) { sum_round<1, Keep>(x, i, keep, keep_step, sums); }
     return sums;
 }
 
@@ -123,6 +127,17 @@ __global__ void __launch_bounds__(256, 2) group_norm_moments_kernel(group_norm_i
     }
 }
 
+/// y of pixels i to i - Round + 1 of a thread's, all of which are read before the first is written.
+template <int Round, class T, int N>
+__device__ void apply_round(const affine_of_channels<N>& map, const pixel_walk<const T>& x, const pixel_walk<T>& y,
+                            int i) {
+    lanes<T, N> read[Round];
+#pragma unroll
+    for (int u = 0; u < Round; ++u) { read[u] = lanes<T, N>::load_streaming(x[i - u]); }
+#pragma unroll
+    for (int u = 0; u < Round; ++u) { map(read[u]).store(y[i - u]); }
+}
+
 /// Joins the moments of the chunks, then y from x. Blocks and pixels run against the order of the first pass, so that
 /// what that read last is still in the cache.
 template <class T, int N>
@@ -159,17 +174,14 @@ __global__ void __launch_bounds__(256, 2)
         const affine_of_channels<N> map(in, place, channel, mean_of, inverse_of);
         const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
         const pixel_walk<T> to(y, in.pixels, in.all_channels, channel, place, t.rows);
-        constexpr int round = 8;
         int left = place.walked(t.rows);
-        for (; left >= round; left -= round) {
-            lanes<T, N> read[round];
-#pragma unroll
-            for (int u = 0; u < round; ++u) { read[u] = lanes<T, N>::load_streaming(x[left - 1 - u]); }
-#pragma unroll
-            for (int u = 0; u < round; ++u) { map(read[u]).store(to[left - 1 - u]); }
+        for (; left >= 8; left -= 8) { apply_round<8>(map, x, to, left - 1); }
+        if (left >= 4) {
+            apply_round<4>(map, x, to, left - 1);
+            left -= 4;
         }
 #pragma unroll 1
-        for (; left > 0; --left) { map(lanes<T, N>::load_streaming(x[left - 1])).store(to[left - 1]); }
+        for (; left > 0; --left) { apply_round<1>(map, x, to, left - 1); }
     }
 }
 

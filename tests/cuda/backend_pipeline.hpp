@@ -1,3 +1,5 @@
+#pragma once
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -26,10 +28,10 @@
 
 #include <device_pipelined.hpp>
 
+namespace backend_pipeline {
+
 using namespace pulse;
 using namespace pulse::test;
-
-namespace {
 
 using math = cuda::backend<cuda::bf16>;
 
@@ -109,14 +111,10 @@ template <class Model>
     return std::sqrt(difference / all);
 }
 
-} // namespace
-
 TEST_CASE("a UNet in a folded pipeline on one device, in bfloat16") {
     // Roundings of independent signs: about the square root of the depth (50 operations) times the type's epsilon.
     CHECK(distance_from_double<small_unet>(check_pipelines<small_unet>(2), 2) < 50 * 0x1p-9);
 }
-
-namespace {
 
 struct trained {
     std::map<int, std::vector<float>> weights{}, averages{};
@@ -181,8 +179,6 @@ template <class Model>
     return result;
 }
 
-} // namespace
-
 TEST_CASE("training in a folded pipeline on one device leaves the weights of one rank, bit for bit") {
     // The first step starts everything as it is, the second captures it; replays must see the weights of their time.
     constexpr int steps = on_gpu ? 8 : 3;
@@ -197,8 +193,6 @@ TEST_CASE("training in a folded pipeline on one device leaves the weights of one
 }
 
 #if defined(__CUDACC__)
-namespace {
-
 struct small_uvit : uvit<uvit_config{.name = "small_uvit",
                                      .img_size = 16,
                                      .patch_size = 2,
@@ -207,9 +201,9 @@ struct small_uvit : uvit<uvit_config{.name = "small_uvit",
                                      .depth = 8,
                                      .num_heads = 4}> {};
 
-} // namespace
-
 TEST_CASE("a U-ViT in a folded pipeline on one device, in bfloat16") {
     CHECK(distance_from_double<small_uvit>(check_pipelines<small_uvit>(3), 3) < 50 * 0x1p-9);
 }
 #endif
+
+} // namespace backend_pipeline

@@ -479,6 +479,11 @@ TEST_CASE("loss scales out of range are refused, and one that cannot help ends t
     resumed.resume({8, 1999, 5});
     resumed.update(true);
     CHECK(resumed.now() == cuda::loss_scaler::state{16, 0, 5});
+    cuda::loss_scaler interrupted(cuda::loss_scaling{.initial = 8, .interval = 2});
+    interrupted.update(true);
+    interrupted.update(false); // the good steps are counted anew
+    interrupted.update(true);
+    CHECK(interrupted.now() == cuda::loss_scaler::state{4, 1, 1});
     cuda::loss_scaler off;
     off.update(false);
     CHECK(off.scale() == 1);

@@ -274,6 +274,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     const cublasStatus_t status = judge(op, of(la), of(lb), of(lc), of(ld));
     if (status != CUBLAS_STATUS_SUCCESS) { return status; }
     if (op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && op.bias == nullptr) { return CUBLAS_STATUS_INVALID_VALUE; }
+    if (reinterpret_cast<std::uintptr_t>(op.bias) % 16 != 0) { return CUBLAS_STATUS_NOT_SUPPORTED; }
     const bool works = algorithm->data[1] == 1;
     if (works) {
         for (const void* pointer : {a, b, c, static_cast<const void*>(to)}) {

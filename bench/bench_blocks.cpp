@@ -1,6 +1,6 @@
-// Every operation of the CUDA backend at the layers of Stable Diffusion 2.1 and SDXL, in bfloat16, as a share of what the
-// card does: of its copy bandwidth, or of its rate of large products, both measured first. Inputs come from memory, not
-// from the cache, and a sample of every result is checked against plain loops in double.
+// Every operation of the CUDA backend at the layers of Stable Diffusion 2.1 and SDXL, in bfloat16, as a share of what
+// the card does: of its copy bandwidth, or of its rate of large products, both measured first. Inputs come from memory,
+// not from the cache, and a sample of every result is checked against plain loops in double.
 //   bench_blocks [--batch 1 4 16] [--only TEXT] [--rounds N] [--quick] [--markdown] [--json FILE]
 // Exit status: 0 measured, 1 failed or something is wrong, 2 refused, 77 no GPU.
 #include <cstdio>

@@ -188,7 +188,8 @@ template <class B>
         for (const auto& [b, h] : {std::pair{0, 0}, {batch - 1, s.heads - 1}}) {
             // Number i of a head, of every (tokens / 16)th token or of all keys.
             const auto place = [&, b = b, h = h](std::int64_t token, int row_tokens, std::int64_t i) {
-                return (std::int64_t{b} * row_tokens + token) * s.width() + std::int64_t{h} * s.head_size + i % s.head_size;
+                return (std::int64_t{b} * row_tokens + token) * s.width() + std::int64_t{h} * s.head_size +
+                       i % s.head_size;
             };
             const auto query = [&](std::int64_t i) {
                 return place(i / s.head_size * (s.tokens / queries), s.tokens, i);

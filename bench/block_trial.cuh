@@ -19,8 +19,8 @@
 
 namespace pulse_bench {
 
-/// Numbers that every tensor of the bench is made of: a fixed block of them, over and over from some place in it, so that
-/// the host knows each without reading it back.
+/// Numbers that every tensor of the bench is made of: a fixed block of them, over and over from some place in it, so
+/// that the host knows each without reading it back.
 template <class T>
 class endless_numbers {
 public:
@@ -119,8 +119,8 @@ struct block_case {
     std::function<void(const block_results<T>&, tally&)> check{};
 };
 
-/// Seconds of one run of what `work(i)` puts into the stream for i = 0 to runs - 1, median and spread over `rounds`: all of
-/// them in one graph, so that the host is not measured.
+/// Seconds of one run of what `work(i)` puts into the stream for i = 0 to runs - 1, median and spread over `rounds`:
+/// all of them in one graph, so that the host is not measured.
 template <class Work>
 [[nodiscard]] std::pair<double, double> time_in_graph(cudaStream_t stream, int runs, int rounds, const Work& work) {
     namespace cuda = pulse::cuda;

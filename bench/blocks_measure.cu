@@ -1,4 +1,5 @@
-// What bench_blocks measures: compiled by nvcc apart from the program, whose command line and JSON nvcc takes long over.
+// What bench_blocks measures: compiled by nvcc apart from the program, whose command line and JSON nvcc takes long
+// over.
 #include <vector>
 
 #include <pulse/cuda/backend.cuh>

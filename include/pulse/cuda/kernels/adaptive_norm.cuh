@@ -63,8 +63,8 @@ struct modulated_affine {
     }
 };
 
-/// From the partial sums of the samples, [batch][splits][2][features] (dy * xhat, dy): dscale, dshift, and what is added
-/// to dgamma and dbeta. A thread has one feature of all samples.
+/// From the partial sums of the samples, [batch][splits][2][features] (dy * xhat, dy): dscale, dshift, and what is
+/// added to dgamma and dbeta. A thread has one feature of all samples.
 template <class T>
 __global__ void __launch_bounds__(128)
     adaptive_norm_affine_kernel(int features, int batch, int splits, modulated_affine<T> affine, const float* partial,
@@ -102,12 +102,12 @@ inline void check_adaptive_norm(const adaptive_norm_shape& s, int batch) {
     check_layer_norm({s.features}, std::int64_t{batch} * s.tokens);
 }
 
-/// y[b][t] = (xhat gamma + beta) (1 + scale[b]) + shift[b], xhat = (x - mean) / sqrt(var + epsilon) over the features of a
-/// row (AdaLN of Peebles and Xie 2022).
+/// y[b][t] = (xhat gamma + beta) (1 + scale[b]) + shift[b], xhat = (x - mean) / sqrt(var + epsilon) over the features
+/// of a row (AdaLN of Peebles and Xie 2022).
 ///
-/// x and y [batch][tokens][features], gamma and beta [features] or both null, scale (may be null) and shift [features] for
-/// each sample, s.stride apart, statistics [batch][tokens][2] (mean, 1/sqrt(var + epsilon)). Must move x and y once: 2 e n
-/// bytes.
+/// x and y [batch][tokens][features], gamma and beta [features] or both null, scale (may be null) and shift [features]
+/// for each sample, s.stride apart, statistics [batch][tokens][2] (mean, 1/sqrt(var + epsilon)). Must move x and y
+/// once: 2 e n bytes.
 template <class T>
 void adaptive_norm(const queue& on, const adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
                    const T* scale, const T* shift, T* y, float* statistics) {

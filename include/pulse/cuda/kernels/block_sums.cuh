@@ -16,8 +16,9 @@ struct thread_rows {
     int columns{}; ///< threads of a row
     int rows{};
 
-    /// totals[column] = sum over the rows of what each thread gives for it, in an order that depends on the shape alone.
-    /// `buffer` has rows * columns * N floats; all threads of the block take part, and may read `totals` afterwards.
+    /// totals[column] = sum over the rows of what each thread gives for it, in an order that depends on the shape
+    /// alone. `buffer` has rows * columns * N floats; all threads of the block take part, and may read `totals`
+    /// afterwards.
     template <int N>
     __device__ void sum(const float (&values)[N], float* buffer, float* totals) const {
         const int threads = static_cast<int>(blockDim.x);

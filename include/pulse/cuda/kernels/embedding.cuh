@@ -68,8 +68,8 @@ void embedding(const queue& on, const embedding_shape& s, std::int64_t rows, con
     };
     is_packable<T>(s.features, table, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
 }
-/// dtable[indices[r]] += dy[r] in ascending order of r. Must read dy once and move the rows of dtable twice; looks at the
-/// indices rows^2 / 2 times, as fits the labels of a batch.
+/// dtable[indices[r]] += dy[r] in ascending order of r. Must read dy once and move the rows of dtable twice; looks at
+/// the indices rows^2 / 2 times, as fits the labels of a batch.
 template <class T>
 void embedding_backward_weight(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices,
                                const T* dy, float* dtable) {
@@ -148,8 +148,8 @@ struct padding_sums {
     __device__ void write(std::uint32_t i, float sum) const { dpadding[i] = sum; }
 };
 
-/// Rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the others stay. Must write
-/// those rows.
+/// Rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the others stay. Must
+/// write those rows.
 template <class T>
 void replace_padding(const queue& on, int batch, int tokens, int features, const float* mask, const T* padding, T* y) {
     if (batch < 1 || tokens < 1 || features < 1) { throw input_error("replace_padding: sizes are at least 1"); }

@@ -67,8 +67,8 @@ struct geglu_gradient_lanes {
     }
 };
 
-/// y[rows][features] = value * gelu(gate) of x [rows][2 * features], values before gates (Shazeer 2020). Must move x and
-/// y once: 3 e n bytes for the n scalars of y.
+/// y[rows][features] = value * gelu(gate) of x [rows][2 * features], values before gates (Shazeer 2020). Must move x
+/// and y once: 3 e n bytes for the n scalars of y.
 template <class T>
 void geglu(const queue& on, std::int64_t rows, int features, const T* x, T* y) {
     if (features < 1) { throw input_error("geglu: features are at least 1"); }

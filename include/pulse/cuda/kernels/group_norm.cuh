@@ -233,15 +233,15 @@ __global__ void __launch_bounds__(512, 1) group_norm_resident_kernel(group_norm_
     return sizeof(moments) * static_cast<std::size_t>(batch) * group_norm_most_splits(s, batch) * s.groups;
 }
 
-/// Scalars of one access to GroupNorm's tensors: a pack where both sources have whole packs of channels and all addresses
-/// allow it, else 1.
+/// Scalars of one access to GroupNorm's tensors: a pack where both sources have whole packs of channels and all
+/// addresses allow it, else 1.
 template <class T, class... Pointers>
 [[nodiscard]] int group_norm_width(const group_norm_shape& s, const Pointers*... addresses) {
     return is_packable<T>(s.channels, addresses...) && s.second_channels % pack_size<T> == 0 ? pack_size<T> : 1;
 }
 
-/// y = SiLU(gamma * (x - mean) / sqrt(var + epsilon) + beta), SiLU if the shape asks for it, over channels-last pixels of
-/// one tensor or of the concatenation of two.
+/// y = SiLU(gamma * (x - mean) / sqrt(var + epsilon) + beta), SiLU if the shape asks for it, over channels-last pixels
+/// of one tensor or of the concatenation of two.
 ///
 /// xa [batch][pixels][channels], xb [batch][pixels][second_channels] (null with one source), gamma and beta
 /// [all_channels], y [batch][pixels][all_channels], statistics [batch][groups][2] (mean, 1/sqrt(var + epsilon)). Must

@@ -288,8 +288,8 @@ __global__ void __launch_bounds__(512, 1)
 /// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma, dgamma += sum of du xhat, dbeta += sum of du.
 ///
 /// Sources, affine and statistics as in group_norm; dy [batch][pixels][all_channels]; dxa is written or added to, dxb
-/// always written; dgamma and dbeta [all_channels] are added to. Must move at least x, dy and dx once: 3 e n bytes (4 e n
-/// with into::add); does so while a slab of x and of dy fits into shared memory, else reads x and dy twice. Scratch:
+/// always written; dgamma and dbeta [all_channels] are added to. Must move at least x, dy and dx once: 3 e n bytes (4 e
+/// n with into::add); does so while a slab of x and of dy fits into shared memory, else reads x and dy twice. Scratch:
 /// group_norm_backward_scratch_bytes. Throws input_error for a shape that is none.
 template <class T>
 void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb,

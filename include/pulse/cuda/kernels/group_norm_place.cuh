@@ -130,8 +130,8 @@ struct moments_of_part {
     float numbers; ///< how many the set has
 };
 
-/// The moments of the union of the sets part(0), part(1), ... part(count - 1), `total` numbers in all, by one warp (Chan,
-/// Golub and LeVeque 1983); every lane gets them.
+/// The moments of the union of the sets part(0), part(1), ... part(count - 1), `total` numbers in all, by one warp
+/// (Chan, Golub and LeVeque 1983); every lane gets them.
 template <class F>
 [[nodiscard]] __device__ moments union_of_warp(int count, float total, F part) {
     const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(row_warps * 32)
     }
 }
 
-/// Sums of dy * xhat and of dy over the rows of each block, for rows of any length; blockIdx.x counts slabs, then splits,
-/// blockIdx.y sets of d.rows rows each: affine [sets][splits][2][features].
+/// Sums of dy * xhat and of dy over the rows of each block, for rows of any length; blockIdx.x counts slabs, then
+/// splits, blockIdx.y sets of d.rows rows each: affine [sets][splits][2][features].
 template <class T, int N>
 __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling t, layer_norm_gradient<T> d) {
     const thread_rows block{t.columns, t.rows};
@@ -185,8 +185,8 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
            column_sums_bytes(1, partials, 2 * s.features);
 }
 
-/// Gradients of layer_norm: dx = (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma, dgamma += sum of dy xhat,
-/// dbeta += sum of dy.
+/// Gradients of layer_norm: dx = (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma, dgamma += sum of dy
+/// xhat, dbeta += sum of dy.
 ///
 /// x, dy and dx [rows][features], statistics [rows][2]; dx is written or added to. Must move x, dy and dx once: 3 e n
 /// bytes (4 e n with into::add); rows beyond 160 accesses of 16 bytes are read twice. Scratch:

@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(256) map_items_kernel(F f, std::uint32_t n) {
                     std::max<std::int64_t>(std::int64_t{8} * multiprocessors, (alone + in_flight - 1) / in_flight));
 }
 
-/// Runs f over items 0 to n - 1: f.read(i) gives what f.write(i, ...) writes; an item may be written over what that item
-/// alone reads. Throws input_error that names `operation` for more than 2^30 items.
+/// Runs f over items 0 to n - 1: f.read(i) gives what f.write(i, ...) writes; an item may be written over what that
+/// item alone reads. Throws input_error that names `operation` for more than 2^30 items.
 template <class F>
 void map_items(const queue& on, const char* operation, std::int64_t n, const F& f) {
     if (n < 0 || n > std::int64_t{1} << 30) {

@@ -179,8 +179,8 @@ template <int N>
     return {width, channels, divider(std::int64_t{width} * channels / N), divider(channels / N)};
 }
 
-/// [batch][height][width][channels] to twice the height and width, every pixel four times. Must move x once and y, which
-/// is four times as large: 5 e n bytes for the n scalars of x.
+/// [batch][height][width][channels] to twice the height and width, every pixel four times. Must move x once and y,
+/// which is four times as large: 5 e n bytes for the n scalars of x.
 template <class T>
 void upsample_nearest(const queue& on, int batch, int height, int width, int channels, const T* x, T* y) {
     if (batch < 1 || height < 1 || width < 1 || channels < 1) {

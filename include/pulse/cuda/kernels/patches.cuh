@@ -68,8 +68,8 @@ void move_patches(const queue& on, const char* operation, const patch_shape& s, 
                                                              : run.template operator()<1>();
 }
 
-/// Tokens x [batch][tokens][features] to images y, without the leading tokens. Must move 2 e n bytes for the n scalars of
-/// the images.
+/// Tokens x [batch][tokens][features] to images y, without the leading tokens. Must move 2 e n bytes for the n scalars
+/// of the images.
 template <class T>
 void patches_to_image(const queue& on, const patch_shape& s, int batch, const T* x, T* y) {
     move_patches<true>(on, "patches_to_image", s, batch, x, y);

@@ -97,8 +97,8 @@ struct map_two {
     }
 };
 
-/// Runs `whole` over the packs of n scalars where `aligned`, and `single` over the scalars that are left, from the index
-/// that it is called with.
+/// Runs `whole` over the packs of n scalars where `aligned`, and `single` over the scalars that are left, from the
+/// index that it is called with.
 template <class T, class Whole, class Single>
 void over_scalars(std::int64_t n, bool aligned, Whole whole, Single single) {
     const std::int64_t packs = aligned ? n / pack_size<T> : 0;
@@ -153,8 +153,8 @@ void gelu_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* 
     how == into::add ? map_scalars<gelu_gradient, true>(on, "gelu_backward", n, x, dy, dx)
                      : map_scalars<gelu_gradient, false>(on, "gelu_backward", n, x, dy, dx);
 }
-/// y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation, over n scalars; y may be x. Must move 2 e n
-/// bytes.
+/// y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation, over n scalars; y may be x. Must move 2 e
+/// n bytes.
 template <class T>
 void gelu_tanh(const queue& on, std::int64_t n, const T* x, T* y) {
     map_scalars<gelu_tanh_function, false>(on, "gelu_tanh", n, x, y);

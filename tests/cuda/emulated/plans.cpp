@@ -215,10 +215,13 @@ TEST_CASE("a program that ran once is captured and replayed, and sees weights th
         cuda::check(cudaStreamBeginCapture(on.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     };
     cudaGraph_t graph{};
+    const auto end_refused = [&] {
+        static_cast<void>(cudaStreamEndCapture(on.stream(), &graph));
+        if (graph != nullptr) { cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
+    };
     begin();
     CHECK_THROWS_AS(work.run(on), pulse::input_error); // a plan would have to be made
-    static_cast<void>(cudaStreamEndCapture(on.stream(), &graph));
-    if (graph != nullptr) { cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
+    end_refused();
 
     const doubles wanted = work.results(on);
     const std::int64_t bytes = on.scratch_bytes();
@@ -228,6 +231,7 @@ TEST_CASE("a program that ran once is captured and replayed, and sees weights th
     cuda::check(cudaStreamEndCapture(on.stream(), &graph), "cudaStreamEndCapture");
     cudaGraphExec_t replay{};
     cuda::check(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+    cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
     const auto launch = [&] {
         cuda::check(cudaGraphLaunch(replay, on.stream()), "cudaGraphLaunch");
         return work.read(on);
@@ -247,7 +251,7 @@ TEST_CASE("a program that ran once is captured and replayed, and sees weights th
     // a shape that needs more scratch than any before
     begin();
     CHECK_THROWS_AS(on.sum_rows(1 << 20, 8192, work.x.data(), nullptr), pulse::input_error);
-    static_cast<void>(cudaStreamEndCapture(on.stream(), &graph));
+    end_refused();
     cuda::check(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
 }
 

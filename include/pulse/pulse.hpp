@@ -178,6 +178,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/nn/eager.hpp>
 #include <pulse/nn/hunyuan_conditioning.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
+#include <pulse/nn/initial_values.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/mlp_embedding.hpp>
 #include <pulse/nn/norm.hpp>

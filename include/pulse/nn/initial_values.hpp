@@ -9,13 +9,14 @@
 
 namespace pulse::nn {
 
-/// The initial weights (see initialise) of all layers that a rank owns, in the order of its parameters: what an optimizer
-/// with master weights starts from. `owned` is rank_parameters of the Model, of any types and any space.
+/// The initial weights (see initialise) of all layers that a rank owns, in the order of its parameters: what an
+/// optimizer with master weights starts from. `owned` is rank_parameters of the Model, of any types and any space.
 template <class Model, class Parameters>
 [[nodiscard]] std::vector<float> initial_values(const Parameters& owned, std::uint64_t seed) {
     std::vector<float> values(owned.values().size());
     for (const auto& block : owned.blocks()) {
-        initialise<float>(parameters_of<Model>(block.layer), seed, std::span{values}.subspan(block.first, block.size));
+        const std::span<float> mine = std::span{values}.subspan(block.first, block.size);
+        initialise<float>(pulse::parameters_of<Model>(block.layer), seed, mine);
     }
     return values;
 }

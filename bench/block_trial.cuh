@@ -160,7 +160,7 @@ template <class B>
     for (const auto& n : of.in) { bytes += sizeof(T) * static_cast<std::size_t>(n); }
     for (const auto& n : of.out) { bytes += sizeof(T) * static_cast<std::size_t>(n); }
     for (const auto& n : of.sums) { bytes += sizeof(float) * static_cast<std::size_t>(n); }
-    const auto sets = static_cast<int>(std::clamp<std::size_t>(3 * cache_bytes / bytes + 1, 2, 64));
+    const auto sets = static_cast<int>(std::clamp<std::size_t>(3 * cache_bytes / bytes + 1, 2, 4096));
     std::vector<block_tensors<T>> tensors(static_cast<std::size_t>(sets));
     const auto clear_sums = [&](const block_tensors<T>& set) {
         for (const auto& s : set.sums) { cuda::fill_bytes_async(s.data(), 0, s.size(), b.stream()); }

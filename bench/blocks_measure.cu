@@ -50,9 +50,10 @@ block_report measure_blocks(const block_options& options) {
             std::vector<block_case<backend>> cases;
             add_memory_cases(place, batch, cases);
             add_product_cases(place, batch, cases);
+            const std::size_t cache = options.quick ? 0 : properties.l2_bytes;
             for (const auto& one : cases) {
                 if (one.row.operation.find(options.only) == std::string::npos) { continue; }
-                report.rows.push_back(run_case(b, numbers, one, properties.l2_bytes, options.rounds));
+                report.rows.push_back(run_case(b, numbers, one, cache, options.rounds));
             }
         }
     }

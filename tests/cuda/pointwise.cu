@@ -128,13 +128,13 @@ TEST_CASE("cuda activations keep their limits") {
             cuda::silu(at.on, n, device_x.data(), device_y.data());
             cuda::silu_backward(at.on, n, device_x.data(), ones.data(), device_dx.data(), into::write);
         }
-        // each by itself: 6e-7 times x for y, 6e-7 for the slope
+        // each by itself: 6e-7 times x for y; the slope at 6 is off by 5 times what the sigmoid is, 2^-22 at most
         const doubles got = device_y.download(at.queue);
         const doubles slope = device_dx.download(at.queue);
         for (std::size_t i = 0; i != x.size(); ++i) {
             CAPTURE(x[i]);
             CHECK(std::abs(got[i] - y[i]) <= 6e-7 * std::abs(x[i]));
-            CHECK(std::abs(slope[i] - dx[i]) <= 6e-7);
+            CHECK(std::abs(slope[i] - dx[i]) <= 1.2e-6);
         }
     }
 }

@@ -48,6 +48,9 @@ void attention_by(const attention_launches<T>& by, const queue& on, const attent
     by.forward(on, batch, {q, k, v, o, lse, s.tokens, s.keys(), s.heads, s.head_size, attention_scale(s)});
 }
 
+/// Floats of scratch that delta takes, `rows` of them and some more: what lies behind is written in pairs.
+[[nodiscard]] constexpr std::int64_t attention_delta_floats(std::int64_t rows) noexcept { return (rows + 3) / 4 * 4; }
+
 /// Bytes of scratch that attention_backward_by needs.
 template <class T>
 [[nodiscard]] std::size_t attention_backward_scratch_bytes_by(const attention_launches<T>& by, const attention_shape& s,
@@ -55,7 +58,8 @@ template <class T>
     const auto samples = static_cast<std::size_t>(batch);
     const auto parts = static_cast<std::size_t>(attention_parts<T>(s, batch, by));
     const std::size_t partial = parts == 1 ? 0 : 2 * parts * samples * s.keys() * s.width();
-    return sizeof(float) * (samples * s.heads * s.tokens + partial);
+    const std::int64_t rows = std::int64_t{batch} * s.heads * s.tokens;
+    return sizeof(float) * (static_cast<std::size_t>(attention_delta_floats(rows)) + partial);
 }
 
 /// The gradients of attention by the given kernels; see attention_backward.
@@ -68,7 +72,7 @@ void attention_backward_by(const attention_launches<T>& by, const queue& on, con
     const std::int64_t rows = std::int64_t{batch} * s.tokens * s.heads;
     attention_gradients<T> gradients{dout, lse, delta, dq, dk, dv};
     gradients.parts = attention_parts(s, batch, by);
-    if (gradients.parts > 1) { gradients.partial = delta + rows; }
+    if (gradients.parts > 1) { gradients.partial = delta + attention_delta_floats(rows); }
     const auto blocks = [](std::int64_t n) { return dim3(static_cast<unsigned>((n + threads - 1) / threads)); };
     launch(attention_delta<T, threads>, blocks(8 * rows), dim3(threads), 0, on.stream, rows, s.tokens, s.heads,
            s.head_size, o, dout, delta);

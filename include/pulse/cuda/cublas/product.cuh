@@ -101,6 +101,8 @@ public:
                                                : CUBLASLT_EPILOGUE_DEFAULT);
         if (p.beside != extra::none) {
             set(description_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.beside == extra::bias ? p.type : p.type_d);
+            // What proposes algorithms takes the vector's alignment from this address, and does not read there.
+            set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{16}));
         }
         a_ = make_layout(p.type, p.transpose_a ? p.depth : p.rows, p.transpose_a ? p.rows : p.depth, p.stride_a);
         b_ = make_layout(p.type, p.transpose_b ? p.columns : p.depth, p.transpose_b ? p.depth : p.columns, p.stride_b);
@@ -158,7 +160,7 @@ public:
         return made;
     }
 
-    /// Puts the product into a stream. `beside` is the bias, or where its gradient goes.
+    /// Puts the product into a stream. `beside` is the bias, or where its gradient goes, aligned to 16 bytes.
     void run(const library& lt, const algorithm& how, const void* a, const void* b, void* d, const void* beside,
              void* workspace, cudaStream_t stream) const {
         if (product_.beside != extra::none) { set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside); }

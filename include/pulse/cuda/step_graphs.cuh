@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <cuda_runtime.h>
 
+#include <pulse/cuda/capture_guard.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/range.cuh>
 #include <pulse/plan/print.hpp>
@@ -24,6 +26,7 @@ public:
     /// is as before.
     template <class Work>
     captured_work(cudaStream_t stream, Work&& work) {
+        const std::shared_lock nobody_waits_for_the_device{capture_guard()};
         check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         cudaGraph_t graph = nullptr;
         try {

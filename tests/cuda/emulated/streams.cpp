@@ -84,6 +84,24 @@ TEST_CASE("an event stands for its last record when the wait is put in") {
     CHECK(x.download()[0] == 2);
 }
 
+TEST_CASE("an event outlives its stream, also where another stream takes its address") {
+    const device_array<int> x(std::vector<int>{0});
+    const cuda::stream reader;
+    for (int repeat = 0; repeat != 8; ++repeat) {
+        cuda::event point;
+        {
+            const cuda::stream gone;
+            cuda::launch(set_kernel<int>, 1, 1, 0, gone.get(), x.data(), repeat);
+            point.record(gone.get());
+            reader.wait(point);
+        }
+        const cuda::stream next;
+        reader.wait(point);
+        CHECK_NOTHROW(reader.synchronize());
+        CHECK(x.download()[0] == repeat);
+    }
+}
+
 TEST_CASE("copies from pinned memory read it when they run, from pageable memory at once") {
     const cuda::stream on;
     const cuda::pinned_memory<int> pinned(1);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -11,6 +12,7 @@
 #include <cuda_fp16.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/cuda/capture_guard.cuh>
 
 namespace pulse::cuda::cublas {
 
@@ -54,7 +56,13 @@ private:
     Handle handle_{};
 };
 
-using library = owner<cublasLtHandle_t, cublasLtDestroy>;
+/// cublasLtDestroy while no stream is captured: it may wait for the device.
+inline cublasStatus_t close_library(cublasLtHandle_t handle) {
+    const std::unique_lock no_capture{capture_guard()};
+    return cublasLtDestroy(handle);
+}
+
+using library = owner<cublasLtHandle_t, close_library>;
 using product_description = owner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using layout = owner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using preference = owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;

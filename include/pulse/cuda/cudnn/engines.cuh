@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <cudnn.h>
 
+#include <pulse/cuda/capture_guard.cuh>
 #include <pulse/cuda/cudnn/descriptor.cuh>
 
 namespace pulse::cuda::cudnn {
@@ -15,7 +17,10 @@ namespace pulse::cuda::cudnn {
 /// Owner of a handle: cuDNN on the current device, its work in one stream.
 class library {
 public:
-    library() { check(cudnnCreate(&handle_), "cudnnCreate"); }
+    library() {
+        const std::unique_lock no_capture{capture_guard()};
+        check(cudnnCreate(&handle_), "cudnnCreate");
+    }
     library(library&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
     library& operator=(library&& other) noexcept {
         library taken{std::move(other)};
@@ -25,7 +30,9 @@ public:
     library(const library&) = delete;
     library& operator=(const library&) = delete;
     ~library() {
-        if (handle_ != nullptr) { cudnnDestroy(handle_); }
+        if (handle_ == nullptr) { return; }
+        const std::unique_lock no_capture{capture_guard()}; // it waits for the device
+        cudnnDestroy(handle_);
     }
 
     [[nodiscard]] cudnnHandle_t get() const noexcept { return handle_; }

@@ -759,6 +759,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+    emulated_cuda::end_captures(); // it waits for the device
     delete handle;
     return CUDNN_STATUS_SUCCESS;
 }

@@ -42,6 +42,7 @@ struct capture {
 /// Where a stream was when an event was recorded.
 struct mark {
     cudaStream_t stream{};
+    std::uint64_t serial{};      ///< of the stream
     std::uint64_t position{};    ///< operations that must have run
     std::shared_ptr<capture> in; ///< recorded while capturing: the nodes instead
     std::vector<std::size_t> nodes;
@@ -60,6 +61,7 @@ struct CUstream_st {
     std::deque<emulated_cuda::operation> operations;
     std::uint64_t issued{};
     std::uint64_t completed{};
+    std::uint64_t serial{}; ///< a later stream may have the same address
     int priority{};
     bool running{};
     std::shared_ptr<emulated_cuda::capture> capturing;
@@ -201,7 +203,9 @@ void await(CUstream_st& stream, std::uint64_t position) {
 void run_mark(const mark& where) {
     CUstream_st* stream = where.stream == nullptr ? &the().default_stream : where.stream;
     // a destroyed stream has run to its end
-    if (where.stream != nullptr && !the().streams.contains(where.stream)) { return; }
+    if (where.stream != nullptr && (!the().streams.contains(where.stream) || stream->serial != where.serial)) {
+        return;
+    }
     run_until(*stream, where.position);
 }
 
@@ -421,6 +425,12 @@ std::size_t pinned_bytes() {
     return the().pinned_bytes;
 }
 
+bool end_captures() {
+    const std::scoped_lock lock(the().guard);
+    for (const auto& open : the().captures) { open->broken = cudaErrorStreamCaptureInvalidated; }
+    return the().captures.empty();
+}
+
 std::size_t pending(cudaStream_t stream) {
     const std::scoped_lock lock(the().guard);
     return stream_of(stream).operations.size();
@@ -483,7 +493,7 @@ cudaError_t cudaSetDevice(int device) {
 }
 cudaError_t cudaDeviceSynchronize() {
     return api([] {
-        require_no_capture();
+        if (!end_captures()) { refuse(cudaErrorStreamCaptureUnsupported); }
         run_all();
     });
 }
@@ -651,6 +661,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
         // a blocking stream would be ordered with the default stream, which nothing here does
         if (flags != cudaStreamNonBlocking) { refuse(cudaErrorNotSupported); }
         auto made = std::make_unique<CUstream_st>();
+        static std::uint64_t streams = 0;
+        made->serial = ++streams;
         made->priority = priority;
         the().streams.insert(made.get());
         *stream = made.release();
@@ -735,11 +747,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t on) {
         recorded.recorded = true;
         recorded.when = std::make_shared<stamp>();
         if (stream.capturing != nullptr) {
-            recorded.where = {on, 0, stream.capturing, stream.last};
+            recorded.where = {on, stream.serial, 0, stream.capturing, stream.last};
             return;
         }
         enqueue(stream, [when = recorded.when] { *when = {std::chrono::steady_clock::now(), true}; });
-        recorded.where = {on == cudaStreamLegacy ? nullptr : on, stream.issued, nullptr, {}};
+        recorded.where = {on == cudaStreamLegacy ? nullptr : on, stream.serial, stream.issued, nullptr, {}};
     });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

@@ -35,6 +35,9 @@ namespace emulated_cuda {
 /// What of a stream has not run.
 [[nodiscard]] std::size_t pending(cudaStream_t stream);
 
+/// What a wait for the whole device does to captures: all end, of whatever thread and mode. Whether there were none.
+bool end_captures();
+
 inline constexpr std::size_t memory_bytes = std::size_t{8} << 30; ///< of the device
 inline constexpr int multiprocessors = 3; ///< few, so that loops over a grid that fills the device go round
 inline constexpr std::size_t shared_bytes_limit = 227 * 1024;

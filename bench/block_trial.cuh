@@ -38,8 +38,7 @@ public:
             raw[i] = pulse::cuda::from_float<T>(static_cast<float>(1.732 * sum));
             host_[i] = static_cast<double>(pulse::cuda::to_float(raw[i]));
         }
-        pulse::cuda::check(cudaMemcpy(device_.data(), raw.data(), period * sizeof(T), cudaMemcpyHostToDevice),
-                           "cudaMemcpy");
+        pulse::cuda::upload(raw.data(), device_.data(), period);
     }
 
     /// Number i of tensor `which`.

@@ -49,12 +49,14 @@ public:
     thread_group(const thread_group&) = delete;
     thread_group& operator=(const thread_group&) = delete;
     ~thread_group() {
+        // Nothing may be thrown here, also where a kernel has failed and every call returns its error.
+        int before = 0;
+        const bool known = cudaGetDevice(&before) == cudaSuccess;
         for (const auto& [device, memory] : memory_) {
-            const int before = current_device();
             static_cast<void>(cudaSetDevice(device));
             static_cast<void>(cudaFree(memory));
-            static_cast<void>(cudaSetDevice(before));
         }
+        if (known) { static_cast<void>(cudaSetDevice(before)); }
     }
 
     [[nodiscard]] int size() const noexcept { return static_cast<int>(devices_.size()); }

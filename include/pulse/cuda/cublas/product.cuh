@@ -109,7 +109,8 @@ public:
         d_ = make_layout(p.type_d, p.rows, p.columns, p.stride_d);
     }
 
-    /// What cuBLASLt's heuristic proposes within a workspace, best first, at most so many and 16; empty where it supports none.
+    /// What cuBLASLt's heuristic proposes within a workspace, best first, at most so many and 16; empty where it
+    /// supports none.
     ///
     /// Partial sums may be added in float only, in a fixed order.
     [[nodiscard]] std::vector<algorithm> proposals(const library& lt, std::int64_t workspace_limit, int most) const {
@@ -129,6 +130,8 @@ public:
             cublasLtMatmulAlgoGetHeuristic(lt.get(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
                                            wanted.get(), std::clamp(most, 1, most_proposals), results.data(), &found);
         if (status == CUBLAS_STATUS_NOT_SUPPORTED) { return {}; }
+        // The manual does not say with which of the two a gradient's type is refused; there is a way without it.
+        if (status == CUBLAS_STATUS_INVALID_VALUE && product_.beside == extra::bias_gradient) { return {}; }
         check(status, "cublasLtMatmulAlgoGetHeuristic");
         std::vector<algorithm> kept;
         for (int i = 0; i != found; ++i) {

@@ -34,7 +34,7 @@ int main() {
         math on{transport.stream()};
         pulse::executor<net, math, pulse::cuda::thread_transport> rank{on, transport, plan, costs};
         pulse::cuda::rank_optimizer<> adamw{net::layer_count, microbatches, rank.parameters(), {}, transport.stream()};
-        adamw.start(pulse::nn::initial_values<net>(rank.parameters(), 1), rank.parameters());
+        adamw.start(pulse::train::initial_values<net>(rank.parameters(), 1), rank.parameters());
         my_task task{transport.stream()};
         for (int step = 1; step <= 5; ++step) {
             rank.step(task);

@@ -178,7 +178,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/nn/eager.hpp>
 #include <pulse/nn/hunyuan_conditioning.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
-#include <pulse/nn/initial_values.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/mlp_embedding.hpp>
 #include <pulse/nn/norm.hpp>
@@ -210,6 +209,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/ema.hpp>
+#include <pulse/train/initial_values.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/loss.hpp>
 #include <pulse/train/noise_schedule.hpp>

@@ -7,7 +7,7 @@
 #include <pulse/nn/initialise.hpp>
 #include <pulse/runtime/parameters.hpp>
 
-namespace pulse::nn {
+namespace pulse::train {
 
 /// The initial weights (see initialise) of all layers that a rank owns, in the order of its parameters: what an
 /// optimizer with master weights starts from. `owned` is rank_parameters of the Model, of any types and any space.
@@ -16,9 +16,9 @@ template <class Model, class Parameters>
     std::vector<float> values(owned.values().size());
     for (const auto& block : owned.blocks()) {
         const std::span<float> mine = std::span{values}.subspan(block.first, block.size);
-        initialise<float>(pulse::parameters_of<Model>(block.layer), seed, mine);
+        nn::initialise<float>(parameters_of<Model>(block.layer), seed, mine);
     }
     return values;
 }
 
-} // namespace pulse::nn
+} // namespace pulse::train

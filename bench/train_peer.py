@@ -17,7 +17,8 @@ from torch_unet import UNet  # noqa: E402
 CONFIG = {"sample_size": 28, "in_channels": 1, "out_channels": 1, "block_out_channels": [32, 64, 64],
           "layers_per_block": 2, "attention": [False, True, False], "attention_head_dim": 8, "norm_num_groups": 8,
           "norm_eps": 1e-5, "downsample_padding": 1, "flip_sin_to_cos": True, "freq_shift": 0,
-          "mid_block_attention": True}
+          "mid_block_attention": True, "transformers": [0, 0, 0], "mid_block_transformer_layers": 0,
+          "cross_attention_dim": 0, "pooled": 0}
 
 
 def blas_in_use():

@@ -165,7 +165,7 @@ class UNet(nn.Module):
         pooled = take([batch, c["pooled"]]) if c["pooled"] != 0 else None
         return text, pooled, take([batch, 6]) if c["pooled"] != 0 else None
 
-    def forward(self, x, timesteps, conditions):
+    def forward(self, x, timesteps, conditions=(None, None, None)):
         text, pooled, sizes = conditions
         temb = self.time_embedding(self.waves(timesteps))
         if pooled is not None:

@@ -10,7 +10,7 @@ list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/(io/[^/]+|[^/]+/json[a-z_]*|t
 # The host room needs oneDNN, but for the reference backend and the transport between threads.
 set(pulse_host_headers ${pulse_headers})
 list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/host/[^/]+\\.hpp$")
-list(FILTER pulse_host_headers EXCLUDE REGEX "/pulse/host/(reference[a-z_]*|threads|channel)\\.hpp$")
+list(FILTER pulse_host_headers EXCLUDE REGEX "/pulse/host/(reference[a-z_]*|threads|channel|collectives)\\.hpp$")
 # One header includes <glpk.h>.
 set(pulse_glpk_headers ${pulse_headers})
 list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/glpk\\.hpp$")

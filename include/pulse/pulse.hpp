@@ -197,6 +197,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/zoo/ddpm.hpp>
 
 #include <pulse/host/channel.hpp>
+#include <pulse/host/collectives.hpp>
 #include <pulse/host/reference.hpp>
 #include <pulse/host/reference_conditioned.hpp>
 #include <pulse/host/reference_convolution.hpp>

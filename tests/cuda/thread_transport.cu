@@ -137,11 +137,18 @@ TEST_CASE("messages may be waited for in another order than they were posted, an
     CHECK(wrong == 0);
 }
 
-TEST_CASE("sums of hosts are those of all ranks") {
+TEST_CASE("sums, gathers and broadcasts of hosts are those of all ranks") {
     cuda::run_ranks({0, 0, 0}, {}, [](thread_transport& t) {
         double value = 1.0 + t.rank();
         t.sum({&value, 1});
         if (value != 6.0) { throw pulse::error{"another sum"}; }
+        std::vector<std::byte> mine(static_cast<std::size_t>(t.rank()) + 1, static_cast<std::byte>(t.rank()));
+        const auto all = t.gather(mine);
+        if (t.rank() == 0 && (all.size() != 3 || all[2] != std::vector<std::byte>(3, std::byte{2}))) {
+            throw pulse::error{"another gather"};
+        }
+        t.broadcast(mine);
+        if (mine != std::vector<std::byte>(1, std::byte{0})) { throw pulse::error{"another broadcast"}; }
     });
 }
 

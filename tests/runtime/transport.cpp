@@ -96,6 +96,29 @@ TEST_CASE("a sum is the same on every rank, in rank order") {
     });
 }
 
+TEST_CASE("a gather brings the bytes of every rank to rank 0, a broadcast those of rank 0 to every rank") {
+    const auto bytes_of = [](int rank, int round) {
+        return std::vector<std::byte>(static_cast<std::size_t>(rank * 3 + round % 2),
+                                      static_cast<std::byte>(16 * rank + round));
+    };
+    for (const int ranks : {1, 4}) {
+        host::run_ranks(ranks, {}, [&](host::thread_transport& t) {
+            for (int round = 0; round != 20; ++round) {
+                std::vector<std::byte> mine = bytes_of(t.rank(), round);
+                const std::vector<std::vector<std::byte>> all = t.gather(mine);
+                if (all.size() != (t.rank() == 0 ? static_cast<std::size_t>(ranks) : 0U)) {
+                    throw error{"a gather has the wrong number of parts"};
+                }
+                for (std::size_t r = 0; r != all.size(); ++r) {
+                    if (all[r] != bytes_of(static_cast<int>(r), round)) { throw error{"a gathered part is wrong"}; }
+                }
+                t.broadcast(mine);
+                if (mine != bytes_of(0, round)) { throw error{"a broadcast brought the wrong bytes"}; }
+            }
+        });
+    }
+}
+
 TEST_CASE("ranks that disagree about a message are told so") {
     const auto mismatch = [](message_id other, std::size_t bytes) {
         std::string text;
@@ -261,6 +284,34 @@ TEST_CASE("a group of no ranks, a rank or link that is not there, and sums of di
               std::vector<double> values(t.rank() == 1 ? 2U : 1U);
               t.sum(values);
           }).find("values") != std::string::npos);
+    const std::string mixed = error_of(3, [](host::thread_transport& t) {
+        std::vector<std::byte> bytes(1);
+        if (t.rank() == 0) { t.sum({}); }
+        if (t.rank() == 1) { static_cast<void>(t.gather(bytes)); }
+        if (t.rank() == 2) { t.broadcast(bytes); }
+    });
+    CHECK(mixed.find(", another rank ") != std::string::npos);
+    for (const char* const text : {"gather", "broadcast"}) {
+        const std::string left = error_of(2, [&](host::thread_transport& t) {
+            std::vector<std::byte> bytes(1);
+            if (t.rank() == 1) { return; }
+            if (std::string{text} == "gather") {
+                static_cast<void>(t.gather(bytes));
+            } else {
+                t.broadcast(bytes);
+            }
+        });
+        CHECK(left.find("rank 1 has returned") != std::string::npos);
+        CHECK(error_of(2, [&](host::thread_transport& t) {
+                  std::vector<std::byte> bytes(1);
+                  if (t.rank() == 1) { throw error{"rank 1 gave up"}; }
+                  if (std::string{text} == "gather") {
+                      static_cast<void>(t.gather(bytes));
+                  } else {
+                      t.broadcast(bytes);
+                  }
+              }) == "rank 1 gave up");
+    }
 }
 
 TEST_CASE("ranks that wait are released when the thread of another cannot be started") {

@@ -67,7 +67,8 @@ public:
         return *channels_[static_cast<std::size_t>(from) * devices_.size() + static_cast<std::size_t>(to)];
     }
 
-    /// The first failure wins; every post, wait and sum of every rank then throws peer_failed with its text.
+    /// The first failure wins; every post, wait and collective operation of every rank then throws
+    /// peer_failed with its text.
     void fail(int rank, std::string_view what) noexcept {
         {
             const std::lock_guard lock{failure_mutex_};
@@ -88,6 +89,12 @@ public:
     }
     /// See host::thread_group::sum.
     void sum(int rank, std::span<double> values) { host_.sum(rank, values); }
+    /// See host::thread_group::gather.
+    [[nodiscard]] std::vector<std::vector<std::byte>> gather(int rank, std::span<const std::byte> mine) {
+        return host_.gather(rank, mine);
+    }
+    /// See host::thread_group::broadcast.
+    void broadcast(int rank, std::vector<std::byte>& bytes) { host_.broadcast(rank, bytes); }
 
     /// Memory of the rank's device that lives as long as the group.
     [[nodiscard]] std::byte* allocate(int rank, std::size_t bytes) {
@@ -152,6 +159,12 @@ public:
     }
     /// Of values on the host.
     void sum(std::span<double> values) { group_->sum(rank_, values); }
+    /// Of bytes on the host.
+    [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) {
+        return group_->gather(rank_, mine);
+    }
+    /// Of bytes on the host.
+    void broadcast(std::vector<std::byte>& bytes) { group_->broadcast(rank_, bytes); }
     void fail(std::string_view what) noexcept { group_->fail(rank_, what); }
     [[nodiscard]] std::byte* allocate(std::size_t bytes) { return group_->allocate(rank_, bytes); }
 

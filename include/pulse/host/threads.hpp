@@ -1,8 +1,6 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -15,6 +13,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/host/channel.hpp>
+#include <pulse/host/collectives.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/transport.hpp>
 #include <pulse/tensor/aligned_bytes.hpp>
@@ -27,8 +26,7 @@ public:
     /// Throws input_error when ranks < 1.
     explicit thread_group(int ranks, link_options link = {}) :
         ranks_{at_least_one(ranks)}, link_{link},
-        channels_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
-        sums_(static_cast<std::size_t>(ranks)) {}
+        channels_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)), collectives_{ranks} {}
 
     [[nodiscard]] int size() const noexcept { return ranks_; }
     [[nodiscard]] const link_options& link() const noexcept { return link_; }
@@ -41,59 +39,38 @@ public:
         return at(from, to);
     }
 
-    /// The first failure wins; every post, wait and sum of every rank then throws peer_failed with its text.
+    /// The first failure wins; every post, wait and collective operation of every rank then throws peer_failed with its
+    /// text.
     void fail(int rank, std::string_view what) noexcept {
-        {
-            const std::lock_guard lock{sum_mutex_};
-            if (failed_.set(what)) { first_to_fail_ = rank; }
-        }
-        sum_changed_.notify_all();
-        // It is never set again, so it can be read without the mutex.
-        for (channel& c : channels_) { c.fail(failed_.text()); }
+        const std::string_view first = collectives_.fail(rank, what);
+        for (channel& c : channels_) { c.fail(first); }
     }
     /// The rank that failed first, or -1, and what it said.
-    [[nodiscard]] std::pair<int, std::string> first_failure() {
-        const std::lock_guard lock{sum_mutex_};
-        return {first_to_fail_, first_to_fail_ < 0 ? std::string{} : std::string{failed_.text()}};
-    }
+    [[nodiscard]] std::pair<int, std::string> first_failure() { return collectives_.first_failure(); }
 
     /// The rank takes no further part: whoever waits for what it has not posted gets an error that names it.
     void leave(int rank) {
-        {
-            const std::lock_guard lock{sum_mutex_};
-            if (left_ < 0) { left_ = rank; }
-        }
-        sum_changed_.notify_all();
+        collectives_.leave(rank);
         for (int other = 0; other != ranks_; ++other) {
             at(rank, other).leave(side::sender, rank);
             at(other, rank).leave(side::receiver, rank);
         }
     }
 
-    /// Throws error when ranks come with different numbers of values, or when one has left.
+    /// As of a transport. Throws error, and fails the group, when the ranks come with different operations or numbers of
+    /// values, or when one has left.
     void sum(int rank, std::span<double> values) {
-        std::unique_lock lock{sum_mutex_};
-        throw_if_incomplete();
-        if (sum_arrived_ != 0 && values.size() != sum_size_) {
-            const std::string text = "pulse: rank " + std::to_string(rank) + " sums " + std::to_string(values.size()) +
-                                     " values, another rank " + std::to_string(sum_size_);
-            lock.unlock();
-            fail(rank, text);
-            throw error{text};
-        }
-        sum_size_ = values.size();
-        sums_[static_cast<std::size_t>(rank)] = values;
-        const std::uint64_t round = sum_round_;
-        if (++sum_arrived_ == ranks_) {
-            add_in_rank_order();
-            sum_arrived_ = 0;
-            ++sum_round_;
-            sum_changed_.notify_all();
-            return;
-        }
-        sum_changed_.wait(lock, [&] { return sum_round_ != round || failed_ || left_ >= 0; });
-        if (sum_round_ != round) { return; }
-        throw_if_incomplete();
+        together(rank, [&] { collectives_.sum(rank, values); });
+    }
+    /// See sum.
+    [[nodiscard]] std::vector<std::vector<std::byte>> gather(int rank, std::span<const std::byte> mine) {
+        std::vector<std::vector<std::byte>> all;
+        together(rank, [&] { all = collectives_.gather(rank, mine); });
+        return all;
+    }
+    /// See sum.
+    void broadcast(int rank, std::vector<std::byte>& bytes) {
+        together(rank, [&] { collectives_.broadcast(rank, bytes); });
     }
 
     [[nodiscard]] std::byte* allocate(std::size_t bytes) {
@@ -111,32 +88,20 @@ private:
         return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) +
                          static_cast<std::size_t>(to)];
     }
-    void throw_if_incomplete() const {
-        failed_.throw_if_set();
-        if (left_ >= 0) {
-            throw error{"pulse: rank " + std::to_string(left_) + " has returned, and another waits for it in a sum"};
-        }
-    }
-    void add_in_rank_order() {
-        for (std::size_t i = 0; i != sums_.front().size(); ++i) {
-            double total = 0;
-            for (const auto& part : sums_) { total += part[i]; }
-            for (const auto& part : sums_) { part[i] = total; }
+    template <class Meet>
+    void together(int rank, Meet meet) {
+        try {
+            meet();
+        } catch (const peer_failed&) { throw; } catch (const std::exception& e) {
+            fail(rank, e.what());
+            throw;
         }
     }
 
     int ranks_;
     link_options link_;
     std::vector<channel> channels_;
-    std::mutex sum_mutex_;
-    std::condition_variable sum_changed_;
-    std::vector<std::span<double>> sums_;
-    int sum_arrived_{};
-    std::size_t sum_size_{};
-    std::uint64_t sum_round_{};
-    failure failed_;
-    int first_to_fail_{-1};
-    int left_{-1}; ///< the first rank that has returned
+    collectives collectives_;
     std::mutex memory_mutex_;
     std::vector<aligned_bytes> memory_;
 };
@@ -166,6 +131,10 @@ public:
     void wait_send(int peer, message_id message) { group_->between(rank_, peer).wait(side::sender, message); }
     void wait_recv(int peer, message_id message) { group_->between(peer, rank_).wait(side::receiver, message); }
     void sum(std::span<double> values) { group_->sum(rank_, values); }
+    [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) {
+        return group_->gather(rank_, mine);
+    }
+    void broadcast(std::vector<std::byte>& bytes) { group_->broadcast(rank_, bytes); }
     void fail(std::string_view what) noexcept { group_->fail(rank_, what); }
     [[nodiscard]] std::byte* allocate(std::size_t bytes) { return group_->allocate(bytes); }
 

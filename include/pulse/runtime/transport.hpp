@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/plan/instruction.hpp>
@@ -52,13 +53,18 @@ struct peer_failed : error {
 /// 2. wait_send and wait_recv return when the transfer is over; they throw when a rank has failed;
 /// 3. sum(values) replaces every element by its sum over ranks, the same bits on every rank; a sum of none is a
 ///    barrier;
-/// 4. fail(what) makes every present and future post, wait and sum of every rank throw, and the first `what` is what
-///    they report; it throws nothing itself. Once it has returned, no other rank touches what this rank posted: a rank
-///    calls it, whoever failed first, before it lets go of parts that it has not waited for;
-/// 5. allocate(bytes) gives 64-byte aligned memory for message tensors, which outlives every rank that may own it.
+/// 4. gather(mine) returns, on rank 0, the bytes of every rank in rank order, and nothing on the others;
+///    broadcast(bytes) replaces the bytes of every rank by those of rank 0; sizes may differ from rank to rank;
+/// 5. sum, gather and broadcast are collective: all ranks call the same ones in the same order, and throw when they see
+///    that they did not;
+/// 6. fail(what) makes every present and future post, wait and collective of every rank throw, and the first `what` is
+///    what they report; it throws nothing itself. Once it has returned, no other rank touches what this rank posted: a
+///    rank calls it, whoever failed first, before it lets go of parts that it has not waited for;
+/// 7. allocate(bytes) gives 64-byte aligned memory for message tensors, which outlives every rank that may own it.
 template <class T>
 concept transport = requires(T& t, int peer, message_id message, std::span<message_part> parts,
-                             std::span<double> values, std::string_view what, std::size_t bytes) {
+                             std::span<double> values, std::span<const std::byte> mine, std::vector<std::byte>& all,
+                             std::string_view what, std::size_t bytes) {
     { t.rank() } -> std::convertible_to<int>;
     { t.size() } -> std::convertible_to<int>;
     t.post_send(peer, message, parts);
@@ -66,6 +72,8 @@ concept transport = requires(T& t, int peer, message_id message, std::span<messa
     t.wait_send(peer, message);
     t.wait_recv(peer, message);
     t.sum(values);
+    { t.gather(mine) } -> std::same_as<std::vector<std::vector<std::byte>>>;
+    t.broadcast(all);
     t.fail(what);
     { t.allocate(bytes) } -> std::same_as<std::byte*>;
     { t.sent() } -> std::convertible_to<traffic_count>;

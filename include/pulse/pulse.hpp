@@ -123,6 +123,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
+#include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/releases.hpp>
 #include <pulse/plan/rendezvous.hpp>
 #include <pulse/plan/require_valid.hpp>

@@ -81,6 +81,7 @@ void check_ring(int ranks, int rounds, bool exchange) {
             cuda::fill_bytes_async(buffer(in[0]), 0x55, count, t.stream()); // the room is in use until here
             t.post_send(after, message(round), out);
             t.post_recv(before, message(round), in);
+            while (round % 2 == 1 && !t.arrived(before, message(round))) { std::this_thread::yield(); }
             t.wait_recv(before, message(round));
             t.wait_send(after, message(round));
             compute(buffer(in[0]), 2, static_cast<unsigned>(t.rank()) + 1, buffer(out[0]));

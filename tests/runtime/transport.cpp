@@ -54,6 +54,66 @@ TEST_CASE("a buffer that the sender needs no more changes hands, any other is co
     });
 }
 
+TEST_CASE("a message has arrived when waiting for it takes no time, and not before") {
+    for (const bool blocking : {false, true}) {
+        const host::link_options link{.latency_us = 20'000, .blocking = blocking};
+        host::run_ranks(2, link, [&](host::thread_transport& t) {
+            int value = t.rank() + 5;
+            message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::gradient, false};
+            if (t.rank() == 0) {
+                t.sum({});
+                t.post_send(1, message(3), {&part, 1});
+                t.wait_send(1, message(3));
+                t.sum({});
+                if (t.sent().gradient != sizeof value || t.sent().boundary + t.sent().skip != 0) {
+                    throw error{"the transport counted wrong"};
+                }
+                return;
+            }
+            if (!blocking) { t.post_recv(0, message(3), {&part, 1}); }
+            if (!blocking && t.arrived(0, message(3))) { throw error{"it has arrived before it was sent"}; }
+            t.sum({});
+            const auto begin = clock_type::now();
+            if (blocking) { t.post_recv(0, message(3), {&part, 1}); }
+            while (!t.arrived(0, message(3))) {
+                if (blocking) { throw error{"a post has returned before its transfer was over"}; }
+            }
+            if (microseconds_since(begin) < 19'000) { throw error{"it has arrived before the latency was over"}; }
+            const auto end = clock_type::now();
+            t.wait_recv(0, message(3));
+            if (microseconds_since(end) > 15'000) { throw error{"a message that has arrived is waited for"}; }
+            if (value != 5) { throw error{"the receiver has the wrong bytes"}; }
+            bool refused = false;
+            try {
+                static_cast<void>(t.arrived(0, message(4)));
+            } catch (const error&) { refused = true; }
+            if (!refused) { throw error{"a message that was never posted has arrived or not"}; }
+            t.sum({});
+        });
+    }
+}
+
+TEST_CASE("who asks whether a message has arrived learns that its sender has failed or returned") {
+    for (const bool fails : {true, false}) {
+        std::string text;
+        try {
+            host::run_ranks(2, {}, [&](host::thread_transport& t) {
+                if (t.rank() == 0) {
+                    if (fails) { t.fail("rank 0 gave up"); }
+                    return;
+                }
+                int value = 0;
+                message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::boundary, false};
+                t.post_recv(0, message(0), {&part, 1});
+                while (!t.arrived(0, message(0))) { std::this_thread::yield(); }
+                t.wait_recv(0, message(0));
+            });
+        } catch (const error& e) { text = e.what(); }
+        INFO(text);
+        CHECK(text.find(fails ? "rank 0 gave up" : "rank 0 has returned") != std::string::npos);
+    }
+}
+
 TEST_CASE("many messages are in flight at once and are waited for in any order") {
     constexpr int many = 300;
     host::run_ranks(2, {}, [](host::thread_transport& t) {

@@ -84,6 +84,15 @@ public:
         }
     }
 
+    /// Whether the oldest transfer of `message` is over on the device too, or the receiver's wait for it would throw: a
+    /// stream that waits for it then is not held up. Throws as wait.
+    [[nodiscard]] bool arrived(message_id message) {
+        const std::lock_guard lock{mutex_};
+        throw_if_failed();
+        const transfer& t = at(find(side::receiver, message));
+        return t.started ? t.over.reached() : left_[0] >= 0;
+    }
+
     /// Every present and future post and wait throws. No transfer is under way when it returns, and none follows.
     void fail(std::string_view what) noexcept {
         {
@@ -179,7 +188,7 @@ private:
                 check(cudaMemcpyPeerAsync(to.data, to_, from.data, from_, from.bytes, copies_.get()),
                       "cudaMemcpyPeerAsync");
             }
-            (from.kind == traffic_kind::skip ? delivered_.skip : delivered_.boundary) += bytes;
+            delivered_.of(from.kind) += bytes;
         }
         t.over.record(copies_.get());
         ++delivered_.messages;

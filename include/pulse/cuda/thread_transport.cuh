@@ -157,6 +157,7 @@ public:
     void wait_recv(int peer, message_id message) {
         group_->between(peer, rank_).wait(side::receiver, message, stream());
     }
+    [[nodiscard]] bool arrived(int peer, message_id message) { return group_->between(peer, rank_).arrived(message); }
     /// Of values on the host.
     void sum(std::span<double> values) { group_->sum(rank_, values); }
     /// Of bytes on the host.

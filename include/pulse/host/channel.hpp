@@ -80,6 +80,14 @@ public:
     /// side has left without posting it.
     void wait(side who, message_id message) { wait(who, message, true); }
 
+    /// Whether the receiver's wait for the oldest transfer of `message` would return, or throw, at once. Throws as wait.
+    [[nodiscard]] bool arrived(message_id message) {
+        const std::lock_guard lock{mutex_};
+        failed_.throw_if_set();
+        const transfer& t = at(find(side::receiver, message));
+        return t.done ? t.arrived <= clock::now() : left_[0] >= 0;
+    }
+
     /// Every present and future post and wait throws. No transfer is under way when it returns, and none follows.
     void fail(std::string_view what) noexcept {
         {
@@ -143,8 +151,7 @@ private:
             } else {
                 std::memcpy(to.data, from.data, from.bytes);
             }
-            (from.kind == traffic_kind::skip ? delivered_.skip : delivered_.boundary) +=
-                static_cast<std::int64_t>(from.bytes);
+            delivered_.of(from.kind) += static_cast<std::int64_t>(from.bytes);
             bytes += static_cast<std::int64_t>(from.bytes);
         }
         ++delivered_.messages;

@@ -130,6 +130,7 @@ public:
     }
     void wait_send(int peer, message_id message) { group_->between(rank_, peer).wait(side::sender, message); }
     void wait_recv(int peer, message_id message) { group_->between(peer, rank_).wait(side::receiver, message); }
+    [[nodiscard]] bool arrived(int peer, message_id message) { return group_->between(peer, rank_).arrived(message); }
     void sum(std::span<double> values) { group_->sum(rank_, values); }
     [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) {
         return group_->gather(rank_, mine);

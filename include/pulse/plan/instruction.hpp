@@ -34,12 +34,21 @@ enum class message_kind : std::uint8_t {
     boundary_gradient, ///< from stage `index` + 1 to stage `index`: their gradients
     skip,              ///< skip edge `index`, direct
     skip_gradient,     ///< gradient of skip edge `index`, direct
+    gradient_share,    ///< between replicas: gradients of stage `index` to the replica that sums this share of them
+    gradient_sum,      ///< between replicas: the sums of that share, back
+    weight_share,      ///< between replicas: new weights of a share, from the replica that keeps its optimizer state
 };
+
+/// Whether the message goes from one replica of the pipeline to another, and not along the pipeline.
+[[nodiscard]] constexpr bool is_between_replicas(message_kind kind) noexcept {
+    return kind == message_kind::gradient_share || kind == message_kind::gradient_sum || kind == message_kind::weight_share;
+}
 
 /// What travels between two ranks as one unit.
 struct message_id {
     message_kind kind{};
     std::int32_t index{};
+    /// Of messages between replicas: the number of the share.
     microbatch_id microbatch{};
 
     [[nodiscard]] constexpr auto operator<=>(const message_id&) const = default;
@@ -90,7 +99,8 @@ struct release {
     buffer_id buffer{};
     [[nodiscard]] constexpr auto operator<=>(const release&) const = default;
 };
-/// Sum of a stage's weight gradients over the data-parallel replicas.
+/// Starts the sum of a stage's weight gradients over the data-parallel replicas; it is over before optimizer_step, and
+/// what stands between runs beside it.
 struct all_reduce {
     stage_id stage{};
     [[nodiscard]] constexpr auto operator<=>(const all_reduce&) const = default;

@@ -32,6 +32,9 @@ namespace pulse {
     case message_kind::boundary_gradient: return "boundary_gradient";
     case message_kind::skip: return "skip";
     case message_kind::skip_gradient: return "skip_gradient";
+    case message_kind::gradient_share: return "gradient_share";
+    case message_kind::gradient_sum: return "gradient_sum";
+    case message_kind::weight_share: return "weight_share";
     }
     return "?";
 }
@@ -42,8 +45,12 @@ namespace pulse {
            std::to_string(index_of(buffer.microbatch));
 }
 
-/// "boundary 2 of microbatch 0"; a boundary or an edge, as message_kind says.
+/// "boundary 2 of microbatch 0"; a boundary or an edge, as message_kind says. "gradient_sum 2 of share 1" between replicas.
 [[nodiscard]] inline std::string to_text(const message_id& message) {
+    if (is_between_replicas(message.kind)) {
+        return std::string(name_of(message.kind)) + ' ' + std::to_string(message.index) + " of share " +
+               std::to_string(index_of(message.microbatch));
+    }
     return std::string(name_of(message.kind)) + ' ' + std::to_string(message.index) + " of microbatch " +
            std::to_string(index_of(message.microbatch));
 }

@@ -136,15 +136,15 @@ public:
         }
         return all;
     }
-    /// The stage whose F (of a boundary, a skip) or B (of a gradient) makes what the message carries.
+    /// The stage whose F (of a boundary, a skip) or B (of a gradient) makes what the message carries; -1 between replicas.
     [[nodiscard]] constexpr int producer_stage(const message_id& message) const noexcept {
         switch (message.kind) {
         case message_kind::boundary: return message.index;
         case message_kind::boundary_gradient: return message.index + 1;
         case message_kind::skip: return source_stage(message.index);
         case message_kind::skip_gradient: return target_stage(message.index);
+        default: return -1;
         }
-        return -1;
     }
     /// The stage whose F or B waits for the message first.
     [[nodiscard]] constexpr int consumer_stage(const message_id& message) const noexcept {
@@ -153,8 +153,8 @@ public:
         case message_kind::boundary_gradient: return message.index;
         case message_kind::skip: return target_stage(message.index);
         case message_kind::skip_gradient: return source_stage(message.index);
+        default: return -1;
         }
-        return -1;
     }
     [[nodiscard]] static constexpr bool is_backward(const message_id& message) noexcept {
         return message.kind == message_kind::boundary_gradient || message.kind == message_kind::skip_gradient;

@@ -13,19 +13,29 @@
 namespace pulse {
 
 /// What a transferred tensor is, for counting.
-enum class traffic_kind : std::uint8_t { boundary, skip };
+enum class traffic_kind : std::uint8_t {
+    boundary,
+    skip,
+    gradient, ///< what replicas exchange for an update: gradients, their sums, new weights
+};
 
 /// Bytes that left a rank for another, by kind, as the transport delivered them.
 struct traffic_count {
     std::int64_t boundary{};
     std::int64_t skip{};
+    std::int64_t gradient{};
     std::int64_t messages{};
     /// Of all bytes: those whose buffer changed hands instead of being copied.
     std::int64_t handed_over{};
 
+    /// The bytes of a kind.
+    [[nodiscard]] constexpr std::int64_t& of(traffic_kind kind) noexcept {
+        return kind == traffic_kind::boundary ? boundary : kind == traffic_kind::skip ? skip : gradient;
+    }
     constexpr traffic_count& operator+=(const traffic_count& o) noexcept {
         boundary += o.boundary;
         skip += o.skip;
+        gradient += o.gradient;
         messages += o.messages;
         handed_over += o.handed_over;
         return *this;
@@ -51,16 +61,19 @@ struct peer_failed : error {
 /// How ranks pass messages. T satisfies transport if, for messages posted in the same order on both sides of a pair:
 /// 1. post_send and post_recv start a transfer and return; the span stays valid until the matching wait has returned;
 /// 2. wait_send and wait_recv return when the transfer is over; they throw when a rank has failed;
-/// 3. sum(values) replaces every element by its sum over ranks, the same bits on every rank; a sum of none is a
+/// 3. arrived says whether wait_recv of a posted message would return, or throw, without waiting; it never waits itself,
+///    lets what was posted go on where that needs the host, and throws as wait_recv does when a rank has failed. Where a
+///    post returns only when its transfer is over, it is true from then on;
+/// 4. sum(values) replaces every element by its sum over ranks, the same bits on every rank; a sum of none is a
 ///    barrier;
-/// 4. gather(mine) returns, on rank 0, the bytes of every rank in rank order, and nothing on the others;
+/// 5. gather(mine) returns, on rank 0, the bytes of every rank in rank order, and nothing on the others;
 ///    broadcast(bytes) replaces the bytes of every rank by those of rank 0; sizes may differ from rank to rank;
-/// 5. sum, gather and broadcast are collective: all ranks call the same ones in the same order, and throw when they see
+/// 6. sum, gather and broadcast are collective: all ranks call the same ones in the same order, and throw when they see
 ///    that they did not;
-/// 6. fail(what) makes every present and future post, wait and collective of every rank throw, and the first `what` is
+/// 7. fail(what) makes every present and future post, wait and collective of every rank throw, and the first `what` is
 ///    what they report; it throws nothing itself. Once it has returned, no other rank touches what this rank posted: a
 ///    rank calls it, whoever failed first, before it lets go of parts that it has not waited for;
-/// 7. allocate(bytes) gives 64-byte aligned memory for message tensors, which outlives every rank that may own it.
+/// 8. allocate(bytes) gives 64-byte aligned memory for message tensors, which outlives every rank that may own it.
 template <class T>
 concept transport = requires(T& t, int peer, message_id message, std::span<message_part> parts,
                              std::span<double> values, std::span<const std::byte> mine, std::vector<std::byte>& all,
@@ -71,6 +84,7 @@ concept transport = requires(T& t, int peer, message_id message, std::span<messa
     t.post_recv(peer, message, parts);
     t.wait_send(peer, message);
     t.wait_recv(peer, message);
+    { t.arrived(peer, message) } -> std::same_as<bool>;
     t.sum(values);
     { t.gather(mine) } -> std::same_as<std::vector<std::vector<std::byte>>>;
     t.broadcast(all);

@@ -1,37 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/link.hpp>
+#include <pulse/plan/rank_grid.hpp>
 
 namespace pulse {
-
-/// Which of the two degrees has its ranks side by side in the cluster.
-enum class rank_layout : std::uint8_t {
-    pipeline_inside, ///< rank r P + p: the devices of a pipeline are neighbours, inside one node where they fit
-    replicas_inside, ///< rank p D + r: the replicas of a stage are neighbours; pipelines cross nodes first
-};
-
-[[nodiscard]] constexpr std::string_view name_of(rank_layout layout) noexcept {
-    return layout == rank_layout::pipeline_inside ? "pipeline inside nodes" : "replicas inside nodes";
-}
-
-/// P pipeline devices times D replicas on the devices of a cluster.
-struct rank_grid {
-    rank_layout layout{rank_layout::pipeline_inside};
-    int pipeline{1};
-    int data{1};
-
-    /// The cluster's device that runs pipeline device `p` of replica `r`.
-    [[nodiscard]] constexpr int rank_of(int p, int r) const noexcept {
-        return layout == rank_layout::pipeline_inside ? r * pipeline + p : p * data + r;
-    }
-    [[nodiscard]] constexpr bool operator==(const rank_grid&) const = default;
-};
 
 namespace detail {
 

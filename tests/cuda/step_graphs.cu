@@ -13,6 +13,7 @@
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/scratch.cuh>
 #include <pulse/cuda/step_graphs.cuh>
 #include <pulse/cuda/stream.cuh>
 #include <pulse/cuda/stream_clock.cuh>
@@ -34,8 +35,10 @@ __global__ void double_and_add_kernel(T* y, T amount) {
 struct machine {
     cuda::stream own{};
     std::int64_t scratch{100};
+    bool graphs{true};
 
     [[nodiscard]] cudaStream_t stream() const { return own.get(); }
+    [[nodiscard]] bool replays_graphs() const { return graphs; }
     [[nodiscard]] std::int64_t scratch_bytes() const { return scratch; }
 };
 
@@ -80,7 +83,7 @@ TEST_CASE("an instruction is started, captured, and from then on replayed") {
     CHECK(x.download(b.math.stream())[0] == expected_x);
     CHECK(y.download(b.math.stream())[0] == expected_y);
     CHECK(b.graphs.captured() == 2);
-    CHECK(b.graphs.replayed() == 6);
+    CHECK(b.graphs.replayed() == 10);
 }
 
 TEST_CASE("an instruction whose tensors moved is started anew, and captured when they stay") {
@@ -131,6 +134,51 @@ TEST_CASE("an error while work is captured leaves the stream usable") {
     b.run(0, x.data(), 1);
     b.run(0, x.data(), 1);
     CHECK(x.download(b.math.stream())[0] == 7); // what was captured with the error never ran
+}
+
+TEST_CASE("work that cannot be captured yet is started as it is and captured the next time") {
+    bench b;
+    const device_array<int> x(std::vector<int>{0});
+    bool known = true;
+    const auto run = [&] {
+        b.graphs.run(
+            0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+            [&] {
+                cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 1);
+                if (!known) { cuda::require_not_captured(b.math.stream(), "a plan has to be made"); }
+                known = true;
+                cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 0);
+            });
+    };
+    run(); // 2
+    known = false;
+    run(); // 10, not captured
+    CHECK(b.graphs.captured() == 0);
+    CHECK(x.download(b.math.stream())[0] == 10);
+    run(); // 42, captured
+    run(); // 170
+    CHECK(b.graphs.captured() == 1);
+    CHECK(b.graphs.replayed() == 1);
+    CHECK(x.download(b.math.stream())[0] == 170);
+}
+
+TEST_CASE("a backend that replays no graphs has its work started anew each time") {
+    machine math;
+    math.graphs = false;
+    cuda::step_graphs graphs{math, two_instructions()};
+    const device_array<int> x(std::vector<int>{1});
+    int calls = 0;
+    for (int step = 0; step != 4; ++step) {
+        graphs.run(
+            0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+            [&] {
+                ++calls;
+                cuda::launch(double_and_add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1);
+            });
+    }
+    CHECK(calls == 4);
+    CHECK(graphs.captured() == 0);
+    CHECK(x.download(math.stream())[0] == 31);
 }
 
 TEST_CASE("a library that closes on another thread leaves a capture whole") {

@@ -41,7 +41,7 @@ namespace pulse::cuda {
 /// Every operation puts its work into one stream and returns; pointers are to memory of the device. A shape that is met
 /// for the first time chooses plans and may grow the scratch, which waits for the stream; after that no operation
 /// allocates or waits, and programs may be captured in CUDA graphs. While the stream is captured, what would have to
-/// allocate throws input_error instead.
+/// allocate throws not_capturable instead.
 ///
 /// One object serves one thread at a time, on the device that was the thread's when it was made; objects share nothing
 /// that changes.
@@ -226,6 +226,10 @@ public:
     void weights_changed() noexcept { convolutions_.weights_changed(); }
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_.bytes() + convolutions_.bytes(); }
+    /// Whether an executor that is made with this backend replays CUDA graphs (as it does unless told otherwise) or starts
+    /// every operation anew, which profilers and debuggers show more plainly.
+    void replay_graphs(bool on) noexcept { replays_graphs_ = on; }
+    [[nodiscard]] bool replays_graphs() const noexcept { return replays_graphs_; }
     /// What computes attention: a line for each pass and shape that was met.
     [[nodiscard]] std::string attention_report() const { return attentions_.report(); }
 
@@ -312,6 +316,7 @@ private:
     products<T> products_;
     convolutions<T> convolutions_;
     attentions<Precision> attentions_;
+    bool replays_graphs_{true};
 };
 
 static_assert(pulse::backend<backend<bf16>> && pulse::backend<backend<fp16>> && pulse::backend<backend<tf32>> &&

@@ -21,10 +21,15 @@ namespace pulse::cuda {
     return status == cudaStreamCaptureStatusNone ? 0 : id;
 }
 
-/// Throws input_error while the stream is captured: `what` allocates or waits, which a graph cannot.
+/// Work met something for the first time while its stream was captured: it has to run once as it is.
+struct not_capturable : input_error {
+    using input_error::input_error;
+};
+
+/// Throws not_capturable while the stream is captured: `what` allocates or waits, which a graph cannot.
 inline void require_not_captured(cudaStream_t stream, const std::string& what) {
     if (capture_of(stream) == 0) { return; }
-    throw input_error(what + " while the stream is captured: run the program once before it is captured");
+    throw not_capturable(what + " while the stream is captured: run the program once before it is captured");
 }
 
 /// Device memory that the operations of one stream share, one after the other; it grows when an operation first needs
@@ -33,7 +38,7 @@ class scratch_arena {
 public:
     explicit scratch_arena(cudaStream_t stream) noexcept : stream_{stream} {}
 
-    /// At least so many bytes, aligned to 256; what an earlier call gave may have moved. Throws input_error where it
+    /// At least so many bytes, aligned to 256; what an earlier call gave may have moved. Throws not_capturable where it
     /// would have to grow while the stream is captured.
     std::byte* reserve(std::size_t bytes) {
         if (bytes > memory_.size()) {

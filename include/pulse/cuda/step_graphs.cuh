@@ -13,6 +13,7 @@
 #include <pulse/cuda/capture_guard.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/range.cuh>
+#include <pulse/cuda/scratch.cuh>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
 
@@ -63,8 +64,9 @@ private:
 /// graph the second time and replayed from then on, as long as its tensors and the backend's scratch stay where they
 /// were; where one moved, it is started as it is and captured anew the next time.
 ///
-/// The first time sizes the scratch and chooses algorithms, which cannot be done while a stream is captured. Every
-/// instruction is a range on the timeline of a profiler, named by pass, stage and microbatch.
+/// The first time sizes the scratch and chooses algorithms, which cannot be done while a stream is captured; work that
+/// throws not_capturable all the same (its backend was used for something else in between) is started as it is and captured
+/// the next time. Where the backend has replays_graphs() and it is false, nothing is captured. Every instruction is a range on the timeline of a profiler, named by pass, stage and microbatch.
 class step_graphs {
 public:
     /// For the instructions of a program; `math` has stream() and scratch_bytes().
@@ -76,6 +78,7 @@ public:
         stream_{math.stream()}, math_{&math}, scratch_bytes_{[](const void* backend) -> std::int64_t {
             return static_cast<const B*>(backend)->scratch_bytes();
         }} {
+        if constexpr (requires { math.replays_graphs(); }) { on_ = math.replays_graphs(); }
         entries_.resize(names.size());
         for (std::size_t i = 0; i != entries_.size(); ++i) { entries_[i].name = std::move(names[i]); }
     }
@@ -93,11 +96,8 @@ public:
             ++replayed_;
             return;
         }
-        if (stayed && !mine.captured) {
-            mine.captured = captured_work{stream_, work};
-            mine.scratch_bytes = scratch_bytes_(math_);
+        if (on_ && stayed && !mine.captured && capture(mine, work)) {
             mine.captured.start(stream_);
-            ++captured_;
             return;
         }
         mine.captured = captured_work{};
@@ -118,6 +118,19 @@ private:
         return names;
     }
 
+    struct entry;
+
+    /// Whether it could be captured.
+    template <class Work>
+    bool capture(entry& mine, Work& work) {
+        try {
+            mine.captured = captured_work{stream_, work};
+        } catch (const not_capturable&) { return false; }
+        mine.scratch_bytes = scratch_bytes_(math_);
+        ++captured_;
+        return true;
+    }
+
     struct entry {
         std::string name{};
         std::vector<const void*> addresses{};
@@ -133,6 +146,7 @@ private:
     std::vector<const void*> now_{};
     std::int64_t captured_{};
     std::int64_t replayed_{};
+    bool on_{true};
 };
 
 } // namespace pulse::cuda

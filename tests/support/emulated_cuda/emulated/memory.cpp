@@ -1,0 +1,188 @@
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include <emulated/machine.hpp>
+#include <emulated/runtime.hpp>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace emulated_cuda {
+
+const allocation* allocation_of(const void* address, std::size_t bytes) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    auto found = the().memory.upper_bound(at);
+    if (found == the().memory.begin()) { return nullptr; }
+    --found;
+    if (at >= found->first + found->second.bytes) { return nullptr; }
+    if (at + bytes > found->first + found->second.bytes) { refuse(cudaErrorInvalidValue); }
+    return &found->second;
+}
+
+namespace {
+
+bool is_device(const void* address, std::size_t bytes) {
+    const allocation* found = allocation_of(address, bytes);
+    return found != nullptr && found->device;
+}
+
+void* allocate(std::size_t bytes, bool device) {
+    require_no_capture();
+    if (bytes == 0) { return nullptr; }
+    if (device && bytes > memory_bytes - the().device_bytes) { refuse(cudaErrorMemoryAllocation); }
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 256, bytes) != 0) { refuse(cudaErrorMemoryAllocation); }
+    std::memset(memory, 0xff, bytes);
+    the().memory[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, device};
+    (device ? the().device_bytes : the().pinned_bytes) += bytes;
+#if defined(__SANITIZE_ADDRESS__)
+    if (device && the().depth == 0) { ASAN_POISON_MEMORY_REGION(memory, bytes); }
+#endif
+    return memory;
+}
+
+void release(void* memory, bool device) {
+    if (memory == nullptr) { return; }
+    require_no_capture();
+    const auto found = the().memory.find(reinterpret_cast<std::uintptr_t>(memory));
+    if (found == the().memory.end() || found->second.device != device) { refuse(cudaErrorInvalidValue); }
+    deferring(run_all);
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(memory, found->second.bytes);
+#endif
+    (device ? the().device_bytes : the().pinned_bytes) -= found->second.bytes;
+    the().memory.erase(found);
+    std::free(memory);
+}
+
+void check_kind(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    const bool to_device = is_device(to, bytes);
+    const bool from_device = is_device(from, bytes);
+    const bool matches = kind == cudaMemcpyDefault || (kind == cudaMemcpyHostToDevice && to_device && !from_device) ||
+                         (kind == cudaMemcpyDeviceToHost && !to_device && from_device) ||
+                         (kind == cudaMemcpyDeviceToDevice && to_device && from_device) ||
+                         (kind == cudaMemcpyHostToHost && !to_device && !from_device);
+    if (!matches) { refuse(cudaErrorInvalidMemcpyDirection); }
+}
+
+/// rows of `bytes`, with pitches
+void copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes, std::size_t rows,
+          cudaMemcpyKind kind, cudaStream_t on) {
+    CUstream_st& stream = stream_of(on);
+    if (bytes == 0 || rows == 0) { return; }
+    if (bytes > to_pitch || bytes > from_pitch) { refuse(cudaErrorInvalidPitchValue); }
+    check_kind(to, from, (rows - 1) * to_pitch + bytes, cudaMemcpyDefault);
+    check_kind(to, from, bytes, kind);
+    const auto moves = [=] {
+        for (std::size_t row = 0; row < rows; ++row) {
+            std::memmove(static_cast<std::byte*>(to) + row * to_pitch,
+                         static_cast<const std::byte*>(from) + row * from_pitch, bytes);
+        }
+    };
+    const bool captured = stream.capturing != nullptr;
+    if (!captured && allocation_of(from, bytes) == nullptr) { // pageable: read before the call returns
+        std::vector<std::byte> staged(bytes * rows);
+        for (std::size_t row = 0; row < rows; ++row) {
+            std::memcpy(staged.data() + row * bytes, static_cast<const std::byte*>(from) + row * from_pitch, bytes);
+        }
+        enqueue(stream, [=, data = std::move(staged)] {
+            for (std::size_t row = 0; row < rows; ++row) {
+                std::memcpy(static_cast<std::byte*>(to) + row * to_pitch, data.data() + row * bytes, bytes);
+            }
+        });
+    } else {
+        enqueue(stream, moves);
+    }
+    if (!captured && allocation_of(to, bytes) == nullptr) { await(stream, stream.issued); }
+}
+
+void set(void* to, int value, std::size_t bytes, cudaStream_t on) {
+    CUstream_st& stream = stream_of(on);
+    if (bytes == 0) { return; }
+    if (allocation_of(to, bytes) == nullptr) { refuse(cudaErrorInvalidValue); }
+    enqueue(stream, [=] { std::memset(to, value, bytes); });
+}
+
+} // namespace
+} // namespace emulated_cuda
+
+using namespace emulated_cuda;
+
+extern "C" {
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+    return api([&] { *memory = allocate(bytes, true); });
+}
+cudaError_t cudaFree(void* memory) {
+    return api([&] { release(memory, true); });
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+    return api([&] { *memory = allocate(bytes, false); });
+}
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
+    return api([&] { *memory = allocate(bytes, false); });
+}
+cudaError_t cudaFreeHost(void* memory) {
+    return api([&] { release(memory, false); });
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    return api([&] {
+        *total = memory_bytes;
+        *free = memory_bytes - the().device_bytes;
+    });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
+    return api([&] {
+        const allocation* found = allocation_of(address, 1);
+        *attributes = {};
+        attributes->type = found == nullptr ? cudaMemoryTypeUnregistered
+                           : found->device  ? cudaMemoryTypeDevice
+                                            : cudaMemoryTypeHost;
+        auto* plain = const_cast<void*>(address);
+        attributes->devicePointer = found == nullptr ? nullptr : plain;
+        attributes->hostPointer = found == nullptr || found->device ? nullptr : plain;
+    });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    return api([&] { copy(to, bytes, from, bytes, bytes, 1, kind, stream); });
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    return api([&] {
+        require_no_capture();
+        copy(to, bytes, from, bytes, bytes, 1, kind, nullptr);
+        // From pageable memory the call returns when the bytes are staged, from device to device at once; for a stream
+        // that is not ordered with the default one they have not arrived then.
+        const bool staged = allocation_of(from, bytes) == nullptr && is_device(to, bytes);
+        const bool on_device = is_device(from, bytes) && is_device(to, bytes);
+        if (!staged && !on_device) { await(the().default_stream, the().default_stream.issued); }
+    });
+}
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t bytes, std::size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
+    return api([&] { copy(to, to_pitch, from, from_pitch, bytes, rows, kind, stream); });
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                                cudaStream_t stream) {
+    return api([&] {
+        require_device(to_device);
+        require_device(from_device);
+        copy(to, bytes, from, bytes, bytes, 1, cudaMemcpyDeviceToDevice, stream);
+    });
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+    return api([&] { set(to, value, bytes, stream); });
+}
+cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
+    return api([&] {
+        require_no_capture();
+        set(to, value, bytes, nullptr); // of device memory: the call does not wait for it
+        if (!is_device(to, bytes)) { await(the().default_stream, the().default_stream.issued); }
+    });
+}
+
+} // extern "C"

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -35,12 +34,12 @@ double median(std::vector<double> values) {
 
 } // namespace
 
-run_summary summarise(const run_inputs& in, const shared_state& shared) {
+run_summary summarise(const run_inputs& in, const run_results& results) {
     run_summary made;
     // The first steps meet every shape for the first time.
-    const auto warm = std::min<std::size_t>(3, shared.step_seconds.size() / 2);
+    const auto warm = std::min<std::size_t>(3, results.step_seconds.size() / 2);
     made.step_us =
-        1e6 * median({shared.step_seconds.begin() + static_cast<std::ptrdiff_t>(warm), shared.step_seconds.end()});
+        1e6 * median({results.step_seconds.begin() + static_cast<std::ptrdiff_t>(warm), results.step_seconds.end()});
     const double samples = static_cast<double>(in.plan.microbatches) * in.plan.microbatch_size;
     made.samples_per_s = made.step_us > 0 ? 1e6 * samples / made.step_us : 0.0;
 
@@ -48,9 +47,8 @@ run_summary summarise(const run_inputs& in, const shared_state& shared) {
     made.simulated_step_us = pulse::simulate(in.plan, model, pulse::lower(in.plan, model)).step_us;
 
     double span_us = 0;
-    for (const auto& e : shared.events) { span_us = std::max(span_us, e.kind == 'O' ? e.start_us : e.end_us); }
-    const double busy = std::accumulate(shared.busy_us.begin(), shared.busy_us.end(), 0.0);
-    if (span_us > 0) { made.bubble_ratio = std::max(0.0, 1.0 - busy / (in.plan.pipeline_degree * span_us)); }
+    for (const auto& e : results.events) { span_us = std::max(span_us, e.kind == 'O' ? e.start_us : e.end_us); }
+    if (span_us > 0) { made.bubble_ratio = std::max(0.0, 1.0 - results.busy_us / (in.plan.pipeline_degree * span_us)); }
 
     if (in.plan.cut.kind == pulse::placement::sequential && in.plan.routing == pulse::skip_routing::relayed) {
         made.sequential_relayed_bytes = in.plan.predicted.boundary_bytes + in.plan.predicted.skip_bytes;
@@ -70,28 +68,28 @@ void open_folder(const run_inputs& in) {
     pulse::save_plan(in.plan, in.file("plan.json"));
 }
 
-void write_artifacts(const run_inputs& in, const shared_state& shared, const run_summary& summary) {
+void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary) {
     pulse::io::write_file(in.file("loss.svg"),
-                          pulse::io::loss_svg(shared.losses, {.first_step = static_cast<std::size_t>(
-                                                                  shared.last_step - shared.steps_run + 1)}));
+                          pulse::io::loss_svg(results.losses, {.first_step = static_cast<std::size_t>(
+                                                                   results.last_step - results.steps_run + 1)}));
     const std::string title = in.plan.model.str() + " on " + std::to_string(in.plan.pipeline_degree) + " ranks, " +
                               std::string{pulse::name_of(in.plan.cut.kind)} + " placement: one training step";
-    pulse::io::write_file(in.file("timeline.svg"), pulse::io::timeline_svg(shared.events, {.title = title}));
-    pulse::io::write_file(in.file("trace.json"), pulse::io::chrome_trace(shared.events));
+    pulse::io::write_file(in.file("timeline.svg"), pulse::io::timeline_svg(results.events, {.title = title}));
+    pulse::io::write_file(in.file("trace.json"), pulse::io::chrome_trace(results.events));
 
     const nlohmann::ordered_json report{
         {"format", "pulse-report/1"},
         {"ranks", in.plan.pipeline_degree},
-        {"steps", shared.steps_run},
-        {"loss", shared.losses},
+        {"steps", results.steps_run},
+        {"loss", results.losses},
         {"samples_per_s", summary.samples_per_s},
         {"step_us", summary.step_us},
         {"simulated_step_us", summary.simulated_step_us},
         {"bubble_ratio", summary.bubble_ratio},
-        {"bytes_per_step", {{"boundary", shared.boundary_bytes}, {"skip", shared.skip_bytes}, {"gradient", 0}}},
+        {"bytes_per_step", {{"boundary", results.boundary_bytes}, {"skip", results.skip_bytes}, {"gradient", 0}}},
         {"sequential_relayed_bytes_per_step", summary.sequential_relayed_bytes},
-        {"planned_peak_bytes", shared.planned_bytes},
-        {"measured_peak_bytes", shared.measured_bytes}};
+        {"planned_peak_bytes", results.planned_bytes},
+        {"measured_peak_bytes", results.measured_bytes}};
     pulse::io::write_file(in.file("report.json"), report.dump(2) + "\n");
 }
 
@@ -104,28 +102,28 @@ namespace {
 
 double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
-void print_measured(const run_inputs& in, const shared_state& shared, const run_summary& summary) {
+void print_measured(const run_inputs& in, const run_results& results, const run_summary& summary) {
     std::printf("step time       %9.1f ms (simulated from the profile: %.1f ms), %.1f samples/s\n",
                 summary.step_us * 1e-3, summary.simulated_step_us * 1e-3, summary.samples_per_s);
     std::printf("bubble          %9.1f %% of the ranks' time, measured in one step\n", 100 * summary.bubble_ratio);
-    const std::int64_t crossed = shared.boundary_bytes + shared.skip_bytes;
+    const std::int64_t crossed = results.boundary_bytes + results.skip_bytes;
     std::printf("across devices  %9.2f MiB a step: boundary %.2f, skip %.2f, as the transport counted\n", mib(crossed),
-                mib(shared.boundary_bytes), mib(shared.skip_bytes));
+                mib(results.boundary_bytes), mib(results.skip_bytes));
     if (in.plan.pipeline_degree > 1) {
         const double ratio = static_cast<double>(crossed) / static_cast<double>(summary.sequential_relayed_bytes);
         std::printf(
             "                %9.2f MiB a step would cross in a sequential placement that relays skips: %+.0f %%\n",
             mib(summary.sequential_relayed_bytes), 100.0 * (ratio - 1.0));
     }
-    for (std::size_t r = 0; r != shared.planned_bytes.size(); ++r) {
-        std::printf("memory, rank %zu  %9.1f MiB planned, %.1f measured\n", r, mib(shared.planned_bytes[r]),
-                    mib(shared.measured_bytes[r]));
+    for (std::size_t r = 0; r != results.planned_bytes.size(); ++r) {
+        std::printf("memory, rank %zu  %9.1f MiB planned, %.1f measured\n", r, mib(results.planned_bytes[r]),
+                    mib(results.measured_bytes[r]));
     }
 }
 
 } // namespace
 
-void print_summary(const run_inputs& in, const shared_state& shared, const run_summary& summary, bool has_samples) {
+void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples) {
     std::printf("\n%d ranks, %s placement, %zu stages, %d microbatches of %d\n", in.plan.pipeline_degree,
                 std::string{pulse::name_of(in.plan.cut.kind)}.c_str(), in.plan.cut.stages.size(), in.plan.microbatches,
                 in.plan.microbatch_size);
@@ -134,10 +132,10 @@ void print_summary(const run_inputs& in, const shared_state& shared, const run_s
         const auto& last = in.costs.layers[static_cast<std::size_t>(s.last_layer)];
         std::printf("  stage %d on rank %d: %s to %s\n", s.index, s.device, first.name.chars, last.name.chars);
     }
-    if (shared.steps_run > 0) {
-        print_measured(in, shared, summary);
+    if (results.steps_run > 0) {
+        print_measured(in, results, summary);
     } else {
-        std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(shared.last_step));
+        std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(results.last_step));
     }
     std::puts("\nwritten:");
     for (const char* name :
@@ -146,7 +144,7 @@ void print_summary(const run_inputs& in, const shared_state& shared, const run_s
     }
     if (in.stop->load()) {
         std::printf("\nstopped after step %lld; the same command with --resume %s goes on\n",
-                    static_cast<long long>(shared.last_step), in.file(checkpoint_name).c_str());
+                    static_cast<long long>(results.last_step), in.file(checkpoint_name).c_str());
     }
 }
 

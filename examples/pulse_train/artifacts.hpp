@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "rank_results.hpp"
 #include "run_inputs.hpp"
-#include "shared_state.hpp"
 
 namespace pulse_train {
 
@@ -19,18 +19,18 @@ struct run_summary {
     std::int64_t sequential_relayed_bytes{};
 };
 
-[[nodiscard]] run_summary summarise(const run_inputs& in, const shared_state& shared);
+[[nodiscard]] run_summary summarise(const run_inputs& in, const run_results& results);
 
 /// Makes the run's folder with its plan.json, the first thing that a run writes.
 void open_folder(const run_inputs& in);
 
 /// Writes loss.svg, timeline.svg, trace.json and report.json (pulse-report/1) into the folder of the run.
-void write_artifacts(const run_inputs& in, const shared_state& shared, const run_summary& summary);
+void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary);
 
 /// Writes samples.png: `images` in a grid.
 void write_samples(const run_inputs& in, const std::vector<float>& images);
 
 /// Tells a person what the pipeline did and where everything is.
-void print_summary(const run_inputs& in, const shared_state& shared, const run_summary& summary, bool has_samples);
+void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples);
 
 } // namespace pulse_train

@@ -6,42 +6,59 @@
 #include <span>
 #include <vector>
 
-#include <pulse/host/threads.hpp>
 #include <pulse/runtime/forward_runner.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/train/sampler.hpp>
 
+#include "rank_results.hpp"
 #include "run_inputs.hpp"
-#include "shared_state.hpp"
 
 namespace pulse_train {
 
-/// Draws images with the averaged weights, the work spread over as many threads as there are ranks. Empty when the run
-/// was asked to stop before they were done.
-template <class Model>
-[[nodiscard]] std::vector<float> draw_samples(const run_inputs& in, const shared_state& shared) {
+/// Draws images on a side with the averaged weights, the work spread over as many workers as there are ranks. Empty when the
+/// run was asked to stop before they were done.
+template <class Model, class Side>
+[[nodiscard]] std::vector<float> draw_samples(const Side& side, const run_inputs& in, const run_results& results) {
+    using math = typename Side::math;
+    using space = pulse::space_of<math>;
+    using scalar = typename math::scalar;
     struct stopped {};
     const std::size_t elements = in.images->elements();
     const int count = in.args.sample;
     const int workers = std::min(in.plan.pipeline_degree, count);
     std::vector<float> images(static_cast<std::size_t>(count) * elements);
-    const auto draw_share = [&](pulse::host::thread_transport& transport) {
-        const int first = count * transport.rank() / workers;
-        const int last = count * (transport.rank() + 1) / workers;
+    const auto draw_share = [&](typename Side::transport& among) {
+        const int first = count * among.rank() / workers;
+        const int last = count * (among.rank() + 1) / workers;
         constexpr int most = 16;
-        math backend{in.args.threads};
+        math backend = side.make_math(among);
         pulse::forward_runner<Model, math> model{backend, most};
+        std::vector<scalar> scalars;
+        const auto put = [&](std::span<const float> from, scalar* to) {
+            scalars.resize(from.size());
+            std::transform(from.begin(), from.end(), scalars.begin(), Side::to_scalar);
+            space::upload(std::span<const scalar>{scalars}, to);
+        };
         for (const auto& block : model.parameters().blocks()) {
-            const auto& from = shared.averages.at(block.layer);
-            std::copy(from.begin(), from.end(), model.parameters().values_of(block.layer).begin());
+            put(results.averages.at(block.layer), model.parameters().values_of(block.layer).data());
         }
         backend.weights_changed();
         std::vector<float> times(most);
+        typename space::template array<scalar> x(most * elements);
+        typename space::template array<scalar> y(most * elements);
+        typename space::template array<float> times_there(most);
         for (int at = first; at < last; at += most) {
             const int n = std::min(most, last - at);
-            const auto predict = [&](std::span<const float> x, std::span<const int> t, std::span<float> answer) {
+            const auto predict = [&](std::span<const float> noisy, std::span<const int> t, std::span<float> answer) {
                 if (in.stop->load()) { throw stopped{}; }
-                for (std::size_t i = 0; i != t.size(); ++i) { times[i] = static_cast<float>(t[i]); }
-                model.run(n, x.data(), times.data(), answer.data());
+                std::copy(t.begin(), t.end(), times.begin());
+                space::upload(std::span<const float>{times}, times_there.data());
+                put(noisy, x.data());
+                model.run(n, x.data(), times_there.data(), y.data());
+                Side::wait(backend);
+                scalars.resize(answer.size());
+                space::download(static_cast<const scalar*>(y.data()), std::span{scalars});
+                std::transform(scalars.begin(), scalars.end(), answer.begin(), Side::to_float);
             };
             const auto batch = std::span{images}.subspan(static_cast<std::size_t>(at) * elements,
                                                          static_cast<std::size_t>(n) * elements);
@@ -53,7 +70,7 @@ template <class Model>
         }
     };
     try {
-        pulse::host::run_ranks(workers, {}, draw_share);
+        side.run_workers(workers, draw_share);
     } catch (const stopped&) { images.clear(); }
     return images;
 }

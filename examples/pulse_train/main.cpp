@@ -26,9 +26,9 @@ int main(int argc, char** argv) {
     std::signal(SIGTERM, request_stop);
     try {
         if (parsed->model == "ddpm_fmnist") {
-            pulse_train::run<pulse::ddpm_fmnist>(*parsed, stop_requested);
+            pulse_train::run_on_host<pulse::ddpm_fmnist>(*parsed, stop_requested);
         } else {
-            pulse_train::run<pulse_train::ddpm_fmnist_small>(*parsed, stop_requested);
+            pulse_train::run_on_host<pulse_train::ddpm_fmnist_small>(*parsed, stop_requested);
         }
         return 0;
     } catch (const pulse::input_error& e) {

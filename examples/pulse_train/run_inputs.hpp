@@ -5,17 +5,16 @@
 #include <map>
 #include <string>
 
-#include <pulse/host/backend.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/train/dataset.hpp>
+#include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
 
 #include "arguments.hpp"
 
 namespace pulse_train {
-
-using math = pulse::host::onednn_backend;
 
 /// What a run needs besides the model's type.
 struct run_inputs {
@@ -27,6 +26,15 @@ struct run_inputs {
     /// What must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
     const std::atomic<bool>* stop{};
+
+    [[nodiscard]] pulse::train::diffusion_options task_options() const {
+        return {.seed = args.seed,
+                .prediction = args.prediction,
+                .microbatch_size = plan.microbatch_size,
+                .microbatches = plan.microbatches};
+    }
+    /// Constants of the optimizer; the learning rate is given step by step.
+    [[nodiscard]] static pulse::adamw_constants adamw() { return {.weight_decay = 0.0}; }
 
     /// A file of the run's folder.
     [[nodiscard]] std::filesystem::path file(const char* name) const { return std::filesystem::path{args.out} / name; }

@@ -1,54 +1,48 @@
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include <pulse/host/threads.hpp>
-#include <pulse/nn/initialise.hpp>
 #include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/trace.hpp>
 #include <pulse/train/checkpoint.hpp>
-#include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/initial_values.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
 #include "artifacts.hpp"
 #include "progress.hpp"
+#include "rank_results.hpp"
 #include "run_inputs.hpp"
-#include "shared_state.hpp"
 #include "timeline.hpp"
 
 namespace pulse_train {
 
-/// One rank's part of a training run.
-template <class Model, class Policy>
+/// Skips wait as the plan says: whichever way, it is the same code.
+struct as_planned {
+    [[nodiscard]] static constexpr bool serves(pulse::recomputation) noexcept { return true; }
+};
+
+/// One rank's part of a training run on a side (see host_side).
+template <class Model, class Side>
 class training_rank {
 public:
-    training_rank(const run_inputs& in, pulse::host::thread_transport& transport, shared_state& shared) :
-        in_{in}, transport_{transport}, shared_{shared}, math_{in.args.threads},
-        executor_{math_, transport, in.plan, in.costs}, optimizer_{Model::layer_count,
-                                                                   static_cast<std::size_t>(in.plan.microbatches),
-                                                                   executor_.parameters().values().size(),
-                                                                   pulse::train::adamw_constants{.weight_decay = 0.0},
-                                                                   in.args.clip_norm,
-                                                                   in.args.average_decay},
-        task_{*in.images,
-              *in.noise,
-              {.seed = in.args.seed,
-               .prediction = in.args.prediction,
-               .microbatch_size = in.plan.microbatch_size,
-               .microbatches = in.plan.microbatches},
-              [this] { optimize(); }} {
-        for (const auto& block : executor_.parameters().blocks()) {
-            pulse::nn::initialise<float>(pulse::parameters_of<Model>(block.layer), in.args.seed,
-                                         executor_.parameters().values_of(block.layer));
-        }
-        optimizer_.start_average(executor_.parameters().values());
+    using math = typename Side::math;
+    using transport = typename Side::transport;
+
+    training_rank(const Side& side, const run_inputs& in, transport& among, shared_state& shared) :
+        in_{in}, transport_{among}, shared_{shared}, math_{side.make_math(among)}, executor_{math_, among, in.plan,
+                                                                                             in.costs},
+        optimizer_{in, Model::layer_count, executor_.parameters(), among}, task_{side, in, among,
+                                                                                 [this] { optimize(); }} {
+        optimizer_.start(pulse::train::initial_values<Model>(executor_.parameters(), in.args.seed),
+                         executor_.parameters());
         if (!in.args.resume.empty()) { resume(); }
+        math_.weights_changed();
     }
 
     void run() {
@@ -68,15 +62,15 @@ public:
             }
             const auto began = clock::now();
             if (traced && rank() == 0) { origin_ns_ = pulse::trace::now_ns(); }
-            task_.begin(state_.position);
+            task_.begin(state_.position, optimizer_.loss_scale());
             executor_.step(task_);
             ++state_.step;
             state_.position += task_.samples_of_step();
             const double seconds = seconds_since(began);
             if (traced) { keep_trace(before); }
             if (rank() == 0) {
-                shared_.losses.push_back(outcome_.loss);
-                shared_.step_seconds.push_back(seconds);
+                mine_.losses.push_back(outcome_.loss);
+                mine_.step_seconds.push_back(seconds);
                 shown->step_done(state_.step, outcome_.loss, samples / seconds);
             }
             if (in_.args.checkpoint_every > 0 && state_.step % in_.args.checkpoint_every == 0) { write_checkpoint(); }
@@ -102,96 +96,91 @@ private:
         const pulse::train::learning_rate_schedule rate{.peak = in_.args.learning_rate,
                                                         .warmup_steps = in_.args.warmup};
         const std::int64_t step = state_.step + 1;
-        outcome_ =
-            optimizer_.step(executor_.parameters(), transport_, step, rate.at(step), task_.losses(), asks_to_stop());
+        outcome_ = optimizer_.step(executor_.parameters(), transport_, step, rate.at(step), task_, asks_to_stop());
         math_.weights_changed();
     }
 
     void resume() {
-        std::vector<pulse::train::named_tensor_ref> mine;
-        append_tensors<Model>(mine, executor_.parameters(), optimizer_);
-        state_ = pulse::train::load_checkpoint(in_.args.resume, mine, pulse::train::checkpoint_match::some);
+        optimizer_.set_state(executor_.parameters(), [this](const rank_state<float>& kept) {
+            const auto tensors = tensors_of<Model>(executor_.parameters().blocks(), kept);
+            state_ = pulse::train::load_checkpoint(in_.args.resume, tensors, pulse::train::checkpoint_match::some);
+        });
     }
 
     void write_checkpoint() {
-        transport_.sum({});
-        {
-            const std::lock_guard lock{shared_.mutex};
-            append_tensors<Model>(shared_.tensors, executor_.parameters(), optimizer_);
-        }
-        transport_.sum({});
-        if (rank() == 0) {
-            state_.seed = in_.args.seed;
-            state_.config = in_.config;
-            pulse::train::save_checkpoint(in_.file(checkpoint_name), shared_.tensors, state_);
-            shared_.tensors.clear();
-        }
-        transport_.sum({});
+        optimizer_.read_state(executor_.parameters(), [this](const rank_state<const float>& kept) {
+            auto& tensors = shared_.tensors;
+            tensors[static_cast<std::size_t>(rank())] = tensors_of<Model>(executor_.parameters().blocks(), kept);
+            transport_.sum({});
+            if (rank() == 0) {
+                std::vector<pulse::train::named_tensor> all;
+                for (const auto& of_rank : tensors) { all.insert(all.end(), of_rank.begin(), of_rank.end()); }
+                state_.seed = in_.args.seed;
+                state_.config = in_.config;
+                pulse::train::save_checkpoint(in_.file(checkpoint_name), all, state_);
+            }
+            transport_.sum({});
+        });
     }
 
     void keep_trace(const pulse::traffic_count& before) {
         transport_.sum({});
-        if (rank() == 0) { shared_.forget_trace(); }
         double origin = rank() == 0 ? static_cast<double>(origin_ns_) : 0.0;
         transport_.sum({&origin, 1});
-        auto events = events_of(rank(), executor_.model(), executor_.instructions().instructions,
-                                executor_.recorded().events(), static_cast<std::int64_t>(origin));
-        double busy_us = 0;
-        for (const auto& e : events) { busy_us += e.lane == 0 && e.kind != 'O' ? e.end_us - e.start_us : 0.0; }
-        pulse::traffic_count after = transport_.sent();
-        const std::lock_guard lock{shared_.mutex};
-        shared_.events.insert(shared_.events.end(), events.begin(), events.end());
-        shared_.busy_us.push_back(busy_us);
-        shared_.boundary_bytes += after.boundary - before.boundary;
-        shared_.skip_bytes += after.skip - before.skip;
+        mine_.events = events_of(rank(), executor_.model(), executor_.instructions().instructions,
+                                 executor_.recorded().events(), static_cast<std::int64_t>(origin));
+        mine_.busy_us = 0;
+        for (const auto& e : mine_.events) {
+            mine_.busy_us += e.lane == 0 && e.kind != 'O' ? e.end_us - e.start_us : 0.0;
+        }
+        const pulse::traffic_count after = transport_.sent();
+        mine_.sent = {};
+        mine_.sent.boundary = after.boundary - before.boundary;
+        mine_.sent.skip = after.skip - before.skip;
     }
 
     void finish(std::int64_t first) {
-        const std::lock_guard lock{shared_.mutex};
         const auto r = static_cast<std::size_t>(rank());
-        shared_.planned_bytes.resize(std::max(shared_.planned_bytes.size(), r + 1));
-        shared_.measured_bytes.resize(std::max(shared_.measured_bytes.size(), r + 1));
-        shared_.planned_bytes[r] = in_.plan.predicted.peak_memory_bytes[r];
-        shared_.measured_bytes[r] =
-            executor_.memory().used_bytes() + executor_.parameters().bytes() + optimizer_.bytes();
-        for (const auto& block : executor_.parameters().blocks()) {
-            const auto average = optimizer_.average().subspan(block.first, block.size);
-            shared_.averages[block.layer].assign(average.begin(), average.end());
-        }
-        shared_.steps_run = state_.step - first;
-        shared_.last_step = state_.step;
+        mine_.rank = rank();
+        mine_.planned_bytes = in_.plan.predicted.peak_memory_bytes[r];
+        mine_.measured_bytes = executor_.memory().used_bytes() + executor_.parameters().bytes() + optimizer_.bytes();
+        optimizer_.read_state(executor_.parameters(), [this](const rank_state<const float>& kept) {
+            for (const auto& block : executor_.parameters().blocks()) {
+                const auto average = kept.average.subspan(block.first, block.size);
+                mine_.averages[block.layer].assign(average.begin(), average.end());
+            }
+        });
+        mine_.steps_run = state_.step - first;
+        mine_.last_step = state_.step;
+        shared_.results[r] = std::move(mine_);
     }
 
     const run_inputs& in_;
-    pulse::host::thread_transport& transport_;
+    transport& transport_;
     shared_state& shared_;
     math math_;
-    pulse::executor<Model, math, pulse::host::thread_transport, Policy> executor_;
-    rank_optimizer optimizer_;
-    pulse::train::diffusion_task task_;
+    pulse::executor<Model, math, transport, as_planned> executor_;
+    typename Side::optimizer optimizer_;
+    typename Side::task task_;
     pulse::train::training_state state_{};
     pulse::train::step_outcome outcome_{};
+    rank_results mine_{};
     std::int64_t origin_ns_{};
     clock::time_point start_{};
 };
 
-/// Trains on thread ranks; whatever stops one rank is thrown here. `ready` is called once, when every rank has all that
-/// it needs and has checked it: nothing is written before.
-template <class Model, class Ready>
-void train(const run_inputs& in, shared_state& shared, const Ready& ready) {
-    const auto run_as = [&]<class Policy>(Policy, pulse::host::thread_transport& transport) {
-        training_rank<Model, Policy> rank{in, transport, shared};
-        transport.sum({});
-        if (transport.rank() == 0) { ready(); }
+/// Trains on the ranks of a side; whatever stops one rank is thrown here. `ready` is called once, when every rank has all
+/// that it needs and has checked it: nothing is written before.
+template <class Model, class Side, class Ready>
+[[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
+    shared_state shared{in.plan.pipeline_degree};
+    side.run_ranks(in.plan.pipeline_degree, [&](typename Side::transport& among) {
+        training_rank<Model, Side> rank{side, in, among, shared};
+        among.sum({});
+        if (among.rank() == 0) { ready(); }
         rank.run();
-    };
-    pulse::host::run_ranks(in.plan.pipeline_degree, {}, [&](pulse::host::thread_transport& transport) {
-        if (pulse::resident::serves(in.plan.recompute)) {
-            run_as(pulse::resident{}, transport);
-        } else {
-            run_as(pulse::recomputed{}, transport);
-        }
     });
+    return joined(std::move(shared.results));
 }
 
 } // namespace pulse_train

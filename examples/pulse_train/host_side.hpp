@@ -1,0 +1,120 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include <pulse/host/adamw.hpp>
+#include <pulse/host/backend.hpp>
+#include <pulse/host/threads.hpp>
+#include <pulse/profile/measure.hpp>
+#include <pulse/runtime/layer_bench.hpp>
+#include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/initial_values.hpp>
+#include <pulse/train/rank_optimizer.hpp>
+
+#include "rank_results.hpp"
+#include "run_inputs.hpp"
+
+namespace pulse_train {
+
+/// Training on the host in floats, on ranks that are threads: a side, which says where training runs. A side has
+/// - `math`, `transport`, `task`: a backend, a transport and the task of a rank's executor;
+/// - `optimizer`: of a rank; its weights, moments and average are read and set as host memory;
+/// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps;
+/// - `run_ranks(body)`: body(transport) once for every rank of the plan, and `run_workers(count, body)`: for so many
+///   workers that draw samples;
+/// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
+/// - `to_scalar` and `to_float`: of one value of the backend;
+/// - `measured_costs<Model>(batch)`: the profile of a model.
+class host_side {
+public:
+    using math = pulse::host::onednn_backend;
+    using scalar = math::scalar;
+    using transport = pulse::host::thread_transport;
+    static constexpr int parameter_copies = 5; // weights, gradients, moments and average
+
+    explicit host_side(const arguments& a) : threads_{a.threads} {}
+
+    [[nodiscard]] math make_math(transport&) const { return math{threads_}; }
+    static void wait(const math&) noexcept {}
+    [[nodiscard]] static scalar to_scalar(float value) noexcept { return value; }
+    [[nodiscard]] static float to_float(scalar value) noexcept { return value; }
+
+    template <class Body>
+    void run_ranks(int ranks, const Body& body) const {
+        pulse::host::run_ranks(ranks, {}, body);
+    }
+    template <class Body>
+    void run_workers(int count, const Body& body) const {
+        pulse::host::run_ranks(count, {}, body);
+    }
+
+    template <class Model>
+    [[nodiscard]] pulse::cost_table measured_costs(int batch) const {
+        math backend{threads_};
+        pulse::layer_bench<Model, math> bench{backend, batch};
+        constexpr auto graph = pulse::graph_of<Model>();
+        return pulse::measure_costs(graph.view(), batch, sizeof(scalar), pulse::label{"host"}, bench,
+                                    {.warm_up_sweeps = 1, .sweeps = 5});
+    }
+
+    /// The data and the loss of a rank.
+    class task : public pulse::train::diffusion_task {
+    public:
+        task(const host_side&, const run_inputs& in, transport&, std::function<void()> on_optimize) :
+            diffusion_task{*in.images, *in.noise, in.task_options(), std::move(on_optimize)} {}
+
+        void begin(std::uint64_t position, double) { diffusion_task::begin(position); }
+    };
+
+    /// AdamW and the moving average of what a rank owns.
+    class optimizer {
+    public:
+        template <class Parameters>
+        optimizer(const run_inputs& in, std::size_t layers, const Parameters& parameters, transport&) :
+            adamw_{layers,
+                   static_cast<std::size_t>(in.plan.microbatches),
+                   parameters.values().size(),
+                   in.adamw(),
+                   in.args.clip_norm,
+                   in.args.average_decay} {}
+
+        template <class Parameters>
+        void start(std::span<const float> values, Parameters& parameters) {
+            std::copy(values.begin(), values.end(), parameters.values().begin());
+            adamw_.start_average(values);
+        }
+        template <class Parameters>
+        pulse::train::step_outcome step(Parameters& parameters, transport& among, std::int64_t step,
+                                        double learning_rate, const task& of, bool stop) {
+            return adamw_.step(parameters, among, step, learning_rate, of.losses(), stop);
+        }
+        [[nodiscard]] double loss_scale() const noexcept { return 1; }
+        [[nodiscard]] std::int64_t bytes() const noexcept { return adamw_.bytes(); }
+
+        /// Calls use(rank_state<float>) with all that a rank keeps; what `use` writes there, the rank goes on with.
+        template <class Parameters, class Use>
+        void set_state(Parameters& parameters, const Use& use) {
+            use(rank_state<float>{parameters.values(), adamw_.first_moment(), adamw_.second_moment(),
+                                  adamw_.average()});
+        }
+        /// Calls use(rank_state<const float>) with all that a rank keeps.
+        template <class Parameters, class Use>
+        void read_state(const Parameters& parameters, const Use& use) {
+            use(rank_state<const float>{parameters.values(), adamw_.first_moment(), adamw_.second_moment(),
+                                        adamw_.average()});
+        }
+
+    private:
+        pulse::train::basic_rank_optimizer<pulse::host::fused_adamw> adamw_;
+    };
+
+private:
+    int threads_;
+};
+
+} // namespace pulse_train

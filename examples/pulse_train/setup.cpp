@@ -1,0 +1,110 @@
+#include "setup.hpp"
+
+#include <charconv>
+#include <cstddef>
+#include <utility>
+
+#include <pulse/core/error.hpp>
+#include <pulse/io/idx.hpp>
+#include <pulse/partition/validate.hpp>
+#include <pulse/plan/check.hpp>
+#include <pulse/plan/json.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/train/checkpoint.hpp>
+#include <pulse/tune/plan_pipeline.hpp>
+
+namespace pulse_train {
+
+namespace {
+
+/// The shortest text that is read as the same number again.
+std::string exact(double value) {
+    char text[32];
+    return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+/// Throws input_error naming where the plan is from unless it fits the model and cannot deadlock.
+void require_runnable(const run_inputs& in) {
+    try {
+        pulse::check_partition(in.plan.cut, in.costs);
+        const pulse::step_model model{in.plan, in.costs};
+        const pulse::check_report checked = pulse::check(in.plan, model, pulse::lower(in.plan, model));
+        if (!checked.ok()) { throw pulse::input_error{checked.violation}; }
+    } catch (const pulse::input_error& e) {
+        const std::string source = in.args.plan_file.empty() ? "plan" : in.args.plan_file;
+        throw pulse::input_error{source + ": " + e.what()};
+    }
+}
+
+} // namespace
+
+pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted) {
+    pulse::io::idx_images images = pulse::io::read_idx_images(pulse::io::find_idx(a.data, "train-images-idx3-ubyte"));
+    if (wanted.channels != 1 || images.rows != wanted.height || images.columns != wanted.width) {
+        const auto text = [](auto height, auto width, auto channels) {
+            return std::to_string(height) + "x" + std::to_string(width) + "x" + std::to_string(channels);
+        };
+        throw pulse::input_error{"--data: images of " + text(images.rows, images.columns, 1) + " do not fit " +
+                                 a.model + ", which takes " + text(wanted.height, wanted.width, wanted.channels)};
+    }
+    return {images.rows, images.columns, 1, std::move(images.pixels), {.seed = a.seed}};
+}
+
+int read_plan(run_inputs& in) {
+    if (in.args.plan_file.empty()) { return in.args.microbatch_size; }
+    in.plan = pulse::load_plan(in.args.plan_file);
+    return in.plan.microbatch_size;
+}
+
+void make_plan(run_inputs& in, int parameter_copies) {
+    const arguments& a = in.args;
+    if (a.plan_file.empty()) {
+        in.plan = pulse::plan_pipeline(in.costs, {.kind = a.placement,
+                                                  .devices = a.ranks,
+                                                  .waves = a.waves,
+                                                  .microbatches = a.microbatches,
+                                                  .split_backward = a.split_backward,
+                                                  .routing = a.routing,
+                                                  .recompute = a.recompute,
+                                                  .method = a.method,
+                                                  .slack = a.slack,
+                                                  .parameter_copies = parameter_copies});
+    } else if (in.plan.model != in.costs.model) {
+        throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
+                                 in.costs.model.str()};
+    } else if (in.plan.data_degree != 1) {
+        throw pulse::input_error{a.plan_file + ": data_degree: thread ranks run one pipeline replica"};
+    }
+    require_runnable(in);
+    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, parameter_copies);
+}
+
+std::map<std::string, std::string> config_of(const run_inputs& in) {
+    const arguments& a = in.args;
+    return {{"model", a.model},
+            {"images", std::to_string(in.images->size())},
+            {"prediction", a.prediction == pulse::train::prediction_type::epsilon ? "epsilon" : "v"},
+            {"noise", a.cosine_noise ? "cosine" : "linear"},
+            {"learning_rate", exact(a.learning_rate)},
+            {"warmup", std::to_string(a.warmup)},
+            {"clip", exact(a.clip_norm)},
+            {"ema", exact(a.average_decay)},
+            {"seed", std::to_string(a.seed)},
+            {"microbatch_size", std::to_string(in.plan.microbatch_size)},
+            {"microbatches", std::to_string(in.plan.microbatches)}};
+}
+
+void require_same_config(const run_inputs& in) {
+    const auto before = pulse::train::load_checkpoint(in.args.resume, {}, pulse::train::checkpoint_match::some).config;
+    for (const auto& [key, value] : in.config) {
+        const auto found = before.find(key);
+        if (found == before.end() || found->second != value) {
+            const std::string had = found == before.end() ? "unset" : found->second;
+            throw pulse::input_error{"--resume: '" + in.args.resume + "': its run had " + key + " " + had +
+                                     ", this one has " + value};
+        }
+    }
+}
+
+} // namespace pulse_train

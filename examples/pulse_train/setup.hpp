@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <pulse/train/dataset.hpp>
+
+#include "arguments.hpp"
+#include "run_inputs.hpp"
+
+namespace pulse_train {
+
+/// What a model takes as one sample.
+struct sample_shape {
+    int channels{};
+    int height{};
+    int width{};
+};
+
+/// The images that the arguments name. Throws input_error when they are not there or not of that shape.
+[[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted);
+
+/// Reads the plan where the arguments name one. Gives the microbatch size of the run.
+[[nodiscard]] int read_plan(run_inputs& in);
+
+/// Makes the plan of the run from its costs where none was read. Throws input_error naming where the plan is from unless
+/// it fits the model and cannot deadlock. `parameter_copies` as in pulse::pipeline_options.
+void make_plan(run_inputs& in, int parameter_copies);
+
+/// What decides the course of training; how it is cut, placed and ordered does not.
+[[nodiscard]] std::map<std::string, std::string> config_of(const run_inputs& in);
+
+/// Throws input_error when the run to be continued was another one.
+void require_same_config(const run_inputs& in);
+
+} // namespace pulse_train

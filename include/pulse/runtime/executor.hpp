@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,7 @@
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/runtime/transport.hpp>
+#include <pulse/runtime/value_watch.hpp>
 
 namespace pulse {
 
@@ -54,9 +56,10 @@ public:
                                                                                                      transport.rank())},
         layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
         parameters_{owned_parameters<Model, scalar, accumulator, space>(model_, transport.rank())},
-        runner_{math, model_, planned.microbatch_size, parameters_, memory_},
-        skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)}, sections_{math,
-                                                                                                           program_} {}
+        runner_{math, model_, planned.microbatch_size, parameters_, memory_}, skips_{static_cast<std::size_t>(
+                                                                                         model_.edge_count()),
+                                                                                     most_in_flight(model_, program_)},
+        sections_{math, program_}, watch_{math} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
@@ -103,6 +106,12 @@ public:
     /// Records the next `instructions` instructions, from the next step on.
     void record(std::size_t instructions) { trace_ = basic_trace<typename space::clock>{math_, instructions}; }
     [[nodiscard]] const basic_trace<typename space::clock>& recorded() const noexcept { return trace_; }
+
+    /// The next steps look at every tensor of theirs, until told otherwise: to find where a number that is not finite
+    /// comes from, the step that showed it is run again with the same data and weights. Its optimize() should change nothing.
+    void watch_values(bool on) noexcept { watch_.turn(on); }
+    /// What this rank found; earliest_fault tells all ranks what the first was.
+    [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return watch_.first(); }
 
 private:
     /// The costs, when plan, costs, model and transport fit together.
@@ -188,11 +197,18 @@ private:
         };
         sections_.run(i, addresses, work);
     }
+    /// Shows the tensors of a pass to the watch.
+    [[nodiscard]] auto looking(stage_id stage, microbatch_id m) {
+        return [this, stage, m](value_fault::place where, int layer, const scalar* values, std::int64_t elements) {
+            watch_.look({where, layer, index_of(stage), index_of(m)}, values, elements);
+        };
+    }
     template <class Task>
     void forward(std::size_t i, stage_id stage, microbatch_id m, const prepared_instruction& mine, Task& task,
                  bool again) {
         runner_.feed(stage, m, mine, task);
         const conditions known = runner_.conditions_for(stage, m, task);
+        if (watch_.on()) { return runner_.forward(stage, m, mine, skips_, known, again, looking(stage, m)); }
         compute(i, mine, known, [&] { runner_.forward(stage, m, mine, skips_, known, again); });
     }
 
@@ -208,6 +224,10 @@ private:
     void perform(std::size_t i, const op::backward_input& b, const prepared_instruction& mine, Task& task) {
         runner_.loss(b.stage, b.microbatch, mine, task);
         const conditions known = runner_.conditions_for(b.stage, b.microbatch, task);
+        if (watch_.on()) {
+            return runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, known,
+                                          looking(b.stage, b.microbatch));
+        }
         compute(i, mine, known,
                 [&] { runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, known); });
     }
@@ -267,6 +287,7 @@ private:
     skip_cache<scalar, Policy> skips_;
     typename space::sections sections_;
     basic_trace<typename space::clock> trace_;
+    value_watch<B> watch_;
 };
 
 } // namespace pulse

@@ -16,13 +16,20 @@
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/step_memory.hpp>
+#include <pulse/runtime/value_watch.hpp>
 
 namespace pulse {
+
+/// For passes whose tensors nobody wants to see.
+struct nobody_looks {
+    constexpr void operator()(auto&&...) const noexcept {}
+};
 
 /// Runs the passes of whole stages: binds every layer's frame to the step's memory and calls the layer.
 ///
 /// What a task does (feed, conditions_for, loss) is apart from what the layers compute (forward, backward_input,
-/// backward_weight): the first is new in every step, the second the same work on the same addresses.
+/// backward_weight): the first is new in every step, the second the same work on the same addresses. What they compute can
+/// be shown to `look(where, layer, values, elements)` as it is made.
 template <class Model, backend B>
 class stage_runner {
 public:
@@ -64,25 +71,39 @@ public:
     }
 
     /// `known` is that of conditions_for; `again` when the stage is recomputed.
-    template <class Cache>
+    template <class Cache, class Look = nobody_looks>
     void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips,
-                 const conditions& known, bool again) {
+                 const conditions& known, bool again, Look&& look = {}) {
         const int s = index_of(stage);
-        if (s == 0) { begin(m, at, known, again); }
+        if (s == 0) {
+            begin(m, at, known, again);
+            if (Model::is_conditioned && !again) {
+                look(value_fault::place::output, conditioning_block, tensor(at, {buffer_kind::conditioning, 0, m}),
+                     conditioning_elements());
+            }
+        }
         for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
             auto frame = frame_of(s, l, m, at, skips);
-            if (l == 0) { bind_conditions(frame, known); }
+            if (l == 0) {
+                bind_conditions(frame, known);
+                look(value_fault::place::output, value_fault::model_input, frame.input,
+                     graph.layers[0].input_elements * batch_);
+            }
             // Nobody reads the stage's output when the stage runs again for its backward.
             frame.output = again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
             entry(l).forward(math_, frame);
+            look(value_fault::place::output, l, frame.output, output_elements(l));
         }
     }
 
-    template <class Cache>
+    template <class Cache, class Look = nobody_looks>
     void backward_input(stage_id stage, microbatch_id m, bool with_weight, const prepared_instruction& at,
-                        const Cache& skips, const conditions& known) {
+                        const Cache& skips, const conditions& known, Look&& look = {}) {
         const int s = index_of(stage);
         const int last = model_.last_layer(s);
+        if (s + 1 == model_.stage_count()) {
+            look(value_fault::place::loss_gradient, last, output_gradient_of(s, last, m, at), output_elements(last));
+        }
         if (s + 1 == model_.stage_count() && model_.has_conditioning()) {
             math_.fill(conditioning_elements(), 0.0F, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
         }
@@ -92,6 +113,7 @@ public:
             bind_gradients(frame, s, l, m, at);
             if (l == 0) { bind_conditions(frame, known); }
             entry(l).backward_input(math_, frame);
+            if (l != 0) { look(value_fault::place::input_gradient, l, frame.input_gradient, output_elements(l - 1)); }
             if (with_weight) { entry(l).backward_weight(math_, frame); }
         }
         if (with_weight && s == 0) { end(m, at, known); }
@@ -114,6 +136,7 @@ public:
 
 private:
     [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept { return table[static_cast<std::size_t>(l)]; }
+    [[nodiscard]] std::int64_t output_elements(int l) const noexcept { return entry(l).output * batch_; }
     [[nodiscard]] int run(int s) const noexcept { return model_.conditioning_run(s); }
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
         return model_.costs().conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));

@@ -41,7 +41,8 @@ enum class message_kind : std::uint8_t {
 
 /// Whether the message goes from one replica of the pipeline to another, and not along the pipeline.
 [[nodiscard]] constexpr bool is_between_replicas(message_kind kind) noexcept {
-    return kind == message_kind::gradient_share || kind == message_kind::gradient_sum || kind == message_kind::weight_share;
+    return kind == message_kind::gradient_share || kind == message_kind::gradient_sum ||
+           kind == message_kind::weight_share;
 }
 
 /// What travels between two ranks as one unit.

@@ -161,6 +161,8 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/replica_place.hpp>
+#include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 #include <pulse/runtime/space.hpp>

@@ -84,13 +84,13 @@ public:
         }
     }
 
-    /// Whether the oldest transfer of `message` is over on the device too, or the receiver's wait for it would throw: a
-    /// stream that waits for it then is not held up. Throws as wait.
+    /// Whether the oldest transfer of `message` has started, so that the receiver's host does not wait for it, or its wait
+    /// would throw. Throws as wait.
     [[nodiscard]] bool arrived(message_id message) {
         const std::lock_guard lock{mutex_};
         throw_if_failed();
         const transfer& t = at(find(side::receiver, message));
-        return t.started ? t.over.reached() : left_[0] >= 0;
+        return t.started || left_[0] >= 0;
     }
 
     /// Every present and future post and wait throws. No transfer is under way when it returns, and none follows.

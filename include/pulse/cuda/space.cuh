@@ -10,9 +10,12 @@
 #include <cuda_runtime.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/cuda/device.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
+#include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/step_graphs.cuh>
 #include <pulse/cuda/stream_clock.cuh>
 
@@ -51,6 +54,34 @@ struct device_space {
     };
     using clock = stream_clock;
     using sections = step_graphs;
+    /// Adds gradients of replicas in the transport's reduction_stream(), beside the backend's stream.
+    template <class Each>
+    class adder {
+    public:
+        template <class B, class Transport>
+        adder(B& math, Transport& transport) :
+            main_{math.stream()}, on_{transport.reduction_stream(), properties_of(current_device()).multiprocessors,
+                                      nullptr} {}
+
+        /// What follows is behind all that is in the backend's stream.
+        void follow() {
+            reached_.record(main_);
+            reached_.block(on_.stream);
+        }
+        /// y += x over n elements.
+        void add(std::int64_t n, const Each* x, Each* y) const { cuda::add<Each>(on_, n, x, y); }
+        /// What is put into the backend's stream from now on is behind all that was added.
+        void lead() {
+            reached_.record(on_.stream);
+            reached_.block(main_);
+        }
+        [[nodiscard]] stream_clock::mark now(stream_clock& clock) const { return clock.now(on_.stream); }
+
+    private:
+        cudaStream_t main_;
+        queue on_;
+        event reached_{};
+    };
 
     /// Copies from host memory to the device, and back; done on return. What a stream has still to do to either side must be
     /// done before (stream::synchronize).

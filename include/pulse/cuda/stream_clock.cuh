@@ -32,9 +32,11 @@ public:
     }
 
     /// A point behind all that is in the stream now. Throws error when there is no event left.
-    [[nodiscard]] mark now() {
+    [[nodiscard]] mark now() { return now(stream_); }
+    /// The same of another stream of the device.
+    [[nodiscard]] mark now(cudaStream_t on) {
         if (next_ == events_.size()) { throw error{"pulse: a stream_clock was made for fewer points"}; }
-        events_[next_].record(stream_);
+        events_[next_].record(on);
         return static_cast<mark>(next_++);
     }
 

@@ -146,16 +146,21 @@ public:
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return group_->size(); }
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
+    /// Where gradients of replicas are exchanged and added: their messages are ordered with this stream, all others with
+    /// stream().
+    [[nodiscard]] cudaStream_t reduction_stream() const noexcept { return reductions_.get(); }
 
     void post_send(int peer, message_id message, std::span<message_part> parts) {
-        group_->between(rank_, peer).post(side::sender, message, parts, stream());
+        group_->between(rank_, peer).post(side::sender, message, parts, stream_for(message));
     }
     void post_recv(int peer, message_id message, std::span<message_part> parts) {
-        group_->between(peer, rank_).post(side::receiver, message, parts, stream());
+        group_->between(peer, rank_).post(side::receiver, message, parts, stream_for(message));
     }
-    void wait_send(int peer, message_id message) { group_->between(rank_, peer).wait(side::sender, message, stream()); }
+    void wait_send(int peer, message_id message) {
+        group_->between(rank_, peer).wait(side::sender, message, stream_for(message));
+    }
     void wait_recv(int peer, message_id message) {
-        group_->between(peer, rank_).wait(side::receiver, message, stream());
+        group_->between(peer, rank_).wait(side::receiver, message, stream_for(message));
     }
     [[nodiscard]] bool arrived(int peer, message_id message) { return group_->between(peer, rank_).arrived(message); }
     /// Of values on the host.
@@ -183,9 +188,15 @@ private:
         return group;
     }
 
+    [[nodiscard]] cudaStream_t stream_for(const message_id& message) const noexcept {
+        const bool reduces = message.kind == message_kind::gradient_share || message.kind == message_kind::gradient_sum;
+        return reduces ? reduction_stream() : stream();
+    }
+
     std::shared_ptr<thread_group> group_;
     int rank_;
     cuda::stream stream_{};
+    cuda::stream reductions_{};
 };
 
 static_assert(transport<thread_transport>, "thread_transport is a transport");

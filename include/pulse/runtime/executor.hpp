@@ -1,13 +1,17 @@
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
@@ -18,12 +22,15 @@
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
+#include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/replica_place.hpp>
+#include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 #include <pulse/runtime/space.hpp>
@@ -35,11 +42,24 @@
 
 namespace pulse {
 
+/// How an executor runs a plan of several replicas.
+struct executor_options {
+    /// Which ranks of the transport form a pipeline, and which a stage's replicas.
+    rank_layout layout{rank_layout::pipeline_inside};
+    /// Summed gradients are left where the replica keeps optimizer state: share_of every layer. The rest of a rank's
+    /// gradients is then of no use.
+    bool sharded_optimizer{};
+};
+
 /// Walks one rank's program: the same executor for any model, backend, transport and way of keeping skips.
 ///
 /// Everything that a step needs is taken and looked up when it is made; a step allocates nothing. All ranks must be
 /// made from the same plan and costs. The costs give sizes (their times are not read) and must be those of the plan's
 /// microbatch size and the backend's scalar.
+///
+/// With D replicas the transport is of all P D ranks, and the rank finds its place in the grid by its number; all replicas
+/// run the program of their pipeline device. Gradients of a stage are summed over the replicas from its all_reduce on, in
+/// the order of replicas, beside the instructions that follow; task.optimize() finds the sums.
 template <class Model, backend B, transport T, waits_for_decoder Policy = resident>
 class executor {
 public:
@@ -49,17 +69,18 @@ public:
     /// Where the tensors are.
     using space = space_of<B>;
 
-    /// Throws input_error when plan, costs, model and backend do not fit together.
-    executor(B& math, T& transport, const plan& planned, const cost_table& costs) :
-        math_{math}, transport_{transport}, model_{planned, fitting(planned, costs, transport)}, program_{program_of(
-                                                                                                     planned, model_,
-                                                                                                     transport.rank())},
+    /// Throws input_error when plan, costs, model, backend and number of ranks do not fit together.
+    executor(B& math, T& transport, const plan& planned, const cost_table& costs,
+             const executor_options& options = {}) :
+        math_{math},
+        transport_{transport}, place_{placed(planned, transport, options.layout)},
+        model_{planned, fitting(planned, costs)}, program_{program_of(planned, model_, place_.device)},
         layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
-        parameters_{owned_parameters<Model, scalar, accumulator, space>(model_, transport.rank())},
+        parameters_{owned_parameters<Model, scalar, accumulator, space>(model_, place_.device)},
         runner_{math, model_, planned.microbatch_size, parameters_, memory_}, skips_{static_cast<std::size_t>(
                                                                                          model_.edge_count()),
                                                                                      most_in_flight(model_, program_)},
-        sections_{math, program_}, watch_{math} {}
+        sections_{math, program_}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer}, watch_{math} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
@@ -103,8 +124,19 @@ public:
     [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return memory_; }
     [[nodiscard]] const skip_cache<scalar, Policy>& skips() const noexcept { return skips_; }
 
-    /// Records the next `instructions` instructions, from the next step on.
-    void record(std::size_t instructions) { trace_ = basic_trace<typename space::clock>{math_, instructions}; }
+    /// Where the rank stands in the grid of pipeline devices and replicas.
+    [[nodiscard]] const replica_place& place() const noexcept { return place_; }
+    /// What gradients of other replicas take while they are added; beside layout() and parameters().
+    [[nodiscard]] std::int64_t replica_bytes() const noexcept { return sums_.scratch_bytes(); }
+
+    /// Records the next `instructions` instructions, from the next step on, and the sums over replicas that they start.
+    void record(std::size_t instructions) {
+        const std::vector<instruction>& all = program_.instructions;
+        const auto sums = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const instruction& what) {
+            return std::holds_alternative<op::all_reduce>(what);
+        }));
+        trace_ = basic_trace<typename space::clock>{math_, instructions, (instructions / all.size() + 1) * sums};
+    }
     [[nodiscard]] const basic_trace<typename space::clock>& recorded() const noexcept { return trace_; }
 
     /// The next steps look at every tensor of theirs, until told otherwise: to find where a number that is not finite
@@ -114,24 +146,29 @@ public:
     [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return watch_.first(); }
 
 private:
-    /// The costs, when plan, costs, model and transport fit together.
-    [[nodiscard]] static const cost_table& fitting(const plan& planned, const cost_table& costs, const T& transport) {
+    /// The rank's place, when there are as many ranks as the plan has.
+    [[nodiscard]] static replica_place placed(const plan& planned, const T& transport, rank_layout layout) {
+        if (planned.data_degree < 1 || planned.pipeline_degree < 1) {
+            throw input_error{"pulse: plan: pipeline_degree and data_degree must be at least 1"};
+        }
+        if (std::int64_t{planned.pipeline_degree} * planned.data_degree != transport.size()) {
+            throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) + " x " +
+                              std::to_string(planned.data_degree) +
+                              " ranks (pipeline_degree x data_degree), there are " + std::to_string(transport.size())};
+        }
+        return place_of({layout, planned.pipeline_degree, planned.data_degree}, transport.rank());
+    }
+    /// The costs, when plan, costs and model fit together.
+    [[nodiscard]] static const cost_table& fitting(const plan& planned, const cost_table& costs) {
         if (!Policy::serves(planned.recompute)) {
             throw input_error{"pulse: the plan keeps skips in another way than the executor"};
-        }
-        if (planned.data_degree != 1) {
-            throw input_error{"pulse: this executor runs one pipeline replica, data_degree must be 1"};
-        }
-        if (planned.pipeline_degree != transport.size()) {
-            throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) +
-                              " ranks, there are " + std::to_string(transport.size())};
         }
         static constexpr auto graph = graph_of<Model>();
         require_fit(graph.view(), costs, planned.microbatch_size, static_cast<int>(sizeof(scalar)));
         return costs;
     }
-    [[nodiscard]] static program program_of(const plan& planned, const step_model& model, int rank) {
-        return std::move(lower(planned, model)[static_cast<std::size_t>(rank)]);
+    [[nodiscard]] static program program_of(const plan& planned, const step_model& model, int device) {
+        return std::move(lower(planned, model)[static_cast<std::size_t>(device)]);
     }
 
     /// Names the rank and the instruction of an error; empty when there is no memory for that.
@@ -151,6 +188,7 @@ private:
     template <class Task>
     void run(std::size_t i, Task& task) {
         prepared_instruction& mine = prepared_.prepared(i);
+        advance_sums();
         if (!trace_.on()) {
             wait(mine);
             perform(i, mine, task);
@@ -163,14 +201,37 @@ private:
         trace_.end();
     }
 
+    /// The rank of the world that runs a pipeline device of this replica.
+    [[nodiscard]] int peer(device_id device) const noexcept { return place_.rank_of_device(index_of(device)); }
+
+    /// What a sum over replicas calls when it is there.
+    [[nodiscard]] auto when_summed() {
+        return [this](stage_id stage) {
+            if (!trace_.recording_reductions()) { return; }
+            for (std::size_t i = 0; i != prepared_.size(); ++i) {
+                const auto* started = std::get_if<op::all_reduce>(&prepared_.at(i));
+                if (started == nullptr || started->stage != stage) { continue; }
+                trace_.end_reduction(static_cast<std::int32_t>(i), sums_.sums());
+            }
+        };
+    }
+    bool advance_sums() { return sums_.pending() && sums_.progress(when_summed()); }
+    /// As wait_recv; sums over replicas go on meanwhile.
+    void wait_for(int from, message_id message) {
+        while (sums_.pending() && !transport_.arrived(from, message)) {
+            if (!advance_sums()) { std::this_thread::sleep_for(std::chrono::microseconds{20}); }
+        }
+        transport_.wait_recv(from, message);
+    }
+
     void wait(const prepared_instruction& mine) {
         for (const int other : mine.waits) {
             const auto at = static_cast<std::size_t>(other);
             const prepared_instruction& posted = prepared_.prepared(at);
             if (const auto* in = std::get_if<op::recv>(&prepared_.at(at))) {
-                transport_.wait_recv(index_of(in->peer), in->message);
+                wait_for(peer(in->peer), in->message);
             } else if (const auto* out = std::get_if<op::send>(&prepared_.at(at))) {
-                transport_.wait_send(index_of(out->peer), out->message);
+                transport_.wait_send(peer(out->peer), out->message);
             }
             for (std::size_t part = 0; part != posted.parts.size(); ++part) {
                 memory_.exchanged(posted.part_places[part], posted.parts[part].data);
@@ -239,12 +300,12 @@ private:
     template <class Task>
     void perform(std::size_t, const op::send& out, prepared_instruction& mine, Task&) {
         aim(mine);
-        transport_.post_send(index_of(out.peer), out.message, mine.parts);
+        transport_.post_send(peer(out.peer), out.message, mine.parts);
     }
     template <class Task>
     void perform(std::size_t, const op::recv& in, prepared_instruction& mine, Task&) {
         aim(mine);
-        transport_.post_recv(index_of(in.peer), in.message, mine.parts);
+        transport_.post_recv(peer(in.peer), in.message, mine.parts);
     }
     template <class Task>
     void perform(std::size_t, const op::stash& s, const prepared_instruction& mine, Task&) {
@@ -261,11 +322,13 @@ private:
         memory_.release(mine.place_of(r.buffer));
     }
     template <class Task>
-    void perform(std::size_t, const op::all_reduce&, const prepared_instruction&, Task&) {
-        throw error{"pulse: a program with all_reduce needs a data-parallel executor"};
+    void perform(std::size_t i, const op::all_reduce& sum, const prepared_instruction&, Task&) {
+        if (trace_.on()) { trace_.begin_reduction(static_cast<std::int32_t>(i)); }
+        sums_.start(sum.stage, when_summed());
     }
     template <class Task>
     void perform(std::size_t, const op::optimizer_step&, const prepared_instruction&, Task& task) {
+        sums_.finish(when_summed());
         task.optimize();
     }
 
@@ -277,6 +340,7 @@ private:
 
     B& math_;
     T& transport_;
+    replica_place place_;
     step_model model_;
     program program_;
     memory_layout layout_;
@@ -286,6 +350,7 @@ private:
     stage_runner<Model, B> runner_;
     skip_cache<scalar, Policy> skips_;
     typename space::sections sections_;
+    replica_sum<B, T> sums_;
     basic_trace<typename space::clock> trace_;
     value_watch<B> watch_;
 };

@@ -42,6 +42,27 @@ public:
     }
 };
 
+/// Adds what replicas have in host memory.
+template <class T>
+struct plain_adder {
+    template <class B, class Transport>
+    plain_adder(B&, Transport&) noexcept {}
+
+    /// What follows is behind all work of the backend so far.
+    void follow() const noexcept {}
+    /// y += x over n elements.
+    void add(std::int64_t n, const T* x, T* y) const noexcept {
+        for (std::int64_t i = 0; i != n; ++i) { y[i] += x[i]; }
+    }
+    /// The backend's work from now on is behind all that was added.
+    void lead() const noexcept {}
+    /// Now, where sums are made, by a clock of the space.
+    template <class Clock>
+    [[nodiscard]] typename Clock::mark now(Clock& clock) const {
+        return clock.now();
+    }
+};
+
 /// Memory and execution on the host: tensors are host memory, operations are done when they return.
 struct host_space {
     /// Values that begin as 0.
@@ -59,6 +80,9 @@ struct host_space {
     };
     using clock = host_clock;
     using sections = plain_sections;
+    /// Adds gradients of replicas beside the work of a backend; made of the backend and the transport.
+    template <class T>
+    using adder = plain_adder<T>;
 
     /// Copies host memory into this space, and back; done on return.
     template <class T>

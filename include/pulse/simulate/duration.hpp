@@ -44,7 +44,14 @@ namespace pulse {
     return bytes;
 }
 
-/// What each of `replicas` sends when a stage's gradients are summed on a ring.
+/// What all `replicas` together send when a stage's gradients are summed: each byte goes to the replica that sums it from all
+/// others, and its sum back. Exact, however the bytes are cut into shares.
+[[nodiscard]] constexpr std::int64_t all_reduce_bytes(const step_model& model, int stage, int replicas) noexcept {
+    return replicas < 2 ? 0 : 2 * (replicas - 1) * parameter_bytes_of(model, stage);
+}
+
+/// What each of `replicas` sends when a stage's gradients are summed on a ring: a D-th part of all_reduce_bytes, rounded up to
+/// shares of whole bytes.
 [[nodiscard]] constexpr std::int64_t reduce_bytes(const step_model& model, int stage, int replicas) noexcept {
     return ring_all_reduce_bytes(parameter_bytes_of(model, stage), replicas);
 }

@@ -1,0 +1,292 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <pulse/core/ids.hpp>
+#include <pulse/plan/footprint.hpp>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/replica_place.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/runtime/transport.hpp>
+
+namespace pulse {
+
+/// Sums the gradients of a rank's stages over the replicas, beside what the rank computes.
+///
+/// The gradient of a stage is D shares (share_of every layer). Replica d receives share d of all others, adds them in the
+/// order of replicas, 0 first, and sends the sum back: over all replicas 2 (D - 1) times the stage's bytes are sent, as on
+/// a ring, and the bits depend neither on time nor on the transport. The gradients of a rank are its accumulators.
+///
+/// Stages are reduced one after the other in the order in which they were started, so every pair of replicas posts its
+/// messages in one order: the shares of a stage, its sums, the shares of the next. Sums may still be on their way when the
+/// next stage begins.
+///
+/// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica and
+/// reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has its
+/// shares posted by all, then its sums, then the next. Where posts wait (link_options::blocking), what a post waits for has
+/// arrived when it returns, so start() does the whole reduction on the spot, at the same instruction of every replica: take
+/// the global order that lower() follows, put all replicas' copies of an event next to each other, and replace all_reduce
+/// by its messages in the order of for_each_pair. Every rank's posts are in that order, so of all messages not yet
+/// transferred the first one has both its ranks standing at it.
+template <backend B, transport T>
+class replica_sum {
+public:
+    using accumulator = typename B::accumulator;
+    using adder = typename space_of<B>::template adder<accumulator>;
+
+    /// `parameters` must outlive it and keep its arrays. With `shares_only`, sums are not sent back: a replica ends up with
+    /// those of its own share alone.
+    replica_sum(B& math, T& transport, const replica_place& place, const step_model& model,
+                backend_parameters<B>& parameters, bool shares_only) :
+        transport_{transport},
+        adder_{math, transport}, place_{place}, shares_only_{shares_only} {
+        if (place.replicas() < 2) { return; }
+        stages_.resize(static_cast<std::size_t>(model.stage_count()));
+        std::int64_t slot_bytes = 0;
+        for (int s = 0; s != model.stage_count(); ++s) {
+            if (model.device_of_stage(s) != place.device) { continue; }
+            slot_bytes = std::max(slot_bytes, prepare(model, parameters, s));
+        }
+        scratch_bytes_ = slot_bytes * (place.replicas() - 1);
+        scratch_ = transport.allocate(static_cast<std::size_t>(scratch_bytes_));
+        for (stage_sum& s : stages_) { place_scratch(s, slot_bytes); }
+        order_.reserve(stages_.size());
+    }
+
+    /// Bytes of its own, in which shares arrive: of one stage at a time.
+    [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_bytes_; }
+    /// What adds, for the time by its clock.
+    [[nodiscard]] const adder& sums() const noexcept { return adder_; }
+    /// Whether something was started that is not over.
+    [[nodiscard]] bool pending() const noexcept { return over_ != order_.size(); }
+
+    /// The gradients of a stage are there. `over(stage)` is called when they are summed, here or later.
+    template <class Over>
+    void start(stage_id stage, Over&& over) {
+        adder_.follow();
+        order_.push_back(index_of(stage));
+        of(order_.size() - 1).now = phase::queued;
+        progress(over);
+    }
+
+    /// Does what can be done without waiting; returns whether that was anything.
+    template <class Over>
+    bool progress(Over&& over) {
+        bool moved = false;
+        while (adding_ != order_.size()) {
+            stage_sum& s = of(adding_);
+            if (s.now == phase::queued) {
+                post_shares(s);
+                moved = true;
+            }
+            if (!arrived(s, s.shares_in, message_kind::gradient_share)) { break; }
+            add_up(s, over);
+            moved = true;
+        }
+        for (std::size_t i = 0; i != adding_; ++i) {
+            stage_sum& s = of(i);
+            if (s.now != phase::summed || !arrived(s, s.sums_in, message_kind::gradient_sum)) { continue; }
+            settle(s, over);
+            moved = true;
+        }
+        return moved;
+    }
+
+    /// Returns when all that was started is over. Nothing of a step may be started after it.
+    template <class Over>
+    void finish(Over&& over) {
+        while (adding_ != order_.size()) {
+            stage_sum& s = of(adding_);
+            if (s.now == phase::queued) { post_shares(s); }
+            add_up(s, over);
+        }
+        for (std::size_t i = 0; i != order_.size(); ++i) {
+            if (of(i).now == phase::summed) { settle(of(i), over); }
+        }
+        if (!order_.empty()) { adder_.lead(); }
+        order_.clear();
+        adding_ = over_ = 0;
+    }
+
+private:
+    enum class phase : std::uint8_t {
+        queued, ///< waits for the stage before it
+        shared, ///< shares are on their way
+        summed, ///< sums are on their way
+        over,
+    };
+    struct stage_sum {
+        int stage{};
+        phase now{phase::over};
+        std::size_t heard{};              ///< replicas whose message of this phase has arrived
+        std::vector<element_range> own{}; ///< this replica's share, in the rank's gradients
+        std::size_t own_size{};
+        std::vector<accumulator*> there{}; ///< by replica: its values of that share, one after the other
+        /// By replica; none where the share is empty.
+        std::vector<std::vector<message_part>> shares_out{}, shares_in{}, sums_out{}, sums_in{};
+    };
+
+    [[nodiscard]] stage_sum& of(std::size_t started) { return stages_[static_cast<std::size_t>(order_[started])]; }
+    [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(place_.replicas()); }
+    [[nodiscard]] int me() const noexcept { return place_.replica; }
+
+    /// Bytes that a share of this stage may take.
+    std::int64_t prepare(const step_model& model, backend_parameters<B>& parameters, int stage) {
+        stage_sum& s = stages_[static_cast<std::size_t>(stage)];
+        s.stage = stage;
+        std::vector<typename backend_parameters<B>::block> layers;
+        std::int64_t elements = 0;
+        for (const auto& b : parameters.blocks()) {
+            const int layer = b.layer == conditioning_block ? 0 : b.layer;
+            if (model.stage_of_layer(layer) != stage) { continue; }
+            layers.push_back(b);
+            elements += static_cast<std::int64_t>(b.size);
+        }
+        gradients_ = parameters.gradients().data();
+        const auto parts_of = [&](const std::vector<element_range>& ranges) {
+            std::vector<message_part> parts;
+            for (const element_range& r : ranges) {
+                parts.push_back({reinterpret_cast<std::byte*>(gradients_ + r.first), r.size * sizeof(accumulator),
+                                 traffic_kind::gradient, false});
+            }
+            return parts;
+        };
+        const std::span<const typename backend_parameters<B>::block> all{layers};
+        s.own = shares_of(all, place_.replicas(), me());
+        for (const element_range& r : s.own) { s.own_size += r.size; }
+        for (auto* of_replicas : {&s.shares_out, &s.shares_in, &s.sums_out, &s.sums_in}) {
+            of_replicas->resize(replicas());
+        }
+        s.there.resize(replicas());
+        for (int r = 0; r != place_.replicas(); ++r) {
+            if (r == me()) { continue; }
+            const auto at = static_cast<std::size_t>(r);
+            s.shares_out[at] = s.sums_in[at] = parts_of(shares_of(all, place_.replicas(), r));
+            s.shares_in[at] = s.sums_out[at] = parts_of(s.own);
+        }
+        return replica_share_bytes(elements, model.last_layer(stage) - model.first_layer(stage) + 1, place_.replicas(),
+                                   static_cast<int>(sizeof(accumulator)));
+    }
+    void place_scratch(stage_sum& s, std::int64_t slot_bytes) {
+        std::byte* slot = scratch_;
+        for (std::size_t r = 0; r != s.there.size(); ++r) {
+            if (r == static_cast<std::size_t>(me())) { continue; }
+            s.there[r] = reinterpret_cast<accumulator*>(slot);
+            std::byte* part = slot;
+            for (message_part& p : s.shares_in[r]) {
+                p.data = part;
+                part += p.bytes;
+            }
+            slot += slot_bytes;
+        }
+    }
+
+    /// Of messages to replica `to`, or from replica `from`: a share goes to its owner, a sum comes from it.
+    [[nodiscard]] static message_id message(message_kind kind, const stage_sum& s, int from, int to) noexcept {
+        return {kind, s.stage, microbatch_id{kind == message_kind::gradient_share ? to : from}};
+    }
+    void post(stage_sum& s, message_kind kind, std::vector<std::vector<message_part>>& out,
+              std::vector<std::vector<message_part>>& in) {
+        for_each_pair(
+            place_,
+            [&](int to) {
+                std::vector<message_part>& parts = out[static_cast<std::size_t>(to)];
+                if (parts.empty()) { return; }
+                transport_.post_send(place_.rank_of_replica(to), message(kind, s, me(), to), parts);
+            },
+            [&](int from) {
+                std::vector<message_part>& parts = in[static_cast<std::size_t>(from)];
+                if (parts.empty()) { return; }
+                transport_.post_recv(place_.rank_of_replica(from), message(kind, s, from, me()), parts);
+            });
+        s.heard = 0;
+    }
+    void wait(const stage_sum& s, message_kind kind, const std::vector<std::vector<message_part>>& out,
+              const std::vector<std::vector<message_part>>& in) {
+        for (int r = 0; r != place_.replicas(); ++r) {
+            if (!in[static_cast<std::size_t>(r)].empty()) {
+                transport_.wait_recv(place_.rank_of_replica(r), message(kind, s, r, me()));
+            }
+        }
+        for (int r = 0; r != place_.replicas(); ++r) {
+            if (!out[static_cast<std::size_t>(r)].empty()) {
+                transport_.wait_send(place_.rank_of_replica(r), message(kind, s, me(), r));
+            }
+        }
+    }
+    [[nodiscard]] bool arrived(stage_sum& s, const std::vector<std::vector<message_part>>& in, message_kind kind) {
+        for (; s.heard != in.size(); ++s.heard) {
+            const int from = static_cast<int>(s.heard);
+            if (in[s.heard].empty()) { continue; }
+            if (!transport_.arrived(place_.rank_of_replica(from), message(kind, s, from, me()))) { return false; }
+        }
+        return true;
+    }
+
+    void post_shares(stage_sum& s) {
+        post(s, message_kind::gradient_share, s.shares_out, s.shares_in);
+        s.now = phase::shared;
+    }
+    /// Waits for the shares of the stage whose turn it is, adds them and sends the sums on their way.
+    template <class Over>
+    void add_up(stage_sum& s, Over&& over) {
+        // Also for what was sent: sums are going to arrive in its place.
+        wait(s, message_kind::gradient_share, s.shares_out, s.shares_in);
+        add_in_order(s);
+        ++adding_;
+        if (shares_only_) {
+            end(s, over);
+            return;
+        }
+        post(s, message_kind::gradient_sum, s.sums_out, s.sums_in);
+        s.now = phase::summed;
+    }
+    /// ((g0 + g1) + g2) + ...: the replicas before this one among themselves, then its own (a sum of two has the same bits
+    /// either way round), then those after it.
+    void add_in_order(stage_sum& s) {
+        if (s.own.empty()) { return; }
+        const auto to_own = [&](const accumulator* from) {
+            for (const element_range& r : s.own) {
+                adder_.add(static_cast<std::int64_t>(r.size), from, gradients_ + r.first);
+                from += r.size;
+            }
+        };
+        for (int r = 1; r < me(); ++r) {
+            adder_.add(static_cast<std::int64_t>(s.own_size), s.there[static_cast<std::size_t>(r)], s.there[0]);
+        }
+        if (me() > 0) { to_own(s.there[0]); }
+        for (int r = me() + 1; r < place_.replicas(); ++r) { to_own(s.there[static_cast<std::size_t>(r)]); }
+    }
+    template <class Over>
+    void settle(stage_sum& s, Over&& over) {
+        wait(s, message_kind::gradient_sum, s.sums_out, s.sums_in);
+        end(s, over);
+    }
+    template <class Over>
+    void end(stage_sum& s, Over&& over) {
+        s.now = phase::over;
+        ++over_;
+        over(stage_id{s.stage});
+    }
+
+    T& transport_;
+    adder adder_;
+    replica_place place_;
+    bool shares_only_;
+    std::vector<stage_sum> stages_{}; ///< by stage of the model; those of other ranks are empty
+    accumulator* gradients_{};
+    std::byte* scratch_{};
+    std::int64_t scratch_bytes_{};
+    std::vector<int> order_{}; ///< stages in the order in which they were started
+    std::size_t adding_{};     ///< the first of them whose shares are not added yet
+    std::size_t over_{};       ///< how many are over
+};
+
+} // namespace pulse

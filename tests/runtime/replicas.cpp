@@ -1,0 +1,240 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <support/pipelined.hpp>
+#include <support/random_plan.hpp>
+#include <support/replicated.hpp>
+#include <support/toy_model.hpp>
+#include <pulse/host/reference.hpp>
+#include <pulse/simulate/duration.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+using toy = toy_model<1, 18, wiring::nested, true>;
+using math = host::reference_backend<float>;
+
+template <class Model>
+plan draw_plan(int pipeline, int replicas, std::mt19937& random, int scalar_bytes = 4) {
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (;;) {
+        plan p;
+        p.pipeline_degree = pipeline;
+        p.data_degree = replicas;
+        p.microbatches = draw(1, 4);
+        p.microbatch_size = draw(1, 2);
+        p.split_backward = draw(0, 1) == 1;
+        p.recompute = draw(0, 2) == 0 ? recomputation::stages : recomputation::none;
+        p.spare_sends = draw(0, 3);
+        const auto kind = static_cast<placement>(draw(0, 4) < 3 ? 0 : draw(1, 2));
+        p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
+        const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, scalar_bytes);
+        p.cut = draw_cut(costs, kind, pipeline, draw(1, 2), random);
+        if (p.cut.stages.empty()) { continue; }
+        p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+        return p;
+    }
+}
+
+/// Every replica has the sums, or those of its own shares alone; and what was sent is what the plan says.
+template <class Model, class Backend>
+void check_sums(const plan& p, std::uint64_t seed, const replicated_options& options) {
+    const auto run = run_replicated<Model, Backend>(p, seed, options);
+    const auto want = added_gradients<Model, Backend>(p, seed);
+    std::size_t seen = 0;
+    for (int r = 0; r != p.data_degree; ++r) {
+        for (const auto& [layer, values] : want) {
+            const auto& found = run.gradients[static_cast<std::size_t>(r)].at(layer);
+            REQUIRE(found.size() == values.size());
+            const element_range all{0, values.size()};
+            const element_range mine = options.how.sharded_optimizer ? share_of(all, p.data_degree, r) : all;
+            const auto at = static_cast<std::ptrdiff_t>(mine.first);
+            REQUIRE(std::equal(values.begin() + at, values.begin() + at + static_cast<std::ptrdiff_t>(mine.size),
+                               found.begin() + at));
+            seen += mine.size;
+        }
+    }
+    const step_model model{p,
+                           blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(typename Backend::scalar))};
+    std::int64_t bytes = 0;
+    for (int s = 0; s != model.stage_count(); ++s) { bytes += all_reduce_bytes(model, s, p.data_degree); }
+    const std::int64_t ways = options.how.sharded_optimizer ? 2 : 1;
+    REQUIRE(run.sent.gradient * ways == bytes * options.steps);
+    REQUIRE((run.sent.boundary > 0) == (p.pipeline_degree > 1));
+    std::size_t elements = 0;
+    for (const auto& [layer, values] : want) { elements += values.size(); }
+    REQUIRE(seen == elements * static_cast<std::size_t>(options.how.sharded_optimizer ? 1 : p.data_degree));
+}
+
+constexpr std::array<std::pair<int, int>, 5> grids{{{1, 2}, {2, 2}, {4, 2}, {2, 3}, {1, 8}}};
+
+} // namespace
+
+TEST_CASE("gradients summed over replicas are those added one replica after the other, bit for bit") {
+    std::mt19937 random{31};
+    for (int repeat = 0; repeat != 6; ++repeat) {
+        for (const auto& [pipeline, replicas] : grids) {
+            const plan p = draw_plan<toy>(pipeline, replicas, random);
+            replicated_options options;
+            options.how = {static_cast<rank_layout>(repeat % 2), repeat % 3 == 2};
+            options.steps = 1 + repeat % 2;
+            options.most_delay_us = repeat < 2 ? 0 : 100;
+            options.drift_seed = static_cast<unsigned>(random());
+            INFO("repeat ", repeat, ", P ", pipeline, ", D ", replicas);
+            check_sums<toy, math>(p, random(), options);
+        }
+    }
+}
+
+TEST_CASE("sums over replicas deadlock nowhere when posts return only when their messages have arrived") {
+    std::mt19937 random{32};
+    for (int repeat = 0; repeat != 4; ++repeat) {
+        for (const auto& [pipeline, replicas] : {std::pair{2, 2}, {4, 2}, {2, 3}, {3, 3}}) {
+            const plan p = draw_plan<toy>(pipeline, replicas, random);
+            replicated_options options;
+            options.link = {.latency_us = 5, .blocking = true};
+            options.how.layout = static_cast<rank_layout>(repeat % 2);
+            options.most_delay_us = 50;
+            options.drift_seed = static_cast<unsigned>(random());
+            INFO("repeat ", repeat, ", P ", pipeline, ", D ", replicas);
+            check_sums<toy, math>(p, random(), options);
+        }
+    }
+}
+
+TEST_CASE("gradients in double are summed over replicas too") {
+    using small = toy_model<7, 6, wiring::nested, true>;
+    std::mt19937 random{33};
+    for (const bool sharded : {false, true}) {
+        const plan p = draw_plan<small>(2, 3, random, sizeof(double));
+        replicated_options options;
+        options.how.sharded_optimizer = sharded;
+        check_sums<small, host::reference_backend<double>>(p, random(), options);
+    }
+}
+
+TEST_CASE("shares of a layer are neighbours that cover it and are equal but for one element") {
+    for (const std::size_t n : {0, 1, 2, 3, 7, 8, 9, 100, 1001}) {
+        for (const int shares : {1, 2, 3, 4, 7, 16}) {
+            std::size_t next = 5;
+            std::size_t least = n;
+            std::size_t most = 0;
+            for (int d = 0; d != shares; ++d) {
+                const element_range mine = share_of({5, n}, shares, d);
+                CHECK(mine.first == next);
+                next = mine.first + mine.size;
+                least = std::min(least, mine.size);
+                most = std::max(most, mine.size);
+            }
+            CHECK(next == 5 + n);
+            CHECK(most <= least + 1);
+        }
+    }
+    // Where elements times shares overflows.
+    constexpr std::size_t huge = ~std::size_t{0} / 2;
+    CHECK(share_of({0, huge}, 4, 3).first + share_of({0, huge}, 4, 3).size == huge);
+    CHECK(share_of({0, huge}, 4, 1).size <= huge / 4 + 1);
+}
+
+TEST_CASE("a grid gives every pair of pipeline device and replica a rank, and the rank its place back") {
+    for (const rank_layout layout : {rank_layout::pipeline_inside, rank_layout::replicas_inside}) {
+        for (const auto& [pipeline, replicas] : grids) {
+            const rank_grid grid{layout, pipeline, replicas};
+            std::vector<bool> seen(static_cast<std::size_t>(grid.size()));
+            for (int p = 0; p != pipeline; ++p) {
+                for (int r = 0; r != replicas; ++r) {
+                    const int rank = grid.rank_of(p, r);
+                    REQUIRE(rank >= 0);
+                    REQUIRE(rank < grid.size());
+                    CHECK(!seen[static_cast<std::size_t>(rank)]);
+                    seen[static_cast<std::size_t>(rank)] = true;
+                    CHECK(place_of(grid, rank) == replica_place{grid, p, r});
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("a rank that fails while gradients are summed stops all ranks with its error and its place") {
+    std::mt19937 random{34};
+    for (const auto kind : {message_kind::gradient_share, message_kind::gradient_sum}) {
+        for (const int bad : {0, 3, 5}) {
+            for (const bool blocking : {false, true}) {
+                const plan p = draw_plan<toy>(2, 3, random);
+                replicated_options options;
+                options.link.blocking = blocking;
+                options.most_delay_us = 50;
+                options.fails = bad;
+                options.fails_at = kind;
+                std::string text;
+                try {
+                    static_cast<void>(run_replicated<toy, math>(p, 3, options));
+                } catch (const error& e) { text = e.what(); }
+                INFO(text);
+                CHECK(text.starts_with("rank " + std::to_string(bad) + ", instruction "));
+                CHECK(text.find("the network is broken") != std::string::npos);
+            }
+        }
+    }
+}
+
+namespace {
+
+/// Every product takes as long.
+struct slow_math : math {
+    void linear_backward_weight(const linear_shape& shape, auto... args) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        math::linear_backward_weight(shape, args...);
+    }
+};
+
+} // namespace
+
+TEST_CASE("the gradients of the stage that is done first are summed beside later passes") {
+    using model_type = toy_model<7, 6, wiring::nested, false>;
+    plan p;
+    p.pipeline_degree = 2;
+    p.data_degree = 2;
+    p.microbatches = 3;
+    const cost_table costs = blank_costs(graph_of<model_type>().view(), 1, sizeof(float));
+    std::mt19937 random{35};
+    p.cut = draw_cut(costs, placement::folded, 2, 1, random);
+    p.order = draw_order(p.cut, p.microbatches, true, random);
+    // The smallest stage has 40 bytes or so to send; 3 ms for them are several weight gradients.
+    host::run_ranks(4, {.latency_us = 1500}, [&](host::thread_transport& transport) {
+        slow_math backend;
+        executor<model_type, slow_math, host::thread_transport> rank{backend, transport, p, costs};
+        drawn_task<model_type, float> task{{1, 1, p.microbatches}};
+        rank.record(2 * rank.instructions().instructions.size());
+        rank.step(task);
+        rank.step(task);
+        const auto passes = rank.recorded().events();
+        const auto sums = rank.recorded().reductions();
+        if (sums.size() != 4) { throw error{"a step has not two sums on every rank"}; }
+        int beside = 0;
+        for (const reduction_event& sum : sums) {
+            const auto* what = std::get_if<op::all_reduce>(
+                &rank.instructions().instructions[static_cast<std::size_t>(sum.instruction)]);
+            if (what == nullptr) { throw error{"a sum was started by another instruction than all_reduce"}; }
+            if (sum.end_ns - sum.start_ns < 2 * 1'500'000) { throw error{"a sum took less than its two messages"}; }
+            for (const trace_event& e : passes) {
+                const auto& done = rank.instructions().instructions[static_cast<std::size_t>(e.instruction)];
+                if (!is_compute(done)) { continue; }
+                if (e.start_ns >= sum.start_ns && e.end_ns <= sum.end_ns) { ++beside; }
+            }
+        }
+        if (rank.place().device == 0 && beside < 2) { throw error{"nothing ran beside a sum over replicas"}; }
+    });
+}

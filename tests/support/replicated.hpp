@@ -1,0 +1,127 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <random>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <support/pipelined.hpp>
+#include <pulse/host/threads.hpp>
+#include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/replica_place.hpp>
+
+namespace pulse::test {
+
+/// A thread_transport whose ranks drift apart at their messages, and one of which may fail at a message of a kind.
+struct drifting_transport : host::thread_transport {
+    std::mt19937 random;
+    int most_delay_us{};
+    bool fails{};
+    message_kind at{};
+
+    drifting_transport(const thread_transport& plain, int delay_us, unsigned seed) :
+        thread_transport{plain}, random{seed + static_cast<unsigned>(plain.rank())}, most_delay_us{delay_us} {}
+    void post_send(int peer, message_id message, std::span<message_part> parts) {
+        if (fails && message.kind == at) { throw error{"the network is broken"}; }
+        drift();
+        thread_transport::post_send(peer, message, parts);
+    }
+    void post_recv(int peer, message_id message, std::span<message_part> parts) {
+        drift();
+        thread_transport::post_recv(peer, message, parts);
+    }
+
+private:
+    void drift() {
+        if (most_delay_us == 0) { return; }
+        std::this_thread::sleep_for(
+            std::chrono::microseconds{std::uniform_int_distribution<int>{0, most_delay_us}(random)});
+    }
+};
+
+/// What a run of several replicas leaves.
+template <class A>
+struct replicated_result {
+    /// Of each replica, by layer.
+    std::vector<std::map<int, std::vector<A>>> gradients{};
+    /// Of all ranks together.
+    traffic_count sent{};
+    /// Of each rank of the world.
+    std::vector<std::int64_t> replica_bytes{};
+};
+
+struct replicated_options {
+    host::link_options link{};
+    executor_options how{};
+    int steps{1};
+    int most_delay_us{};
+    unsigned drift_seed{1};
+    /// The rank that fails, at its first message of the kind that it sends; -1: none.
+    int fails{-1};
+    message_kind fails_at{};
+};
+
+/// Steps of a plan on P D thread ranks; replica r is given the data of seed + r. Gradients are those of the last step.
+template <class Model, class Backend>
+replicated_result<typename Backend::accumulator> run_replicated(const plan& planned, std::uint64_t seed,
+                                                                const replicated_options& options = {}) {
+    using T = typename Backend::scalar;
+    using A = typename Backend::accumulator;
+    const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(T));
+    replicated_result<A> result;
+    result.gradients.resize(static_cast<std::size_t>(planned.data_degree));
+    const int world = planned.pipeline_degree * planned.data_degree;
+    result.replica_bytes.resize(static_cast<std::size_t>(world));
+    std::mutex mutex;
+    host::run_ranks(world, options.link, [&](host::thread_transport& plain) {
+        drifting_transport transport{plain, options.most_delay_us, options.drift_seed};
+        transport.fails = options.fails == transport.rank();
+        transport.at = options.fails_at;
+        Backend math;
+        executor<Model, Backend, drifting_transport> rank{math, transport, planned, costs, options.how};
+        const auto replica = static_cast<std::size_t>(rank.place().replica);
+        drawn_task<Model, T, A> task{
+            drawn_data<Model, T, A>{seed + replica, planned.microbatch_size, planned.microbatches}};
+        for (const auto& block : rank.parameters().blocks()) {
+            const auto drawn = task.data.parameters(block.layer, block.size);
+            std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
+        }
+        for (int s = 0; s != options.steps; ++s) {
+            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), A{0});
+            poison(rank.memory());
+            rank.step(task);
+        }
+        const std::lock_guard lock{mutex};
+        for (const auto& block : rank.parameters().blocks()) {
+            const auto g = rank.parameters().gradients_of(block.layer);
+            result.gradients[replica][block.layer] = {g.begin(), g.end()};
+        }
+        result.sent += transport.sent();
+        result.replica_bytes[static_cast<std::size_t>(transport.rank())] = rank.replica_bytes();
+        if (task.optimized != options.steps) { throw error{"optimize was not called once a step"}; }
+    });
+    return result;
+}
+
+/// What the replicas' gradients add up to, replica 0 first, each of them by a step without a pipeline.
+template <class Model, class Backend>
+std::map<int, std::vector<typename Backend::accumulator>> added_gradients(const plan& planned, std::uint64_t seed) {
+    auto sum = run_unpipelined<Model, Backend>(planned.microbatch_size, planned.microbatches, seed).gradients;
+    for (int r = 1; r < planned.data_degree; ++r) {
+        const auto next = run_unpipelined<Model, Backend>(planned.microbatch_size, planned.microbatches,
+                                                          seed + static_cast<std::uint64_t>(r))
+                              .gradients;
+        for (auto& [layer, values] : sum) {
+            for (std::size_t i = 0; i != values.size(); ++i) { values[i] = values[i] + next.at(layer)[i]; }
+        }
+    }
+    return sum;
+}
+
+} // namespace pulse::test

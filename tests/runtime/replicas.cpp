@@ -85,7 +85,8 @@ constexpr std::array<std::pair<int, int>, 5> grids{{{1, 2}, {2, 2}, {4, 2}, {2, 
 TEST_CASE("gradients summed over replicas are those added one replica after the other, bit for bit") {
     std::mt19937 random{31};
     for (int repeat = 0; repeat != 6; ++repeat) {
-        for (const auto& [pipeline, replicas] : grids) {
+        for (const auto& grid : grids) {
+            const int pipeline = grid.first, replicas = grid.second;
             const plan p = draw_plan<toy>(pipeline, replicas, random);
             replicated_options options;
             options.how = {static_cast<rank_layout>(repeat % 2), repeat % 3 == 2};
@@ -101,7 +102,8 @@ TEST_CASE("gradients summed over replicas are those added one replica after the 
 TEST_CASE("sums over replicas deadlock nowhere when posts return only when their messages have arrived") {
     std::mt19937 random{32};
     for (int repeat = 0; repeat != 4; ++repeat) {
-        for (const auto& [pipeline, replicas] : {std::pair{2, 2}, {4, 2}, {2, 3}, {3, 3}}) {
+        for (const auto& grid : {std::pair{2, 2}, {4, 2}, {2, 3}, {3, 3}}) {
+            const int pipeline = grid.first, replicas = grid.second;
             const plan p = draw_plan<toy>(pipeline, replicas, random);
             replicated_options options;
             options.link = {.latency_us = 5, .blocking = true};
@@ -150,17 +152,18 @@ TEST_CASE("shares of a layer are neighbours that cover it and are equal but for 
 
 TEST_CASE("a grid gives every pair of pipeline device and replica a rank, and the rank its place back") {
     for (const rank_layout layout : {rank_layout::pipeline_inside, rank_layout::replicas_inside}) {
-        for (const auto& [pipeline, replicas] : grids) {
-            const rank_grid grid{layout, pipeline, replicas};
-            std::vector<bool> seen(static_cast<std::size_t>(grid.size()));
+        for (const auto& grid : grids) {
+            const int pipeline = grid.first, replicas = grid.second;
+            const rank_grid world{layout, pipeline, replicas};
+            std::vector<bool> seen(static_cast<std::size_t>(world.size()));
             for (int p = 0; p != pipeline; ++p) {
                 for (int r = 0; r != replicas; ++r) {
-                    const int rank = grid.rank_of(p, r);
+                    const int rank = world.rank_of(p, r);
                     REQUIRE(rank >= 0);
-                    REQUIRE(rank < grid.size());
+                    REQUIRE(rank < world.size());
                     CHECK(!seen[static_cast<std::size_t>(rank)]);
                     seen[static_cast<std::size_t>(rank)] = true;
-                    CHECK(place_of(grid, rank) == replica_place{grid, p, r});
+                    CHECK(place_of(world, rank) == replica_place{world, p, r});
                 }
             }
         }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -98,6 +99,58 @@ struct device_run : run_result<float> {
     std::vector<bool> steps_equal{};
     std::vector<std::vector<trace_event>> traces{};
 };
+
+/// Steps of a plan of several replicas on thread ranks, all on device 0: of each replica its gradients by layer after the
+/// last of them, and the bytes that replicas sent each other. Replica r has the data of seed + r.
+struct replicated_run {
+    std::vector<std::map<int, std::vector<float>>> gradients{};
+    std::int64_t gradient_bytes{};
+    std::size_t sums_traced{};
+};
+template <class Model, class Make>
+replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed, int steps, const executor_options& how,
+                                        Make make) {
+    using Backend = decltype(make(std::declval<cuda::thread_transport&>()));
+    using T = typename Backend::scalar;
+    using space = cuda::device_space;
+    const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(T));
+    replicated_run result;
+    result.gradients.resize(static_cast<std::size_t>(planned.data_degree));
+    std::mutex mutex;
+    const auto ranks = static_cast<std::size_t>(planned.pipeline_degree * planned.data_degree);
+    cuda::run_ranks(std::vector<int>(ranks, 0), {}, [&](cuda::thread_transport& transport) {
+        Backend math = make(transport);
+        executor<Model, Backend, cuda::thread_transport> rank{math, transport, planned, costs, how};
+        const auto replica = static_cast<std::size_t>(rank.place().replica);
+        const drawn_data<Model, T, float> data{seed + replica, planned.microbatch_size, planned.microbatches};
+        device_task<Model, T> task{data, transport.stream()};
+        for (const auto& block : rank.parameters().blocks()) {
+            const std::vector<T> drawn = data.parameters(block.layer, block.size);
+            space::upload(std::span<const T>{drawn}, rank.parameters().values_of(block.layer).data());
+        }
+        math.weights_changed();
+        rank.record(static_cast<std::size_t>(steps) * rank.instructions().instructions.size());
+        const auto gradients = rank.parameters().gradients();
+        for (int s = 0; s != steps; ++s) {
+            cuda::fill_bytes_async(gradients.data(), 0, gradients.size(), transport.stream());
+            rank.step(task);
+        }
+        // What was summed in another stream is there when the backend's has ended.
+        cuda::check(cudaStreamSynchronize(transport.stream()), "cudaStreamSynchronize");
+        std::vector<float> now(gradients.size());
+        space::download(static_cast<const float*>(gradients.data()), std::span{now});
+        const std::lock_guard lock{mutex};
+        for (const auto& block : rank.parameters().blocks()) {
+            const auto first = now.begin() + static_cast<std::ptrdiff_t>(block.first);
+            result.gradients[replica][block.layer] = {first, first + static_cast<std::ptrdiff_t>(block.size)};
+        }
+        result.gradient_bytes += transport.sent().gradient;
+        for (const reduction_event& sum : rank.recorded().reductions()) {
+            result.sums_traced += sum.end_ns >= sum.start_ns ? 1U : 0U;
+        }
+    });
+    return result;
+}
 
 /// `steps` steps of a plan on thread ranks, all on device 0, `make(transport)` giving each its backend; gradients are
 /// those of the last step.

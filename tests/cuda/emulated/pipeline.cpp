@@ -20,6 +20,7 @@
 #include <pulse/runtime/forward_runner.hpp>
 
 #include <support/random_plan.hpp>
+#include <support/replicated.hpp>
 #include <support/toy_model.hpp>
 
 #include <device_pipelined.hpp>
@@ -151,6 +152,37 @@ TEST_CASE("hosts that drift apart change nothing") {
             return math{transport.stream(), mood::drifts, seed};
         };
         static_cast<void>(check_run<nested_toy>(p, random(), {.steps = 3, .link = {repeat == 1}}, make));
+    }
+}
+
+TEST_CASE("replicas on devices add up their gradients in their order, bit for bit") {
+    std::mt19937 random{51};
+    for (const auto& grid : {std::pair{1, 2}, {2, 2}, {2, 3}}) {
+        for (const bool sharded : {false, true}) {
+            plan p = draw_plan<nested_toy>(placement::folded, grid.first, 1, random);
+            p.data_degree = grid.second;
+            const std::uint64_t seed = random();
+            constexpr int steps = 3;
+            const auto run = run_replicated_on_device<nested_toy>(
+                p, seed, steps, {rank_layout::replicas_inside, sharded}, [&](cuda::thread_transport& transport) {
+                    return math{transport.stream(), mood::drifts, static_cast<unsigned>(transport.rank())};
+                });
+            const auto want = added_gradients<nested_toy, plain>(p, seed);
+            std::int64_t bytes = 0;
+            for (const auto& [layer, values] : want) {
+                bytes += static_cast<std::int64_t>(values.size() * sizeof(float));
+                for (int r = 0; r != p.data_degree; ++r) {
+                    const auto& found = run.gradients[static_cast<std::size_t>(r)].at(layer);
+                    const element_range all{0, values.size()};
+                    const element_range mine = sharded ? share_of(all, p.data_degree, r) : all;
+                    const auto first = static_cast<std::ptrdiff_t>(mine.first);
+                    const auto end = first + static_cast<std::ptrdiff_t>(mine.size);
+                    REQUIRE(std::equal(values.begin() + first, values.begin() + end, found.begin() + first));
+                }
+            }
+            CHECK(run.gradient_bytes == steps * (sharded ? 1 : 2) * (p.data_degree - 1) * bytes);
+            CHECK(run.sums_traced == static_cast<std::size_t>(steps * p.data_degree) * p.cut.stages.size());
+        }
     }
 }
 

@@ -77,10 +77,10 @@ public:
         model_{planned, fitting(planned, costs)}, program_{program_of(planned, model_, place_.device)},
         layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
         parameters_{owned_parameters<Model, scalar, accumulator, space>(model_, place_.device)},
-        runner_{math, model_, planned.microbatch_size, parameters_, memory_}, skips_{static_cast<std::size_t>(
-                                                                                         model_.edge_count()),
-                                                                                     most_in_flight(model_, program_)},
-        sections_{math, program_}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer}, watch_{math} {}
+        runner_{math, model_, planned.microbatch_size, parameters_, memory_},
+        skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)}, sections_{math,
+                                                                                                           program_},
+        sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer}, watch_{math} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 

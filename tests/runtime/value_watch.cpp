@@ -25,7 +25,7 @@ constexpr int microbatches = 3;
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 /// The reference backend, until it meets the weights whose layer gives a bad gradient of its input.
-struct math : host::reference_backend<float> {
+struct watched_math : host::reference_backend<float> {
     const float* bad_weights{};
 
     void linear_backward_input(const linear_shape& shape, std::int64_t rows, const float* dy, const float* weight,
@@ -88,8 +88,8 @@ finding run(const plan& planned, const spoilt& wrong, bool watched) {
     std::mutex mutex;
     bool first = true;
     host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
-        math backend;
-        executor<model_type, math, host::thread_transport, Policy> rank{backend, transport, planned, costs_of_model()};
+        watched_math backend;
+        executor<model_type, watched_math, host::thread_transport, Policy> rank{backend, transport, planned, costs_of_model()};
         spoilt_task task{{7, planned.microbatch_size, planned.microbatches}, wrong};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);

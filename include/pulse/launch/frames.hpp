@@ -1,0 +1,202 @@
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include <pulse/launch/deadline.hpp>
+#include <pulse/launch/socket.hpp>
+
+namespace pulse::launch {
+
+/// What came over a connection is not what pulse's ranks say to each other.
+struct bad_frame : launch_error {
+    using launch_error::launch_error;
+};
+
+/// Puts numbers (little-endian) and texts one behind the other.
+class frame_writer {
+public:
+    frame_writer& number(std::uint64_t value) {
+        for (int i = 0; i != 8; ++i) {
+            bytes_.push_back(static_cast<char>(static_cast<unsigned char>(value >> (8 * i))));
+        }
+        return *this;
+    }
+    frame_writer& text(std::string_view value) {
+        number(value.size());
+        bytes_.append(value);
+        return *this;
+    }
+    [[nodiscard]] const std::string& bytes() const noexcept { return bytes_; }
+
+private:
+    std::string bytes_;
+};
+
+/// Takes them out again in the same order. Throws bad_frame where they are not there.
+class frame_reader {
+public:
+    explicit frame_reader(std::string_view bytes) noexcept : left_{bytes} {}
+
+    [[nodiscard]] std::uint64_t number() {
+        const std::string_view eight = take(8);
+        std::uint64_t value = 0;
+        for (std::size_t i = 0; i != 8; ++i) {
+            value |= std::uint64_t{static_cast<unsigned char>(eight[i])} << (8 * i);
+        }
+        return value;
+    }
+    [[nodiscard]] int integer() { return static_cast<int>(static_cast<std::int64_t>(number())); }
+    [[nodiscard]] std::string text() {
+        const std::uint64_t size = number();
+        if (size > left_.size()) { throw bad_frame{"pulse: a message is shorter than it says"}; }
+        return std::string{take(static_cast<std::size_t>(size))};
+    }
+    [[nodiscard]] bool empty() const noexcept { return left_.empty(); }
+
+private:
+    [[nodiscard]] std::string_view take(std::size_t bytes) {
+        if (bytes > left_.size()) { throw bad_frame{"pulse: a message is shorter than it says"}; }
+        const std::string_view taken = left_.substr(0, bytes);
+        left_.remove_prefix(bytes);
+        return taken;
+    }
+
+    std::string_view left_;
+};
+
+/// The two ends of a connection exchange frames: eight bytes that say "pulse", four of length, then that many.
+///
+/// Nothing here blocks but wait_frame and flush, which have a deadline. A connection that breaks, or says what is no
+/// frame, is lost() from then on.
+class frame_stream {
+public:
+    static constexpr std::size_t most_bytes = std::size_t{20} << 20;
+
+    frame_stream() = default;
+    explicit frame_stream(descriptor connected) noexcept : socket_{std::move(connected)} {}
+
+    [[nodiscard]] int number() const noexcept { return socket_.get(); }
+    [[nodiscard]] bool lost() const noexcept { return lost_; }
+    /// Why it is lost: empty when the other side closed it.
+    [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+    [[nodiscard]] bool has_output() const noexcept { return sent_ != out_.size(); }
+
+    /// Puts a frame behind what waits to be sent.
+    void put(std::string_view payload) {
+        out_.append(magic);
+        for (int i = 0; i != 4; ++i) {
+            out_.push_back(static_cast<char>(static_cast<unsigned char>(payload.size() >> (8 * i))));
+        }
+        out_.append(payload);
+    }
+    /// Sends what the connection takes now.
+    void send_some() {
+        while (!lost_ && sent_ != out_.size()) {
+            const ssize_t n = ::send(number(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+            if (n >= 0) {
+                sent_ += static_cast<std::size_t>(n);
+            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+                return;
+            } else if (errno != EINTR) {
+                lose(std::strerror(errno));
+            }
+        }
+        if (sent_ == out_.size()) {
+            out_.clear();
+            sent_ = 0;
+        }
+    }
+    /// Takes in what has come.
+    void receive_some() {
+        char room[16384];
+        while (!lost_ && in_.size() <= most_bytes + header_bytes) {
+            const ssize_t n = ::recv(number(), room, sizeof room, 0);
+            if (n > 0) {
+                in_.append(room, static_cast<std::size_t>(n));
+            } else if (n == 0) {
+                lose("");
+            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+                return;
+            } else if (errno != EINTR) {
+                lose(std::strerror(errno));
+            }
+        }
+    }
+    /// The next whole frame that has come, also after the connection was lost. What is no frame loses the connection.
+    [[nodiscard]] std::optional<std::string> next() {
+        if (bad_) { return std::nullopt; }
+        const std::size_t known = std::min(in_.size(), magic.size());
+        if (std::string_view{in_}.substr(0, known) != magic.substr(0, known)) { return not_a_frame(); }
+        if (in_.size() < header_bytes) { return std::nullopt; }
+        std::size_t size = 0;
+        for (std::size_t i = 0; i != 4; ++i) {
+            size |= std::size_t{static_cast<unsigned char>(in_[magic.size() + i])} << (8 * i);
+        }
+        if (size > most_bytes) { return not_a_frame(); }
+        if (in_.size() < header_bytes + size) { return std::nullopt; }
+        std::string payload = in_.substr(header_bytes, size);
+        in_.erase(0, header_bytes + size);
+        return payload;
+    }
+    /// The next frame; none when the deadline passes or the connection is lost.
+    [[nodiscard]] std::optional<std::string> wait_frame(const deadline& until) {
+        for (;;) {
+            if (std::optional<std::string> frame = next()) { return frame; }
+            if (lost_ || !detail::wait_ready(number(), POLLIN, until)) { return std::nullopt; }
+            receive_some();
+        }
+    }
+    /// Sends all that waits; false when the deadline passes or the connection is lost.
+    bool flush(const deadline& until) {
+        send_some();
+        while (!lost_ && has_output()) {
+            if (!detail::wait_ready(number(), POLLOUT, until)) { return false; }
+            send_some();
+        }
+        return !lost_;
+    }
+    /// Says that nothing more is sent, and waits for the other side to close too: closing before would drop what it has not
+    /// read yet.
+    void finish(const deadline& until) {
+        flush(until);
+        ::shutdown(number(), SHUT_WR);
+        while (!lost_ && detail::wait_ready(number(), POLLIN, until)) {
+            receive_some();
+            in_.clear();
+        }
+    }
+
+private:
+    static constexpr std::string_view magic{"pulse\x01\r\n", 8};
+    static constexpr std::size_t header_bytes = 12;
+
+    void lose(std::string reason) {
+        lost_ = true;
+        reason_ = std::move(reason);
+    }
+    std::optional<std::string> not_a_frame() {
+        bad_ = true;
+        lose("what it says is not from a rank of pulse");
+        return std::nullopt;
+    }
+
+    descriptor socket_{};
+    std::string in_{};
+    std::string out_{};
+    std::size_t sent_{};
+    bool lost_{};
+    bool bad_{};
+    std::string reason_{};
+};
+
+} // namespace pulse::launch

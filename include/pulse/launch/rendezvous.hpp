@@ -1,0 +1,286 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/launch/deadline.hpp>
+#include <pulse/launch/frames.hpp>
+#include <pulse/launch/identity.hpp>
+#include <pulse/launch/store.hpp>
+#include <pulse/launch/tcp_store.hpp>
+
+namespace pulse::launch {
+
+/// A rank of a run whose ranks have met.
+struct member {
+    /// Of its machine.
+    std::string host{};
+    std::int64_t process{};
+    /// Position among the ranks of its machine, their number, and the number of the machine.
+    int local_rank{};
+    int local_size{};
+    int node{};
+
+    [[nodiscard]] bool operator==(const member&) const = default;
+};
+
+/// All ranks of a run, the same on each of them.
+struct rank_table {
+    /// Its size is the world's size.
+    std::vector<member> ranks{};
+    /// Drawn by rank 0; a connection that knows it belongs to this run.
+    std::uint64_t secret{};
+
+    [[nodiscard]] bool one_machine() const noexcept {
+        return std::all_of(ranks.begin(), ranks.end(), [](const member& m) { return m.node == 0; });
+    }
+    /// "rank 3 (host node7, process 4711)".
+    [[nodiscard]] std::string name_of(int rank) const {
+        const member& m = ranks[static_cast<std::size_t>(rank)];
+        return "rank " + std::to_string(rank) + " (host " + m.host + ", process " + std::to_string(m.process) + ")";
+    }
+    [[nodiscard]] bool operator==(const rank_table&) const = default;
+};
+
+namespace detail {
+
+/// "rank 4", "ranks 1, 4 and 6", and of many the first sixteen.
+[[nodiscard]] inline std::string list_ranks(const std::vector<int>& ranks) {
+    constexpr std::size_t most = 16;
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    const std::size_t shown = std::min(ranks.size(), most);
+    for (std::size_t i = 0; i != shown; ++i) {
+        if (i != 0) { text += i + 1 == ranks.size() ? " and " : ", "; }
+        text += std::to_string(ranks[i]);
+    }
+    return shown == ranks.size() ? text : text + " and " + std::to_string(ranks.size() - shown) + " others";
+}
+
+/// All ranks bring a value, rank 0 judges them, all hear the same verdict: its text, or an error.
+///
+/// Keys begin with `subject`. Whoever finds something wrong puts it under `subject`/problem: rank 0, and who still waits,
+/// ends with that.
+template <store S>
+class assembly {
+public:
+    assembly(S& store, const rank_identity& who, std::string subject, deadline::duration timeout) :
+        store_{store}, who_{who}, subject_{std::move(subject)}, timeout_{timeout}, until_{timeout} {}
+
+    /// Ends the assembly for all ranks. Throws launch_error with the text, or with that of the rank that was first to object.
+    [[noreturn]] void object(const std::string& text) {
+        const std::string key = subject_ + "/problem";
+        const bool first = store_.set(key, text);
+        throw launch_error{"pulse: " + subject_ + ": " +
+                           (first ? text : get(store_, key, deadline::duration{0}).value_or(text))};
+    }
+    void bring(std::string_view value) {
+        if (store_.set(of_rank(who_.rank), value)) { return; }
+        object("rank " + std::to_string(who_.rank) +
+               " is there twice: two processes have that rank, or the store holds an earlier run");
+    }
+    /// What rank `rank` has brought, as soon as it has. Throws launch_error, naming who is missing, at the deadline.
+    [[nodiscard]] std::string hear(int rank) { return wait_for(of_rank(rank)); }
+    /// Rank 0: tells all ranks.
+    void decide(std::string_view verdict) { store_.set(subject_ + "/verdict", verdict); }
+    /// What rank 0 tells.
+    [[nodiscard]] std::string verdict() { return wait_for(subject_ + "/verdict"); }
+
+private:
+    [[nodiscard]] std::string of_rank(int rank) const { return subject_ + "/" + std::to_string(rank); }
+
+    [[nodiscard]] std::string wait_for(const std::string& key) {
+        const std::array keys{subject_ + "/problem", key};
+        if (std::optional<found_value> found = store_.get_first(keys, until_.left())) {
+            if (found->index == 0) { throw launch_error{"pulse: " + subject_ + ": " + found->value}; }
+            return std::move(found->value);
+        }
+        std::vector<int> missing;
+        for (int r = 0; r != who_.world_size; ++r) {
+            if (!get(store_, of_rank(r), deadline::duration{0})) { missing.push_back(r); }
+        }
+        const std::string span = " within " + seconds_text(timeout_);
+        object(missing.empty()
+                   ? "rank 0 has not decided" + span
+                   : list_ranks(missing) + " of " + std::to_string(who_.world_size) + " did not come" + span);
+    }
+
+    S& store_;
+    const rank_identity& who_;
+    std::string subject_;
+    deadline::duration timeout_;
+    deadline until_;
+};
+
+/// This machine's name, and what tells it from another of that name: containers may share one.
+[[nodiscard]] inline std::pair<std::string, std::string> this_machine() {
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    std::string boot;
+    std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
+    return {host.data(), boot};
+}
+
+/// What a rank brings to the rendezvous.
+struct arrival {
+    int world_size{};
+    std::string host{};
+    std::string boot{};
+    std::int64_t process{};
+    int local_rank{};
+};
+
+[[nodiscard]] inline std::string to_bytes(const arrival& a) {
+    return frame_writer{}
+        .number(static_cast<std::uint64_t>(a.world_size))
+        .text(a.host)
+        .text(a.boot)
+        .number(static_cast<std::uint64_t>(a.process))
+        .number(static_cast<std::uint64_t>(a.local_rank))
+        .bytes();
+}
+[[nodiscard]] inline arrival read_arrival(std::string_view bytes) {
+    frame_reader from{bytes};
+    arrival a;
+    a.world_size = from.integer();
+    a.host = from.text();
+    a.boot = from.text();
+    a.process = static_cast<std::int64_t>(from.number());
+    a.local_rank = from.integer();
+    return a;
+}
+
+[[nodiscard]] inline std::string to_bytes(const rank_table& table) {
+    frame_writer all;
+    all.number(table.secret).number(table.ranks.size());
+    for (const member& m : table.ranks) {
+        all.text(m.host).number(static_cast<std::uint64_t>(m.process)).number(static_cast<std::uint64_t>(m.local_rank));
+        all.number(static_cast<std::uint64_t>(m.local_size)).number(static_cast<std::uint64_t>(m.node));
+    }
+    return all.bytes();
+}
+[[nodiscard]] inline rank_table read_table(std::string_view bytes) {
+    frame_reader from{bytes};
+    rank_table table;
+    table.secret = from.number();
+    for (std::uint64_t left = from.number(); left != 0; --left) {
+        member& m = table.ranks.emplace_back();
+        m.host = from.text();
+        m.process = static_cast<std::int64_t>(from.number());
+        m.local_rank = from.integer();
+        m.local_size = from.integer();
+        m.node = from.integer();
+    }
+    return table;
+}
+
+/// Gives every machine a number and every rank its place on it. Where launchers have said places, those stay. `problem`
+/// is left when two ranks of a machine have one place.
+[[nodiscard]] inline std::vector<member> members_of(const std::vector<arrival>& arrivals, std::string& problem) {
+    std::vector<member> members;
+    std::vector<std::pair<std::string, std::string>> machines;
+    const bool said = std::all_of(arrivals.begin(), arrivals.end(), [](const arrival& a) { return a.local_rank >= 0; });
+    for (std::size_t r = 0; r != arrivals.size(); ++r) {
+        const arrival& a = arrivals[r];
+        const std::pair machine{a.host, a.boot};
+        const auto at = std::find(machines.begin(), machines.end(), machine);
+        member m{a.host, a.process, 0, 0, static_cast<int>(at - machines.begin())};
+        if (at == machines.end()) { machines.push_back(machine); }
+        for (std::size_t before = 0; before != r; ++before) {
+            if (members[before].node != m.node) { continue; }
+            ++m.local_rank;
+            if (said && arrivals[before].local_rank == a.local_rank) {
+                problem = "ranks " + std::to_string(before) + " and " + std::to_string(r) + " are both local rank " +
+                          std::to_string(a.local_rank) + " of host " + a.host;
+            }
+        }
+        members.push_back(std::move(m));
+    }
+    for (std::size_t r = 0; r != members.size(); ++r) {
+        member& m = members[r];
+        m.local_size = static_cast<int>(
+            std::count_if(members.begin(), members.end(), [&](const member& o) { return o.node == m.node; }));
+    }
+    for (std::size_t r = 0; said && r != members.size(); ++r) { members[r].local_rank = arrivals[r].local_rank; }
+    return members;
+}
+
+} // namespace detail
+
+/// All ranks of a run meet and learn of each other; to be called by every rank, once per store.
+///
+/// Throws launch_error on every rank that is there, within the timeout of the one that waits longest, when ranks are
+/// missing (they are named), when a rank is there twice, when two ranks were told different world sizes or the same place on
+/// one machine, or when a rank is lost meanwhile (tcp_store).
+template <store S>
+[[nodiscard]] rank_table rendezvous(S& store, const rank_identity& who,
+                                    deadline::duration timeout = std::chrono::seconds{60}) {
+    detail::assembly<S> all{store, who, "rendezvous", timeout};
+    const auto [host, boot] = detail::this_machine();
+    const detail::arrival mine{who.world_size, host, boot, ::getpid(), who.local_rank};
+    all.bring(detail::to_bytes(mine));
+
+    const auto compare = [&](int rank, const detail::arrival& theirs, int world) {
+        if (theirs.world_size == world) { return; }
+        all.object("rank " + std::to_string(rank) + " (host " + theirs.host + ") was told that there are " +
+                   std::to_string(theirs.world_size) + " ranks, rank 0 that there are " + std::to_string(world));
+    };
+    compare(who.rank, mine, detail::read_arrival(all.hear(0)).world_size);
+    if (who.rank == 0) {
+        std::vector<detail::arrival> arrivals;
+        for (int r = 0; r != who.world_size; ++r) {
+            arrivals.push_back(detail::read_arrival(all.hear(r)));
+            compare(r, arrivals.back(), who.world_size);
+        }
+        std::string problem;
+        const rank_table table{detail::members_of(arrivals, problem), random_bits()};
+        if (!problem.empty()) { all.object(problem); }
+        all.decide(detail::to_bytes(table));
+    }
+    return detail::read_table(all.verdict());
+}
+
+/// Throws launch_error on every rank, naming the ranks whose `value` is not rank 0's, unless all ranks bring the same (the
+/// hash of a plan, a model, a build); also when ranks are missing after the timeout, as rendezvous. To be called by every
+/// rank, once per store and `what`, which names the thing in the error.
+template <store S>
+void agree(S& store, const rank_identity& who, const std::string& what, std::string_view value,
+           deadline::duration timeout = std::chrono::seconds{60}) {
+    detail::assembly<S> all{store, who, what, timeout};
+    all.bring(value);
+    if (who.rank == 0) {
+        std::vector<int> others;
+        std::string example;
+        for (int r = 1; r < who.world_size; ++r) {
+            std::string theirs = all.hear(r);
+            if (theirs == value) { continue; }
+            if (others.empty()) { example = std::move(theirs); }
+            others.push_back(r);
+        }
+        if (!others.empty()) {
+            const auto shown = [](std::string_view text) {
+                const bool plain = text.size() <= 64 &&
+                                   std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+                return plain ? " (" + std::string{text} + ")" : std::string{};
+            };
+            all.object(detail::list_ranks(others) + " did not bring the same as rank 0" + shown(value) + ": rank " +
+                       std::to_string(others.front()) + " has another" + shown(example));
+        }
+        all.decide("");
+    }
+    static_cast<void>(all.verdict());
+}
+
+} // namespace pulse::launch

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include <unistd.h>
+
+#include <pulse/launch/deadline.hpp>
+#include <pulse/launch/socket.hpp>
+
+namespace pulse::launch {
+
+/// Ends the poll() of another thread.
+class wake_up {
+public:
+    wake_up() {
+        int ends[2];
+        if (::pipe(ends) != 0) {
+            throw launch_error{std::string{"pulse: no pipe can be made: "} + std::strerror(errno)};
+        }
+        read_ = descriptor{ends[0]};
+        write_ = descriptor{ends[1]};
+        detail::prepare_socket(ends[0]);
+        detail::prepare_socket(ends[1]);
+    }
+
+    /// To be polled for POLLIN.
+    [[nodiscard]] int number() const noexcept { return read_.get(); }
+    void signal() const noexcept {
+        const char one = 1;
+        // A full pipe wakes as well.
+        static_cast<void>(!::write(write_.get(), &one, 1));
+    }
+    void clear() const noexcept {
+        std::array<char, 64> room{};
+        while (::read(read_.get(), room.data(), room.size()) > 0) {}
+    }
+
+private:
+    descriptor read_{};
+    descriptor write_{};
+};
+
+} // namespace pulse::launch

@@ -1,0 +1,282 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pulse/launch/deadline.hpp>
+#include <pulse/launch/frames.hpp>
+#include <pulse/launch/identity.hpp>
+#include <pulse/launch/rendezvous.hpp>
+#include <pulse/launch/store.hpp>
+#include <pulse/launch/wake_up.hpp>
+#include <pulse/launch/watch_links.hpp>
+
+namespace pulse::launch {
+
+struct watch_options {
+    /// Within this time of a rank's last sign of life, or of its end, all others know.
+    deadline::duration timeout{std::chrono::seconds{30}};
+    /// Where rank 0 listens while the ranks connect; 0: a free port.
+    std::uint16_t port{0};
+};
+
+/// Tells every rank when one of them fails: a thread on every rank, and a connection from each to rank 0.
+///
+/// A rank whose process ends or is killed (its connection ends without a goodbye), which is silent (stopped, or its machine
+/// is gone), or which says that it has failed, is reported to all ranks with its name within the timeout. The first failure
+/// is the one that stays. A rank that leaves with a goodbye has not failed; rank 0 stays until the others have left, at
+/// most for the timeout.
+class watch {
+public:
+    /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a rank
+    /// does not connect within the timeout.
+    template <store S>
+    watch(S& store, const rank_identity& who, const rank_table& table, const watch_options& options = {}) :
+        watch{link_with_rank_0(store, who, table, "watch", options.port, options.timeout), who, table, options} {}
+    /// On connections that were made before: on rank 0 to all others, elsewhere to rank 0.
+    watch(std::vector<rank_link> links, const rank_identity& who, rank_table table, const watch_options& options) :
+        rank_{who.rank}, table_{std::move(table)}, timeout_{options.timeout}, unwinding_{std::uncaught_exceptions()} {
+        for (rank_link& l : links) { links_.push_back({l.rank, std::move(l.stream), clock::now()}); }
+        thread_ = std::thread{[this] { serve(); }};
+    }
+    watch(const watch&) = delete;
+    watch& operator=(const watch&) = delete;
+    /// Says goodbye; where an exception leaves the scope, that this rank has failed.
+    ~watch() {
+        if (std::uncaught_exceptions() != unwinding_) { fail(table_.name_of(rank_) + " was left by an exception"); }
+        close();
+    }
+
+    /// Whether a rank has failed. Takes no lock.
+    [[nodiscard]] bool failed() const noexcept { return report_.load(std::memory_order_acquire) != nullptr; }
+    /// Who has failed and why, in words. Takes no lock.
+    [[nodiscard]] std::optional<std::string> failure() const {
+        const report* const first = report_.load(std::memory_order_acquire);
+        return first == nullptr ? std::nullopt : std::optional{first->text};
+    }
+    /// The rank that failed first, or -1. Takes no lock.
+    [[nodiscard]] int failed_rank() const noexcept {
+        const report* const first = report_.load(std::memory_order_acquire);
+        return first == nullptr ? -1 : first->rank;
+    }
+    /// Throws launch_error with the text when a rank has failed.
+    void check() const {
+        if (const report* const first = report_.load(std::memory_order_acquire)) {
+            throw launch_error{"pulse: " + first->text};
+        }
+    }
+
+    /// This rank has failed: tells all others. Returns when the text has left this machine, or after a second.
+    void fail(std::string_view text) noexcept {
+        try {
+            publish(rank_, text);
+            std::unique_lock lock{mutex_};
+            to_tell_ = true;
+            wake_.signal();
+            told_.wait_for(lock, std::chrono::seconds{1}, [&] { return !to_tell_ || ended_; });
+        } catch (...) { // without memory or locks the connection's end tells it
+        }
+    }
+    /// Says goodbye and ends the watch. On rank 0 it waits for the others' goodbyes, at most for the timeout.
+    void close() noexcept {
+        if (!thread_.joinable()) { return; }
+        closing_ = true;
+        wake_.signal();
+        thread_.join();
+    }
+
+private:
+    using clock = deadline::clock;
+    enum class word : std::uint64_t { alive, failed, goodbye };
+
+    struct report {
+        int rank{};
+        std::string text{};
+    };
+    struct peer {
+        int rank{};
+        frame_stream stream{};
+        clock::time_point heard{};
+        bool left{};
+    };
+
+    /// Sets the failure if there is none.
+    void publish(int rank, std::string_view text) noexcept {
+        static const report no_memory{-1, "a rank failed"};
+        const report* none = nullptr;
+        try {
+            auto mine = std::make_unique<const report>(report{rank, std::string{text}});
+            const std::lock_guard lock{mutex_};
+            if (report_.compare_exchange_strong(none, mine.get(), std::memory_order_acq_rel)) {
+                owned_ = std::move(mine);
+            }
+        } catch (...) { report_.compare_exchange_strong(none, &no_memory, std::memory_order_acq_rel); }
+    }
+
+    void serve() noexcept {
+        try {
+            run();
+        } catch (const std::exception& e) {
+            publish(rank_, std::string{"the watch of rank "} + std::to_string(rank_) + " has failed: " + e.what());
+        }
+        const std::lock_guard lock{mutex_};
+        links_.clear(); // whoever still listens sees the end
+        ended_ = true;
+        told_.notify_all();
+    }
+
+    void run() {
+        const deadline::duration beat = std::clamp(timeout_ / 8, deadline::duration{1}, deadline::duration{1000});
+        const deadline::duration silence = timeout_ * 3 / 4;
+        clock::time_point next_beat = clock::now();
+        clock::time_point last_look = clock::now();
+        std::optional<deadline> end;
+        for (;;) {
+            if (closing_ && !end) { end.emplace(failed() ? std::min(timeout_, deadline::duration{2000}) : timeout_); }
+            if (end && (rank_ != 0 || links_left() || end->passed())) { return leave(); }
+            wait_for_events(next_beat, end);
+            const clock::time_point now = clock::now();
+            // Who was stopped itself has not listened: it looks first at what has come meanwhile.
+            const bool away = now - last_look > silence / 2 + beat;
+            last_look = now;
+            for (peer& p : links_) {
+                if (away) { p.heard = now; }
+                listen(p, now, silence);
+            }
+            if (now >= next_beat) {
+                next_beat = now + beat;
+                for (peer& p : links_) {
+                    if (!p.left && !p.stream.has_output()) { say(p, word::alive); }
+                }
+            }
+            tell();
+            for (peer& p : links_) { p.stream.send_some(); }
+        }
+    }
+
+    [[nodiscard]] bool links_left() const {
+        return std::all_of(links_.begin(), links_.end(), [](const peer& p) { return p.left; });
+    }
+
+    void wait_for_events(clock::time_point next_beat, const std::optional<deadline>& end) {
+        std::vector<pollfd> polled{{wake_.number(), POLLIN, 0}};
+        for (const peer& p : links_) {
+            if (!p.left) {
+                polled.push_back(
+                    {p.stream.number(), static_cast<short>(p.stream.has_output() ? POLLIN | POLLOUT : POLLIN), 0});
+            }
+        }
+        const auto beat_ms = std::chrono::ceil<deadline::duration>(next_beat - clock::now());
+        auto wait_ms = std::max(beat_ms, deadline::duration{0});
+        if (end) { wait_ms = std::min(wait_ms, end->left()); }
+        ::poll(polled.data(), static_cast<nfds_t>(polled.size()), static_cast<int>(wait_ms.count()));
+        wake_.clear();
+    }
+
+    void listen(peer& p, clock::time_point now, deadline::duration silence) {
+        if (p.left) { return; }
+        p.stream.receive_some();
+        try {
+            while (std::optional<std::string> frame = p.stream.next()) {
+                p.heard = now;
+                frame_reader said{*frame};
+                const auto what = static_cast<word>(said.number());
+                if (what == word::goodbye) {
+                    p.left = true;
+                    p.stream = frame_stream{};
+                    return;
+                }
+                if (what == word::failed) {
+                    const int rank = said.integer();
+                    publish(rank, said.text());
+                    broadcast();
+                }
+            }
+        } catch (const bad_frame&) { publish(p.rank, table_.name_of(p.rank) + " says what is not understood"); }
+        if (p.stream.lost()) {
+            p.left = true;
+            found(p.rank, " was killed or has exited: its connection ended without a goodbye" +
+                              (p.stream.reason().empty() ? "" : " (" + p.stream.reason() + ")"));
+        } else if (now - p.heard > silence) {
+            p.left = true;
+            found(p.rank, " has given no sign of life for " +
+                              seconds_text(std::chrono::duration_cast<deadline::duration>(now - p.heard)));
+        }
+    }
+
+    void found(int rank, const std::string& what) {
+        publish(rank, table_.name_of(rank) + what);
+        broadcast();
+    }
+    /// Rank 0 tells everyone, once.
+    void broadcast() {
+        if (rank_ == 0) { to_tell_everyone_ = true; }
+    }
+    void tell() {
+        const std::lock_guard lock{mutex_};
+        if ((to_tell_ || to_tell_everyone_) && !told_everyone_) {
+            const report* const first = report_.load(std::memory_order_acquire);
+            for (peer& p : links_) {
+                if (p.stream.number() < 0) { continue; }
+                p.stream.put(frame_writer{}
+                                 .number(static_cast<std::uint64_t>(word::failed))
+                                 .number(static_cast<std::uint64_t>(first->rank))
+                                 .text(first->text)
+                                 .bytes());
+                p.stream.send_some();
+            }
+            told_everyone_ = true;
+        }
+        if (!to_tell_) { return; }
+        to_tell_ = false;
+        told_.notify_all();
+    }
+
+    void say(peer& p, word what) { p.stream.put(frame_writer{}.number(static_cast<std::uint64_t>(what)).bytes()); }
+
+    /// The end: what was to be told is told, and, where nothing failed, goodbye.
+    void leave() {
+        tell();
+        for (peer& p : links_) {
+            if (p.stream.number() < 0 || p.stream.lost()) { continue; }
+            if (!failed() || rank_ != 0) { say(p, word::goodbye); }
+            p.stream.send_some();
+        }
+        const deadline soon{deadline::duration{1000}};
+        for (peer& p : links_) {
+            if (!p.left) { p.stream.finish(soon); }
+        }
+    }
+
+    int rank_;
+    rank_table table_;
+    deadline::duration timeout_;
+    int unwinding_;
+    std::vector<peer> links_{};
+    wake_up wake_{};
+    std::atomic<const report*> report_{nullptr};
+    std::atomic<bool> closing_{false};
+    std::mutex mutex_{};
+    std::condition_variable told_{};
+    std::unique_ptr<const report> owned_{};
+    bool to_tell_{};
+    bool to_tell_everyone_{};
+    bool told_everyone_{};
+    bool ended_{};
+    std::thread thread_{};
+};
+
+} // namespace pulse::launch

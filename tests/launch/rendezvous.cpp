@@ -1,0 +1,232 @@
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <launch/ranks.hpp>
+#include <pulse/launch/file_store.hpp>
+#include <pulse/launch/rendezvous.hpp>
+#include <pulse/launch/tcp_store.hpp>
+
+using namespace pulse;
+using namespace pulse::launch;
+using namespace pulse::test;
+
+namespace {
+
+/// Runs body(store, identity) for every identity on a thread, with a store of one kind. The store's own timeout is
+/// `patience`.
+template <class Body>
+std::vector<std::string> meet(bool by_files, const std::vector<rank_identity>& ranks, Body body,
+                              deadline::duration patience = 5s) {
+    const scratch_folder folder;
+    const std::uint16_t port = free_port();
+    return on_threads(static_cast<int>(ranks.size()), [&](int i) {
+        const rank_identity& who = ranks[static_cast<std::size_t>(i)];
+        if (by_files) {
+            file_store store{folder.path, ""};
+            return body(store, who);
+        }
+        tcp_store store{who, {{"127.0.0.1", port}, "", patience}};
+        return body(store, who);
+    });
+}
+
+std::vector<rank_identity> world_of(int ranks) {
+    std::vector<rank_identity> all;
+    for (int r = 0; r != ranks; ++r) { all.push_back(rank_of(r, ranks)); }
+    return all;
+}
+
+constexpr auto short_time = 300ms;
+const auto just_meet = [](auto& store, const rank_identity& who) -> std::string {
+    static_cast<void>(rendezvous(store, who, short_time));
+    return "met";
+};
+
+void check_all(const std::vector<std::string>& said, const std::string& part) {
+    for (const std::string& s : said) {
+        INFO(s);
+        CHECK(s.find(part) != std::string::npos);
+    }
+}
+
+} // namespace
+
+TEST_CASE("all ranks meet and hold the same table") {
+    for (const bool by_files : {false, true}) {
+        for (const int ranks : {1, 2, 4, 8}) {
+            std::vector<rank_table> tables(static_cast<std::size_t>(ranks));
+            const auto said =
+                meet(by_files, world_of(ranks), [&](auto& store, const rank_identity& who) -> std::string {
+                    std::this_thread::sleep_for(std::chrono::milliseconds{(who.rank * 7) % 10});
+                    tables[static_cast<std::size_t>(who.rank)] = rendezvous(store, who, 5s);
+                    return "met";
+                });
+            check_all(said, "met");
+            for (const rank_table& table : tables) { CHECK(table == tables[0]); }
+            REQUIRE(tables[0].ranks.size() == static_cast<std::size_t>(ranks));
+            CHECK(tables[0].secret != 0);
+            CHECK(tables[0].one_machine());
+            for (int r = 0; r != ranks; ++r) {
+                const member& m = tables[0].ranks[static_cast<std::size_t>(r)];
+                CHECK(m.local_rank == r);
+                CHECK(m.local_size == ranks);
+                CHECK(m.node == 0);
+                CHECK(m.process == ::getpid());
+            }
+        }
+    }
+}
+
+TEST_CASE("ranks that are processes meet") {
+    for (const int ranks : {2, 8}) {
+        const std::uint16_t port = free_port();
+        auto all = on_processes(ranks, [&](int r) {
+            tcp_store store{rank_of(r, ranks), {{"127.0.0.1", port}, "", 10s}};
+            const rank_table table = rendezvous(store, rank_of(r, ranks), 10s);
+            std::set<std::int64_t> processes;
+            for (const member& m : table.ranks) { processes.insert(m.process); }
+            return std::to_string(processes.size());
+        });
+        for (process& p : all) { CHECK(p.text() == std::to_string(ranks)); }
+    }
+}
+
+TEST_CASE("machines are told apart, and a launcher's places on them stay") {
+    using detail::arrival;
+    std::string problem;
+    const auto places = [&](const std::vector<arrival>& arrivals) {
+        std::string text;
+        for (const member& m : detail::members_of(arrivals, problem)) {
+            text +=
+                std::to_string(m.node) + "." + std::to_string(m.local_rank) + "/" + std::to_string(m.local_size) + " ";
+        }
+        return text;
+    };
+    CHECK(places({{4, "a", "x", 1, -1}, {4, "b", "y", 1, -1}, {4, "a", "x", 2, -1}, {4, "a", "z", 3, -1}}) ==
+          "0.0/2 1.0/1 0.1/2 2.0/1 ");
+    CHECK(places({{3, "a", "x", 1, 1}, {3, "b", "y", 1, 0}, {3, "a", "x", 2, 0}}) == "0.1/2 1.0/1 0.0/2 ");
+    CHECK(problem.empty());
+    static_cast<void>(places({{3, "a", "x", 1, 1}, {3, "b", "y", 1, 0}, {3, "a", "x", 2, 1}}));
+    CHECK(problem == "ranks 0 and 2 are both local rank 1 of host a");
+}
+
+TEST_CASE("ranks that do not come are named on every rank that is there") {
+    for (const bool by_files : {false, true}) {
+        for (const std::vector<int>& absent : {std::vector{2}, std::vector{1, 2}, std::vector{1, 2, 3}}) {
+            std::vector<rank_identity> there;
+            for (const rank_identity& who : world_of(4)) {
+                if (std::find(absent.begin(), absent.end(), who.rank) == absent.end()) { there.push_back(who); }
+            }
+            const auto start = std::chrono::steady_clock::now();
+            const auto said = meet(by_files, there, just_meet, short_time);
+            CHECK(seconds_since(start) < 3);
+            check_all(said, absent.size() == 1   ? "rank 2 of 4 did not come within 0.3 s"
+                            : absent.size() == 2 ? "ranks 1 and 2 of 4 did not come within 0.3 s"
+                                                 : "ranks 1, 2 and 3 of 4 did not come within 0.3 s");
+        }
+    }
+}
+
+TEST_CASE("an absent rank 0 is named") {
+    const std::vector<rank_identity> there{rank_of(1, 3), rank_of(2, 3)};
+    check_all(meet(true, there, just_meet), "rank 0 of 3 did not come within 0.3 s");
+    check_all(meet(false, there, just_meet, 200ms), "does not reach rank 0 at 127.0.0.1:");
+}
+
+TEST_CASE("a rank that is there twice is an error on every rank, also when it is rank 0") {
+    for (const bool by_files : {false, true}) {
+        for (const int twice : {0, 2}) {
+            if (twice == 0 && !by_files) { continue; } // the second of them cannot listen
+            std::vector<rank_identity> there = world_of(3);
+            there.push_back(rank_of(twice, 3));
+            const auto said = meet(by_files, there, just_meet);
+            // Which of the two was first is chance, but one of them was not: where all have met before it came, only that
+            // one hears of it.
+            int heard = 0;
+            for (const std::string& s : said) {
+                INFO(s);
+                const bool named = s.find("rank " + std::to_string(twice) + " is there twice") != std::string::npos;
+                CHECK((named || s == "met"));
+                heard += named ? 1 : 0;
+            }
+            CHECK(heard >= 1);
+        }
+        // With a rank missing it cannot be too late.
+        check_all(meet(by_files, {rank_of(0, 4), rank_of(1, 4), rank_of(2, 4), rank_of(2, 4)}, just_meet, 500ms),
+                  "rank 2 is there twice");
+    }
+}
+
+TEST_CASE("a second rank 0 at the same place cannot listen") {
+    const std::uint16_t port = free_port();
+    tcp_store first{rank_of(0, 1), {{"127.0.0.1", port}, "", 5s}};
+    const auto said = on_threads(1, [&](int) -> std::string {
+        tcp_store second{rank_of(0, 1), {{"127.0.0.1", port}, "", 5s}};
+        return "";
+    });
+    CHECK(said[0] == "error: pulse: rank 0 cannot listen on port " + std::to_string(port) +
+                         " of this machine: it is taken by another program or run");
+    CHECK(first.set("still", "there"));
+}
+
+TEST_CASE("ranks that were told different world sizes all hear so") {
+    for (const bool by_files : {false, true}) {
+        check_all(meet(by_files, {rank_of(0, 4), rank_of(1, 4), rank_of(2, 8), rank_of(3, 4)}, just_meet, 500ms),
+                  "was told that there are 8 ranks, rank 0 that there are 4");
+        check_all(meet(by_files, {rank_of(0, 2), rank_of(1, 3), rank_of(2, 3)}, just_meet, 500ms),
+                  "was told that there are 3 ranks, rank 0 that there are 2");
+        check_all(meet(by_files, {rank_of(0, 4), rank_of(1, 2)}, just_meet, 500ms), "rank 0 that there are 4");
+    }
+}
+
+TEST_CASE("a rank that dies while the others meet is named, long before the timeout") {
+    const std::uint16_t port = free_port();
+    const auto start = std::chrono::steady_clock::now();
+    auto ranks = on_processes(4, [&](int r) -> std::string {
+        tcp_store store{rank_of(r, 4), {{"127.0.0.1", port}, "", 20s}};
+        if (r == 2) {
+            std::this_thread::sleep_for(100ms);
+            ::raise(SIGKILL);
+        }
+        static_cast<void>(rendezvous(store, rank_of(r, 4), 20s));
+        return "met";
+    });
+    for (const std::size_t r : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) {
+        const std::string text = ranks[r].text();
+        INFO(text);
+        CHECK(text.find("rank 2 (process ") != std::string::npos);
+    }
+    CHECK(seconds_since(start) < 10);
+}
+
+TEST_CASE("what all ranks must hold in common is compared, and who differs is named") {
+    const auto bring = [](auto value_of) {
+        return [value_of](auto& store, const rank_identity& who) -> std::string {
+            agree(store, who, "model", "the same everywhere", 5s);
+            agree(store, who, "plan", value_of(who.rank), 5s);
+            return "agreed";
+        };
+    };
+    for (const bool by_files : {false, true}) {
+        check_all(meet(by_files, world_of(4), bring([](int) { return std::string{"a3f1"}; })), "agreed");
+        check_all(meet(by_files, world_of(4), bring([](int r) { return std::string{r == 2 ? "beef" : "a3f1"}; })),
+                  "pulse: plan: rank 2 did not bring the same as rank 0 (a3f1): rank 2 has another (beef)");
+        check_all(meet(by_files, world_of(4), bring([](int r) { return std::to_string(r / 2); })),
+                  "pulse: plan: ranks 2 and 3 did not bring the same as rank 0");
+    }
+    check_all(meet(true, {rank_of(0, 3), rank_of(2, 3)},
+                   [](auto& store, const rank_identity& who) -> std::string {
+                       agree(store, who, "plan", "x", short_time);
+                       return "agreed";
+                   }),
+              "plan: rank 1 of 3 did not come");
+}

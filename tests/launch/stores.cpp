@@ -1,0 +1,214 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include <launch/ranks.hpp>
+#include <pulse/launch/file_store.hpp>
+#include <pulse/launch/frames.hpp>
+#include <pulse/launch/tcp_store.hpp>
+
+using namespace pulse;
+using namespace pulse::launch;
+using namespace pulse::test;
+
+namespace {
+
+/// Runs body(store, rank) on threads that share a store of either kind.
+template <class Body>
+std::vector<std::string> with_store(bool by_files, int ranks, Body body) {
+    if (by_files) {
+        const scratch_folder folder;
+        return on_threads(ranks, [&](int r) {
+            file_store store{folder.path, "run 1"};
+            return body(store, r);
+        });
+    }
+    const std::uint16_t port = free_port();
+    return on_threads(ranks, [&](int r) {
+        tcp_store store{rank_of(r, ranks), {{"127.0.0.1", port}, "run 1", 5s}};
+        return body(store, r);
+    });
+}
+
+/// Connects as no rank would and says `bytes`.
+frame_stream intruder(std::uint16_t port, std::string_view bytes) {
+    std::string why;
+    descriptor made = connect_to({"127.0.0.1", port}, deadline{1s}, why);
+    REQUIRE(made);
+    REQUIRE(::send(made.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    return frame_stream{std::move(made)};
+}
+
+} // namespace
+
+TEST_CASE("a key of a store takes one value, which every rank gets as it was set") {
+    for (const bool by_files : {false, true}) {
+        std::mt19937 random{7};
+        std::string any(100000, '\0');
+        for (char& c : any) { c = static_cast<char>(random()); }
+        std::atomic<int> first{0};
+        const auto said = with_store(by_files, 4, [&](auto& store, int r) -> std::string {
+            if (store.set("contested/key with spaces, \xc3\xa4", std::to_string(r))) { ++first; }
+            if (r == 2) {
+                store.set("empty", "");
+                store.set("bytes", any);
+            }
+            if (get(store, "bytes", 5s) != any) { return "wrong bytes"; }
+            if (get(store, "empty", 5s) != "") { return "the empty value is not empty"; }
+            if (get(store, "absent", 0s)) { return "a value nobody has set"; }
+            return get(store, "contested/key with spaces, \xc3\xa4", 5s).value_or("none");
+        });
+        CHECK(first == 1);
+        for (const std::string& s : said) {
+            CHECK(s == said[0]);
+            CHECK(s.size() == 1);
+        }
+    }
+}
+
+TEST_CASE("a store waits for the first of several keys, and not beyond the timeout") {
+    for (const bool by_files : {false, true}) {
+        const auto said = with_store(by_files, 2, [&](auto& store, int r) -> std::string {
+            const std::vector<std::string> keys{"a", "b", "c"};
+            if (r == 1) {
+                std::this_thread::sleep_for(100ms);
+                store.set("c", "C");
+                return "";
+            }
+            const auto start = std::chrono::steady_clock::now();
+            if (store.get_first(keys, 30ms)) { return "too early"; }
+            if (seconds_since(start) < 0.03) { return "it did not wait"; }
+            const auto found = store.get_first(keys, 10s);
+            if (!found || found->index != 2 || found->value != "C") { return "not what was set"; }
+            store.set("b", "B");
+            return store.get_first(keys, 0s)->value;
+        });
+        CHECK(said[0] == "B");
+    }
+}
+
+TEST_CASE("what is no rank of this run and comes to the store's port changes nothing") {
+    const std::uint16_t port = free_port();
+    tcp_store store{rank_of(0, 1), {{"127.0.0.1", port}, "mine", 5s}};
+    store.set("key", "value");
+    std::mt19937 random{11};
+    std::vector<frame_stream> strangers;
+    strangers.push_back(intruder(port, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    strangers.push_back(intruder(port, ""));
+    strangers.push_back(intruder(port, "pulse\x01"));
+    strangers.push_back(intruder(port, std::string_view{"pulse\x01\r\n\xff\xff\xff\xff", 12}));
+    for (int i = 0; i != 200; ++i) {
+        // frames whose length is right and whose content is not, before and after a true greeting
+        frame_writer greeting = detail::begin(detail::store_word::hello);
+        greeting.text("mine").number(0).number(1).text("a guest");
+        std::string payload(random() % 60, '\0');
+        for (char& c : payload) { c = static_cast<char>(random() % 4 == 0 ? random() : random() % 10); }
+        std::string sent;
+        const auto frame = [&](const std::string& content) {
+            sent += std::string{"pulse\x01\r\n", 8};
+            for (int b = 0; b != 4; ++b) { sent += static_cast<char>(content.size() >> (8 * b)); }
+            sent += content;
+        };
+        if (i % 2 == 0) { frame(greeting.bytes()); }
+        frame(payload);
+        intruder(port, sent);
+    }
+    CHECK(get(store, "key", 0s) == "value");
+    // those that say what no rank says are shut out
+    CHECK_FALSE(strangers[0].wait_frame(deadline{5s}));
+    CHECK(strangers[0].lost());
+    CHECK_FALSE(strangers[3].wait_frame(deadline{5s}));
+    CHECK(strangers[3].lost());
+}
+
+TEST_CASE("a rank of another run is sent away, and says why") {
+    const std::uint16_t port = free_port();
+    tcp_store store{rank_of(0, 2), {{"127.0.0.1", port}, "mine", 100ms}};
+    const std::string text = on_threads(1, [&](int) -> std::string {
+        tcp_store other{rank_of(1, 2), {{"127.0.0.1", port}, "theirs", 200ms}};
+        return "";
+    })[0];
+    INFO(text);
+    CHECK(text.find("it serves the run 'mine', not 'theirs'") != std::string::npos);
+    CHECK(text.find("rank 1 does not reach rank 0 at 127.0.0.1:" + std::to_string(port)) != std::string::npos);
+    CHECK_FALSE(get(store, "absent", 10ms));
+}
+
+TEST_CASE("IPv6 and names lead to the store") {
+    for (const std::string host : {"::1", "localhost"}) {
+        const std::uint16_t port = free_port();
+        const auto said = on_threads(2, [&](int r) -> std::string {
+            tcp_store store{rank_of(r, 2), {{host, port}, "", 2s}};
+            store.set(std::to_string(r), host);
+            return get(store, std::to_string(1 - r), 2s).value_or("none");
+        });
+        CHECK(said[0] == host);
+        CHECK(said[1] == host);
+    }
+}
+
+TEST_CASE("a store on all addresses is reached by this machine's name and numbers") {
+    std::uint16_t port = 0;
+    const descriptor listener = listen_on("", port);
+    std::string why;
+    CHECK(connect_to({"127.0.0.1", port}, deadline{1s}, why));
+    CHECK(connect_to({"localhost", port}, deadline{1s}, why));
+    CHECK_FALSE(connect_to({"no.such.host.invalid", port}, deadline{1s}, why));
+    CHECK(why.find("resolved") != std::string::npos);
+}
+
+TEST_CASE("who is lost is told to whoever waits, at once; who leaves with a goodbye is not lost") {
+    const std::uint16_t port = free_port();
+    const auto start = std::chrono::steady_clock::now();
+    auto ranks = on_processes(4, [&](int r) -> std::string {
+        tcp_store store{rank_of(r, 4), {{"127.0.0.1", port}, "", 10s}};
+        if (r == 3) { return "goodbye"; }
+        if (r == 2) {
+            store.set("ready", "");
+            ::pause();
+        }
+        return get(store, "never", 15s).value_or("timeout");
+    });
+    {
+        tcp_store look{rank_of(3, 4), {{"127.0.0.1", port}, "", 10s}};
+        REQUIRE(get(look, "ready", 10s));
+    }
+    CHECK(ranks[3].text() == "goodbye");
+    ranks[2].signal(SIGKILL);
+    for (const std::size_t r : {std::size_t{0}, std::size_t{1}}) {
+        const std::string text = ranks[r].text();
+        INFO(text);
+        CHECK(text.find("error: pulse: rank 2 (process ") == 0);
+        CHECK(text.find("has left without a goodbye") != std::string::npos);
+    }
+    CHECK(seconds_since(start) < 10);
+}
+
+TEST_CASE("when rank 0 is gone, whoever asks the store hears so") {
+    const std::uint16_t port = free_port();
+    auto ranks = on_processes(3, [&](int r) -> std::string {
+        tcp_store store{rank_of(r, 3), {{"127.0.0.1", port}, "", 10s}};
+        store.set("here " + std::to_string(r), "");
+        return get(store, "never", 15s).value_or("timeout");
+    });
+    {
+        tcp_store look{rank_of(1, 3), {{"127.0.0.1", port}, "", 10s}};
+        for (const std::string key : {"here 0", "here 1", "here 2"}) { REQUIRE(get(look, key, 10s)); }
+    }
+    ranks[0].signal(SIGKILL);
+    for (const std::size_t r : {std::size_t{1}, std::size_t{2}}) {
+        CHECK(ranks[r].text() == "error: pulse: rank 0, which keeps the store, is gone");
+    }
+}

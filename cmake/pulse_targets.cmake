@@ -6,7 +6,7 @@ file(GLOB_RECURSE pulse_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.h
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
-list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/(io/[^/]+|[^/]+/json[a-z_]*|train/checkpoint)\\.hpp$")
+list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/(io/[^/]+|[^/]+/json[a-z_]*|train/[a-z_]*checkpoint[a-z_]*)\\.hpp$")
 # The host room needs oneDNN, but for the reference backend and the transport between threads.
 set(pulse_host_headers ${pulse_headers})
 list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/host/[^/]+\\.hpp$")

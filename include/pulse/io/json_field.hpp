@@ -80,6 +80,11 @@ public:
         if (value_->is_number_unsigned() && value_->get<std::uint64_t>() > most) { fail("is out of range"); }
         return value_->get<std::int64_t>();
     }
+    /// 0 to 2^64 - 1.
+    [[nodiscard]] std::uint64_t natural() const {
+        if (!value_->is_number_unsigned()) { fail("must be an integer of 0 to 2^64 - 1"); }
+        return value_->get<std::uint64_t>();
+    }
     [[nodiscard]] int small_integer() const {
         const std::int64_t value = integer();
         if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -23,67 +20,11 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/io/atomic_file.hpp>
+#include <pulse/io/safetensors_header.hpp>
 
 namespace pulse::io {
 
-static_assert(std::endian::native == std::endian::little,
-              "pulse: safetensors files are read on little-endian machines");
-
-/// A number type of the safetensors format, by the format's own name.
-struct element_type {
-    std::string_view name;
-    int bits;
-
-    [[nodiscard]] bool operator==(const element_type&) const = default;
-};
-
-/// Every type that a file may hold.
-inline constexpr std::array<element_type, 21> element_types{
-    {{"BOOL", 8},        {"U8", 8},      {"I8", 8},      {"I16", 16},    {"U16", 16},    {"F16", 16},
-     {"BF16", 16},       {"I32", 32},    {"U32", 32},    {"F32", 32},    {"F64", 64},    {"I64", 64},
-     {"U64", 64},        {"C64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
-     {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F4", 4}}};
-
-inline constexpr element_type f32{"F32", 32};
-
-/// One tensor of a file: where its bytes lie, counted from the first byte after the header.
-struct tensor_entry {
-    std::string name{};
-    element_type type{};
-    std::vector<std::int64_t> dims{};
-    std::uint64_t begin{};
-    std::uint64_t end{};
-};
-
-/// One tensor to be written, its bytes in C order.
-struct tensor_source {
-    std::string name{};
-    element_type type{};
-    std::vector<std::int64_t> dims{};
-    std::span<const std::byte> bytes{};
-};
-
-using tensor_metadata = std::map<std::string, std::string>;
-
 namespace detail {
-
-inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
-
-/// Bytes of a tensor; throws input_error, beginning with `place`, when they cannot be counted.
-[[nodiscard]] inline std::uint64_t tensor_bytes(const std::string& place, element_type type,
-                                                std::span<const std::int64_t> dims) {
-    std::uint64_t bits = static_cast<std::uint64_t>(type.bits);
-    for (const std::int64_t extent : dims) {
-        if (extent < 0) { throw input_error(place + ": a negative extent in its shape"); }
-        const auto factor = static_cast<std::uint64_t>(extent);
-        if (factor != 0 && bits > std::numeric_limits<std::uint64_t>::max() / factor) {
-            throw input_error(place + ": its shape has too many elements");
-        }
-        bits *= factor;
-    }
-    if (bits % 8 != 0) { throw input_error(place + ": its elements do not fill whole bytes"); }
-    return bits / 8;
-}
 
 /// JSON whose objects name no key twice.
 [[nodiscard]] inline nlohmann::json parse_unique_keys(const std::string& place, const std::string& text) {
@@ -177,6 +118,8 @@ public:
     /// In the order of their bytes.
     [[nodiscard]] std::span<const tensor_entry> tensors() const noexcept { return tensors_; }
     [[nodiscard]] const tensor_metadata& metadata() const noexcept { return metadata_; }
+    /// Where the bytes of the tensors begin in the file.
+    [[nodiscard]] std::uint64_t data_begin() const noexcept { return data_begin_; }
 
     /// The tensor of that name, or nullptr.
     [[nodiscard]] const tensor_entry* find(std::string_view name) const noexcept {
@@ -242,54 +185,23 @@ private:
 
 /// Writes tensors and metadata, atomically; equal input gives equal bytes, whatever the order of `tensors`.
 ///
-/// As the format's own writer does, tensors lie in order of falling type width, then of name, and the header is padded
-/// to 8 bytes. Throws input_error on a name given twice, a size that does not fit, or a file that cannot be written.
+/// Throws input_error on a name given twice, a size that does not fit, or a file that cannot be written.
 inline void write_safetensors(const std::filesystem::path& path, std::span<const tensor_source> tensors,
                               const tensor_metadata& metadata = {}) {
-    std::vector<const tensor_source*> order;
-    order.reserve(tensors.size());
-    for (const tensor_source& tensor : tensors) { order.push_back(&tensor); }
-    std::sort(order.begin(), order.end(), [](const tensor_source* a, const tensor_source* b) {
-        return a->type.bits != b->type.bits ? a->type.bits > b->type.bits : a->name < b->name;
-    });
-
-    nlohmann::ordered_json header = nlohmann::ordered_json::object();
-    if (!metadata.empty()) {
-        auto& object = header["__metadata__"] = nlohmann::ordered_json::object();
-        for (const auto& [key, value] : metadata) { object[key] = value; }
-    }
-    std::set<std::string_view> names{"__metadata__"};
-    std::uint64_t offset = 0;
-    for (const tensor_source* tensor : order) {
-        const std::string place = "'" + path.string() + "': tensor '" + tensor->name + "'";
-        if (!names.insert(tensor->name).second) { throw input_error(place + ": its name is taken"); }
-        const std::uint64_t size = detail::tensor_bytes(place, tensor->type, tensor->dims);
-        if (size != tensor->bytes.size()) {
-            throw input_error(place + ": " + std::to_string(tensor->bytes.size()) + " bytes for a shape of " +
-                              std::to_string(size));
+    std::vector<tensor_shape> shapes;
+    shapes.reserve(tensors.size());
+    for (const tensor_source& tensor : tensors) { shapes.push_back({tensor.name, tensor.type, tensor.dims}); }
+    const std::string place = "'" + path.string() + "'";
+    const safetensors_layout layout = lay_out_safetensors(place, shapes, metadata);
+    for (std::size_t i = 0; i != tensors.size(); ++i) {
+        if (layout.bytes[i] != tensors[i].bytes.size()) {
+            throw input_error(place + ": tensor '" + tensors[i].name + "': " + std::to_string(tensors[i].bytes.size()) +
+                              " bytes for a shape of " + std::to_string(layout.bytes[i]));
         }
-        auto& entry = header[tensor->name];
-        entry["dtype"] = tensor->type.name;
-        entry["shape"] = tensor->dims;
-        entry["data_offsets"] = {offset, offset + size};
-        offset += size;
     }
-    std::string text;
-    try {
-        text = header.dump();
-    } catch (const nlohmann::json::exception& fault) {
-        throw input_error("'" + path.string() + "': a name or metadata is not UTF-8: " + fault.what());
-    }
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    if (text.size() > detail::safetensors_header_limit) {
-        throw input_error("'" + path.string() + "': the header is larger than the format allows");
-    }
-
     atomic_file file{path};
-    const std::uint64_t header_size = text.size();
-    file.write(std::as_bytes(std::span{&header_size, 1}));
-    file.write(text);
-    for (const tensor_source* tensor : order) { file.write(tensor->bytes); }
+    file.write(layout.head);
+    for (const std::size_t i : layout.order) { file.write(tensors[i].bytes); }
     file.commit();
 }
 

@@ -53,6 +53,7 @@ namespace detail {
 
 inline constexpr const char* checkpoint_format = "pulse-checkpoint/1";
 inline constexpr const char* config_prefix = "pulse.config.";
+inline constexpr const char* checksum_prefix = "pulse.crc32.";
 
 /// The names in the file: plain for weights, so that other tools read them, and prefixed for the rest.
 inline constexpr std::array<const char*, 4> tensor_prefixes{"", "optimizer.m.", "optimizer.v.", "ema."};
@@ -66,11 +67,13 @@ template <class T>
     return {what.dims.begin(), what.dims.begin() + what.rank};
 }
 
-[[nodiscard]] inline std::string checksum_of(std::span<const std::byte> bytes) {
+[[nodiscard]] inline std::string checksum_text(unsigned long sum) {
     std::array<char, 9> text{};
-    const auto sum = ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
-    std::snprintf(text.data(), text.size(), "%08lx", static_cast<unsigned long>(sum));
+    std::snprintf(text.data(), text.size(), "%08lx", sum);
     return text.data();
+}
+[[nodiscard]] inline std::string checksum_of(std::span<const std::byte> bytes) {
+    return checksum_text(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 template <class Number>
@@ -86,6 +89,41 @@ template <class Number>
     return value;
 }
 
+/// What the metadata of a checkpoint of one file say beside checksums.
+[[nodiscard]] inline io::tensor_metadata metadata_of(const training_state& state) {
+    io::tensor_metadata metadata{{"format", "pt"}, // what diffusers and transformers ask for
+                                 {"pulse.format", checkpoint_format},
+                                 {"pulse.step", std::to_string(state.step)},
+                                 {"pulse.position", std::to_string(state.position)},
+                                 {"pulse.seed", std::to_string(state.seed)}};
+    for (const auto& [key, value] : state.config) { metadata.emplace(config_prefix + key, value); }
+    return metadata;
+}
+
+/// The prefix that makes a name in the file one of the parts.
+[[nodiscard]] inline std::string_view prefix_of(std::string_view name) {
+    for (std::size_t part = 1; part != tensor_prefixes.size(); ++part) {
+        if (name.starts_with(tensor_prefixes[part])) { return tensor_prefixes[part]; }
+    }
+    return {};
+}
+
+/// The state in the metadata of a checkpoint of one file. Throws input_error when it is none or incomplete.
+[[nodiscard]] inline training_state state_of(const io::tensor_metadata& metadata, const std::string& name) {
+    const auto format = metadata.find("pulse.format");
+    if (format == metadata.end() || format->second != checkpoint_format) {
+        throw input_error(name + " is no checkpoint of pulse (" + checkpoint_format + ")");
+    }
+    training_state state{.step = number_in<std::int64_t>(metadata, name, "pulse.step"),
+                         .position = number_in<std::uint64_t>(metadata, name, "pulse.position"),
+                         .seed = number_in<std::uint64_t>(metadata, name, "pulse.seed")};
+    const std::string_view prefix{config_prefix};
+    for (const auto& [key, value] : metadata) {
+        if (key.starts_with(prefix)) { state.config.emplace(key.substr(prefix.size()), value); }
+    }
+    return state;
+}
+
 } // namespace detail
 
 /// Writes one safetensors file, atomically: weights under their own names, moments and averages under `optimizer.m.`,
@@ -95,13 +133,7 @@ template <class Number>
 /// tensor whose sizes disagree, or the file that cannot be written; the old file then stays in place.
 inline void save_checkpoint(const std::filesystem::path& path, std::span<const named_tensor> tensors,
                             const training_state& state) {
-    io::tensor_metadata metadata{{"format", "pt"}, // what diffusers and transformers ask for
-                                 {"pulse.format", detail::checkpoint_format},
-                                 {"pulse.step", std::to_string(state.step)},
-                                 {"pulse.position", std::to_string(state.position)},
-                                 {"pulse.seed", std::to_string(state.seed)}};
-    for (const auto& [key, value] : state.config) { metadata.emplace(detail::config_prefix + key, value); }
-
+    io::tensor_metadata metadata = detail::metadata_of(state);
     std::vector<io::tensor_source> sources;
     sources.reserve(tensors.size() * 4);
     for (const named_tensor& tensor : tensors) {
@@ -110,7 +142,7 @@ inline void save_checkpoint(const std::filesystem::path& path, std::span<const n
             if (part != 0 && parts[part].empty()) { continue; }
             const auto bytes = std::as_bytes(parts[part]);
             std::string name = detail::tensor_prefixes[part] + tensor.what.name.str();
-            metadata.emplace("pulse.crc32." + name, detail::checksum_of(bytes));
+            metadata.emplace(detail::checksum_prefix + name, detail::checksum_of(bytes));
             sources.push_back({std::move(name), io::f32, detail::dims_of(tensor.what), bytes});
         }
     }
@@ -158,7 +190,7 @@ inline void load_tensors(io::safetensors_file& file, const std::string& name, st
     std::vector<float> values;
     for (const bool writing : {false, true}) {
         for (const auto& [source, target] : reads) {
-            const auto sum = file.metadata().find("pulse.crc32." + source->name);
+            const auto sum = file.metadata().find(detail::checksum_prefix + source->name);
             if (!writing && sum == file.metadata().end()) { continue; }
             values.resize(target.size());
             const auto bytes = writing ? std::as_writable_bytes(target) : std::as_writable_bytes(std::span{values});
@@ -177,18 +209,7 @@ inline void load_tensors(io::safetensors_file& file, const std::string& name, st
                                                     checkpoint_match match = checkpoint_match::all) {
     io::safetensors_file file{path};
     const std::string name = "'" + path.string() + "'";
-    const auto& metadata = file.metadata();
-    const auto format = metadata.find("pulse.format");
-    if (format == metadata.end() || format->second != detail::checkpoint_format) {
-        throw input_error(name + " is no checkpoint of pulse (" + detail::checkpoint_format + ")");
-    }
-    training_state state{.step = detail::number_in<std::int64_t>(metadata, name, "pulse.step"),
-                         .position = detail::number_in<std::uint64_t>(metadata, name, "pulse.position"),
-                         .seed = detail::number_in<std::uint64_t>(metadata, name, "pulse.seed")};
-    const std::string_view prefix{detail::config_prefix};
-    for (const auto& [key, value] : metadata) {
-        if (key.starts_with(prefix)) { state.config.emplace(key.substr(prefix.size()), value); }
-    }
+    training_state state = detail::state_of(file.metadata(), name);
     load_tensors(file, name, tensors, match);
     return state;
 }

@@ -14,8 +14,11 @@ list(FILTER pulse_host_headers EXCLUDE REGEX "/pulse/host/(reference[a-z_]*|thre
 # One header includes <glpk.h>.
 set(pulse_glpk_headers ${pulse_headers})
 list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/glpk\\.hpp$")
+# Ranks that are processes need MPI.
+set(pulse_mpi_headers ${pulse_headers})
+list(FILTER pulse_mpi_headers INCLUDE REGEX "/pulse/mpi/[^/]+\\.hpp$")
 set(pulse_core_headers ${pulse_headers})
-list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers} ${pulse_glpk_headers})
+list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers} ${pulse_glpk_headers} ${pulse_mpi_headers})
 
 file(GLOB_RECURSE pulse_cuda_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/cuda.cuh ${pulse_include_dir}/pulse/cuda/*.cuh)
 
@@ -85,6 +88,17 @@ else()
     pulse_add_part(pulse_glpk glpk pulse_glpk_headers)
     target_link_libraries(pulse_glpk INTERFACE pulse::pulse GLPK::GLPK)
     list(APPEND pulse_parts glpk)
+endif()
+
+# MPI's own C++ classes, where an MPI still has them, are not used.
+set(MPI_CXX_SKIP_MPICXX TRUE)
+find_package(MPI 3.1 QUIET COMPONENTS CXX)
+if(NOT MPI_CXX_FOUND)
+    message(STATUS "pulse::mpi is left out: MPI 3.1 not found")
+else()
+    pulse_add_part(pulse_mpi mpi pulse_mpi_headers)
+    target_link_libraries(pulse_mpi INTERFACE pulse::pulse MPI::MPI_CXX)
+    list(APPEND pulse_parts mpi)
 endif()
 
 # nvcc is the consumer's: it is asked for C++20 by the feature where CMake knows it, else by the flag itself.

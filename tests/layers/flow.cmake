@@ -33,3 +33,5 @@ set(flow_train core tensor model nn runtime io plan)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile host/channel host/threads)
+# A leaf: nothing outside includes it.
+set(flow_mpi core tensor plan/instruction plan/print runtime/transport)

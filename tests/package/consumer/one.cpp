@@ -13,6 +13,9 @@
 #ifdef USES_glpk
 #include <pulse/schedule/glpk.hpp>
 #endif
+#ifdef USES_mpi
+#include <pulse/mpi/run_rank.hpp>
+#endif
 
 pulse::graph_view other_unit();
 #ifdef USES_cuda

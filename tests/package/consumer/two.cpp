@@ -9,6 +9,9 @@
 #ifdef USES_glpk
 #include <pulse/schedule/glpk.hpp>
 #endif
+#ifdef USES_mpi
+#include <pulse/mpi/run_rank.hpp>
+#endif
 
 pulse::graph_view other_unit();
 

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include <pulse/core/error.hpp>
+
+namespace pulse::mpi {
+
+/// How ranks that are MPI processes pass messages. chunk_bytes and synchronous are the same on every rank.
+struct options {
+    /// Every wait ends with an error after this time; seconds.
+    double timeout_s{300};
+    /// After a failure, how long a rank waits for the others to hear of it; seconds. A rank that stays silent makes the
+    /// session end by MPI_Abort.
+    double closing_s{10};
+    /// The strictest rendezvous, for proving that nothing deadlocks: sends are synchronous (MPI_Issend), and a post
+    /// returns only when its transfer is over.
+    bool synchronous{};
+    /// The most bytes that one MPI message carries; a larger tensor is cut. At most INT_MAX.
+    std::size_t chunk_bytes{std::size_t{1} << 30};
+    /// Asked in every wait: why the run cannot go on, when something else than this transport knows it.
+    std::function<std::optional<std::string>()> watch{};
+
+    /// Throws input_error naming the value that is out of range.
+    void require_valid() const {
+        if (!(timeout_s > 0)) { throw input_error{"pulse: timeout_s must be above 0"}; }
+        if (!(closing_s > 0)) { throw input_error{"pulse: closing_s must be above 0"}; }
+        if (chunk_bytes == 0 || chunk_bytes > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+            throw input_error{"pulse: chunk_bytes must be from 1 to INT_MAX, not " + std::to_string(chunk_bytes)};
+        }
+    }
+};
+
+} // namespace pulse::mpi

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <mpi.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/mpi/error.hpp>
+#include <pulse/tensor/aligned_bytes.hpp>
+
+namespace pulse::mpi {
+
+/// MPI, from its initialisation to its end.
+///
+/// It ends by MPI_Finalize where every rank has said that it stops, with an error or without: each rank then returns from
+/// main as it wishes. Where that cannot be known (a rank was silent after a failure, or the session is left by an
+/// exception that no transport has told to the others), it ends by MPI_Abort, which stops the processes of every rank.
+class session {
+public:
+    /// Initialises MPI unless that was done. Throws error when MPI cannot be called from one thread after the other.
+    session() {
+        int before = 0;
+        check(MPI_Initialized(&before), "MPI_Initialized");
+        owns_ = before == 0;
+        int level = MPI_THREAD_SINGLE;
+        if (owns_) {
+            check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+        } else {
+            check(MPI_Query_thread(&level), "MPI_Query_thread");
+        }
+        if (level < MPI_THREAD_SERIALIZED) { throw error{"pulse: this MPI does not give MPI_THREAD_SERIALIZED"}; }
+        check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    }
+    session(const session&) = delete;
+    session& operator=(const session&) = delete;
+    ~session() {
+        if (broken_ || (std::uncaught_exceptions() > exceptions_ && !ended_in_order_)) { abort(); }
+        if (owns_) { static_cast<void>(MPI_Finalize()); }
+    }
+
+    /// A transport was made, or has ended: in order when every rank knows that it has.
+    void transport_began() noexcept { ended_in_order_ = false; }
+    void transport_ended(bool in_order) noexcept {
+        ended_in_order_ = in_order;
+        broken_ = broken_ || !in_order;
+    }
+    /// Memory that a message may still reach; it lives as long as the process.
+    void keep(std::vector<aligned_bytes>&& memory) {
+        static auto* const kept = new std::vector<std::vector<aligned_bytes>>; // never freed
+        kept->push_back(std::move(memory));
+    }
+    [[nodiscard]] bool broken() const noexcept { return broken_; }
+
+private:
+    /// Others that know of the failure have a second to say so on their own.
+    [[noreturn]] static void abort() {
+        std::this_thread::sleep_for(std::chrono::seconds{1});
+        static_cast<void>(MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE));
+        std::_Exit(EXIT_FAILURE);
+    }
+
+    bool owns_{};
+    bool broken_{};
+    bool ended_in_order_{};
+    int exceptions_{std::uncaught_exceptions()};
+};
+
+} // namespace pulse::mpi

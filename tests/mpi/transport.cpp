@@ -1,0 +1,402 @@
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/mpi/transport.hpp>
+
+#include "world.hpp"
+
+using namespace pulse;
+using namespace pulse::test;
+using clock_type = std::chrono::steady_clock;
+
+namespace {
+
+message_id message(int index, int m = 0) { return {message_kind::boundary, index, microbatch_id{m}}; }
+
+message_part part_of(std::vector<std::byte>& bytes, traffic_kind kind = traffic_kind::boundary) {
+    return {bytes.data(), bytes.size(), kind, false};
+}
+std::byte value_of(int from, int number, std::size_t i) {
+    return static_cast<std::byte>((static_cast<std::size_t>(from * 31 + number * 7) + i * 13 + i / 256) % 251);
+}
+std::vector<std::byte> filled(int from, int number, std::size_t bytes) {
+    std::vector<std::byte> all(bytes);
+    for (std::size_t i = 0; i != bytes; ++i) { all[i] = value_of(from, number, i); }
+    return all;
+}
+double seconds_since(clock_type::time_point start) {
+    return std::chrono::duration<double>(clock_type::now() - start).count();
+}
+/// Room that outlives an error which leaves the body of a rank while a message is under way.
+message_part room_of(mpi::transport& t, std::size_t bytes) {
+    std::byte* const data = t.allocate(bytes);
+    std::memset(data, 0, bytes);
+    return {data, bytes, traffic_kind::boundary, false};
+}
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Every rank sends `count` messages of two parts to the next and receives as many from the one before, and waits for
+/// them last to first; sizes(n) gives the bytes of the parts of message n.
+template <class Sizes>
+std::string ring(int count, const mpi::options& how, Sizes sizes) {
+    return error_of(
+        [&](mpi::transport& t) {
+            const int next = (t.rank() + 1) % t.size();
+            const int before = (t.rank() + t.size() - 1) % t.size();
+            std::vector<std::vector<std::byte>> out, in;
+            std::vector<message_part> out_parts, in_parts;
+            std::int64_t bytes[2]{};
+            for (int n = 0; n != count; ++n) {
+                const auto two = sizes(n);
+                for (std::size_t p = 0; p != 2; ++p) {
+                    out.push_back(filled(t.rank(), 2 * n + static_cast<int>(p), two[p]));
+                    in.emplace_back(two[p], std::byte{0xFF});
+                    bytes[p] += static_cast<std::int64_t>(two[p]);
+                }
+            }
+            for (std::size_t i = 0; i != out.size(); ++i) {
+                const traffic_kind kind = i % 2 == 0 ? traffic_kind::boundary : traffic_kind::skip;
+                out_parts.push_back(part_of(out[i], kind));
+                in_parts.push_back(part_of(in[i], kind));
+            }
+            for (int n = 0; n != count; ++n) {
+                const auto at = static_cast<std::size_t>(2 * n);
+                t.post_send(next, message(n), std::span{out_parts}.subspan(at, 2));
+                t.post_recv(before, message(n), std::span{in_parts}.subspan(at, 2));
+            }
+            for (int n = count; n-- != 0;) {
+                t.wait_recv(before, message(n));
+                t.wait_send(next, message(n));
+                for (int p = 0; p != 2; ++p) {
+                    const std::vector<std::byte>& got = in[static_cast<std::size_t>(2 * n + p)];
+                    if (got != filled(before, 2 * n + p, got.size())) { throw error{"a message brought wrong bytes"}; }
+                }
+            }
+            const traffic_count sent = t.sent();
+            if (sent.boundary != bytes[0] || sent.skip != bytes[1] || sent.gradient != 0 || sent.messages != count ||
+                sent.handed_over != 0) {
+                throw error{"the transport counted wrong"};
+            }
+        },
+        how);
+}
+
+} // namespace
+
+TEST_CASE("many messages of any size are in flight at once and are waited for in any order") {
+    CHECK(ring(200, {}, [](int n) {
+              return std::vector<std::size_t>{static_cast<std::size_t>(n % 50), static_cast<std::size_t>(n)};
+          }) == "");
+    // beyond what MPI sends before the receiver asks for it
+    CHECK(ring(20, {}, [](int n) { return std::vector<std::size_t>{static_cast<std::size_t>(n) * 30000, 1}; }) == "");
+    // parts that are cut in pieces, and none at all
+    CHECK(ring(10, {.chunk_bytes = 1000}, [](int n) {
+              return std::vector<std::size_t>{static_cast<std::size_t>(n) * 500, 12345};
+          }) == "");
+}
+
+// Two parts and two copies of over 2 GiB: run by hand, with --no-skip.
+TEST_CASE("a part may have more than INT_MAX bytes" * doctest::skip()) {
+    CHECK(error_of([](mpi::transport& t) {
+              if (t.rank() > 1) { return; }
+              const std::size_t bytes = static_cast<std::size_t>(std::numeric_limits<int>::max()) + 12345;
+              std::vector<std::byte> all = filled(t.rank(), 1, t.rank() == 0 ? bytes : 0);
+              all.resize(bytes);
+              message_part part = part_of(all);
+              if (t.rank() == 0) {
+                  t.post_send(1, message(0), {&part, 1});
+                  t.wait_send(1, message(0));
+                  if (t.sent().boundary != static_cast<std::int64_t>(bytes)) { throw error{"wrong count"}; }
+              } else {
+                  t.post_recv(0, message(0), {&part, 1});
+                  t.wait_recv(0, message(0));
+                  for (std::size_t i = 0; i != bytes; ++i) {
+                      if (all[i] != value_of(0, 1, i)) { throw error{"a message brought wrong bytes"}; }
+                  }
+              }
+          }) == "");
+}
+
+TEST_CASE("a receive has arrived when waiting for it takes no time, and asking lets it go on") {
+    CHECK(error_of([](mpi::transport& t) {
+              std::vector<std::byte> bytes = filled(t.rank(), 0, 300000);
+              message_part part = part_of(bytes);
+              if (t.rank() == 0) {
+                  t.post_recv(1, message(0), {&part, 1});
+                  if (t.arrived(1, message(0))) { throw error{"it arrived before it was sent"}; }
+              }
+              t.sum({});
+              if (t.rank() == 1) {
+                  t.post_send(0, message(0), {&part, 1});
+                  t.wait_send(0, message(0));
+              }
+              if (t.rank() == 0) {
+                  while (!t.arrived(1, message(0))) {}
+                  t.wait_recv(1, message(0));
+                  if (bytes != filled(1, 0, bytes.size())) { throw error{"a message brought wrong bytes"}; }
+              }
+          }) == "");
+}
+
+TEST_CASE("a sum is the same on every rank, in rank order") {
+    CHECK(error_of([](mpi::transport& t) {
+              for (int round = 0; round != 50; ++round) {
+                  std::vector<double> v{0.1 * (t.rank() + 1), static_cast<double>(round)};
+                  v.resize(static_cast<std::size_t>(2 + round % 3));
+                  t.sum(v);
+                  double want = 0;
+                  for (int r = 0; r != t.size(); ++r) { want += 0.1 * (r + 1); }
+                  if (v[0] != want || v[1] != t.size() * round) { throw error{"a sum is wrong"}; }
+                  t.sum({});
+              }
+          }) == "");
+}
+
+TEST_CASE("a gather brings the bytes of every rank to rank 0, a broadcast those of rank 0 to every rank") {
+    CHECK(error_of(
+              [](mpi::transport& t) {
+                  for (int round = 0; round != 20; ++round) {
+                      const auto bytes_of = [&](int r) {
+                          return filled(r, round, static_cast<std::size_t>(r * 700 + round % 2));
+                      };
+                      std::vector<std::byte> mine = bytes_of(t.rank());
+                      const std::vector<std::vector<std::byte>> all = t.gather(mine);
+                      if (all.size() != (t.rank() == 0 ? static_cast<std::size_t>(t.size()) : 0U)) {
+                          throw error{"a gather has the wrong number of parts"};
+                      }
+                      for (std::size_t r = 0; r != all.size(); ++r) {
+                          if (all[r] != bytes_of(static_cast<int>(r))) { throw error{"a gathered part is wrong"}; }
+                      }
+                      t.broadcast(mine);
+                      if (mine != bytes_of(0)) { throw error{"a broadcast brought the wrong bytes"}; }
+                  }
+              },
+              {.chunk_bytes = 500}) == "");
+}
+
+TEST_CASE("ranks that disagree about a message are told so, and so is everyone else") {
+    // small messages leave at once, large ones when the receiver asks for them
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{1000000}}) {
+        CAPTURE(bytes);
+        const auto mismatch = [&](message_id other, std::size_t received, int parts) {
+            return error_of([&](mpi::transport& t) {
+                std::vector<message_part> all(static_cast<std::size_t>(t.rank() == 0 ? 1 : parts),
+                                              {t.allocate(bytes * 2), t.rank() == 0 ? bytes : received, {}, false});
+                if (t.rank() == 0) {
+                    t.post_send(1, message(0), all);
+                    t.wait_send(1, message(0));
+                    t.post_send(1, message(0), all);
+                }
+                if (t.rank() == 1) {
+                    t.post_recv(0, other, all);
+                    t.post_recv(0, message(0), all);
+                    t.wait_recv(0, other);
+                }
+                t.sum({});
+            });
+        };
+        const std::string name = mismatch(message(1), bytes, 1);
+        CHECK(contains(name, "disagree about the next message"));
+        CHECK(contains(name, "rank 1 expects boundary 1 of microbatch 0, rank 0 sends boundary 0 of microbatch 0"));
+        CHECK(contains(mismatch(message(0), bytes * 2, 1), "disagree about the size"));
+        CHECK(contains(mismatch(message(0), bytes / 2, 1), "disagree about the size"));
+        CHECK(contains(mismatch(message(0), bytes / 2, 2), "disagree about the size"));
+    }
+    CHECK(contains(error_of([](mpi::transport& t) {
+                       std::vector<std::byte> bytes(1);
+                       if (t.rank() == 1) { t.broadcast(bytes); }
+                       if (t.rank() != 1) { t.sum({}); }
+                       t.sum({});
+                   }),
+                   "disagree about the"));
+    CHECK(contains(
+        error_of([](mpi::transport& t) {
+            std::vector<double> values(t.rank() == 1 ? 2U : 1U);
+            t.sum(values);
+        }),
+        "disagree about the size of a message between them: rank 0 expects a sum (collective operation 1) of 8 bytes "
+        "in 1 parts, rank 1 sends 16 in 1"));
+    CHECK(contains(error_of([](mpi::transport& t) {
+                       if (t.rank() == 0) { t.wait_send(1, message(0)); }
+                       t.sum({});
+                   }),
+                   "never posted"));
+}
+
+TEST_CASE("an error on one rank ends every wait of all with its text") {
+    const auto start = clock_type::now();
+    for (int who = 0; who != world_size(); ++who) {
+        for (int where = 0; where != 5; ++where) {
+            CHECK(error_of([&](mpi::transport& t) {
+                      message_part part = room_of(t, 1000000);
+                      std::vector<std::byte> room(1000000);
+                      const int other = t.rank() == 0 ? 1 : 0;
+                      if (t.rank() == who) {
+                          // something is under way with it when it fails
+                          t.post_recv(other, message(1), {&part, 1});
+                          std::this_thread::sleep_for(std::chrono::milliseconds{2});
+                          throw error{"rank " + std::to_string(who) + " has no wish to go on"};
+                      }
+                      if (where == 0) { t.sum({}); }
+                      if (where == 1) { static_cast<void>(t.gather(room)); }
+                      if (where == 2) { t.broadcast(room); }
+                      if (where == 3) {
+                          t.post_recv(who, message(0), {&part, 1});
+                          t.wait_recv(who, message(0));
+                      }
+                      if (where == 4) {
+                          t.post_send(who, message(0), {&part, 1});
+                          t.wait_send(who, message(0));
+                      }
+                      t.sum({});
+                  }) == "rank " + std::to_string(who) + " has no wish to go on");
+        }
+    }
+    CHECK(seconds_since(start) < 60);
+}
+
+TEST_CASE("a rank that says it has failed and returns makes the run fail") {
+    CHECK(error_of([](mpi::transport& t) {
+              if (t.rank() == 1) { t.fail("rank 1 gave up"); }
+          }) == "rank 1 gave up");
+    CHECK(error_of([](mpi::transport& t) {
+              if (t.rank() == 1) { t.fail(""); }
+          }) == "a rank failed");
+    const std::string lengthy(5000, 'x');
+    const std::string told = error_of([&](mpi::transport& t) {
+        if (t.rank() == 1) { throw error{lengthy}; }
+    });
+    CHECK(lengthy.starts_with(told));
+    CHECK(told.size() >= mpi::closing_note::longest_text);
+}
+
+TEST_CASE("a wait ends after its time with an error that names rank, peer and message") {
+    const auto late = [](bool sends) {
+        return error_of(
+            [&](mpi::transport& t) {
+                message_part part = room_of(t, 1000000);
+                if (t.rank() == 0 && sends) {
+                    t.post_send(1, message(3, 2), {&part, 1});
+                    t.wait_send(1, message(3, 2));
+                }
+                if (t.rank() == 0 && !sends) {
+                    t.post_recv(1, message(3, 2), {&part, 1});
+                    t.wait_recv(1, message(3, 2));
+                }
+                // the others are busy with something else
+                std::this_thread::sleep_for(std::chrono::milliseconds{600});
+                t.sum({});
+            },
+            {.timeout_s = 0.3});
+    };
+    const std::string received = late(false);
+    CHECK(contains(received, "rank 0 waited 0.3"));
+    CHECK(contains(received, " s for boundary 3 of microbatch 2 from rank 1"));
+    CHECK(contains(late(true), " s for rank 1 to take boundary 3 of microbatch 2"));
+    CHECK(contains(error_of(
+                       [](mpi::transport& t) {
+                           if (t.rank() == 0) { t.sum({}); }
+                           std::this_thread::sleep_for(std::chrono::milliseconds{600});
+                       },
+                       {.timeout_s = 0.3}),
+                   "s for a sum (collective operation 1) from rank 1"));
+}
+
+TEST_CASE("a rank that returns leaves nobody waiting for what it never posts") {
+    for (int where = 0; where != 5; ++where) {
+        CAPTURE(where);
+        const std::string text = error_of([&](mpi::transport& t) {
+            message_part part = room_of(t, 1000000);
+            if (t.rank() == 1) { return; }
+            if (where == 0) {
+                t.sum({});
+            } else if (where == 1) {
+                t.post_recv(1, message(0), {&part, 1});
+                t.wait_recv(1, message(0));
+            } else if (where == 2) {
+                t.post_send(1, message(0), {&part, 1});
+                t.wait_send(1, message(0));
+            } else if (where == 3) {
+                t.post_recv(1, message(0), {&part, 1});
+                while (!t.arrived(1, message(0))) {}
+                t.wait_recv(1, message(0));
+            } else {
+                static_cast<void>(t.gather(std::vector<std::byte>(1000000)));
+                t.sum({});
+            }
+        });
+        CHECK(contains(text, "rank 1 has returned"));
+    }
+}
+
+TEST_CASE("what a rank posted before it returned still arrives, and what nobody takes is in nobody's way") {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{1000000}}) {
+        std::vector<std::byte> room; // it outlives the rank's part in the run
+        CHECK(error_of([&](mpi::transport& t) {
+                  room = filled(t.rank(), 0, bytes);
+                  message_part part = part_of(room);
+                  if (t.rank() == 0) { t.post_send(1, message(0), {&part, 1}); }
+                  if (t.rank() == 1) {
+                      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+                      t.post_recv(0, message(0), {&part, 1});
+                      t.wait_recv(0, message(0));
+                      if (room != filled(0, 0, bytes)) { throw error{"a message brought wrong bytes"}; }
+                  }
+              }) == "");
+        std::vector<std::byte> lost(bytes), never(bytes);
+        CHECK(error_of([&](mpi::transport& t) {
+                  message_part out = part_of(lost);
+                  message_part in = part_of(never);
+                  t.post_send((t.rank() + 1) % t.size(), message(0), {&out, 1});
+                  if (t.rank() == 0) { t.post_recv(1, message(5), {&in, 1}); }
+              }) == "");
+    }
+}
+
+TEST_CASE("with synchronous sends a post returns when the other side has posted") {
+    CHECK(error_of(
+              [](mpi::transport& t) {
+                  message_part part = room_of(t, 8);
+                  if (t.rank() > 1) { return; }
+                  for (const bool send : {true, false}) {
+                      const bool mine = (t.rank() == 0) == send;
+                      const auto start = clock_type::now();
+                      if (t.rank() == 1) { std::this_thread::sleep_for(std::chrono::milliseconds{30}); }
+                      mine ? t.post_send(1 - t.rank(), message(0), {&part, 1})
+                           : t.post_recv(1 - t.rank(), message(0), {&part, 1});
+                      if (t.rank() == 0 && seconds_since(start) < 0.02) { throw error{"a post did not wait"}; }
+                      mine ? t.wait_send(1 - t.rank(), message(0)) : t.wait_recv(1 - t.rank(), message(0));
+                  }
+              },
+              {.synchronous = true}) == "");
+}
+
+TEST_CASE("what watches the run ends every wait") {
+    CHECK(error_of(
+              [](mpi::transport& t) {
+                  message_part part = room_of(t, 8);
+                  t.post_recv(0, message(0), {&part, 1});
+                  t.wait_recv(0, message(0));
+              },
+              {.watch = [] { return std::optional<std::string>{"rank 7 was killed"}; }}) == "rank 7 was killed");
+}
+
+TEST_CASE("options that cannot be, and a rank that is not there, are refused") {
+    for (const mpi::options& how :
+         {mpi::options{.timeout_s = 0}, mpi::options{.closing_s = -1}, mpi::options{.chunk_bytes = 0},
+          mpi::options{.chunk_bytes = std::size_t{1} << 31}}) {
+        CHECK_THROWS_AS((mpi::transport{session_here(), how}), input_error);
+    }
+    CHECK(contains(error_of([](mpi::transport& t) { t.wait_send(t.size(), message(0)); }), "no link"));
+}

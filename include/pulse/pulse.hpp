@@ -172,6 +172,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/trace.hpp>
 #include <pulse/runtime/transport.hpp>
 #include <pulse/runtime/value_watch.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
 
 #include <pulse/nn/attention.hpp>
 #include <pulse/nn/block.hpp>

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <span>
@@ -15,8 +16,11 @@
 
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/cuda/thread_transport.cuh>
 #include <pulse/host/threads.hpp>
+#include <pulse/plan/rank_grid.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/replica_place.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
@@ -243,6 +247,84 @@ std::array<layer_arrays, layers + 1> host_run() {
     return all;
 }
 
+/// What replicas have of a layer after some steps: compute copies, which all have, and the state of whoever owns it.
+struct replicated_layer {
+    std::vector<double> compute;
+    std::vector<float> m, average;
+    [[nodiscard]] bool operator==(const replicated_layer&) const = default;
+};
+struct replicated_steps {
+    std::array<replicated_layer, layers + 1> all;
+    double norm{}, loss{};
+    std::int64_t gradient_bytes{};
+};
+
+/// Steps of `replicas` replicas on device 0, gradients as they are after they were summed: of sharded state, nothing but the
+/// replica's own shares are numbers.
+template <class Precision>
+replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int replicas, bool sharded) {
+    using scalar = typename Precision::scalar;
+    replicated_steps made;
+    std::mutex mutex;
+    const pulse::rank_grid grid{pulse::rank_layout::pipeline_inside, static_cast<int>(owned.size()), replicas};
+    cuda::run_ranks(std::vector<int>(static_cast<std::size_t>(grid.size()), 0), {}, [&](cuda::thread_transport& among) {
+        const pulse::replica_place place = pulse::place_of(grid, among.rank());
+        const std::vector<int>& mine = owned[static_cast<std::size_t>(place.device)];
+        some_parameters<scalar> parameters(mine, elements);
+        cuda::optimizer_options how = options;
+        how.replicas = {place, sharded};
+        cuda::rank_optimizer<Precision> optimizer(layers, 2, parameters, how, among.stream());
+        const auto values_at = [&](std::int64_t step, double factor, bool shares_only) {
+            std::vector<float> values;
+            for (const int layer : mine) {
+                const pulse::element_range own = pulse::share_of({0, elements}, replicas, place.replica);
+                for (std::size_t i = 0; i < elements; ++i) {
+                    const bool known = !shares_only || (i >= own.first && i < own.first + own.size);
+                    values.push_back(known ? static_cast<float>(factor) * value(layer, i, step) : std::nanf(""));
+                }
+            }
+            return values;
+        };
+        optimizer.start(values_at(0, 1, false), parameters);
+        cuda::step_outcome outcome;
+        for (std::int64_t step = 1; step <= steps; ++step) {
+            cuda::check(cudaStreamSynchronize(among.stream()), "cudaStreamSynchronize");
+            parameters.set_gradients(values_at(step, optimizer.loss_scale(), sharded));
+            const device_array<double> losses(std::vector<double>{0.25 + place.replica, 0.5});
+            outcome = optimizer.step(parameters, among, step, 1e-2, mine.back() == layers - 1 ? losses.data() : nullptr,
+                                     false);
+        }
+        const auto average = read(optimizer.average(), among.stream());
+        const auto moment = read(optimizer.first_moment(), among.stream());
+        const auto compute = parameters.read_values(among.stream());
+        for (const double g : parameters.read_gradients(among.stream())) { REQUIRE(g == 0); }
+        const std::lock_guard lock{mutex};
+        made.norm = outcome.gradient_norm;
+        made.loss = outcome.loss;
+        made.gradient_bytes += among.sent().gradient;
+        std::size_t at = 0;
+        for (const pulse::element_range& r : optimizer.owned()) {
+            for (std::size_t i = r.first; i != r.first + r.size; ++i, ++at) {
+                const auto& b = parameters.blocks()[i / elements];
+                replicated_layer& to = made.all[static_cast<std::size_t>(b.layer + 1)];
+                to.m.resize(elements);
+                to.average.resize(elements);
+                to.m[i - b.first] = moment[at];
+                to.average[i - b.first] = average[at];
+            }
+        }
+        REQUIRE(at == average.size());
+        for (const auto& b : parameters.blocks()) {
+            replicated_layer& to = made.all[static_cast<std::size_t>(b.layer + 1)];
+            const auto first = compute.begin() + static_cast<std::ptrdiff_t>(b.first);
+            const std::vector<double> now(first, first + static_cast<std::ptrdiff_t>(b.size));
+            REQUIRE((to.compute.empty() || to.compute == now));
+            to.compute = now;
+        }
+    });
+    return made;
+}
+
 /// Runs `body(transport)` on one rank and gives back the text of the error of type Error.
 template <class Error, class Body>
 std::string message_on_one_rank(Body body) {
@@ -253,6 +335,32 @@ std::string message_on_one_rank(Body body) {
 }
 
 } // namespace
+
+TEST_CASE_TEMPLATE("replicas on devices take one step, whether they share their state or not", Precision, cuda::bf16,
+                   cuda::fp16, cuda::fp32) {
+    const std::vector<std::vector<int>> whole{{-1, 0, 1, 2, 3, 4}};
+    const std::vector<std::vector<int>> cut{{-1, 0, 4}, {1, 2, 3}};
+    for (const int replicas : {2, 3}) {
+        const replicated_steps want = replicated_run<Precision>(whole, replicas, false);
+        CHECK(want.gradient_bytes == 0);
+        CHECK(want.norm > options.clip_norm);
+        CHECK(want.loss == doctest::Approx(replicas * 0.75 + replicas * (replicas - 1) / 2));
+        for (const auto& owned : {whole, cut}) {
+            const replicated_steps found = replicated_run<Precision>(owned, replicas, true);
+            for (std::size_t l = 0; l != want.all.size(); ++l) {
+                CAPTURE(l);
+                CHECK(found.all[l] == want.all[l]);
+            }
+            CHECK(found.norm == want.norm);
+            CHECK(found.loss == want.loss);
+            CHECK(found.gradient_bytes == steps * (replicas - 1) * (layers + 1) * static_cast<std::int64_t>(elements) *
+                                              static_cast<std::int64_t>(sizeof(typename Precision::scalar)));
+        }
+        // Gradients that are the same have the same norm, but for the order in which squares are added.
+        const replicated_steps one = replicated_run<Precision>(whole, 1, false);
+        CHECK(one.norm == doctest::Approx(want.norm).epsilon(1e-12));
+    }
+}
 
 TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gradients", Precision, cuda::bf16,
                    cuda::fp16, cuda::tf32, cuda::fp32) {

@@ -33,8 +33,12 @@ TEST_CASE("a step's samples, times and losses do not depend on how they are grou
         double loss{};
     };
     const auto run = [&](int batch, int microbatches, double gamma) {
-        diffusion_task task{data, schedule,
-                            {.seed = 5, .min_snr_gamma = gamma, .microbatch_size = batch, .microbatches = microbatches,
+        diffusion_task task{data,
+                            schedule,
+                            {.seed = 5,
+                             .min_snr_gamma = gamma,
+                             .microbatch_size = batch,
+                             .microbatches = microbatches,
                              .model_elements = elements},
                             [] {}};
         CHECK(task.samples_of_step() == 12);
@@ -65,15 +69,66 @@ TEST_CASE("a step's samples, times and losses do not depend on how they are grou
     }
 }
 
+TEST_CASE("replicas share out the microbatches of a step, whose loss is the mean over all of them") {
+    const image_dataset data = images();
+    const noise_schedule schedule = noise_schedule::linear();
+    struct step {
+        std::vector<float> x, times, gradients;
+        std::vector<double> losses;
+    };
+    const auto run = [&](int replicas) {
+        step all;
+        const int microbatches = 6 / replicas;
+        for (int replica = 0; replica != replicas; ++replica) {
+            diffusion_task task{data,
+                                schedule,
+                                {.seed = 5,
+                                 .microbatch_size = 2,
+                                 .microbatches = microbatches,
+                                 .replicas = replicas,
+                                 .replica = replica,
+                                 .model_elements = elements},
+                                [] {}};
+            CHECK(task.samples_of_step() == 12);
+            task.begin(1000);
+            for (int m = 0; m != microbatches; ++m) {
+                std::vector<float> x(elements * 2);
+                std::vector<float> gradient(x.size());
+                task.input(m, x.data());
+                const std::vector<float> answer(x.size(), 0.25F);
+                task.loss(m, answer.data(), gradient.data());
+                all.x.insert(all.x.end(), x.begin(), x.end());
+                all.times.insert(all.times.end(), task.timesteps(m), task.timesteps(m) + 2);
+                all.gradients.insert(all.gradients.end(), gradient.begin(), gradient.end());
+            }
+            all.losses.insert(all.losses.end(), task.losses().begin(), task.losses().end());
+        }
+        return all;
+    };
+    const step want = run(1);
+    for (const int replicas : {2, 3}) {
+        const step found = run(replicas);
+        CHECK(found.x == want.x);
+        CHECK(found.times == want.times);
+        CHECK(found.gradients == want.gradients);
+        CHECK(found.losses == want.losses);
+    }
+}
+
 TEST_CASE("a task for a model of another size, or without samples, is refused by name") {
     const image_dataset data = images();
     const noise_schedule schedule = noise_schedule::linear();
     const auto make = [&](const diffusion_options& o) { diffusion_task{data, schedule, o, [] {}}; };
     CHECK_NOTHROW(make({.model_elements = 16}));
-    CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64", input_error);
-    CHECK_THROWS_WITH_AS(make({.microbatch_size = 0}), "diffusion_task: microbatch_size must be at least 1", input_error);
+    CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64",
+                         input_error);
+    CHECK_THROWS_WITH_AS(make({.microbatch_size = 0}), "diffusion_task: microbatch_size must be at least 1",
+                         input_error);
     CHECK_THROWS_WITH_AS(make({.microbatches = -1}), "diffusion_task: microbatches must be at least 1", input_error);
     CHECK_THROWS_AS(make({.min_snr_gamma = -1.0}), input_error);
+    CHECK_THROWS_WITH_AS(make({.replicas = 0}), "diffusion_task: replicas must be at least 1", input_error);
+    CHECK_THROWS_AS(make({.replicas = 2, .replica = 2}), input_error);
+    CHECK_THROWS_AS(make({.replica = -1}), input_error);
 }
 
 TEST_CASE("a loss that is not finite stops the step") {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <random>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include <pulse/host/threads.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/replica_place.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
 namespace {
@@ -22,8 +24,8 @@ using namespace pulse::train;
 /// Adds the sign of the gradient; keeps what it was told: a rule of one's own.
 struct sign_rule {
     optimizer_update* told{};
-    void operator()(const optimizer_update& now, std::span<float> w, std::span<const float> g, std::span<float>, std::span<float>,
-                    std::span<float>) const {
+    void operator()(const optimizer_update& now, std::span<float> w, std::span<const float> g, std::span<float>,
+                    std::span<float>, std::span<float>) const {
         *told = now;
         for (std::size_t i = 0; i != w.size(); ++i) { w[i] -= static_cast<float>(now.gradient_scale) * g[i]; }
     }
@@ -78,7 +80,8 @@ TEST_CASE("layers spread over ranks take the step that one rank takes") {
         double loss{};
     };
     const auto value = [](int layer, std::size_t i, std::int64_t step) {
-        return static_cast<float>(std::sin(1.0 + 3.0 * layer + 0.7 * static_cast<double>(i) + 0.3 * static_cast<double>(step)));
+        return static_cast<float>(
+            std::sin(1.0 + 3.0 * layer + 0.7 * static_cast<double>(i) + 0.3 * static_cast<double>(step)));
     };
     const auto run = [&](const std::vector<std::vector<int>>& owned) {
         std::array<arrays, layers + 1> all;
@@ -93,10 +96,13 @@ TEST_CASE("layers spread over ranks take the step that one rank takes") {
             step_outcome outcome;
             for (std::int64_t step = 1; step != 4; ++step) {
                 for (const auto& b : parameters.blocks()) {
-                    for (std::size_t i = 0; i != b.size; ++i) { parameters.gradients()[b.first + i] = value(b.layer, i, step); }
+                    for (std::size_t i = 0; i != b.size; ++i) {
+                        parameters.gradients()[b.first + i] = value(b.layer, i, step);
+                    }
                 }
                 // Losses come from the rank with the last layer.
-                const std::vector<double> losses(2, !mine.empty() && mine.back() == layers - 1 ? 0.1 * static_cast<double>(step) : 0.0);
+                const std::vector<double> losses(
+                    2, !mine.empty() && mine.back() == layers - 1 ? 0.1 * static_cast<double>(step) : 0.0);
                 outcome = optimizer.step(parameters, transport, step, 1e-2, losses, false);
             }
             for (const auto& b : parameters.blocks()) {
@@ -106,7 +112,7 @@ TEST_CASE("layers spread over ranks take the step that one rank takes") {
                     return std::vector<float>(part.begin(), part.end());
                 };
                 to = {copy(parameters.values()), copy(optimizer.first_moment()), copy(optimizer.second_moment()),
-                      copy(optimizer.average()), outcome.gradient_norm, outcome.loss};
+                      copy(optimizer.average()), outcome.gradient_norm,          outcome.loss};
             }
         });
         return all;
@@ -114,8 +120,9 @@ TEST_CASE("layers spread over ranks take the step that one rank takes") {
     const auto want = run({{-1, 0, 1, 2, 3, 4}});
     CHECK(want[0].norm > 1.0); // so clipping has something to do
     CHECK(want[0].loss == doctest::Approx(0.6));
-    for (const std::vector<std::vector<int>>& owned :
-         {std::vector<std::vector<int>>{{-1, 0, 4}, {1, 2, 3}}, {{-1, 0}, {1, 3}, {2, 4}}, {{}, {-1, 0, 1, 2}, {3, 4}}}) {
+    for (const std::vector<std::vector<int>>& owned : {std::vector<std::vector<int>>{{-1, 0, 4}, {1, 2, 3}},
+                                                       {{-1, 0}, {1, 3}, {2, 4}},
+                                                       {{}, {-1, 0, 1, 2}, {3, 4}}}) {
         const auto found = run(owned);
         for (std::size_t l = 0; l != want.size(); ++l) {
             CAPTURE(l);
@@ -127,6 +134,115 @@ TEST_CASE("layers spread over ranks take the step that one rank takes") {
             CHECK(found[l].loss == want[l].loss);
         }
     }
+}
+
+TEST_CASE("replicas take one step, whether they share their state or not and however the model is cut") {
+    constexpr int layers = 4;
+    constexpr int replicas = 3;
+    constexpr std::size_t microbatches = 2;
+    const std::vector<std::size_t> sizes{13, 1, 2, 30, 7}; // of the conditioning module, layer 0, ...
+    const auto value = [](int layer, std::size_t i, std::int64_t step) {
+        return static_cast<float>(
+            std::sin(1.0 + 3.0 * layer + 0.7 * static_cast<double>(i) + 0.3 * static_cast<double>(step)));
+    };
+    struct outcome {
+        /// Weights, moments and average of every layer, as the replicas have them that own them.
+        std::array<std::array<std::vector<float>, 4>, layers + 1> state{};
+        double norm{}, loss{};
+        std::size_t state_elements{};
+        std::int64_t gradient_bytes{};
+        [[nodiscard]] bool operator==(const outcome&) const = default;
+    };
+    const auto run = [&](const std::vector<std::vector<int>>& owned, int d, bool sharded, double clip) {
+        outcome made;
+        for (std::size_t l = 0; l != sizes.size(); ++l) {
+            for (auto& v : made.state[l]) { v.assign(sizes[l], std::nanf("")); }
+        }
+        std::mutex mutex;
+        const rank_grid grid{rank_layout::replicas_inside, static_cast<int>(owned.size()), d};
+        host::run_ranks(grid.size(), {}, [&](host::thread_transport& transport) {
+            const replica_place place = place_of(grid, transport.rank());
+            const auto& mine = owned[static_cast<std::size_t>(place.device)];
+            std::vector<std::int64_t> elements;
+            for (const int l : mine) {
+                elements.push_back(static_cast<std::int64_t>(sizes[static_cast<std::size_t>(l + 1)]));
+            }
+            rank_parameters<float> parameters{mine, elements};
+            for (const auto& b : parameters.blocks()) {
+                for (std::size_t i = 0; i != b.size; ++i) { parameters.values()[b.first + i] = value(b.layer, i, 0); }
+            }
+            const std::size_t of_replica = microbatches * replicas / static_cast<std::size_t>(d);
+            rank_optimizer optimizer{layers, of_replica, parameters, {place, sharded}, {.weight_decay = 0.1},
+                                     clip,   0.99};
+            optimizer.start_average(parameters.values());
+            step_outcome last;
+            for (std::int64_t step = 1; step != 4; ++step) {
+                std::fill(parameters.gradients().begin(), parameters.gradients().end(), sharded ? std::nanf("") : 0.0F);
+                for (const auto& b : parameters.blocks()) {
+                    const element_range all{b.first, b.size};
+                    const element_range has = sharded ? share_of(all, d, place.replica) : all;
+                    for (std::size_t i = has.first; i != has.first + has.size; ++i) {
+                        parameters.gradients()[i] = value(b.layer, i - b.first, step);
+                    }
+                }
+                std::vector<double> losses(of_replica);
+                for (std::size_t m = 0; m != of_replica && mine.back() == layers - 1; ++m) {
+                    losses[m] = 0.1 * static_cast<double>(static_cast<std::size_t>(place.replica) * of_replica + m + 1);
+                }
+                last = optimizer.step(parameters, transport, step, 1e-2, losses, false);
+            }
+            const std::lock_guard lock{mutex};
+            made.norm = last.gradient_norm;
+            made.loss = last.loss;
+            made.state_elements = std::max(made.state_elements, optimizer.average().size());
+            made.gradient_bytes += transport.sent().gradient;
+            for (const float g : parameters.gradients()) { REQUIRE(g == 0); }
+            std::size_t at = 0;
+            for (const element_range& r : optimizer.owned()) {
+                for (std::size_t i = r.first; i != r.first + r.size; ++i, ++at) {
+                    for (const auto& b : parameters.blocks()) {
+                        if (i < b.first || i >= b.first + b.size) { continue; }
+                        auto& to = made.state[static_cast<std::size_t>(b.layer + 1)];
+                        to[1][i - b.first] = optimizer.first_moment()[at];
+                        to[2][i - b.first] = optimizer.second_moment()[at];
+                        to[3][i - b.first] = optimizer.average()[at];
+                    }
+                }
+            }
+            // Every replica has all weights, also those of which others have the state.
+            for (const auto& b : parameters.blocks()) {
+                for (std::size_t i = 0; i != b.size; ++i) {
+                    float& w = made.state[static_cast<std::size_t>(b.layer + 1)][0][i];
+                    REQUIRE((std::isnan(w) || w == parameters.values()[b.first + i]));
+                    w = parameters.values()[b.first + i];
+                }
+            }
+        });
+        return made;
+    };
+    const std::vector<std::vector<int>> whole{{-1, 0, 1, 2, 3}};
+    const std::vector<std::vector<int>> cut{{-1, 0, 3}, {1, 2}};
+    for (const double clip : {0.0, 0.5}) {
+        const outcome want = run(whole, replicas, false, clip);
+        CHECK(want.gradient_bytes == 0);
+        CHECK(want.state_elements == 53);
+        const outcome apart = run(cut, replicas, false, clip);
+        CHECK(apart.state == want.state);
+        for (const auto& ranks : {whole, cut}) {
+            const outcome found = run(ranks, replicas, true, clip);
+            CHECK(found.state == want.state);
+            CHECK(found.norm == want.norm);
+            CHECK(found.loss == want.loss);
+            CHECK(found.gradient_bytes == 3 * 53 * 4 * (replicas - 1));
+            CHECK(found.state_elements <= 53 / replicas + sizes.size());
+        }
+        // One replica that is given the same sums: squares are added in another order.
+        const outcome one = run(whole, 1, false, clip);
+        CHECK(one.loss == want.loss);
+        CHECK(one.norm == doctest::Approx(want.norm).epsilon(1e-14));
+        if (clip == 0) { CHECK(one.state == want.state); }
+    }
+    CHECK(run(whole, replicas, false, 0.5).norm > 0.5);
 }
 
 TEST_CASE("a gradient that is not finite is reported with its layer, and nothing changes") {
@@ -156,8 +272,8 @@ TEST_CASE("a gradient that is not finite is reported with its layer, and nothing
 
 TEST_CASE("sizes that the optimizer was not made for are refused before anything is exchanged") {
     const std::array<int, 2> layers{0, 3};
-    const auto step = [&](std::size_t microbatches, std::size_t model_layers, std::size_t losses, std::size_t parameters,
-                          std::int64_t at) {
+    const auto step = [&](std::size_t microbatches, std::size_t model_layers, std::size_t losses,
+                          std::size_t parameters, std::int64_t at) {
         return message_on_one_rank<input_error>([&](host::thread_transport& transport) {
             auto mine = parameters_of_layers(layers, 4);
             rank_optimizer optimizer{model_layers, microbatches, parameters, {}, 1.0, 0.9};
@@ -178,7 +294,8 @@ TEST_CASE("sizes that the optimizer was not made for are refused before anything
 
     rank_optimizer optimizer{4, 1, 8, {}, 1.0, 0.9};
     const std::vector<float> nine(9);
-    CHECK_THROWS_WITH_AS(optimizer.start_average(nine), "rank_optimizer: 9 initial weights, it was made for 8", input_error);
+    CHECK_THROWS_WITH_AS(optimizer.start_average(nine), "rank_optimizer: 9 initial weights, it was made for 8",
+                         input_error);
     const auto refuses = [](const adamw_constants& c, double clip, double decay) {
         CHECK_THROWS_AS(rank_optimizer(1, 1, 1, c, clip, decay), input_error);
     };

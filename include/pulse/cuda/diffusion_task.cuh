@@ -40,16 +40,16 @@ public:
                    const train::diffusion_options& options, cudaStream_t stream, std::function<void()> on_optimize) :
         images_{images},
         schedule_{schedule}, options_{checked(images, options)}, key_{options.seed, train::random_stream::noise},
-        stream_{stream}, on_optimize_{std::move(on_optimize)}, table_{samples_of_step()}, times_{samples_of_step()},
-        host_table_{samples_of_step()}, host_times_{samples_of_step()}, losses_{static_cast<std::size_t>(
-                                                                            options.microbatches)} {
+        stream_{stream}, on_optimize_{std::move(on_optimize)}, table_{own_samples()}, times_{own_samples()},
+        host_table_{own_samples()}, host_times_{own_samples()}, losses_{
+                                                                    static_cast<std::size_t>(options.microbatches)} {
         scratch_ = device_memory<std::byte>{diffusion_loss_scratch_bytes(images.layout(), options.microbatch_size)};
         on_ = {stream, properties_of(current_device()).multiprocessors, scratch_.data()};
     }
 
-    /// Samples that one step consumes.
+    /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
-        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
+        return own_samples() * static_cast<std::size_t>(options_.replicas);
     }
 
     /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`, its
@@ -58,8 +58,9 @@ public:
         uploaded_.synchronize();
         const std::size_t elements = images_.data().elements();
         const double step_elements = static_cast<double>(samples_of_step() * elements);
-        for (std::size_t i = 0; i != samples_of_step(); ++i) {
-            const std::uint64_t at = position + i;
+        const std::uint64_t first = position + static_cast<std::uint64_t>(options_.replica) * own_samples();
+        for (std::size_t i = 0; i != own_samples(); ++i) {
+            const std::uint64_t at = first + i;
             const int t = time_of(at);
             const double weight = options_.min_snr_gamma > 0
                                       ? train::min_snr_weight(schedule_, options_.prediction, t, options_.min_snr_gamma)
@@ -109,12 +110,20 @@ private:
             throw input_error{"diffusion_task: microbatch_size must be 1 to 65535"};
         }
         if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
+        if (o.replicas < 1) { throw input_error{"diffusion_task: replicas must be at least 1"}; }
+        if (o.replica < 0 || o.replica >= o.replicas) {
+            throw input_error{"diffusion_task: replica must be at least 0 and below replicas"};
+        }
         if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
         if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(images.data().elements())) {
             throw input_error{"diffusion_task: an image has " + std::to_string(images.data().elements()) +
                               " elements, the model's input " + std::to_string(o.model_elements)};
         }
         return o;
+    }
+    /// Samples of a step that this replica has.
+    [[nodiscard]] std::size_t own_samples() const noexcept {
+        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);

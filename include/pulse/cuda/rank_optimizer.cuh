@@ -22,7 +22,9 @@
 #include <pulse/cuda/precision.cuh>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/transport.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/ema.hpp>
@@ -42,6 +44,7 @@ struct optimizer_options {
     double clip_norm{};          ///< 0 does not clip
     double average_decay{0.999}; ///< limit of the average's warm-up
     loss_scaling scaling{};      ///< read where the precision scales the loss
+    train::optimizer_replicas replicas{};
 };
 
 /// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns, on a device: the
@@ -50,25 +53,29 @@ struct optimizer_options {
 ///
 /// Master weights, moments and average are floats of its own (where scalars are floats, the parameters themselves are the
 /// master weights). A step waits for the device once, for the sums of squares and the losses; the update itself is left in
-/// the stream.
+/// the stream, and where state is sharded over replicas, their new weights come behind it.
 template <class Precision = bf16>
 class rank_optimizer {
 public:
     using scalar = typename Precision::scalar;
     static constexpr bool keeps_master = !std::is_same_v<scalar, float>;
 
-    /// `layers` and `microbatches`: of the model and of a step. `parameters`: rank_parameters<scalar, float> on the calling
-    /// thread's device, of this rank. All work goes into `stream`, which must be the backend's. Throws input_error naming
+    /// `layers` and `microbatches`: of the model and of a replica's step. `parameters`: rank_parameters<scalar, float> on the
+    /// calling thread's device, of this rank; with sharded state they must stay where they are. All work goes into `stream`, which must be the backend's. Throws input_error naming
     /// what is out of range.
     template <class Parameters>
-    rank_optimizer(std::size_t layers, std::size_t microbatches, const Parameters& parameters,
+    rank_optimizer(std::size_t layers, std::size_t microbatches, Parameters& parameters,
                    const optimizer_options& options, cudaStream_t stream) :
         layers_{layers},
         microbatches_{microbatches}, options_{checked(layers, microbatches, options)}, stream_{stream},
         scaler_{Precision::scales_loss ? loss_scaler{options.scaling} : loss_scaler{}},
-        size_{parameters.values().size()}, master_{keeps_master ? size_ : 0}, first_moment_{size_},
-        second_moment_{size_}, average_{size_}, host_sums_{parameters.blocks().size() + microbatches},
-        shared_(layers + 1 + microbatches + 1) {
+        size_{parameters.values().size()}, owned_{owned_of(parameters, options.replicas)},
+        owned_size_{size_of(owned_)}, master_{keeps_master ? owned_size_ : 0}, first_moment_{owned_size_},
+        second_moment_{owned_size_}, average_{owned_size_}, host_sums_{parameters.blocks().size() + microbatches},
+        shared_(square_count() + replicas() * microbatches + 1) {
+        if (options.replicas.sharded) {
+            exchange_ = weight_exchange{options.replicas.place, std::span{parameters.blocks()}, parameters.values()};
+        }
         std::vector<value_chunk> chunks;
         std::vector<std::int32_t> first{0};
         for (const auto& b : parameters.blocks()) {
@@ -76,8 +83,9 @@ public:
                 throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) +
                                   ", it was made for " + std::to_string(layers_) + " layers"};
             }
-            positions_.push_back(position_of(b.layer));
-            append_chunks(chunks, static_cast<std::int64_t>(b.first), static_cast<std::int64_t>(b.size));
+            positions_.push_back(position_of(b.layer) * replicas() + replica());
+            const element_range mine = share_of({b.first, b.size}, place().replicas(), place().replica);
+            append_chunks(chunks, static_cast<std::int64_t>(mine.first), static_cast<std::int64_t>(mine.size));
             first.push_back(static_cast<std::int32_t>(chunks.size()));
         }
         chunks_ = uploaded(chunks);
@@ -86,9 +94,9 @@ public:
         scratch_ = device_memory<std::byte>{sums_of_squares_scratch_bytes(static_cast<std::int64_t>(chunks.size()))};
         on_ = {stream, properties_of(current_device()).multiprocessors, scratch_.data()};
         fill_bytes_async(master_.data(), 0, master_.size(), stream_);
-        fill_bytes_async(first_moment_.data(), 0, size_, stream_);
-        fill_bytes_async(second_moment_.data(), 0, size_, stream_);
-        fill_bytes_async(average_.data(), 0, size_, stream_);
+        fill_bytes_async(first_moment_.data(), 0, owned_size_, stream_);
+        fill_bytes_async(second_moment_.data(), 0, owned_size_, stream_);
+        fill_bytes_async(average_.data(), 0, owned_size_, stream_);
     }
 
     /// Sets weights, their average and their compute copy to `values` on the host, in the order of the parameters. Throws
@@ -96,40 +104,66 @@ public:
     template <class Parameters>
     void start(std::span<const float> values, Parameters& parameters) {
         require_size("initial weights", values.size(), size_);
-        float* const weights = weights_of(parameters);
-        check(cudaMemcpyAsync(weights, values.data(), values.size_bytes(), cudaMemcpyHostToDevice, stream_),
-              "cudaMemcpyAsync");
-        copy_async<float>(average_.data(), weights, size_, stream_);
-        copy_weights(parameters);
-        check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-    }
-
-    /// Writes the parameters' values from the master weights: after these were read from a checkpoint.
-    template <class Parameters>
-    void copy_weights(Parameters& parameters) {
         if constexpr (keeps_master) {
-            convert<float, scalar>(on_, static_cast<std::int64_t>(size_), master_.data(), parameters.values().data());
+            if (options_.replicas.sharded) {
+                start_shares(values, parameters);
+            } else {
+                upload_async(values, master_.data());
+                copy_weights(parameters);
+            }
+            copy_async<float>(average_.data(), master_.data(), owned_size_, stream_);
+            check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+        } else {
+            upload_async(values, parameters.values().data());
+            copy_owned(parameters.values().data(), average_.data());
+            check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
         }
     }
 
-    /// On the device, in the order of the parameters; for checkpoints. They may be written between steps.
+    /// Writes the parameters' values from the master weights: after these were read from a checkpoint. Where state is
+    /// sharded, those of owned() alone; share_weights gives the others theirs.
+    template <class Parameters>
+    void copy_weights(Parameters& parameters) {
+        if constexpr (keeps_master) {
+            std::size_t at = 0;
+            for (const element_range& r : owned_) {
+                convert<float, scalar>(on_, static_cast<std::int64_t>(r.size), master_.data() + at,
+                                       parameters.values().data() + r.first);
+                at += r.size;
+            }
+        }
+    }
+    /// Gives all replicas the parameters' values that each of them owns, where state is sharded: every replica calls it.
+    template <transport T>
+    void share_weights(T& transport) {
+        if (options_.replicas.sharded) { exchange_.run(transport); }
+    }
+
+    /// Of which parameters the state is, in order: what follows has the values of one range after the other.
+    [[nodiscard]] std::span<const element_range> owned() const noexcept { return owned_; }
+    /// On the device, for checkpoints; they may be written between steps. Weights are those of owned() where master weights
+    /// are kept, else the parameters' values, all of them.
     template <class Parameters>
     [[nodiscard]] std::span<float> weights(Parameters& parameters) const noexcept {
-        return {weights_of(parameters), size_};
+        if constexpr (keeps_master) {
+            return {master_.data(), owned_size_};
+        } else {
+            return parameters.values();
+        }
     }
-    [[nodiscard]] std::span<float> first_moment() const noexcept { return {first_moment_.data(), size_}; }
-    [[nodiscard]] std::span<float> second_moment() const noexcept { return {second_moment_.data(), size_}; }
-    [[nodiscard]] std::span<float> average() const noexcept { return {average_.data(), size_}; }
+    [[nodiscard]] std::span<float> first_moment() const noexcept { return {first_moment_.data(), owned_size_}; }
+    [[nodiscard]] std::span<float> second_moment() const noexcept { return {second_moment_.data(), owned_size_}; }
+    [[nodiscard]] std::span<float> average() const noexcept { return {average_.data(), owned_size_}; }
     [[nodiscard]] loss_scaler& scaler() noexcept { return scaler_; }
     /// What the loss of the next step is to be multiplied by.
     [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
     /// On the device, without the parameters.
     [[nodiscard]] std::int64_t bytes() const noexcept {
-        return static_cast<std::int64_t>((master_.size() + 3 * size_) * sizeof(float) + chunks_.bytes() +
+        return static_cast<std::int64_t>((master_.size() + 3 * owned_size_) * sizeof(float) + chunks_.bytes() +
                                          first_chunk_.bytes() + squares_.bytes() + scratch_.bytes());
     }
 
-    /// One step at `learning_rate`; `step` counts from 1. `losses` is on the device, one value a microbatch; null on a rank
+    /// One step at `learning_rate`; `step` counts from 1. `losses` is on the device, one value for each microbatch of the replica; null on a rank
     /// that has none. Gradients are zero afterwards. Every rank of the transport must call it. Throws input_error, before
     /// anything is exchanged, when sizes are not those that the optimizer was made for; error naming the layer or microbatch
     /// whose gradient or loss is not finite, where the loss is not scaled.
@@ -148,21 +182,23 @@ public:
         if (losses != nullptr) {
             const double* const from = host_sums_.data() + positions_.size();
             if (!scaler_.on()) { require_finite_losses({from, microbatches_}); }
-            std::copy(from, from + microbatches_, shared_.begin() + static_cast<std::ptrdiff_t>(layers_ + 1));
+            std::copy(from, from + microbatches_,
+                      shared_.begin() + static_cast<std::ptrdiff_t>(square_count() + replica() * microbatches_));
         }
         shared_.back() = stop ? 1.0 : 0.0;
         transport.sum(shared_);
 
         const std::span<const double> all{shared_};
-        const std::span<const double> squares = all.first(layers_ + 1);
+        const std::span<const double> squares = all.first(square_count());
         const bool finite = std::ranges::all_of(squares, [](double x) { return std::isfinite(x); });
         if (!finite && !scaler_.on()) { throw_not_finite(squares); }
         step_outcome outcome;
         outcome.stop = shared_.back() > 0;
-        for (const double share : all.subspan(layers_ + 1, microbatches_)) { outcome.loss += share; }
+        for (const double share : all.subspan(square_count(), replicas() * microbatches_)) { outcome.loss += share; }
         outcome.skipped = !finite;
         if (finite) {
             outcome.gradient_norm = update(parameters, squares, step, learning_rate, scale);
+            share_weights(transport);
         } else {
             outcome.gradient_norm = std::numeric_limits<double>::infinity();
             fill_bytes_async(parameters.gradients().data(), 0, size_, stream_);
@@ -196,11 +232,48 @@ private:
         return there;
     }
     template <class Parameters>
-    [[nodiscard]] float* weights_of(Parameters& parameters) const noexcept {
-        if constexpr (keeps_master) {
-            return master_.data();
-        } else {
-            return parameters.values().data();
+    [[nodiscard]] static std::vector<element_range> owned_of(const Parameters& parameters,
+                                                             const train::optimizer_replicas& replicas) {
+        if (!replicas.sharded) { return {{0, parameters.values().size()}}; }
+        return shares_of(std::span{parameters.blocks()}, replicas.place.replicas(), replicas.place.replica);
+    }
+    [[nodiscard]] static std::size_t size_of(const std::vector<element_range>& ranges) noexcept {
+        std::size_t sum = 0;
+        for (const element_range& r : ranges) { sum += r.size; }
+        return sum;
+    }
+    [[nodiscard]] const replica_place& place() const noexcept { return options_.replicas.place; }
+    [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(place().replicas()); }
+    [[nodiscard]] std::size_t replica() const noexcept { return static_cast<std::size_t>(place().replica); }
+    /// Squares of every replica's share of the conditioning module, then of layer 0, and so on.
+    [[nodiscard]] std::size_t square_count() const noexcept { return (layers_ + 1) * replicas(); }
+
+    void upload_async(std::span<const float> values, float* to) const {
+        check(cudaMemcpyAsync(to, values.data(), values.size_bytes(), cudaMemcpyHostToDevice, stream_),
+              "cudaMemcpyAsync");
+    }
+    /// Sets all compute copies and the master weights that are owned, layer by layer.
+    template <class Parameters>
+    void start_shares(std::span<const float> values, Parameters& parameters) {
+        std::size_t most = 0;
+        for (const auto& b : parameters.blocks()) { most = std::max(most, b.size); }
+        const device_memory<float> layer{most};
+        float* to = master_.data();
+        for (const auto& b : parameters.blocks()) {
+            upload_async(values.subspan(b.first, b.size), layer.data());
+            convert<float, scalar>(on_, static_cast<std::int64_t>(b.size), layer.data(),
+                                   parameters.values().data() + b.first);
+            const element_range mine = share_of({0, b.size}, place().replicas(), place().replica);
+            copy_async<float>(to, layer.data() + mine.first, mine.size, stream_);
+            to += mine.size;
+        }
+        check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    }
+    /// From an array of all parameters to one of those that are owned.
+    void copy_owned(const float* all, float* to) const {
+        for (const element_range& r : owned_) {
+            copy_async<float>(to, all + r.first, r.size, stream_);
+            to += r.size;
         }
     }
 
@@ -223,16 +296,26 @@ private:
         constants.learning_rate = learning_rate;
         // a skipped step is none: bias corrections count the others
         const std::int64_t applied = std::max<std::int64_t>(1, step - scaler_.now().skipped_steps);
-        adamw_arrays<scalar> arrays;
-        arrays.gradients = parameters.gradients().data();
-        arrays.weights = weights_of(parameters);
-        arrays.first_moment = first_moment_.data();
-        arrays.second_moment = second_moment_.data();
-        arrays.average = average_.data();
-        if constexpr (keeps_master) { arrays.compute = parameters.values().data(); }
-        adamw<scalar>(on_, static_cast<std::int64_t>(size_),
-                      train::factors_of<float>(constants, applied, clip.scale / scale),
-                      train::ema_decay(applied, options_.average_decay), arrays);
+        const auto factors = train::factors_of<float>(constants, applied, clip.scale / scale);
+        const double decay = train::ema_decay(applied, options_.average_decay);
+        std::size_t at = 0;
+        for (const element_range& r : owned_) {
+            adamw_arrays<scalar> arrays;
+            arrays.gradients = parameters.gradients().data() + r.first;
+            arrays.first_moment = first_moment_.data() + at;
+            arrays.second_moment = second_moment_.data() + at;
+            arrays.average = average_.data() + at;
+            if constexpr (keeps_master) {
+                arrays.weights = master_.data() + at;
+                arrays.compute = parameters.values().data() + r.first;
+            } else {
+                arrays.weights = parameters.values().data() + r.first;
+            }
+            adamw<scalar>(on_, static_cast<std::int64_t>(r.size), factors, decay, arrays);
+            at += r.size;
+        }
+        // Of other shares the replica has its own gradients alone, which nobody reads.
+        if (options_.replicas.sharded) { fill_bytes_async(parameters.gradients().data(), 0, size_, stream_); }
         return clip.norm;
     }
 
@@ -243,9 +326,9 @@ private:
                         " is not finite: a smaller learning rate may help"};
         }
     }
-    [[noreturn]] static void throw_not_finite(std::span<const double> squares) {
+    [[noreturn]] void throw_not_finite(std::span<const double> squares) const {
         const auto bad = std::ranges::find_if(squares, [](double x) { return !std::isfinite(x); });
-        const std::ptrdiff_t at = bad - squares.begin();
+        const std::ptrdiff_t at = (bad - squares.begin()) / static_cast<std::ptrdiff_t>(replicas());
         throw error{"the gradient of " +
                     (at == 0 ? std::string{"the conditioning module"} : "layer " + std::to_string(at - 1)) +
                     " is not finite: a smaller learning rate may help"};
@@ -257,6 +340,9 @@ private:
     cudaStream_t stream_;
     loss_scaler scaler_;
     std::size_t size_;
+    std::vector<element_range> owned_;
+    std::size_t owned_size_;
+    weight_exchange exchange_{};
     device_memory<float> master_;
     device_memory<float> first_moment_;
     device_memory<float> second_moment_;

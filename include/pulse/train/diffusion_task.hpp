@@ -25,6 +25,10 @@ struct diffusion_options {
     double min_snr_gamma{};
     int microbatch_size{1};
     int microbatches{1};
+    /// Of each step's samples, which are `replicas` times microbatches microbatches in the order of replicas, the task has
+    /// those of `replica`; the loss is the mean over all.
+    int replicas{1};
+    int replica{};
     /// Elements of a sample as the model takes and gives it, to be checked against the images; 0: the caller has checked.
     std::int64_t model_elements{};
 };
@@ -38,19 +42,20 @@ public:
     /// `on_optimize` is called once a step, when the gradients of this rank are there. Throws input_error naming the option
     /// that is out of range, or when the images are not of the model's size.
     diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options,
-                   std::function<void()> on_optimize)
-        : data_{data}, schedule_{schedule}, options_{checked(data, options)}, on_optimize_{std::move(on_optimize)},
-          times_(samples_of_step()), losses_(static_cast<std::size_t>(options.microbatches)), image_(data.elements()),
-          noise_(data.elements()), target_(data.elements()) {}
+                   std::function<void()> on_optimize) :
+        data_{data},
+        schedule_{schedule}, options_{checked(data, options)}, on_optimize_{std::move(on_optimize)},
+        times_(own_samples()), losses_(static_cast<std::size_t>(options.microbatches)), image_(data.elements()),
+        noise_(data.elements()), target_(data.elements()) {}
 
-    /// Samples that one step consumes.
+    /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
-        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
+        return own_samples() * static_cast<std::size_t>(options_.replicas);
     }
     /// The next step trains on the samples from global position `position`.
     void begin(std::uint64_t position) {
-        position_ = position;
-        for (std::size_t i = 0; i != times_.size(); ++i) { times_[i] = static_cast<float>(time_of(position + i)); }
+        position_ = position + static_cast<std::uint64_t>(options_.replica) * own_samples();
+        for (std::size_t i = 0; i != times_.size(); ++i) { times_[i] = static_cast<float>(time_of(position_ + i)); }
         std::fill(losses_.begin(), losses_.end(), 0.0);
     }
 
@@ -74,13 +79,16 @@ public:
             draw(at);
             const int t = time_of(at);
             training_target<float>(schedule_, options_.prediction, t, image_, noise_, target_);
-            const double weight =
-                options_.min_snr_gamma > 0 ? min_snr_weight(schedule_, options_.prediction, t, options_.min_snr_gamma) : 1.0;
+            const double weight = options_.min_snr_gamma > 0
+                                      ? min_snr_weight(schedule_, options_.prediction, t, options_.min_snr_gamma)
+                                      : 1.0;
             sum += mean_squared_error<float>({prediction + offset, data_.elements()}, target_, step_elements,
                                              {gradient + offset, data_.elements()}, weight);
         });
         if (!(sum < 1e30)) {
-            throw error{"the loss of microbatch " + std::to_string(microbatch) + " is not finite: a smaller learning rate may help"};
+            throw error{"the loss of microbatch " +
+                        std::to_string(options_.replica * options_.microbatches + microbatch) +
+                        " is not finite: a smaller learning rate may help"};
         }
     }
 
@@ -93,12 +101,20 @@ private:
     [[nodiscard]] static const diffusion_options& checked(const image_dataset& data, const diffusion_options& o) {
         if (o.microbatch_size < 1) { throw input_error{"diffusion_task: microbatch_size must be at least 1"}; }
         if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
+        if (o.replicas < 1) { throw input_error{"diffusion_task: replicas must be at least 1"}; }
+        if (o.replica < 0 || o.replica >= o.replicas) {
+            throw input_error{"diffusion_task: replica must be at least 0 and below replicas"};
+        }
         if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
         if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(data.elements())) {
-            throw input_error{"diffusion_task: an image has " + std::to_string(data.elements()) + " elements, the model's input " +
-                              std::to_string(o.model_elements)};
+            throw input_error{"diffusion_task: an image has " + std::to_string(data.elements()) +
+                              " elements, the model's input " + std::to_string(o.model_elements)};
         }
         return o;
+    }
+    /// Samples of a step that this replica has.
+    [[nodiscard]] std::size_t own_samples() const noexcept {
+        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);

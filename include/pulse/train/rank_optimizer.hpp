@@ -12,7 +12,9 @@
 #include <pulse/core/error.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/transport.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/ema.hpp>
@@ -27,21 +29,31 @@ struct step_outcome {
     bool stop{};
 };
 
+/// Where an optimizer's rank stands among the replicas of its stages, and whether they share their state.
+struct optimizer_replicas {
+    replica_place place{};
+    /// Moments, average and master weights are kept by one replica alone: share_of every layer (ZeRO, stage 1; Rajbhandari
+    /// et al. 2020). The executor must be told the same (executor_options).
+    bool sharded{};
+};
+
 /// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns.
 ///
 /// One sum over ranks carries every layer's squared gradient, the loss of every microbatch and the wish to stop. Each value
-/// comes from one rank alone and is added in the model's order, so the step is the same bits however the model is cut.
-/// `Rule` does the update of the weights, e.g. plain_adamw or host::fused_adamw.
+/// comes from one rank alone and is added in the model's order, so the step is the same bits however the model is cut. Of
+/// D replicas each sums the squares of its share_of every layer, and has microbatches of its own: with D given, the bits
+/// depend neither on the cut nor on whether state is sharded. `Rule` does the update of the weights, e.g. plain_adamw or host::fused_adamw.
 template <optimizer_rule Rule = plain_adamw>
 class basic_rank_optimizer {
 public:
-    /// `layers` and `microbatches`: of the model and of a step; `parameters`: elements that this rank owns. `clip_norm` 0
+    /// `layers` and `microbatches`: of the model and of a replica's step; `parameters`: elements that this rank owns. `clip_norm` 0
     /// does not clip; `average_decay` is the limit of the average's warm-up. Throws input_error naming what is out of range.
-    basic_rank_optimizer(std::size_t layers, std::size_t microbatches, std::size_t parameters, const adamw_constants& constants,
-                         double clip_norm, double average_decay, Rule rule = {})
-        : layers_{layers}, microbatches_{microbatches}, constants_{constants}, clip_norm_{clip_norm},
-          average_decay_{average_decay}, rule_{std::move(rule)}, shared_(layers + 1 + microbatches + 1),
-          first_moment_(parameters), second_moment_(parameters), average_(parameters) {
+    basic_rank_optimizer(std::size_t layers, std::size_t microbatches, std::size_t parameters,
+                         const adamw_constants& constants, double clip_norm, double average_decay, Rule rule = {}) :
+        layers_{layers},
+        microbatches_{microbatches}, constants_{constants}, clip_norm_{clip_norm},
+        average_decay_{average_decay}, rule_{std::move(rule)}, parameters_{parameters}, owned_{{0, parameters}} {
+        take_memory();
         const auto require = [](bool good, const char* what) {
             if (!good) { throw input_error{std::string{"rank_optimizer: "} + what}; }
         };
@@ -54,18 +66,40 @@ public:
         require(clip_norm >= 0, "clip_norm must be at least 0");
         require(average_decay >= 0 && average_decay <= 1, "average_decay must be 0 to 1");
     }
+    /// For one of several replicas; `parameters` are those of the rank and must stay where they are.
+    basic_rank_optimizer(std::size_t layers, std::size_t microbatches, rank_parameters<float>& parameters,
+                         const optimizer_replicas& replicas, const adamw_constants& constants, double clip_norm,
+                         double average_decay, Rule rule = {}) :
+        basic_rank_optimizer{layers,        microbatches,   parameters.values().size(), constants, clip_norm,
+                             average_decay, std::move(rule)} {
+        replicas_ = replicas;
+        if (replicas.sharded) {
+            owned_ = shares_of(parameters.blocks(), replicas.place.replicas(), replicas.place.replica);
+            exchange_ = weight_exchange{replicas.place, parameters.blocks(), parameters.values()};
+        }
+        take_memory();
+    }
 
+    /// Of which parameters the state is, in order: first_moment() and the others have the values of one range after the other.
+    [[nodiscard]] std::span<const element_range> owned() const noexcept { return owned_; }
     [[nodiscard]] std::span<float> first_moment() noexcept { return first_moment_; }
     [[nodiscard]] std::span<float> second_moment() noexcept { return second_moment_; }
     [[nodiscard]] std::span<float> average() noexcept { return average_; }
-    [[nodiscard]] std::int64_t bytes() const noexcept { return static_cast<std::int64_t>(3 * average_.size() * sizeof(float)); }
+    [[nodiscard]] std::int64_t bytes() const noexcept {
+        return static_cast<std::int64_t>(3 * average_.size() * sizeof(float));
+    }
     /// The average begins as the initial weights. Throws input_error unless they are this rank's in number.
     void start_average(std::span<const float> values) {
-        require_size("initial weights", values.size(), average_.size());
-        std::copy(values.begin(), values.end(), average_.begin());
+        require_size("initial weights", values.size(), parameters_);
+        std::size_t at = 0;
+        for (const element_range& r : owned_) {
+            const auto mine = values.subspan(r.first, r.size);
+            std::copy(mine.begin(), mine.end(), average_.begin() + static_cast<std::ptrdiff_t>(at));
+            at += r.size;
+        }
     }
 
-    /// One step at `learning_rate`; `step` counts from 1, `losses` has one value a microbatch. Gradients are zero
+    /// One step at `learning_rate`; `step` counts from 1, `losses` has one value for each microbatch of the replica. Gradients are zero
     /// afterwards. Every rank of the transport must call it. Throws error naming the layer whose gradient is not finite, and
     /// input_error, before anything is exchanged or changed, when sizes are not those that the optimizer was made for.
     template <transport T>
@@ -75,51 +109,81 @@ public:
         std::fill(shared_.begin(), shared_.end(), 0.0);
         const std::span<const float> gradients{std::as_const(parameters).gradients()};
         for (const auto& b : parameters.blocks()) {
-            shared_[position_of(b.layer)] = sum_of_squares<float>(gradients.subspan(b.first, b.size));
+            const element_range mine = share_of({b.first, b.size}, replicas_.place.replicas(), replicas_.place.replica);
+            shared_[position_of(b.layer) * replicas() + replica()] =
+                sum_of_squares<float>(gradients.subspan(mine.first, mine.size));
         }
-        std::copy(losses.begin(), losses.end(), shared_.begin() + static_cast<std::ptrdiff_t>(layers_ + 1));
+        std::copy(losses.begin(), losses.end(),
+                  shared_.begin() + static_cast<std::ptrdiff_t>(square_count() + replica() * microbatches_));
         shared_.back() = stop ? 1.0 : 0.0;
         transport.sum(shared_);
 
         const std::span<const double> all{shared_};
-        const std::span<const double> squares = all.first(layers_ + 1);
+        const std::span<const double> squares = all.first(square_count());
         require_finite(squares);
         const gradient_clip clip = clip_by_global_norm(squares, clip_norm_);
         optimizer_update now{constants_, step, clip.scale, ema_decay(step, average_decay_)};
         now.constants.learning_rate = learning_rate;
-        rule_(now, parameters.values(), gradients, first_moment_, second_moment_, average_);
+        std::size_t at = 0;
+        for (const element_range& r : owned_) {
+            const auto state = [&](std::vector<float>& values) { return std::span{values}.subspan(at, r.size); };
+            rule_(now, parameters.values().subspan(r.first, r.size), gradients.subspan(r.first, r.size),
+                  state(first_moment_), state(second_moment_), state(average_));
+            at += r.size;
+        }
+        if (replicas_.sharded) { exchange_.run(transport); }
         std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
 
         step_outcome outcome{.gradient_norm = clip.norm, .stop = shared_.back() > 0};
-        for (const double share : all.subspan(layers_ + 1, microbatches_)) { outcome.loss += share; }
+        for (const double share : all.subspan(square_count(), replicas() * microbatches_)) { outcome.loss += share; }
         return outcome;
     }
 
 private:
     /// The conditioning module stands before layer 0.
-    [[nodiscard]] static std::size_t position_of(int layer) noexcept { return static_cast<std::size_t>(layer - conditioning_block); }
+    [[nodiscard]] static std::size_t position_of(int layer) noexcept {
+        return static_cast<std::size_t>(layer - conditioning_block);
+    }
+
+    [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(replicas_.place.replicas()); }
+    [[nodiscard]] std::size_t replica() const noexcept { return static_cast<std::size_t>(replicas_.place.replica); }
+    /// Squares of every replica's share of the conditioning module, then of layer 0, and so on.
+    [[nodiscard]] std::size_t square_count() const noexcept { return (layers_ + 1) * replicas(); }
+    void take_memory() {
+        std::size_t mine = 0;
+        for (const element_range& r : owned_) { mine += r.size; }
+        shared_.assign(square_count() + replicas() * microbatches_ + 1, 0.0);
+        for (std::vector<float>* state : {&first_moment_, &second_moment_, &average_}) {
+            *state = std::vector<float>(mine);
+        }
+    }
 
     static void require_size(const char* what, std::size_t found, std::size_t wanted) {
         if (found != wanted) {
-            throw input_error{"rank_optimizer: " + std::to_string(found) + " " + what + ", it was made for " + std::to_string(wanted)};
+            throw input_error{"rank_optimizer: " + std::to_string(found) + " " + what + ", it was made for " +
+                              std::to_string(wanted)};
         }
     }
-    void require_fit(const rank_parameters<float>& parameters, std::span<const double> losses, std::int64_t step) const {
+    void require_fit(const rank_parameters<float>& parameters, std::span<const double> losses,
+                     std::int64_t step) const {
         require_size("losses", losses.size(), microbatches_);
-        require_size("parameters", parameters.values().size(), average_.size());
+        require_size("parameters", parameters.values().size(), parameters_);
         for (const auto& b : parameters.blocks()) {
             if (b.layer < conditioning_block || position_of(b.layer) > layers_) {
-                throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) + ", it was made for " +
-                                  std::to_string(layers_) + " layers"};
+                throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) +
+                                  ", it was made for " + std::to_string(layers_) + " layers"};
             }
         }
         if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
     }
-    static void require_finite(std::span<const double> squares) {
+    void require_finite(std::span<const double> squares) const {
         for (std::size_t i = 0; i != squares.size(); ++i) {
             if (std::isfinite(squares[i])) { continue; }
-            throw error{"the gradient of " + (i == 0 ? std::string{"the conditioning module"} : "layer " + std::to_string(i - 1)) +
-                        " is not finite: a smaller learning rate may help"};
+            const std::size_t position = i / replicas();
+            throw error{
+                "the gradient of " +
+                (position == 0 ? std::string{"the conditioning module"} : "layer " + std::to_string(position - 1)) +
+                " is not finite: a smaller learning rate may help"};
         }
     }
 
@@ -129,10 +193,14 @@ private:
     double clip_norm_;
     double average_decay_;
     Rule rule_;
-    std::vector<double> shared_;
-    std::vector<float> first_moment_;
-    std::vector<float> second_moment_;
-    std::vector<float> average_;
+    std::size_t parameters_;
+    optimizer_replicas replicas_{};
+    std::vector<element_range> owned_;
+    weight_exchange exchange_{};
+    std::vector<double> shared_{};
+    std::vector<float> first_moment_{};
+    std::vector<float> second_moment_{};
+    std::vector<float> average_{};
 };
 
 /// The one that runs everywhere.

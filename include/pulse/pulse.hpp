@@ -144,6 +144,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/least_memory.hpp>
+#include <pulse/tune/parameter_memory.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/tune/rank_grid.hpp>
 #include <pulse/tune/scaled_costs.hpp>

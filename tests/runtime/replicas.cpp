@@ -17,6 +17,7 @@
 #include <support/toy_model.hpp>
 #include <pulse/host/reference.hpp>
 #include <pulse/simulate/duration.hpp>
+#include <pulse/tune/parameter_memory.hpp>
 
 using namespace pulse;
 using namespace pulse::test;
@@ -73,6 +74,11 @@ void check_sums(const plan& p, std::uint64_t seed, const replicated_options& opt
     const std::int64_t ways = options.how.sharded_optimizer ? 2 : 1;
     REQUIRE(run.sent.gradient * ways == bytes * options.steps);
     REQUIRE((run.sent.boundary > 0) == (p.pipeline_degree > 1));
+    const rank_grid grid{options.how.layout, p.pipeline_degree, p.data_degree};
+    for (int rank = 0; rank != grid.size(); ++rank) {
+        REQUIRE(run.replica_bytes[static_cast<std::size_t>(rank)] ==
+                replica_bytes_on(model, grid.device_of(rank), p.data_degree, sizeof(typename Backend::scalar)));
+    }
     std::size_t elements = 0;
     for (const auto& [layer, values] : want) { elements += values.size(); }
     REQUIRE(seen == elements * static_cast<std::size_t>(options.how.sharded_optimizer ? 1 : p.data_degree));

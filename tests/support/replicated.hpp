@@ -52,7 +52,7 @@ struct replicated_result {
     std::vector<std::map<int, std::vector<A>>> gradients{};
     /// Of all ranks together.
     traffic_count sent{};
-    /// Of each rank of the world.
+    /// Of each rank of the world: what it takes beside a step's memory and its parameters.
     std::vector<std::int64_t> replica_bytes{};
 };
 

@@ -26,6 +26,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/hardware/link.hpp>
+#include <pulse/hardware/link_fit.hpp>
 #include <pulse/hardware/ring_all_reduce.hpp>
 
 #include <pulse/profile/analytic.hpp>

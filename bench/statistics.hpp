@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <vector>
 
 namespace pulse_bench {
@@ -9,6 +11,14 @@ namespace pulse_bench {
 [[nodiscard]] inline double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
+}
+
+/// The value that a share `q` of the values does not exceed (nearest rank); `values` is not empty, 0 < q <= 1.
+[[nodiscard]] inline double quantile(std::vector<double> values, double q) {
+    const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(values.size())));
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max<std::size_t>(rank, 1) - 1);
+    std::nth_element(values.begin(), at, values.end());
+    return *at;
 }
 
 /// Half the distance between the quartiles, in per cent of the median.

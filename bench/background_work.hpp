@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+namespace pulse_bench {
+
+/// Work that a thread of its own does over and over, until this ends.
+class background_work {
+public:
+    /// `once` does it once, and is done on return.
+    explicit background_work(std::function<void()> once) :
+        thread_{[this, once = std::move(once)](const std::stop_token& stop) { run(once, stop); }} {}
+
+    /// Ends the work, not before `least` seconds and two runs of it have passed, and returns the mean seconds of one run.
+    /// Throws what the work threw.
+    [[nodiscard]] double seconds_of_one(double least) {
+        while (!ended_ && (runs_ < 2 || since_begin() < least)) {
+            std::this_thread::sleep_for(std::chrono::microseconds{200});
+        }
+        thread_.request_stop();
+        thread_.join();
+        if (thrown_) { std::rethrow_exception(thrown_); }
+        return seconds_ / static_cast<double>(runs_.load());
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+
+    [[nodiscard]] double since_begin() const {
+        return std::chrono::duration<double>(clock::now() - begin_).count();
+    }
+    void run(const std::function<void()>& once, const std::stop_token& stop) noexcept {
+        try {
+            while (!stop.stop_requested()) {
+                once();
+                ++runs_;
+                seconds_ = since_begin();
+            }
+        } catch (...) { thrown_ = std::current_exception(); }
+        ended_ = true;
+    }
+
+    clock::time_point begin_{clock::now()};
+    std::atomic<long> runs_{0};
+    std::atomic<bool> ended_{false};
+    double seconds_{}; ///< until the last run ended
+    std::exception_ptr thrown_{};
+    std::jthread thread_; // last: it uses the others
+};
+
+} // namespace pulse_bench

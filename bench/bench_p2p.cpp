@@ -1,0 +1,367 @@
+// Messages between two ranks, over every path that there is here: latency, bandwidth one way and both ways, beside matrix
+// products, the host's time to post one, and whether every byte arrives. A line t = latency + bytes / bandwidth through the
+// latencies is what the planner reads as a link of a cluster.
+//   bench_p2p [--path threads copy kernel bulk cuda-threads] [--to BYTES | --sizes BYTES...] [--seconds S] [--repeats N]
+//             [--model NAME --microbatch-size B --pipeline P --scalar-bytes 2|4] [--json FILE] [--markdown]
+//   mpirun -n 2 [--host a,b] bench_p2p --path mpi ...
+//   ... --cluster FILE [--intra FILE] [--inter FILE] [--nodes N] [--devices-per-node D] [--memory-bytes BYTES]
+// Exit status: 0 measured, 1 failed or bytes are wrong, 2 refused.
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/hardware/json.hpp>
+
+#include "json_output.hpp"
+#include "p2p.hpp"
+#include "p2p_link.hpp"
+#include "p2p_paths.hpp"
+#include "p2p_sizes.hpp"
+#include "run_bench.hpp"
+#include "text_table.hpp"
+
+namespace {
+
+using namespace pulse_bench;
+using nlohmann::ordered_json;
+
+/// Of a path on one card: its large messages should reach this share of what a large copy reaches.
+constexpr double target_percent = 90;
+
+struct arguments {
+    std::vector<std::string> paths{};
+    std::vector<std::int64_t> sizes{};
+    std::int64_t largest{std::int64_t{1} << 30};
+    p2p_model model{};
+    double seconds{0.1};
+    int repeats{5};
+    bool quick{};
+    bool markdown{};
+    std::string json{};
+    std::string cluster{};
+    std::string intra{};
+    std::string inter{};
+    p2p_cluster_options machine{};
+};
+
+/// Throws CLI::ValidationError with the text of an input_error.
+template <class Work>
+auto refused_as(const char* option, const Work& work) {
+    try {
+        return work();
+    } catch (const pulse::error& e) { throw CLI::ValidationError(option, e.what()); }
+}
+
+std::vector<p2p_size> sizes_of(const arguments& a) {
+    std::vector<p2p_size> sizes{};
+    for (const std::int64_t bytes : a.sizes) { sizes.push_back({bytes, {}}); }
+    if (sizes.empty()) { sizes = doubling_sizes(a.quick ? 65536 : a.largest); }
+    if (!a.model.name.empty()) {
+        return refused_as("--model", [&] { return joined_sizes(sizes, model_sizes(a.model, false)); });
+    }
+    if (!a.sizes.empty() || a.quick) { return joined_sizes({}, sizes); }
+    for (const char* const name : {"sd21", "sdxl", "hunyuan_dit_v12"}) {
+        p2p_model one = a.model;
+        one.name = name;
+        sizes = refused_as("--pipeline", [&] { return joined_sizes(sizes, model_sizes(one, true)); });
+    }
+    return sizes;
+}
+
+bool has_mpi() {
+#if PULSE_BENCH_MPI
+    return true;
+#else
+    return false;
+#endif
+}
+
+p2p_devices devices_here() {
+#if PULSE_BENCH_CUDA
+    return find_devices();
+#else
+    return {};
+#endif
+}
+
+/// What there is to measure here, and why the rest is not.
+void print_machine(const p2p_devices& devices) {
+    if (devices.count > 1) {
+        std::printf("%d devices (%s): measured between devices 0 and 1, and on the host\n", devices.count,
+                    devices.name.c_str());
+    } else if (devices.count == 1) {
+        std::printf("1 device (%s): measured within it, and on the host; links between devices are not\n",
+                    devices.name.c_str());
+    } else {
+#if PULSE_BENCH_CUDA
+        std::puts("no GPU: only paths on the host are measured");
+#else
+        std::puts("built without CUDA: only paths on the host are measured");
+#endif
+    }
+    std::puts(has_mpi() ? "between processes, also on two hosts: mpirun -n 2 bench_p2p --path mpi"
+                        : "built without MPI: no path between processes");
+}
+
+/// The paths to measure; without --path all but MPI. Throws CLI::ValidationError for one that is not here.
+std::vector<std::string> paths_of(const arguments& a, const p2p_devices& devices) {
+    std::vector<std::string> paths = a.paths;
+    if (paths.empty()) {
+        paths = {"threads"};
+        for (const std::string& path : device_paths) {
+            if (devices.count > 0 && (path != "bulk" || devices.bulk_copies)) { paths.push_back(path); }
+        }
+        return paths;
+    }
+    for (const std::string& path : paths) {
+        const bool on_device = std::find(device_paths.begin(), device_paths.end(), path) != device_paths.end();
+        if (on_device && devices.count == 0) { throw CLI::ValidationError("--path", path + " needs a GPU"); }
+        if (path == "bulk" && !devices.bulk_copies) {
+            throw CLI::ValidationError("--path", "bulk needs a GPU of sm_90 or later");
+        }
+        if (path == "mpi" && !has_mpi()) { throw CLI::ValidationError("--path", "this program is built without MPI"); }
+        if (path == "mpi" && paths.size() != 1) {
+            throw CLI::ValidationError("--path", "mpi is measured alone, because two processes run it");
+        }
+    }
+    return paths;
+}
+
+std::string text_of_size(std::int64_t bytes) {
+    for (const auto& [unit, shift] : {std::pair{" GiB", 30}, {" MiB", 20}, {" KiB", 10}}) {
+        const std::int64_t one = std::int64_t{1} << shift;
+        if (bytes >= one) {
+            return text_of(bytes % one == 0 ? "%.0f" : "%.2f", static_cast<double>(bytes) / static_cast<double>(one)) +
+                   unit;
+        }
+    }
+    return std::to_string(bytes) + " B";
+}
+
+ordered_json json_of(const p2p_report& report, const pulse::link_fit& fit) {
+    ordered_json rows = ordered_json::array();
+    for (const p2p_row& row : report.rows) {
+        rows.push_back({{"bytes", row.size.bytes},
+                        {"name", row.size.name},
+                        {"p50_us", row.p50_us},
+                        {"p99_us", row.p99_us},
+                        {"gb_per_s", row.gb_per_s},
+                        {"both_ways_gb_per_s", row.both_ways_gb_per_s},
+                        {"beside_products_gb_per_s", row.beside_gb_per_s},
+                        {"products_slower_percent", row.product_slower_percent},
+                        {"post_us", row.post_us},
+                        {"wrong", row.wrong}});
+    }
+    ordered_json json{{"path", report.path},
+                      {"text", report.text},
+                      {"between_hosts", report.between_hosts},
+                      {"fit",
+                       {{"latency_us", fit.line.latency_us},
+                        {"bandwidth_gb_per_s", fit.line.bandwidth_gb_per_s},
+                        {"mean_relative_error", fit.mean_error},
+                        {"worst_relative_error", fit.worst_error},
+                        {"worst_bytes", fit.worst_bytes}}}};
+    if (report.copy_gb_per_s > 0) { json["copy_gb_per_s"] = report.copy_gb_per_s; }
+    json["rows"] = std::move(rows);
+    return json;
+}
+
+void print_report(const p2p_report& report, const pulse::link_fit& fit, bool markdown) {
+    std::printf("\n%s: %s\n", report.path.c_str(), report.text.c_str());
+    const bool one_card = report.copy_gb_per_s > 0;
+    text_table table{
+        {"bytes", "p50 us", "p99 us", "GB/s", "both ways", "beside products", "slower %", "post us", "#wrong"}};
+    if (one_card) { table.heads.insert(table.heads.begin() + 4, "% of copy"); }
+    table.heads.emplace_back("message of");
+    for (const p2p_row& row : report.rows) {
+        std::vector<std::string> cells{text_of_size(row.size.bytes),
+                                       text_of("%.2f", row.p50_us),
+                                       text_of("%.2f", row.p99_us),
+                                       text_of("%.3g", row.gb_per_s),
+                                       text_of("%.3g", row.both_ways_gb_per_s),
+                                       text_of("%.3g", row.beside_gb_per_s),
+                                       text_of("%.1f", row.product_slower_percent),
+                                       text_of("%.2f", row.post_us),
+                                       std::to_string(row.wrong)};
+        if (one_card) {
+            cells.insert(cells.begin() + 4, text_of("%.1f", 100 * row.gb_per_s / report.copy_gb_per_s));
+        }
+        cells.push_back(row.size.name);
+        table.rows.push_back(std::move(cells));
+    }
+    table.print(markdown);
+    if (one_card) {
+        const double percent = 100 * report.rows.back().gb_per_s / report.copy_gb_per_s;
+        std::printf("a large copy on this card: %.0f GB/s; the largest message: %.1f %% of it (target %.0f %%): %s\n",
+                    report.copy_gb_per_s, percent, target_percent, percent >= target_percent ? "met" : "missed");
+    }
+    std::printf("link: %.3g us + bytes / (%.4g GB/s), relative error %.0f %% in the mean, at worst %.0f %% (%s)\n",
+                fit.line.latency_us, fit.line.bandwidth_gb_per_s, 100 * fit.mean_error, 100 * fit.worst_error,
+                text_of_size(fit.worst_bytes).c_str());
+}
+
+/// The links that files give; throws CLI::ValidationError where one is of the other kind.
+std::optional<p2p_link> link_from(const char* option, const std::string& file, bool between_hosts) {
+    if (file.empty()) { return std::nullopt; }
+    const p2p_link read = refused_as(option, [&] { return load_link(file); });
+    if (read.between_hosts != between_hosts) {
+        throw CLI::ValidationError(option, file + " has a link " + (read.between_hosts ? "between" : "inside") +
+                                               " hosts");
+    }
+    return read;
+}
+
+/// The rest of the program, once it is known what links files give; `measure` is not called where they give both.
+template <class Measure>
+int measure_and_write(const arguments& a, const p2p_devices& devices, bool between_hosts, const Measure& measure) {
+    std::optional<p2p_link> intra = link_from("--intra", a.intra, false);
+    std::optional<p2p_link> inter = link_from("--inter", a.inter, true);
+    const bool measures = !(intra && inter);
+    if (measures && (between_hosts ? inter : intra)) {
+        throw CLI::ValidationError(between_hosts ? "--inter" : "--intra",
+                                   std::string{"this run measures the link "} + (between_hosts ? "between" : "inside") +
+                                       " hosts itself");
+    }
+    if (!measures && !a.json.empty()) {
+        throw CLI::ValidationError("--json", "nothing is measured where --intra and --inter give both links");
+    }
+    json_output json{a.json};
+    std::int64_t wrong = 0;
+    if (measures) {
+        const int devices_per_node = devices.count > 0 ? devices.count : 2;
+        const std::int64_t memory =
+            devices.count > 0 ? devices.memory_bytes : host_memory_bytes() / devices_per_node;
+        const p2p_link machine{{}, between_hosts, {}, devices_per_node, memory};
+        // What cannot become a cluster is known before the measurement.
+        if (!a.cluster.empty()) {
+            refused_as("--cluster", [&] {
+                return cluster_of(between_hosts ? intra : machine, between_hosts ? machine : inter, a.machine);
+            });
+        }
+        const std::vector<p2p_report> reports = measure();
+        ordered_json paths = ordered_json::array();
+        for (const p2p_report& report : reports) {
+            const pulse::link_fit fit = fit_of(report);
+            print_report(report, fit, a.markdown);
+            paths.push_back(json_of(report, fit));
+            for (const p2p_row& row : report.rows) { wrong += row.wrong; }
+        }
+        const p2p_report& used = path_of_ranks(reports);
+        p2p_link link = machine;
+        link.path = used.path;
+        link.line = fit_of(used).line;
+        json.write({{"format", p2p_format},
+                    {"device", devices.name},
+                    {"quick", a.quick},
+                    {"devices_per_node", link.devices_per_node},
+                    {"memory_bytes", link.memory_bytes},
+                    {"link",
+                     {{"path", link.path},
+                      {"between_hosts", between_hosts},
+                      {"latency_us", link.line.latency_us},
+                      {"bandwidth_gb_per_s", link.line.bandwidth_gb_per_s}}},
+                    {"paths", std::move(paths)}});
+        (between_hosts ? inter : intra) = link;
+    }
+    if (wrong != 0) {
+        std::fprintf(stderr, "bench_p2p: %lld bytes are wrong\n", static_cast<long long>(wrong));
+        return 1;
+    }
+    if (!a.cluster.empty()) {
+        const pulse::cluster made = refused_as("--cluster", [&] { return cluster_of(intra, inter, a.machine); });
+        pulse::save_cluster(made, a.cluster);
+        std::printf("\n%s: %d x %d devices of %s; inside a host %s, between hosts %s\n", a.cluster.c_str(), made.nodes,
+                    made.devices_per_node, text_of_size(made.memory_bytes).c_str(),
+                    intra ? intra->path.c_str() : "no link", inter ? inter->path.c_str() : "no link");
+    }
+    return 0;
+}
+
+int run(const arguments& a) {
+    if (a.cluster.empty() && !(a.intra + a.inter).empty()) {
+        throw CLI::ValidationError("--cluster", "is what --intra and --inter are for");
+    }
+    const p2p_options options{sizes_of(a), a.quick ? 0.002 : a.seconds, a.quick ? 3 : a.repeats, a.quick};
+    const p2p_devices devices = devices_here();
+    const std::vector<std::string> paths = paths_of(a, devices);
+    const auto begin = [&] {
+        print_machine(devices);
+        if (a.quick) { std::puts("--quick: the figures mean nothing"); }
+    };
+#if PULSE_BENCH_MPI
+    if (paths.front() == "mpi") {
+        int status = 0;
+        const int ended = run_mpi_path([&](const mpi_side& side) {
+            if (side.rank != 0) {
+                static_cast<void>(side.measure(options));
+                return;
+            }
+            begin();
+            status = measure_and_write(a, {}, side.between_hosts,
+                                       [&] { return std::vector<p2p_report>{side.measure(options)}; });
+        });
+        return std::max(status, ended);
+    }
+#endif
+    begin();
+    return measure_and_write(a, devices, false, [&] {
+        std::vector<p2p_report> reports{};
+        for (const std::string& path : paths) {
+            if (path == "threads") { reports.push_back(measure_thread_path(options)); }
+#if PULSE_BENCH_CUDA
+            if (path != "threads") { reports.push_back(measure_device_path(path, options)); }
+#endif
+        }
+        return reports;
+    });
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    arguments a;
+    CLI::App app{"Messages between two ranks over every path: latency, bandwidth, and the line that the planner reads",
+                 "bench_p2p"};
+    const auto bytes = CLI::AsSizeValue(false); // "4K" is 4096
+    app.add_option("--path", a.paths, "what to measure; without it, all that is here but mpi")
+        ->check(CLI::IsMember({"threads", "mpi", "copy", "kernel", "bulk", "cuda-threads"}));
+    auto* const sizes = app.add_option("--sizes", a.sizes, "bytes of the messages (4K is 4096)")->transform(bytes);
+    app.add_option("--to", a.largest, "the largest of the sizes that double from 8 B (1 GiB)")
+        ->transform(bytes)
+        ->excludes(sizes);
+    app.add_option("--model", a.model.name,
+                   "and every message of this backbone's plans, instead of the largest of some backbones");
+    app.add_option("--microbatch-size", a.model.microbatch_size, "of the plans (1)")->check(CLI::Range(1, 1 << 20));
+    app.add_option("--pipeline", a.model.pipeline, "devices of the plans (4)")->check(CLI::Range(2, 1024));
+    app.add_option("--scalar-bytes", a.model.scalar_bytes, "of a number of an activation (2)")
+        ->check(CLI::IsMember({2, 4}));
+    app.add_option("--seconds", a.seconds, "for each of the four measurements of a size (0.1)")
+        ->check(CLI::Range(1e-3, 3600.0));
+    app.add_option("--repeats", a.repeats, "of each measurement at least (5)")->check(CLI::Range(1, 100000));
+    app.add_flag("--quick", a.quick, "8 B to 64 KiB for a moment; the figures mean nothing");
+    app.add_flag("--markdown", a.markdown, "print Markdown");
+    app.add_option("--json", a.json, "write the figures here");
+    app.add_option("--cluster", a.cluster, "write the measured link here, for pulse_plan --cluster");
+    app.add_option("--intra", a.intra, "the link inside a host is that of this --json file");
+    app.add_option("--inter", a.inter, "the link between hosts is that of this --json file; with both nothing is measured");
+    app.add_option("--nodes", a.machine.nodes, "of the cluster (1; 2 with a link between hosts)")
+        ->check(CLI::Range(1, 1 << 20));
+    app.add_option("--devices-per-node", a.machine.devices_per_node, "of the cluster (those found here; 2 without any)")
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--memory-bytes", a.machine.memory_bytes, "of a device (as found; of the host, divided among them)")
+        ->check(CLI::PositiveNumber);
+    return run_bench(app, argc, argv, [&] {
+        for (const std::int64_t size : a.sizes) {
+            if (size < 1) { throw CLI::ValidationError("--sizes", "a message has at least 1 byte"); }
+        }
+        if (a.largest < 16) { throw CLI::ValidationError("--to", "must be at least 16"); }
+        return run(a);
+    });
+}

@@ -32,9 +32,7 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    [[nodiscard]] double since_begin() const {
-        return std::chrono::duration<double>(clock::now() - begin_).count();
-    }
+    [[nodiscard]] double since_begin() const { return std::chrono::duration<double>(clock::now() - begin_).count(); }
     void run(const std::function<void()>& once, const std::stop_token& stop) noexcept {
         try {
             while (!stop.stop_requested()) {

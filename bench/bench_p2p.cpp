@@ -165,8 +165,8 @@ ordered_json json_of(const p2p_report& report, const pulse::link_fit& fit) {
                       {"fit",
                        {{"latency_us", fit.line.latency_us},
                         {"bandwidth_gb_per_s", fit.line.bandwidth_gb_per_s},
-                        {"mean_relative_error", fit.mean_error},
-                        {"worst_relative_error", fit.worst_error},
+                        {"mean_factor", fit.mean_factor},
+                        {"worst_factor", fit.worst_factor},
                         {"worst_bytes", fit.worst_bytes}}}};
     if (report.copy_gb_per_s > 0) { json["copy_gb_per_s"] = report.copy_gb_per_s; }
     json["rows"] = std::move(rows);
@@ -190,9 +190,7 @@ void print_report(const p2p_report& report, const pulse::link_fit& fit, bool mar
                                        text_of("%.1f", row.product_slower_percent),
                                        text_of("%.2f", row.post_us),
                                        std::to_string(row.wrong)};
-        if (one_card) {
-            cells.insert(cells.begin() + 4, text_of("%.1f", 100 * row.gb_per_s / report.copy_gb_per_s));
-        }
+        if (one_card) { cells.insert(cells.begin() + 4, text_of("%.1f", 100 * row.gb_per_s / report.copy_gb_per_s)); }
         cells.push_back(row.size.name);
         table.rows.push_back(std::move(cells));
     }
@@ -202,9 +200,10 @@ void print_report(const p2p_report& report, const pulse::link_fit& fit, bool mar
         std::printf("a large copy on this card: %.0f GB/s; the largest message: %.1f %% of it (target %.0f %%): %s\n",
                     report.copy_gb_per_s, percent, target_percent, percent >= target_percent ? "met" : "missed");
     }
-    std::printf("link: %.3g us + bytes / (%.4g GB/s), relative error %.0f %% in the mean, at worst %.0f %% (%s)\n",
-                fit.line.latency_us, fit.line.bandwidth_gb_per_s, 100 * fit.mean_error, 100 * fit.worst_error,
-                text_of_size(fit.worst_bytes).c_str());
+    std::printf(
+        "link: %.3g us + bytes / (%.4g GB/s); times are off by a factor of %.2f in the mean, %.2f at worst (%s)\n",
+        fit.line.latency_us, fit.line.bandwidth_gb_per_s, fit.mean_factor, fit.worst_factor,
+        text_of_size(fit.worst_bytes).c_str());
 }
 
 /// The links that files give; throws CLI::ValidationError where one is of the other kind.
@@ -212,8 +211,8 @@ std::optional<p2p_link> link_from(const char* option, const std::string& file, b
     if (file.empty()) { return std::nullopt; }
     const p2p_link read = refused_as(option, [&] { return load_link(file); });
     if (read.between_hosts != between_hosts) {
-        throw CLI::ValidationError(option, file + " has a link " + (read.between_hosts ? "between" : "inside") +
-                                               " hosts");
+        throw CLI::ValidationError(option,
+                                   file + " has a link " + (read.between_hosts ? "between" : "inside") + " hosts");
     }
     return read;
 }
@@ -225,9 +224,9 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
     std::optional<p2p_link> inter = link_from("--inter", a.inter, true);
     const bool measures = !(intra && inter);
     if (measures && (between_hosts ? inter : intra)) {
-        throw CLI::ValidationError(between_hosts ? "--inter" : "--intra",
-                                   std::string{"this run measures the link "} + (between_hosts ? "between" : "inside") +
-                                       " hosts itself");
+        throw CLI::ValidationError(between_hosts ? "--inter" : "--intra", std::string{"this run measures the link "} +
+                                                                              (between_hosts ? "between" : "inside") +
+                                                                              " hosts itself");
     }
     if (!measures && !a.json.empty()) {
         throw CLI::ValidationError("--json", "nothing is measured where --intra and --inter give both links");
@@ -236,8 +235,7 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
     std::int64_t wrong = 0;
     if (measures) {
         const int devices_per_node = devices.count > 0 ? devices.count : 2;
-        const std::int64_t memory =
-            devices.count > 0 ? devices.memory_bytes : host_memory_bytes() / devices_per_node;
+        const std::int64_t memory = devices.count > 0 ? devices.memory_bytes : host_memory_bytes() / devices_per_node;
         const p2p_link machine{{}, between_hosts, {}, devices_per_node, memory};
         // What cannot become a cluster is known before the measurement.
         if (!a.cluster.empty()) {
@@ -350,7 +348,8 @@ int main(int argc, char** argv) {
     app.add_option("--json", a.json, "write the figures here");
     app.add_option("--cluster", a.cluster, "write the measured link here, for pulse_plan --cluster");
     app.add_option("--intra", a.intra, "the link inside a host is that of this --json file");
-    app.add_option("--inter", a.inter, "the link between hosts is that of this --json file; with both nothing is measured");
+    app.add_option("--inter", a.inter,
+                   "the link between hosts is that of this --json file; with both nothing is measured");
     app.add_option("--nodes", a.machine.nodes, "of the cluster (1; 2 with a link between hosts)")
         ->check(CLI::Range(1, 1 << 20));
     app.add_option("--devices-per-node", a.machine.devices_per_node, "of the cluster (those found here; 2 without any)")

@@ -25,12 +25,12 @@ struct p2p_row {
     p2p_size size{};
     double p50_us{}; ///< one way: half a round trip
     double p99_us{};
-    double gb_per_s{};             ///< one way, messages back to back
-    double both_ways_gb_per_s{};   ///< the sum of both directions at once
-    double beside_gb_per_s{};      ///< one way, while the sender's side runs matrix products
+    double gb_per_s{};               ///< one way, messages back to back
+    double both_ways_gb_per_s{};     ///< the sum of both directions at once
+    double beside_gb_per_s{};        ///< one way, while the sender's side runs matrix products
     double product_slower_percent{}; ///< how much longer those products take
-    double post_us{};              ///< of the host, to post one send
-    std::int64_t wrong{};          ///< bytes that arrived wrong or not at all
+    double post_us{};                ///< of the host, to post one send
+    std::int64_t wrong{};            ///< bytes that arrived wrong or not at all
 };
 
 /// A path between two ends, measured.

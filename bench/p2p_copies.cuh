@@ -96,9 +96,9 @@ private:
         const bool two = from.device != to.device;
         if (by_ == copy_engine::runtime) {
             if (!two) { return pulse::cuda::copy_async(to.in.data(), from.out.data(), bytes, from.stream.get()); }
-            return pulse::cuda::check(cudaMemcpyPeerAsync(to.in.data(), to.device, from.out.data(), from.device, bytes,
-                                                          from.stream.get()),
-                                      "cudaMemcpyPeerAsync");
+            return pulse::cuda::check(
+                cudaMemcpyPeerAsync(to.in.data(), to.device, from.out.data(), from.device, bytes, from.stream.get()),
+                "cudaMemcpyPeerAsync");
         }
         if (two) { pulse::cuda::check(cudaSetDevice(from.device), "cudaSetDevice"); }
         const pulse::cuda::queue on{from.stream.get(), from.multiprocessors, nullptr};

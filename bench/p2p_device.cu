@@ -55,7 +55,9 @@ public:
 private:
     struct parts {
         explicit parts(int n) : x(square(n)), weight(square(n)), y(square(n)) {}
-        [[nodiscard]] static std::size_t square(int n) { return static_cast<std::size_t>(n) * static_cast<std::size_t>(n); }
+        [[nodiscard]] static std::size_t square(int n) {
+            return static_cast<std::size_t>(n) * static_cast<std::size_t>(n);
+        }
 
         cuda::stream stream{};
         cuda::scratch_arena scratch{stream.get()};
@@ -127,7 +129,9 @@ p2p_report measure_device_path(const std::string& path, const p2p_options& optio
     p2p_report report;
     report.path = path;
     const std::string where = one ? "within device 0" : "between devices 0 and 1";
-    if (one) { report.copy_gb_per_s = 1e-9 * copy_rate(0, options.quick ? std::size_t{1} << 20 : std::size_t{1} << 30); }
+    if (one) {
+        report.copy_gb_per_s = 1e-9 * copy_rate(0, options.quick ? std::size_t{1} << 20 : std::size_t{1} << 30);
+    }
     const device_product product{devices[0], options.quick};
     if (path == "cuda-threads") {
         report.text = "two threads of this process (cuda::thread_transport), " + where;

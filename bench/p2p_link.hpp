@@ -79,8 +79,9 @@ struct p2p_cluster_options {
     const p2p_link& machine = intra ? *intra : *inter;
     pulse::cluster made{};
     made.nodes = options.nodes != 0 ? options.nodes : inter ? 2 : 1;
-    made.devices_per_node =
-        options.devices_per_node != 0 ? options.devices_per_node : intra ? machine.devices_per_node : 1;
+    made.devices_per_node = options.devices_per_node != 0 ? options.devices_per_node
+                            : intra                       ? machine.devices_per_node
+                                                          : 1;
     made.memory_bytes = options.memory_bytes != 0 ? options.memory_bytes : machine.memory_bytes;
     if (made.nodes > 1 && !inter) {
         throw pulse::input_error("--nodes: the link between hosts was not measured; give it with --inter");

@@ -44,8 +44,7 @@ std::vector<p2p_size> doubling_sizes(std::int64_t most) {
 std::vector<p2p_size> model_sizes(const p2p_model& of, bool largest_only) {
     const pulse::graph_view graph = pulse_plan::backbone_of(of.name).graph;
     // Which device's rates balance the cut hardly changes the sizes.
-    const pulse::cost_table costs =
-        pulse::analytic_costs(graph, pulse::a100_80gb, of.microbatch_size, of.scalar_bytes);
+    const pulse::cost_table costs = pulse::analytic_costs(graph, pulse::a100_80gb, of.microbatch_size, of.scalar_bytes);
     std::vector<p2p_size> sizes{};
     const auto add = [&](const char* what, const std::vector<std::int64_t>& all) {
         for (const std::int64_t bytes : all) {
@@ -53,7 +52,8 @@ std::vector<p2p_size> model_sizes(const p2p_model& of, bool largest_only) {
         }
     };
     if (of.pipeline > 1) {
-        add("boundary", bytes_of(pulse::message_kind::boundary, pulse::skip_aware_partition(costs, of.pipeline), costs));
+        add("boundary",
+            bytes_of(pulse::message_kind::boundary, pulse::skip_aware_partition(costs, of.pipeline), costs));
         add("skip", bytes_of(pulse::message_kind::skip, pulse::sequential_partition(costs, of.pipeline), costs));
     }
     return joined_sizes({}, sizes);

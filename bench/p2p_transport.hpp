@@ -17,9 +17,7 @@ namespace pulse_bench {
 
 /// Message tensors of a transport on the host.
 struct host_tensors {
-    static void store(std::byte* to, std::span<const std::byte> bytes) {
-        std::memcpy(to, bytes.data(), bytes.size());
-    }
+    static void store(std::byte* to, std::span<const std::byte> bytes) { std::memcpy(to, bytes.data(), bytes.size()); }
     static void load(const std::byte* from, std::span<std::byte> bytes) {
         std::memcpy(bytes.data(), from, bytes.size());
     }

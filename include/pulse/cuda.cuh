@@ -14,6 +14,7 @@
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/kernels/adamw.cuh>
 #include <pulse/cuda/kernels/convert.cuh>
+#include <pulse/cuda/kernels/copy_bytes.cuh>
 #include <pulse/cuda/kernels/diffusion.cuh>
 #include <pulse/cuda/kernels/sum_of_squares.cuh>
 #include <pulse/cuda/launch.cuh>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -17,23 +18,23 @@ struct link_sample {
     double us{};
 };
 
-/// A link that was fitted to measured messages, and how far it is from them.
+/// A link that was fitted to measured messages, and how far it is from them: a time is off by the factor by which the
+/// greater of line and measurement exceeds the other.
 struct link_fit {
     link line{};
-    double mean_error{};        ///< of |line / measured - 1| over the samples
-    double worst_error{};       ///< the largest of them
+    double mean_factor{1.0};    ///< geometric mean over the samples
+    double worst_factor{1.0};   ///< the largest of them
     std::int64_t worst_bytes{}; ///< the message that has it
 };
 
 namespace detail {
 
-/// |line / measured - 1|.
-[[nodiscard]] constexpr double relative_error(double latency_us, double us_per_byte, const link_sample& s) noexcept {
-    const double off = (latency_us + us_per_byte * static_cast<double>(s.bytes)) / s.us - 1.0;
-    return off < 0.0 ? -off : off;
+/// |log(line / measured)|.
+[[nodiscard]] inline double log_error(double latency_us, double us_per_byte, const link_sample& s) noexcept {
+    return std::abs(std::log((latency_us + us_per_byte * static_cast<double>(s.bytes)) / s.us));
 }
 
-constexpr void check_samples(std::span<const link_sample> samples) {
+inline void check_samples(std::span<const link_sample> samples) {
     bool two_sizes = false;
     for (const link_sample& s : samples) {
         if (s.bytes < 0) { throw input_error("link samples: a message of " + std::to_string(s.bytes) + " bytes"); }
@@ -48,14 +49,15 @@ constexpr void check_samples(std::span<const link_sample> samples) {
 
 } // namespace detail
 
-/// The link t = latency + bytes / bandwidth whose mean relative error |line / measured - 1| over the samples is least.
+/// The link t = latency + bytes / bandwidth that is off by the least factor in the mean: of all lines through two of the
+/// samples, or through one and the origin or level, the one whose sum of |log(line / measured)| is least.
 ///
-/// Least absolute relative deviations: relative, so that 8 bytes count as much as 1 GiB; absolute and not squared, so
-/// that sizes off the line (another protocol of the library, a cache) leave it where the most sizes are. A best line
-/// goes through two of the samples, or through one and the origin or level, so that all of those are tried: exact, and
-/// cubic in the number of samples. Of equal lines the first is taken. Throws input_error where a sample is no message, all
-/// have one size, or the best line does not grow with the bytes.
-[[nodiscard]] constexpr link_fit fit_link(std::span<const link_sample> samples) {
+/// Logarithms, so that 8 bytes count as much as 1 GiB, and twice as much like half; absolute and not squared, so that
+/// sizes off the line (another protocol of the library, a cache) leave it where the most sizes are. As with regression on
+/// elemental sets, all pairs are tried: nothing depends on a start, and the time is cubic in the number of samples. Of
+/// equal lines the first is taken. Throws input_error where a sample is no message, all have one size, or the best line
+/// does not grow with the bytes.
+[[nodiscard]] inline link_fit fit_link(std::span<const link_sample> samples) {
     detail::check_samples(samples);
     double best_latency = 0.0;
     double best_slope = 0.0;
@@ -64,8 +66,8 @@ constexpr void check_samples(std::span<const link_sample> samples) {
         if (!(latency_us >= 0.0) || !(us_per_byte >= 0.0)) { return; }
         double sum = 0.0;
         for (const link_sample& s : samples) {
-            sum += detail::relative_error(latency_us, us_per_byte, s);
-            if (sum >= best) { return; }
+            sum += detail::log_error(latency_us, us_per_byte, s);
+            if (!(sum < best)) { return; }
         }
         best = sum;
         best_latency = latency_us;
@@ -83,12 +85,14 @@ constexpr void check_samples(std::span<const link_sample> samples) {
         }
     }
     if (!(best_slope > 0.0)) { throw input_error("link samples: their times do not grow with the bytes"); }
-    link_fit made{{best_latency, 1e-3 / best_slope}, 0.0, 0.0, samples.front().bytes};
+    link_fit made{{best_latency, 1e-3 / best_slope},
+                  std::exp(best / static_cast<double>(samples.size())),
+                  1.0,
+                  samples.front().bytes};
     for (const link_sample& s : samples) {
-        const double error = detail::relative_error(best_latency, best_slope, s);
-        made.mean_error += error / static_cast<double>(samples.size());
-        if (error > made.worst_error) {
-            made.worst_error = error;
+        const double factor = std::exp(detail::log_error(best_latency, best_slope, s));
+        if (factor > made.worst_factor) {
+            made.worst_factor = factor;
             made.worst_bytes = s.bytes;
         }
     }

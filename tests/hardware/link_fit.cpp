@@ -163,6 +163,15 @@ TEST_CASE("no line through two samples is off by a smaller factor, whatever the 
     CHECK(fitted > 30);
 }
 
+TEST_CASE("a latency is never negative, whatever the times of small messages") {
+    std::vector<link_sample> samples;
+    for (std::int64_t i = 1; i != 9; ++i) { samples.push_back({1000 * i, static_cast<double>(9 * i - 8)}); }
+    const link_fit found = fit_link(samples);
+    CHECK(found.line.latency_us == 0.0);
+    CHECK(found.line.bandwidth_gb_per_s > 1.0 / 9.0);
+    CHECK(found.line.bandwidth_gb_per_s < 1.0);
+}
+
 TEST_CASE("what no line can be fitted to is named") {
     CHECK(refusal({}) == "link samples: messages of two sizes at least are needed");
     CHECK(refusal({{8, 1.0}, {8, 2.0}}) == "link samples: messages of two sizes at least are needed");

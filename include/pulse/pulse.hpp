@@ -164,6 +164,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/prove_slots.hpp>
 #include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/require_fit.hpp>
@@ -172,6 +173,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/stage_runner.hpp>
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/runtime/trace.hpp>
+#include <pulse/runtime/transfer_slots.hpp>
 #include <pulse/runtime/transport.hpp>
 #include <pulse/runtime/value_watch.hpp>
 #include <pulse/runtime/weight_exchange.hpp>

@@ -22,7 +22,7 @@ set(flow_zoo core tensor model nn)
 set(flow_launch core)
 # Headers of pulse::pulse that are not in pulse.hpp, because every user would wait for them, or because they need POSIX.
 set(beside_umbrella
-    launch/addresses.hpp launch/deadline.hpp launch/endpoint.hpp launch/environment.hpp launch/file_store.hpp
+    launch/addresses.hpp launch/control_plane.hpp launch/deadline.hpp launch/endpoint.hpp launch/environment.hpp launch/file_store.hpp
     launch/frames.hpp launch/identity.hpp launch/place.hpp launch/rendezvous.hpp launch/socket.hpp launch/store.hpp
     launch/store_server.hpp launch/tcp_store.hpp launch/wake_up.hpp launch/watch.hpp launch/watch_links.hpp
     zoo/hunyuan_dit.hpp zoo/known_models.hpp zoo/sdxl.hpp zoo/stable_diffusion.hpp zoo/uvit.hpp)

@@ -1,0 +1,193 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pulse/plan/print.hpp>
+#include <pulse/plan/verdict.hpp>
+#include <pulse/runtime/transfer_slots.hpp>
+
+namespace pulse {
+
+/// What a rank does in a step, for prove_slots: its program and how its transfers are put together.
+struct rank_transfers {
+    std::vector<transfer_step> steps{};
+    std::vector<transfer_slot> slots{};
+};
+
+/// Whether the slots of a device run beside each other, one sequence a way, or one after the other in the order in which
+/// they start, as where a device cannot run two communicators at once.
+enum class slot_order : std::uint8_t { by_way, one_at_a_time };
+
+namespace detail {
+
+/// The order in which things must happen in a step whose slots are NCCL groups, as a graph: a cycle is a hang.
+///
+/// Nodes are every rank's instructions, and the start and the end of each of its slots. An instruction follows the one
+/// before it and the end of the slots whose transfers it waits for. A slot starts behind the instruction before its last
+/// transfer and behind the end of the slot before it in its order. It ends behind its start and behind the start of every
+/// slot of another rank that holds the other side of one of its transfers: inside a slot no transfer waits for another, but
+/// none completes before both sides have started (rendezvous).
+class slot_graph {
+public:
+    slot_graph(std::span<const rank_transfers> ranks, slot_order order) : ranks_{ranks} {
+        for (const rank_transfers& r : ranks) {
+            firsts_.push_back(nodes_);
+            nodes_ += r.steps.size() + 2 * r.slots.size();
+        }
+        after_.resize(nodes_);
+        for (std::size_t r = 0; r != ranks.size(); ++r) { add_rank(r, order); }
+        meet();
+    }
+
+    /// What is wrong, or nothing.
+    [[nodiscard]] verdict judge() const {
+        if (!problem_.empty()) { return problem_; }
+        std::vector<int> left(nodes_, 0);
+        for (const auto& followers : after_) {
+            for (const std::size_t n : followers) { ++left[n]; }
+        }
+        std::vector<std::size_t> ready;
+        for (std::size_t n = 0; n != nodes_; ++n) {
+            if (left[n] == 0) { ready.push_back(n); }
+        }
+        std::size_t done = 0;
+        while (!ready.empty()) {
+            const std::size_t n = ready.back();
+            ready.pop_back();
+            ++done;
+            for (const std::size_t f : after_[n]) {
+                if (--left[f] == 0) { ready.push_back(f); }
+            }
+        }
+        if (done == nodes_) { return {}; }
+        std::string text = "these never happen, each waits for another:";
+        for (std::size_t r = 0; r != ranks_.size(); ++r) {
+            for (std::size_t s = 0; s != ranks_[r].slots.size(); ++s) {
+                if (left[start(r, s)] == 0 && left[end(r, s)] != 0) { text += " " + name(r, s) + ";"; }
+            }
+        }
+        return text;
+    }
+
+private:
+    /// Where one side of a message is.
+    struct side {
+        std::size_t slot{};
+        message_id message{};
+    };
+
+    [[nodiscard]] std::size_t step(std::size_t rank, std::size_t i) const { return firsts_[rank] + i; }
+    [[nodiscard]] std::size_t start(std::size_t rank, std::size_t slot) const {
+        return firsts_[rank] + ranks_[rank].steps.size() + 2 * slot;
+    }
+    [[nodiscard]] std::size_t end(std::size_t rank, std::size_t slot) const { return start(rank, slot) + 1; }
+    [[nodiscard]] std::string name(std::size_t rank, std::size_t slot) const {
+        std::string text = "rank " + std::to_string(rank) + " slot " + std::to_string(slot) + " (";
+        for (const int t : ranks_[rank].slots[slot].transfers) {
+            const transfer_step& one = ranks_[rank].steps[static_cast<std::size_t>(t)];
+            text += (one.what == transfer_step::role::send ? "send " : "recv ") + to_text(one.message) + ", ";
+        }
+        text.resize(text.size() - 2);
+        return text + ")";
+    }
+    void follow(std::size_t later, std::size_t earlier) { after_[earlier].push_back(later); }
+
+    void add_rank(std::size_t rank, slot_order order) {
+        const rank_transfers& mine = ranks_[rank];
+        std::vector<std::size_t> slot_of(mine.steps.size(), mine.slots.size());
+        std::array<std::size_t, 2> before{mine.slots.size(), mine.slots.size()};
+        for (std::size_t s = 0; s != mine.slots.size(); ++s) {
+            const transfer_slot& slot = mine.slots[s];
+            follow(end(rank, s), start(rank, s));
+            const auto last = static_cast<std::size_t>(slot.transfers.back());
+            if (last != 0) { follow(start(rank, s), step(rank, last - 1)); }
+            std::size_t& previous = before[order == slot_order::one_at_a_time ? 0 : static_cast<std::size_t>(slot.way)];
+            if (previous != mine.slots.size()) { follow(start(rank, s), end(rank, previous)); }
+            previous = s;
+            for (const int t : slot.transfers) {
+                const auto at = static_cast<std::size_t>(t);
+                slot_of[at] = s;
+                const transfer_step& one = mine.steps[at];
+                const bool sends = one.what == transfer_step::role::send;
+                const int from = sends ? static_cast<int>(rank) : one.peer;
+                const int to = sends ? one.peer : static_cast<int>(rank);
+                (sends ? sent_ : received_)[{slot.way, from, to}].push_back({s, one.message});
+            }
+        }
+        for (std::size_t i = 0; i != mine.steps.size(); ++i) {
+            if (i != 0) { follow(step(rank, i), step(rank, i - 1)); }
+            for (const int w : mine.steps[i].waits) {
+                const std::size_t s = slot_of[static_cast<std::size_t>(w)];
+                if (s == mine.slots.size()) {
+                    problem_ = "rank " + std::to_string(rank) + ", instruction " + std::to_string(w) + " is in no slot";
+                    return;
+                }
+                follow(step(rank, i), end(rank, s));
+            }
+        }
+    }
+
+    /// Messages of a way from one rank to another have no name in NCCL: the first that is sent is the first that is received.
+    void meet() {
+        for (const auto& [pair, out] : sent_) {
+            const auto& [way, from, to] = pair;
+            const std::vector<side>& in = received_[pair];
+            if (out.size() != in.size()) { return disagree(from, to); }
+            for (std::size_t i = 0; i != out.size(); ++i) {
+                if (out[i].message != in[i].message) { return disagree(from, to); }
+                const auto a = static_cast<std::size_t>(from);
+                const auto b = static_cast<std::size_t>(to);
+                follow(end(a, out[i].slot), start(b, in[i].slot));
+                follow(end(b, in[i].slot), start(a, out[i].slot));
+            }
+        }
+        for (const auto& [pair, in] : received_) {
+            if (!in.empty() && sent_[pair].empty()) { return disagree(std::get<1>(pair), std::get<2>(pair)); }
+        }
+    }
+    void disagree(int from, int to) {
+        problem_ = "rank " + std::to_string(from) + " does not send what rank " + std::to_string(to) +
+                   " receives from it, in that order";
+    }
+
+    std::span<const rank_transfers> ranks_;
+    std::vector<std::size_t> firsts_{};
+    std::size_t nodes_{};
+    std::vector<std::vector<std::size_t>> after_{};
+    std::map<std::tuple<transfer_way, int, int>, std::vector<side>> sent_{};
+    std::map<std::tuple<transfer_way, int, int>, std::vector<side>> received_{};
+    std::string problem_{};
+};
+
+} // namespace detail
+
+/// Why a step whose slots are NCCL groups would hang or mistake one message for another, or nothing when it cannot, whatever
+/// the speeds of the ranks. `ranks` are those of one replica.
+[[nodiscard]] inline verdict prove_slots(std::span<const rank_transfers> ranks, slot_order order) {
+    return detail::slot_graph{ranks, order}.judge();
+}
+
+/// The slots of all ranks of a replica, proved for both orders: as large as they may be, or, where such slots could hang, of
+/// one transfer each, in the order in which no program of lower() can.
+[[nodiscard]] inline std::vector<rank_transfers> transfers_of(const step_model& model,
+                                                              const std::vector<program>& programs) {
+    std::vector<rank_transfers> ranks;
+    for (const program& p : programs) {
+        ranks.push_back({transfer_steps(model, p), {}});
+        ranks.back().slots = slots_of(ranks.back().steps);
+    }
+    if (prove_slots(ranks, slot_order::by_way) || prove_slots(ranks, slot_order::one_at_a_time)) {
+        for (rank_transfers& r : ranks) { r.slots = slots_of(r.steps, 1); }
+    }
+    return ranks;
+}
+
+} // namespace pulse

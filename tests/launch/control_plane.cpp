@@ -1,0 +1,105 @@
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <launch/ranks.hpp>
+#include <pulse/launch/control_plane.hpp>
+#include <pulse/launch/rendezvous.hpp>
+#include <pulse/launch/tcp_store.hpp>
+#include <pulse/launch/watch.hpp>
+
+using namespace pulse;
+using namespace pulse::launch;
+using namespace pulse::test;
+
+namespace {
+
+/// body(control plane) on every rank, a thread each.
+template <class Body>
+std::vector<std::string> connected(int ranks, deadline::duration timeout, Body body) {
+    const std::uint16_t port = free_port();
+    return on_threads(ranks, [&](int r) -> std::string {
+        const rank_identity who = rank_of(r, ranks);
+        tcp_store store{who, {{"127.0.0.1", port}, "", 5s}};
+        control_plane control{store, who, rendezvous(store, who, 5s), {.timeout = timeout}};
+        return body(control);
+    });
+}
+
+} // namespace
+
+TEST_CASE("sums are added in rank order, and bytes of every size are gathered and broadcast") {
+    for (const int ranks : {1, 2, 5}) {
+        const auto said = connected(ranks, 5s, [&](control_plane& control) -> std::string {
+            for (int round = 0; round != 30; ++round) {
+                std::vector<double> values{0.1 * (control.rank() + 1), -0.0, static_cast<double>(round)};
+                double first = 0;
+                for (int r = 0; r != ranks; ++r) { first += 0.1 * (r + 1); }
+                control.sum(values);
+                if (values[0] != first || values[1] != 0 || values[2] != round * ranks) { return "a sum is wrong"; }
+                control.sum({});
+                std::vector<std::byte> mine(static_cast<std::size_t>(control.rank() * round * 500),
+                                            std::byte{static_cast<unsigned char>(control.rank() + round)});
+                const auto all = control.gather(mine);
+                if (all.size() != (control.rank() == 0 ? static_cast<std::size_t>(ranks) : 0U)) { return "gathered"; }
+                for (std::size_t r = 0; r != all.size(); ++r) {
+                    if (all[r] != std::vector<std::byte>(
+                                      r * static_cast<std::size_t>(round) * 500,
+                                      std::byte{static_cast<unsigned char>(r + static_cast<std::size_t>(round))})) {
+                        return "gathered other bytes";
+                    }
+                }
+                control.broadcast(mine);
+                if (!mine.empty()) { return "rank 0 has broadcast nothing"; }
+            }
+            return "right";
+        });
+        for (const std::string& s : said) { CHECK(s == "right"); }
+    }
+}
+
+TEST_CASE("ranks that call different collectives, or do not come, are named") {
+    const auto mixed = connected(3, 5s, [](control_plane& control) -> std::string {
+        std::vector<double> values(control.rank() == 2 ? 2 : 1);
+        control.sum(values);
+        return "summed";
+    });
+    CHECK(mixed[0].find("rank 2 and rank 0 call different collectives") != std::string::npos);
+    for (const std::string& s : mixed) { CHECK(s != "summed"); }
+    const auto late = connected(3, 300ms, [](control_plane& control) -> std::string {
+        if (control.rank() == 1) {
+            std::this_thread::sleep_for(500ms);
+            return "";
+        }
+        control.sum({});
+        return "summed";
+    });
+    CHECK(late[0] == "error: pulse: rank 1 does not come to a collective within 0.3 s");
+    CHECK(late[2].find("error: pulse: ") == 0);
+}
+
+TEST_CASE("a rank that is killed ends the collectives of all others, with its name") {
+    const std::uint16_t port = free_port();
+    auto all = on_processes(3, [&](int r) -> std::string {
+        const rank_identity who = rank_of(r, 3);
+        tcp_store store{who, {{"127.0.0.1", port}, "", 10s}};
+        const rank_table table = rendezvous(store, who, 10s);
+        watch seen{store, who, table, {.timeout = 15s}};
+        control_plane control{store, who, table, {.timeout = 15s, .seen = &seen}};
+        control.sum({});
+        if (r == 1) { ::raise(SIGKILL); }
+        control.sum({});
+        return "summed";
+    });
+    for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+        const std::string text = all[r].text();
+        INFO(text);
+        CHECK(text.find("rank 1 (host ") != std::string::npos);
+    }
+}

@@ -10,6 +10,7 @@
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/known_orders.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/memory_bounds.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/validate.hpp>
@@ -106,6 +107,35 @@ TEST_CASE("a synthesis limited by nodes repeats itself") {
         CHECK(one.best == two.best);
         CHECK(one.nodes == two.nodes);
     }
+}
+
+TEST_CASE("memory limits that no schedule can pass are as good as none") {
+    std::mt19937 random{23};
+    int limited = 0;
+    for (int round = 0; round != 40; ++round) {
+        auto problem = test::random_problem(random, round);
+        auto free = problem;
+        free.memory_limit_bytes.clear();
+        std::vector<std::int64_t> all(static_cast<std::size_t>(problem.devices), 0);
+        for (const auto& h : problem.holds) {
+            all[static_cast<std::size_t>(h.device)] += h.bytes * problem.microbatches;
+        }
+        problem.memory_limit_bytes = all;
+        CHECK(without_idle_limits(problem).memory_limit_bytes.empty());
+        CHECK(synthesize(problem, by_nodes(300)).best == synthesize(free, by_nodes(300)).best);
+        for (std::size_t d = 0; d != all.size(); ++d) {
+            if (all[d] == 0) { continue; }
+            problem.memory_limit_bytes = all;
+            --problem.memory_limit_bytes[d];
+            CHECK(without_idle_limits(problem).memory_limit_bytes == problem.memory_limit_bytes);
+            ++limited;
+        }
+        problem.memory_limit_bytes = all;
+        problem.memory_limit_bytes.push_back(0);
+        CHECK(without_idle_limits(problem).memory_limit_bytes.size() == all.size() + 1);
+        CHECK_THROWS_AS((void)synthesize(problem, by_nodes(1)), input_error);
+    }
+    CHECK(limited > 20);
 }
 
 TEST_CASE("a limit of nodes alone ends a synthesis of many stages in little memory") {

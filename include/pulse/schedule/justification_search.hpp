@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    static constexpr int steps_per_part = 40;
+    static constexpr int steps_per_part = 20;
 
     struct entry {
         double time{};
@@ -164,8 +164,35 @@ private:
         return true;
     }
 
-    /// Chooses the part of the step that may change, consecutive instances in order of start: at its beginning, at its
-    /// end, or anywhere. The instances before it keep their starts, those after it the order on their devices.
+    /// Where a longest path of the step begins, and where it comes from another device: between two of these places it
+    /// is work of one device without a pause, which no other order makes shorter.
+    void list_turns() {
+        const double slack = 1e-9 * now_us_;
+        turns_.clear();
+        int x = state_.order().front();
+        for (const auto& list : here_) {
+            if (!list.empty() && state_.end(list.back()) > state_.end(x)) { x = list.back(); }
+        }
+        for (;;) {
+            const int p = state_.prev(x);
+            if (p >= 0 && state_.end(p) >= state_.start(x) - slack) {
+                x = p;
+                continue;
+            }
+            turns_.push_back(state_.place(x));
+            const auto o = at(g_->op[at(x)]);
+            int next = -1;
+            for (int e = g_->first_before[o]; e != g_->first_before[o + 1] && next < 0; ++e) {
+                const int y = x + g_->before[at(e)].shift;
+                if (state_.start(y) + g_->before[at(e)].weight_us >= state_.start(x) - slack) { next = y; }
+            }
+            if (next < 0) { return; }
+            x = next;
+        }
+    }
+
+    /// Chooses the part of the step that may change, consecutive instances in order of start: mostly around a place
+    /// that `list_turns` finds, else at its beginning, at its end, or anywhere. The instances before it keep their starts, those after it the order on their devices.
     void open(detail::random_numbers& random) {
         const auto& order = state_.order();
         const int count = static_cast<int>(order.size());
@@ -173,7 +200,12 @@ private:
         const auto where = random.below(3);
         const int reach = std::min(count - size, where == 2 ? count : 2 * size);
         const int offset = static_cast<int>(random.below(at(reach) + 1));
-        const int from = where == 1 ? count - size - offset : offset;
+        int from = where == 1 ? count - size - offset : offset;
+        if (random.below(4) != 0) {
+            list_turns();
+            const int turn = turns_[random.below(turns_.size())];
+            from = std::clamp(turn - static_cast<int>(random.below(at(size))), 0, count - size);
+        }
         const int to = from + size;
         const auto inside = [&](int x) { return state_.place(x) >= from && state_.place(x) < to; };
         std::fill(key_.begin(), key_.end(), std::numeric_limits<double>::infinity());
@@ -315,6 +347,7 @@ private:
     std::vector<entry> moved_{};
     std::vector<entry> shifted_{};
     std::vector<std::ptrdiff_t> borders_{};
+    std::vector<int> turns_{};
     std::vector<int> order_{};
     /// What a part has cost when it was accepted: how long the step is through it, and through its devices on average,
     /// which tells schedules of one makespan apart.

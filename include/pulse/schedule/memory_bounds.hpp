@@ -42,6 +42,24 @@ namespace pulse {
     return area > 0 && limit > 0 ? first + static_cast<double>(m) * area / limit + last : 0.0;
 }
 
+/// The same problem; without its memory limits where none can be passed, since on every device all holds of all
+/// microbatches fit together. It has the same schedules, and a search need not look at memory. What is ill-formed stays
+/// as it is.
+[[nodiscard]] constexpr schedule_problem without_idle_limits(schedule_problem problem) {
+    std::vector<std::int64_t> room = problem.memory_limit_bytes;
+    if (problem.microbatches < 1 || static_cast<int>(room.size()) != problem.devices) { return problem; }
+    for (const auto& h : problem.holds) {
+        if (h.device < 0 || h.device >= problem.devices || h.bytes < 0) { return problem; }
+        auto& left = room[static_cast<std::size_t>(h.device)];
+        if (h.bytes > left / problem.microbatches) { return problem; }
+        left -= h.bytes * problem.microbatches;
+    }
+    if (std::all_of(room.begin(), room.end(), [](std::int64_t left) { return left >= 0; })) {
+        problem.memory_limit_bytes.clear();
+    }
+    return problem;
+}
+
 /// A time, and the most work that a device can have begun before it.
 struct begun_work {
     double before_us{};

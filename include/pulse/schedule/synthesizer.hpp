@@ -16,6 +16,7 @@
 #include <pulse/schedule/known_orders.hpp>
 #include <pulse/schedule/list_engine.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/memory_bounds.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/periodic_pattern.hpp>
 #include <pulse/schedule/periodic_search.hpp>
@@ -44,10 +45,9 @@ public:
     synthesizer(const schedule_problem& problem, const search_limit& limit,
                 const std::function<void(const synthesis_progress&)>& progress) :
         budget_{limit},
-        progress_{&progress}, problem_{&problem}, index_{index_problem(problem)}, graph_{make_sequence_graph(problem,
-                                                                                                             index_)},
-        bound_{bound_schedule(problem)}, walk_{graph_}, shifts_{graph_}, timed_{graph_}, memory_{profile_memory(
-                                                                                             problem, index_)} {
+        progress_{&progress}, problem_{without_idle_limits(problem)}, index_{index_problem(problem_)},
+        graph_{make_sequence_graph(problem_, index_)}, bound_{bound_schedule(problem_)}, walk_{graph_}, shifts_{graph_},
+        timed_{graph_}, memory_{profile_memory(problem_, index_)} {
         require_room(memory_);
     }
 
@@ -57,7 +57,7 @@ public:
 
     /// Takes a schedule of the problem when it is one and is better.
     void take(const schedule& known) {
-        if (!is_valid(*problem_, known)) { return; }
+        if (!is_valid(problem_, known)) { return; }
         offer(known);
     }
 
@@ -75,7 +75,7 @@ public:
             const double seconds = 4e-7 * static_cast<double>(passes);
             return !done() && budget_.look() && seconds < 0.2 * budget_.turn(1).seconds;
         };
-        for_each_known_order(*problem_, go_on, [this](const schedule& order) {
+        for_each_known_order(problem_, go_on, [this](const schedule& order) {
             (void)budget_.spend(40 * graph_.instances());
             take(order);
         });
@@ -87,7 +87,7 @@ public:
         if (proved() || makespan_ == tightened_ || budget_.ended()) { return false; }
         part *= std::pow(0.15, fruitless_);
         const double before[] = {makespan_, bound_.makespan_us};
-        auto proof = tighten_bound(*problem_, bound_, makespan_, budget_.turn(part, nodes));
+        auto proof = tighten_bound(problem_, bound_, makespan_, budget_.turn(part, nodes));
         budget_.count(proof.nodes);
         if (!proof.better.devices.empty()) { take(proof.better); }
         raise_bound(proof.lower_bound_us);
@@ -101,9 +101,9 @@ public:
     /// A better bound from windows alone; not for problems of so many instances that it takes long and finds nothing.
     void run_windows() {
         if (done() || graph_.instances() > 1024) { return; }
-        const window_facts facts = window_facts_of(*problem_);
+        const window_facts facts = window_facts_of(problem_);
         window_propagator propagator{facts};
-        double grain = time_grain_us(*problem_);
+        double grain = time_grain_us(problem_);
         if (grain < 1e-9 * makespan_) { grain = 0; } // finer than times can be told apart
         refute_by_windows(
             facts, bound_, propagator, bound_.makespan_us, cutoff_below(makespan_, grain),
@@ -115,7 +115,7 @@ public:
     /// Priority rules, forward-backward improvement, a walk over priorities.
     void run_lists(const list_options& options) {
         if (done() && !sequences_.empty()) { return; }
-        list_search lists{*problem_, options, bound_};
+        list_search lists{problem_, options, bound_};
         const std::int64_t work = 40 * graph_.instances();
         // Where memory is limited, patterns do better on long steps.
         std::int64_t left = long_step() && memory_.limited() ? 15'000'000 : 60'000'000;
@@ -123,8 +123,9 @@ public:
     }
 
     /// Patterns of several periods, unrolled and, justified, as priorities: shorter periods while they stay within
-    /// memory, longer ones until they do. Where microbatches are few, or memory is free, a pattern must be short; else
-    /// it is its period that counts, and the shortest possible one is worth several tries.
+    /// memory, longer ones until they do, then two between the last that did not and the first that did. Where
+    /// microbatches are few, or memory is free, a pattern must be short; else it is its period that counts, and the
+    /// shortest possible one is worth several tries.
     void run_patterns(std::int64_t moves) {
         double load = 0;
         for (int d = 0; d != index_.devices; ++d) { load = std::max(load, index_.load_us(d)); }
@@ -133,7 +134,7 @@ public:
         const auto fits = [&](double factor) {
             for (int tries = factor > 1 ? 1 : 6; tries != 0; --tries) {
                 if (done()) { return true; }
-                periodic_search search{*problem_, index_, load * factor};
+                periodic_search search{problem_, index_, load * factor};
                 const double mean = search.mean_us();
                 if (brief) {
                     search.anneal(periodic_search::goal::shortest, 5 * mean, 0.2 * mean, moves, random_, budget_);
@@ -150,10 +151,18 @@ public:
             }
             return false;
         };
-        if (fits(1.02)) {
+        double low = 1.02;
+        if (fits(low)) {
             (void)(fits(1.005) && fits(1));
-        } else {
-            (void)(fits(1.05) || fits(1.1) || fits(1.2) || fits(1.4));
+            return;
+        }
+        for (const double high : {1.05, 1.1, 1.2, 1.4}) {
+            if (fits(high)) {
+                const double middle = low + (high - low) / 2;
+                (void)fits(fits(middle) ? (low + middle) / 2 : (middle + high) / 2);
+                return;
+            }
+            low = high;
         }
     }
 
@@ -291,7 +300,7 @@ private:
 
     search_budget budget_;
     const std::function<void(const synthesis_progress&)>* progress_;
-    const schedule_problem* problem_;
+    schedule_problem problem_;
     indexed_problem index_;
     sequence_graph graph_;
     schedule_bound bound_;

@@ -35,3 +35,5 @@ set(flow_train core tensor model nn runtime io plan)
 set(flow_cuda core tensor model nn plan runtime train profile host/channel host/threads)
 # A leaf: nothing outside includes it.
 set(flow_mpi core tensor plan/instruction plan/print runtime/transport)
+# Ranks on several GPUs; whoever launched them.
+set(flow_nccl core plan runtime cuda launch)

@@ -21,13 +21,25 @@ void open_memory([[maybe_unused]] bool open) {
 }
 
 void run_one(CUstream_st& stream) {
-    const operation next = std::move(stream.operations.front());
+    operation next = std::move(stream.operations.front());
     stream.operations.pop_front();
+    stream.running = true;
+    bool ready = true;
     struct count {
-        std::uint64_t& completed;
-        ~count() { ++completed; }
-    } const counted{stream.completed};
-    next();
+        CUstream_st& stream;
+        const bool& ready;
+        ~count() {
+            stream.running = false;
+            if (ready) { ++stream.completed; }
+        }
+    } const counted{stream, ready};
+    try {
+        next();
+    } catch (const not_ready&) {
+        ready = false;
+        stream.operations.push_front(std::move(next));
+        throw;
+    }
 }
 
 } // namespace
@@ -69,7 +81,7 @@ CUevent_st& event_of(cudaEvent_t event) {
 void run_until(CUstream_st& stream, std::uint64_t position) {
     const execution running;
     while (stream.completed < position) {
-        if (stream.operations.empty()) { refuse(cudaErrorUnknown); } // an operation waits for itself
+        if (stream.operations.empty() || stream.running) { refuse(cudaErrorUnknown); } // an operation waits for itself
         run_one(stream);
     }
 }
@@ -90,7 +102,11 @@ void run_mark(const mark& where) {
 
 void run_all() {
     run_until(the().default_stream, the().default_stream.issued);
-    for (cudaStream_t stream : the().streams) { run_until(*stream, stream->issued); }
+    for (cudaStream_t stream : the().streams) {
+        try {
+            run_until(*stream, stream->issued);
+        } catch (const not_ready&) {} // it waits for another rank, which in truth has a device of its own
+    }
 }
 
 void require_no_capture() {

@@ -12,6 +12,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -122,17 +123,27 @@ struct runtime_error_code {
 
 [[noreturn]] inline void refuse(cudaError_t code) { throw runtime_error_code{code}; }
 
-/// Every call: under the lock; what it refuses is its result and the last error.
+/// An operation cannot go on before another thread has done something; it stays where it is in its stream.
+struct not_ready {};
+
+/// Every call: under the lock; what it refuses is its result and the last error. Where an operation is not ready, the call
+/// is made again until it is: what waits for streams may be repeated.
 template <class Call>
 cudaError_t api(Call&& call) {
-    const std::scoped_lock lock(the().guard);
+    std::unique_lock lock(the().guard);
     cudaError_t status = cudaSuccess;
-    try {
-        call();
-    } catch (const runtime_error_code& refused) { status = refused.code; } catch (const kernel_error& failed) {
-        the().why = failed.what();
-        status = cudaErrorLaunchFailure;
-    } catch (const std::bad_alloc&) { status = cudaErrorMemoryAllocation; }
+    for (bool again = true; again;) try {
+            again = false;
+            call();
+        } catch (const not_ready&) {
+            lock.unlock();
+            std::this_thread::sleep_for(std::chrono::microseconds{20});
+            lock.lock();
+            again = true;
+        } catch (const runtime_error_code& refused) { status = refused.code; } catch (const kernel_error& failed) {
+            the().why = failed.what();
+            status = cudaErrorLaunchFailure;
+        } catch (const std::bad_alloc&) { status = cudaErrorMemoryAllocation; }
     if (status == cudaSuccess && the().deferred != cudaSuccess) { status = std::exchange(the().deferred, cudaSuccess); }
     if (status != cudaSuccess) { last_error() = status; }
     return status;

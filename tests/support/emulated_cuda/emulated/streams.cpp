@@ -15,6 +15,13 @@ cudaEvent_t make_event(unsigned flags) {
     return event.release();
 }
 
+/// One operation, if it is ready.
+void run_next(CUstream_st& stream) {
+    try {
+        run_until(stream, stream.completed + 1);
+    } catch (const not_ready&) {}
+}
+
 } // namespace
 } // namespace emulated_cuda
 
@@ -62,7 +69,7 @@ cudaError_t cudaStreamQuery(cudaStream_t on) {
         CUstream_st& stream = stream_of(on);
         require_not_captured(stream);
         if (stream.operations.empty()) { return; }
-        run_until(stream, stream.completed + 1); // so that who asks again and again gets on
+        run_next(stream); // so that who asks again and again gets on
         if (!stream.operations.empty()) { refuse(cudaErrorNotReady); }
     });
 }
@@ -132,8 +139,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
         const CUevent_st& asked = event_of(event);
         if (!asked.recorded || asked.when->set) { return; }
         if (asked.where.in != nullptr) { refuse(cudaErrorStreamCaptureUnsupported); }
-        CUstream_st& stream = stream_of(asked.where.stream);
-        run_until(stream, stream.completed + 1);
+        run_next(stream_of(asked.where.stream));
         if (!asked.when->set) { refuse(cudaErrorNotReady); }
     });
 }

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/event.cuh>
+#include <pulse/cuda/stream.cuh>
+#include <pulse/nccl/communicator.cuh>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/plan/print.hpp>
+#include <pulse/runtime/transport.hpp>
+
+namespace pulse::nccl {
+
+/// One of a rank's sequences of transfers: a communicator, the stream in which its groups run one after the other, and the
+/// messages that were posted to it. Not for two threads at once.
+class lane {
+public:
+    using clock = std::chrono::steady_clock;
+
+    lane() = default;
+    explicit lane(communicator with) : communicator_{std::move(with)}, stream_{std::in_place, -1} {}
+
+    [[nodiscard]] communicator& with() noexcept { return communicator_; }
+    [[nodiscard]] const cuda::stream& stream() const noexcept { return *stream_; }
+
+    /// A message whose tensors are there, or whose room is free, when all that is in `on` now is done. `peer` is the
+    /// communicator's rank, `world_peer` what errors call it.
+    void post(bool sends, int peer, int world_peer, message_id message, std::span<message_part> parts,
+              cudaStream_t on) {
+        drop_done();
+        if (spare_.empty()) { spare_.emplace_back(); }
+        posting p = std::move(spare_.back());
+        spare_.pop_back();
+        p.sends = sends;
+        p.peer = peer;
+        p.world_peer = world_peer;
+        p.message = message;
+        p.parts = parts;
+        p.launched = p.waited = false;
+        p.stuck_since.reset();
+        p.ready.record(on);
+        posted_.push_back(std::move(p));
+    }
+
+    /// Starts all that was posted and not started, as one group: inside it no message waits for another.
+    void launch() {
+        for (posting& p : posted_) {
+            if (!p.launched) { stream_->wait(p.ready); }
+        }
+        check(ncclGroupStart(), "ncclGroupStart");
+        ncclResult_t result = ncclSuccess;
+        for (posting& p : posted_) {
+            if (p.launched) { continue; }
+            for (const message_part& part : p.parts) {
+                if (part.bytes == 0 || (result != ncclSuccess && result != ncclInProgress)) { continue; }
+                result = p.sends
+                             ? ncclSend(part.data, part.bytes, ncclUint8, p.peer, communicator_.get(), stream_->get())
+                             : ncclRecv(part.data, part.bytes, ncclUint8, p.peer, communicator_.get(), stream_->get());
+                if (!p.sends) { continue; }
+                sent_.of(part.kind) += static_cast<std::int64_t>(part.bytes);
+            }
+            if (p.sends) { ++sent_.messages; }
+        }
+        // A group that was begun is ended, whatever happened in it.
+        const ncclResult_t ended = ncclGroupEnd();
+        check(result, "ncclSend or ncclRecv", communicator_.get());
+        check(ended, "ncclGroupEnd", communicator_.get());
+    }
+    /// To be called when the communicator has settled after launch().
+    void launched() {
+        for (posting& p : posted_) {
+            if (p.launched) { continue; }
+            p.over.record(stream_->get());
+            p.launched = true;
+        }
+    }
+
+    /// What is put into `on` from now on runs behind the oldest transfer of that message. Throws error when it was not
+    /// posted, or its slot has not started.
+    void wait(bool sends, int world_peer, message_id message, cudaStream_t on) {
+        posting& p = find(sends, world_peer, message);
+        if (!p.launched) {
+            throw error{"pulse: " + name(p) + " is waited for before all messages of its slot were posted"};
+        }
+        p.over.block(on);
+        p.waited = true;
+    }
+    [[nodiscard]] bool arrived(int world_peer, message_id message) {
+        const posting& p = find(false, world_peer, message);
+        return p.launched && p.over.reached();
+    }
+
+    /// A transfer that this rank is ready for and that has not ended for so long, in words; none when there is none.
+    [[nodiscard]] std::optional<std::string> stuck(clock::duration longest) {
+        for (posting& p : posted_) {
+            if (!p.launched || p.over.reached()) { continue; }
+            if (!p.stuck_since && p.ready.reached()) { p.stuck_since = clock::now(); }
+            // Those behind it wait for it, not for their peers.
+            if (!p.stuck_since || clock::now() - *p.stuck_since <= longest) { return std::nullopt; }
+            return name(p);
+        }
+        return std::nullopt;
+    }
+    /// The oldest transfer that has not ended, in words.
+    [[nodiscard]] std::string oldest() const {
+        for (const posting& p : posted_) {
+            if (p.launched && !p.over.reached()) { return name(p); }
+        }
+        return "no message";
+    }
+    [[nodiscard]] const traffic_count& sent() const noexcept { return sent_; }
+
+private:
+    struct posting {
+        bool sends{};
+        int peer{};
+        int world_peer{};
+        message_id message{};
+        std::span<message_part> parts{};
+        bool launched{};
+        bool waited{};
+        cuda::event ready{};
+        cuda::event over{};
+        std::optional<clock::time_point> stuck_since{};
+    };
+
+    [[nodiscard]] static std::string name(const posting& p) {
+        return to_text(p.message) + (p.sends ? " to rank " : " from rank ") + std::to_string(p.world_peer);
+    }
+    [[nodiscard]] posting& find(bool sends, int world_peer, message_id message) {
+        for (posting& p : posted_) {
+            if (p.sends == sends && p.world_peer == world_peer && p.message == message && !p.waited) { return p; }
+        }
+        throw error{"pulse: a rank waits for a message that it never posted"};
+    }
+    /// Events of transfers that are over and waited for serve again.
+    void drop_done() {
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i != posted_.size(); ++i) {
+            if (posted_[i].waited && posted_[i].over.reached()) {
+                spare_.push_back(std::move(posted_[i]));
+            } else {
+                if (kept != i) { posted_[kept] = std::move(posted_[i]); }
+                ++kept;
+            }
+        }
+        while (posted_.size() != kept) { posted_.pop_back(); }
+    }
+
+    communicator communicator_{};
+    std::optional<cuda::stream> stream_{};
+    std::vector<posting> posted_{};
+    std::vector<posting> spare_{};
+    traffic_count sent_{};
+};
+
+} // namespace pulse::nccl

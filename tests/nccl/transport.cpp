@@ -1,0 +1,342 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <emulated/nccl.hpp>
+#include <emulated/runtime.hpp>
+
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/space.cuh>
+#include <pulse/host/threads.hpp>
+#include <pulse/nccl/transport.cuh>
+#include <pulse/runtime/executor.hpp>
+
+#include <support/random_plan.hpp>
+#include <support/replicated.hpp>
+#include <support/toy_model.hpp>
+
+#include <device_pipelined.hpp>
+#include <reference_backend.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using ranks_of = nccl::transport<host::thread_transport>;
+static_assert(transport<ranks_of>, "nccl::transport is a transport");
+
+using toy = toy_model<1, 18, wiring::nested, true>;
+using math = emulated_reference_backend<float>;
+
+/// What a run of threads, each with an NCCL rank, throws; empty when it throws nothing.
+template <class Body>
+std::string error_of(const rank_grid& grid, const nccl::transport_options& options, Body body) {
+    try {
+        host::run_ranks(grid.size(), {}, [&](host::thread_transport& control) {
+            ranks_of mine{control, grid, options};
+            body(mine);
+        });
+    } catch (const std::exception& e) { return e.what(); }
+    return {};
+}
+
+[[nodiscard]] message_id message(int index, message_kind kind = message_kind::boundary) {
+    return {kind, index, microbatch_id{0}};
+}
+
+template <class T>
+__global__ void step_kernel(int n, const T* x, T factor, T amount, T* y) {
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n) { y[i] = factor * x[i] + amount; }
+}
+
+constexpr int count = 300;
+
+[[nodiscard]] message_part part_of(std::byte* data) {
+    return {data, count * sizeof(unsigned), traffic_kind::boundary, true};
+}
+
+/// A ring: every rank doubles what it gets and adds its number; the hosts drift. Slots of two messages, as a ring needs.
+int wrong_in_ring(ranks_of& t, int rounds) {
+    const int ranks = t.size();
+    rank_transfers steps;
+    const int after = (t.rank() + 1) % ranks;
+    const int before = (t.rank() + ranks - 1) % ranks;
+    for (int round = 0; round != rounds; ++round) {
+        steps.steps.push_back({transfer_step::role::send, after, message(round), false, {}});
+        steps.steps.push_back({transfer_step::role::receive, before, message(round), false, {}});
+        steps.steps.push_back({transfer_step::role::other, 0, {}, true, {3 * round, 3 * round + 1}});
+    }
+    steps.slots = slots_of(steps.steps);
+    t.follow(steps);
+    std::mt19937 random{static_cast<unsigned>(t.rank())};
+    std::array<message_part, 1> out{part_of(t.allocate(count * sizeof(unsigned)))};
+    std::array<message_part, 1> in{part_of(t.allocate(count * sizeof(unsigned)))};
+    const auto buffer = [](const message_part& p) { return reinterpret_cast<unsigned*>(p.data); };
+    const auto compute = [&](const unsigned* x, unsigned factor, unsigned amount, unsigned* y) {
+        cuda::launch(step_kernel<unsigned>, 3, 128, 0, t.stream(), count, x, factor, amount, y);
+    };
+    cuda::fill_bytes_async(buffer(out[0]), 0, count, t.stream());
+    compute(buffer(out[0]), 1, static_cast<unsigned>(t.rank()), buffer(out[0]));
+    for (int round = 0; round != rounds; ++round) {
+        std::this_thread::sleep_for(std::chrono::microseconds{std::uniform_int_distribution<int>{0, 100}(random)});
+        cuda::fill_bytes_async(buffer(in[0]), 0x55, count, t.stream()); // the room is in use until here
+        t.post_send(after, message(round), out);
+        t.post_recv(before, message(round), in);
+        while (round % 3 == 1 && !t.arrived(before, message(round))) { std::this_thread::yield(); }
+        t.wait_recv(before, message(round));
+        t.wait_send(after, message(round));
+        compute(buffer(in[0]), 2, static_cast<unsigned>(t.rank()) + 1, buffer(out[0]));
+    }
+    t.synchronize();
+    std::vector<unsigned> found(count);
+    cuda::device_space::download(static_cast<const unsigned*>(buffer(out[0])), std::span{found});
+    std::vector<unsigned> expected(static_cast<std::size_t>(ranks));
+    for (std::size_t r = 0; r != expected.size(); ++r) { expected[r] = static_cast<unsigned>(r); }
+    for (int round = 0; round != rounds; ++round) {
+        std::vector<unsigned> next = expected;
+        for (std::size_t r = 0; r != next.size(); ++r) {
+            next[r] = 2 * expected[(r + next.size() - 1) % next.size()] + static_cast<unsigned>(r) + 1;
+        }
+        expected = next;
+    }
+    int wrong = 0;
+    for (const unsigned value : found) { wrong += value == expected[static_cast<std::size_t>(t.rank())] ? 0 : 1; }
+    const traffic_count sent = t.sent();
+    return wrong + (sent.messages == rounds && sent.boundary == std::int64_t{rounds} * count * 4 ? 0 : 1);
+}
+
+/// Steps of a plan of D replicas on NCCL ranks; of each replica its gradients by layer after the last of them.
+struct nccl_run {
+    std::vector<std::map<int, std::vector<float>>> gradients{};
+    traffic_count sent{};
+};
+nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool by_slots) {
+    const cost_table costs = blank_costs(graph_of<toy>().view(), planned.microbatch_size, sizeof(float));
+    const rank_grid grid{rank_layout::pipeline_inside, planned.pipeline_degree, planned.data_degree};
+    nccl_run result;
+    result.gradients.resize(static_cast<std::size_t>(grid.data));
+    std::mutex mutex;
+    host::run_ranks(grid.size(), {}, [&](host::thread_transport& control) {
+        ranks_of transport{control, grid, {.timeout = 20s}};
+        math backend{transport.stream()};
+        executor<toy, math, ranks_of> rank{backend, transport, planned, costs};
+        if (by_slots) {
+            const auto all = transfers_of(rank.model(), lower(planned, rank.model()));
+            transport.follow(all[static_cast<std::size_t>(rank.place().device)]);
+        }
+        const auto replica = static_cast<std::size_t>(rank.place().replica);
+        const drawn_data<toy, float, float> data{seed + replica, planned.microbatch_size, planned.microbatches};
+        device_task<toy, float> task{data, transport.stream()};
+        for (const auto& block : rank.parameters().blocks()) {
+            const std::vector<float> drawn = data.parameters(block.layer, block.size);
+            cuda::device_space::upload(std::span<const float>{drawn}, rank.parameters().values_of(block.layer).data());
+        }
+        const auto gradients = rank.parameters().gradients();
+        for (int s = 0; s != steps; ++s) {
+            cuda::fill_bytes_async(gradients.data(), 0, gradients.size(), transport.stream());
+            rank.step(task);
+        }
+        transport.synchronize();
+        std::vector<float> now(gradients.size());
+        cuda::device_space::download(static_cast<const float*>(gradients.data()), std::span{now});
+        const std::lock_guard lock{mutex};
+        for (const auto& block : rank.parameters().blocks()) {
+            const auto first = now.begin() + static_cast<std::ptrdiff_t>(block.first);
+            result.gradients[replica][block.layer] = {first, first + static_cast<std::ptrdiff_t>(block.size)};
+        }
+        result.sent += transport.sent();
+    });
+    return result;
+}
+
+plan draw_plan(std::mt19937& random, int devices, int replicas) {
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (;;) {
+        plan p;
+        p.pipeline_degree = devices;
+        p.data_degree = replicas;
+        p.microbatches = draw(2, 5);
+        p.split_backward = draw(0, 1) == 1;
+        p.spare_sends = draw(0, 3);
+        const auto kind = static_cast<placement>(draw(0, 2));
+        p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
+        const cost_table costs = blank_costs(graph_of<toy>().view(), 1, sizeof(float));
+        p.cut = draw_cut(costs, kind, devices, kind == placement::sequential ? 1 : draw(1, 2), random);
+        if (p.cut.stages.empty()) { continue; }
+        p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+        return p;
+    }
+}
+
+} // namespace
+
+TEST_CASE("NCCL ranks pass messages behind the work that makes them and before the work that reads them") {
+    for (const bool registered : {true, false}) {
+        for (const int ranks : {1, 2, 4}) {
+            if (ranks == 1) { continue; }
+            const int before = emulated_nccl::groups_of_many();
+            std::atomic<int> wrong{0};
+            CHECK(error_of({rank_layout::pipeline_inside, ranks, 1}, {.timeout = 20s, .register_memory = registered},
+                           [&](ranks_of& t) {
+                               wrong += t.registers_memory() == registered ? 0 : 1;
+                               wrong += wrong_in_ring(t, 40);
+                           }) == "");
+            CHECK(wrong == 0);
+            CHECK(emulated_nccl::groups_of_many() - before >= 40 * ranks);
+            CHECK(emulated_nccl::registered_blocks() == 0);
+            CHECK(emulated_nccl::communicators() == 0);
+        }
+    }
+}
+
+TEST_CASE("memory is registered on all ranks or on none") {
+    emulated_nccl::allow_memory(false);
+    std::atomic<int> registering{0};
+    CHECK(error_of({rank_layout::pipeline_inside, 2, 1}, {}, [&](ranks_of& t) {
+              registering += t.registers_memory() ? 1 : 0;
+              CHECK(t.allocate(100) != nullptr);
+          }) == "");
+    CHECK(registering == 0);
+    emulated_nccl::allow_memory(true);
+}
+
+TEST_CASE("a plan's step on NCCL ranks leaves the gradients of the unpipelined model, slot by slot and one by one") {
+    std::mt19937 random{41};
+    for (int n = 0; n != 6; ++n) {
+        const plan p = draw_plan(random, 2 + n % 3, 1);
+        INFO("plan " << n);
+        const auto want = run_unpipelined<toy, host::reference_backend<float>>(p.microbatch_size, p.microbatches, 7);
+        for (const bool by_slots : {true, false}) {
+            REQUIRE(run_plan(p, 7, 3, by_slots).gradients[0] == want.gradients);
+        }
+    }
+}
+
+TEST_CASE("replicas on NCCL ranks sum their gradients as thread ranks do") {
+    std::mt19937 random{43};
+    for (const auto& [devices, replicas] : {std::pair{2, 2}, std::pair{1, 3}, std::pair{2, 3}}) {
+        const plan p = draw_plan(random, devices, replicas);
+        const nccl_run run = run_plan(p, 11, 2, true);
+        const auto want = run_replicated<toy, host::reference_backend<float>>(p, 11);
+        CHECK(run.sent.gradient > 0);
+        for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
+    }
+}
+
+TEST_CASE("an error of NCCL, and a rank that fails, end every rank with the first error") {
+    const auto step = [](ranks_of& t, bool fails) {
+        std::array<message_part, 1> part{part_of(t.allocate(count * sizeof(unsigned)))};
+        cuda::fill_bytes_async(reinterpret_cast<unsigned*>(part[0].data), 0, count, t.stream());
+        for (int round = 0; round != 5; ++round) {
+            if (fails && round == 3) { throw error{"rank 1 has no data"}; }
+            if (t.rank() == 0) {
+                t.post_send(1, message(round), part);
+                t.wait_send(1, message(round));
+            } else {
+                t.post_recv(0, message(round), part);
+                t.wait_recv(0, message(round));
+            }
+        }
+        t.sum({});
+    };
+    const rank_grid pair{rank_layout::pipeline_inside, 2, 1};
+    CHECK(error_of(pair, {}, [&](ranks_of& t) { step(t, false); }) == "");
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(error_of(pair, {.timeout = 20s}, [&](ranks_of& t) {
+              try {
+                  step(t, t.rank() == 1);
+              } catch (const error& e) {
+                  t.fail(e.what());
+                  throw;
+              }
+          }) == "rank 1 has no data");
+    emulated_nccl::fail_group_after(7); // beyond the four groups that connect them
+    const std::string text = error_of(pair, {.timeout = 20s}, [&](ranks_of& t) {
+        try {
+            step(t, false);
+        } catch (const error& e) {
+            t.fail(e.what());
+            throw;
+        }
+    });
+    emulated_nccl::fail_group_after(-1);
+    INFO(text);
+    CHECK(text.find("remote error") != std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - start < 10s);
+    CHECK(emulated_nccl::communicators() == 0);
+}
+
+TEST_CASE("a message whose other side never comes is named after the timeout, and the wait for the stream ends") {
+    const auto start = std::chrono::steady_clock::now();
+    std::string of_rank_1;
+    const std::string text = error_of({rank_layout::pipeline_inside, 2, 1}, {.timeout = 300ms}, [&](ranks_of& t) {
+        std::array<message_part, 1> part{part_of(t.allocate(count * sizeof(unsigned)))};
+        if (t.rank() == 0) {
+            try {
+                t.sum({});
+            } catch (const peer_failed&) { return; }
+            return;
+        }
+        t.post_recv(0, message(5), part);
+        t.wait_recv(0, message(5));
+        cuda::fill_bytes_async(reinterpret_cast<unsigned*>(part[0].data), 0, count, t.stream());
+        try {
+            t.synchronize();
+        } catch (const peer_failed& e) {
+            of_rank_1 = e.what();
+            t.fail(e.what());
+            throw;
+        }
+    });
+    CHECK(of_rank_1.find("rank 1: ") == 0);
+    CHECK(of_rank_1.find("from rank 0 has not gone through within 0.3 s") != std::string::npos);
+    CHECK(text == of_rank_1);
+    CHECK(std::chrono::steady_clock::now() - start < 10s);
+}
+
+TEST_CASE("messages that cannot be are refused by name") {
+    const rank_grid grid{rank_layout::pipeline_inside, 2, 2};
+    const auto refused = [&](int peer, message_id id) {
+        return error_of(grid, {}, [&](ranks_of& t) {
+            if (t.rank() == 0) { t.post_send(peer, id, {}); }
+        });
+    };
+    CHECK(refused(2, message(0)).find("no link from rank 0 to rank 2") != std::string::npos);
+    CHECK(refused(1, message(0, message_kind::gradient_share)).find("no link from rank 0 to rank 1") !=
+          std::string::npos);
+    CHECK(refused(0, message(0)).find("no link from rank 0 to rank 0") != std::string::npos);
+    CHECK(refused(9, message(0)).find("no link") != std::string::npos);
+    CHECK(error_of({rank_layout::pipeline_inside, 2, 1}, {}, [&](ranks_of& t) {
+              if (t.rank() == 0) { t.wait_recv(1, message(0)); }
+          }).find("never posted") != std::string::npos);
+    CHECK(error_of({rank_layout::pipeline_inside, 2, 1}, {}, [&](ranks_of& t) {
+              rank_transfers steps{{{transfer_step::role::send, 1, message(3), false, {}}}, {}};
+              steps.slots = slots_of(steps.steps);
+              t.follow(steps);
+              if (t.rank() == 0) { t.post_send(1, message(4), {}); }
+          }).find("is posted where the plan's slots have") != std::string::npos);
+    CHECK(error_of({rank_layout::pipeline_inside, 2, 1}, {}, [&](ranks_of&) {}) == "");
+    try {
+        host::run_ranks(2, {}, [&](host::thread_transport& control) {
+            ranks_of mine{control, rank_grid{rank_layout::pipeline_inside, 3, 1}};
+        });
+        FAIL("a grid that does not fit was taken");
+    } catch (const input_error& e) { CHECK(std::string{e.what()}.find("a grid of 3 x 1 ranks") != std::string::npos); }
+}

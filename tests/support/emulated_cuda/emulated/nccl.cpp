@@ -1,0 +1,323 @@
+#include <emulated/nccl.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nccl.h>
+
+#include <emulated/machine.hpp>
+
+namespace emulated_nccl {
+namespace {
+
+using emulated_cuda::refuse;
+using emulated_cuda::the;
+
+struct group;
+
+/// One side of a message.
+struct side {
+    group* of{};
+    void* data{};
+    std::size_t bytes{};
+    bool over{};
+};
+
+/// What the ranks of a communicator share.
+struct clique {
+    int size{};
+    std::set<int> came{};
+    /// By sender and receiver.
+    std::map<std::pair<int, int>, std::vector<std::shared_ptr<side>>> sent{};
+    std::map<std::pair<int, int>, std::vector<std::shared_ptr<side>>> received{};
+};
+
+struct message {
+    bool sends{};
+    int peer{};
+    std::size_t number{}; ///< of its pair
+    std::shared_ptr<side> mine{};
+};
+
+struct group {
+    ncclComm_t with{};
+    std::shared_ptr<clique> among{};
+    std::shared_ptr<bool> aborted{};
+    cudaStream_t stream{};
+    std::uint64_t position{}; ///< in its stream
+    int rank{};
+    bool started{};
+    std::vector<message> messages{};
+};
+
+} // namespace
+} // namespace emulated_nccl
+
+struct ncclComm {
+    int rank{};
+    std::shared_ptr<emulated_nccl::clique> among{};
+    std::shared_ptr<bool> aborted{std::make_shared<bool>(false)};
+    int splits{};
+    ncclResult_t failed{ncclSuccess};
+    /// Made by a split that not every rank has come to: with whom is not known yet.
+    std::map<int, std::tuple<int, int, ncclComm_t>>* partners{};
+    int partners_needed{};
+};
+
+namespace emulated_nccl {
+namespace {
+
+struct state {
+    std::map<std::string, std::shared_ptr<clique>> cliques{};
+    /// By parent and number of the split: of every parent rank its colour, key and new communicator.
+    std::map<std::pair<clique*, int>, std::map<int, std::tuple<int, int, ncclComm_t>>> splits{};
+    std::set<ncclComm_t> alive{};
+    std::set<void*> handles{};
+    std::vector<std::shared_ptr<group>> groups{};
+    int ids{};
+    int many{};
+    int good_groups{-1};
+    bool memory{true};
+};
+state& all() {
+    static state instance;
+    return instance;
+}
+
+thread_local int depth = 0;
+thread_local std::vector<std::pair<ncclComm_t, std::shared_ptr<group>>> open;
+thread_local cudaStream_t stream_of_open = nullptr;
+
+/// Whether every rank has come to the communicator.
+bool complete(ncclComm_t comm) {
+    if (comm->partners != nullptr) {
+        if (static_cast<int>(comm->partners->size()) != comm->partners_needed) { return false; }
+        std::vector<std::tuple<int, int, ncclComm_t>> mine; // key, parent's rank
+        int colour = -1;
+        for (const auto& [rank, of] : *comm->partners) {
+            if (std::get<2>(of) == comm) { colour = std::get<0>(of); }
+        }
+        for (const auto& [rank, of] : *comm->partners) {
+            if (std::get<0>(of) == colour) { mine.emplace_back(std::get<1>(of), rank, std::get<2>(of)); }
+        }
+        std::sort(mine.begin(), mine.end());
+        const auto together = std::make_shared<clique>();
+        together->size = static_cast<int>(mine.size());
+        for (int r = 0; r != together->size; ++r) {
+            ncclComm_t one = std::get<2>(mine[static_cast<std::size_t>(r)]);
+            one->partners = nullptr;
+            one->rank = r;
+            one->among = together;
+            together->came.insert(r);
+        }
+    }
+    return static_cast<int>(comm->among->came.size()) == comm->among->size;
+}
+
+/// The group's operation in its stream.
+void run(group& g) {
+    if (*g.aborted) { return; }
+    g.started = true;
+    for (message& m : g.messages) {
+        if (m.mine->over) { continue; }
+        auto& others = m.sends ? g.among->received : g.among->sent;
+        const auto pair = m.sends ? std::pair{g.rank, m.peer} : std::pair{m.peer, g.rank};
+        const auto at = others.find(pair);
+        if (at == others.end() || at->second.size() <= m.number) { throw emulated_cuda::not_ready{}; }
+        side& theirs = *at->second[m.number];
+        if (theirs.of->stream == nullptr || *theirs.of->aborted) {
+            throw emulated_cuda::not_ready{};
+        } // its group has not ended, or never goes on
+        if (!theirs.of->started) {
+            emulated_cuda::run_until(emulated_cuda::stream_of(theirs.of->stream), theirs.of->position - 1);
+            theirs.of->started = true;
+        }
+        side& out = m.sends ? *m.mine : theirs;
+        side& in = m.sends ? theirs : *m.mine;
+        if (out.bytes != in.bytes) { refuse(cudaErrorInvalidValue); }
+        std::memcpy(in.data, out.data, out.bytes);
+        in.over = out.over = true;
+    }
+}
+
+ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t comm, cudaStream_t stream) {
+    const std::scoped_lock lock(the().guard);
+    if (depth == 0 || !all().alive.contains(comm) || !complete(comm)) { return ncclInvalidUsage; }
+    if (peer < 0 || peer >= comm->among->size || peer == comm->rank) { return ncclInvalidArgument; }
+    if (emulated_cuda::allocation_of(data, bytes) == nullptr) { return ncclInvalidArgument; }
+    if (open.empty() || open.back().first != comm) {
+        if (!open.empty()) { return ncclInvalidUsage; } // a group here is of one communicator
+        open.emplace_back(comm, std::make_shared<group>());
+    }
+    group& g = *open.back().second;
+    g.with = comm;
+    g.among = comm->among;
+    g.aborted = comm->aborted;
+    g.rank = comm->rank;
+    auto& queue = sends ? comm->among->sent[{comm->rank, peer}] : comm->among->received[{peer, comm->rank}];
+    const auto mine = std::make_shared<side>(side{&g, data, bytes, false});
+    queue.push_back(mine);
+    g.messages.push_back({sends, peer, queue.size() - 1, mine});
+    if (g.messages.size() == 1) { stream_of_open = stream; }
+    return stream_of_open == stream ? ncclSuccess : ncclInvalidUsage;
+}
+
+} // namespace
+
+void fail_group_after(int groups) {
+    const std::scoped_lock lock(the().guard);
+    all().good_groups = groups;
+}
+int registered_blocks() {
+    const std::scoped_lock lock(the().guard);
+    return static_cast<int>(all().handles.size());
+}
+int communicators() {
+    const std::scoped_lock lock(the().guard);
+    return static_cast<int>(all().alive.size());
+}
+int groups_of_many() {
+    const std::scoped_lock lock(the().guard);
+    return all().many;
+}
+void allow_memory(bool allowed) {
+    const std::scoped_lock lock(the().guard);
+    all().memory = allowed;
+}
+
+} // namespace emulated_nccl
+
+using namespace emulated_nccl;
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    const std::scoped_lock lock(the().guard);
+    std::memset(id, 0, sizeof *id);
+    const std::string name = "clique " + std::to_string(++all().ids);
+    std::memcpy(id->internal, name.data(), name.size());
+    return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    const std::scoped_lock lock(the().guard);
+    if (config->blocking != 0 || rank < 0 || rank >= size) { return ncclInvalidArgument; }
+    auto& among = all().cliques[id.internal];
+    if (!among) { among = std::make_shared<clique>(); }
+    if (among->size != 0 && among->size != size) { return ncclInvalidArgument; }
+    among->size = size;
+    if (!among->came.insert(rank).second) { return ncclInvalidUsage; }
+    auto made = std::make_unique<ncclComm>();
+    made->rank = rank;
+    made->among = among;
+    *comm = made.get();
+    all().alive.insert(made.release());
+    return ncclInProgress;
+}
+ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* made, ncclConfig_t* config) {
+    const std::scoped_lock lock(the().guard);
+    if (!all().alive.contains(parent) || !complete(parent) || config->blocking != 0) { return ncclInvalidUsage; }
+    auto& partners = all().splits[{parent->among.get(), parent->splits++}];
+    auto comm = std::make_unique<ncclComm>();
+    comm->partners = &partners;
+    comm->partners_needed = parent->among->size;
+    partners[parent->rank] = {colour, key, comm.get()};
+    *made = comm.get();
+    all().alive.insert(comm.release());
+    return ncclInProgress;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+    const std::scoped_lock lock(the().guard);
+    if (!all().alive.contains(comm)) { return ncclInvalidArgument; }
+    *state = comm->failed != ncclSuccess ? comm->failed : complete(comm) ? ncclSuccess : ncclInProgress;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    const std::scoped_lock lock(the().guard);
+    return all().alive.contains(comm) ? ncclSuccess : ncclInvalidArgument;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    const std::scoped_lock lock(the().guard);
+    if (all().alive.erase(comm) == 0) { return ncclInvalidArgument; }
+    delete comm;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    const std::scoped_lock lock(the().guard);
+    if (all().alive.erase(comm) == 0) { return ncclInvalidArgument; }
+    *comm->aborted = true;
+    if (comm->partners != nullptr) {
+        for (auto& [rank, of] : *comm->partners) {
+            if (std::get<2>(of) == comm) { std::get<0>(of) = -2; } // nobody's partner any more
+        }
+    }
+    delete comm;
+    return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+    return result == ncclSuccess ? "no error" : result == ncclRemoteError ? "remote error" : "an error of NCCL";
+}
+const char* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclGroupStart() {
+    ++depth;
+    return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+    if (--depth != 0) { return depth < 0 ? ncclInvalidUsage : ncclSuccess; }
+    const std::scoped_lock lock(the().guard);
+    for (auto& [comm, g] : open) {
+        if (all().good_groups >= 0 && all().good_groups-- == 0) {
+            comm->failed = ncclRemoteError;
+            open.clear();
+            return ncclRemoteError;
+        }
+        all().many += g->messages.size() > 1 ? 1 : 0;
+        all().groups.push_back(g); // sides point to it
+        g->stream = stream_of_open;
+        emulated_cuda::enqueue(emulated_cuda::stream_of(g->stream), [g = g] { run(*g); });
+        g->position = emulated_cuda::stream_of(g->stream).issued;
+    }
+    open.clear();
+    return ncclSuccess;
+}
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    if (type != ncclUint8) { return ncclInvalidArgument; }
+    return add(true, const_cast<void*>(data), count, peer, comm, stream);
+}
+ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+    if (type != ncclUint8) { return ncclInvalidArgument; }
+    return add(false, data, count, peer, comm, stream);
+}
+
+ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
+    if (!all().memory) { return ncclUnhandledCudaError; }
+    return cudaMalloc(data, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclMemFree(void* data) { return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t bytes, void** handle) {
+    const std::scoped_lock lock(the().guard);
+    if (!all().alive.contains(comm) || emulated_cuda::allocation_of(data, bytes) == nullptr) {
+        return ncclInvalidArgument;
+    }
+    *handle = new int{0};
+    all().handles.insert(*handle);
+    return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+    const std::scoped_lock lock(the().guard);
+    if (!all().alive.contains(comm) || all().handles.erase(handle) == 0) { return ncclInvalidArgument; }
+    delete static_cast<int*>(handle);
+    return ncclSuccess;
+}
+
+} // extern "C"

@@ -1,0 +1,22 @@
+#pragma once
+
+/// NCCL's point-to-point calls between threads of one process, over the emulated streams.
+///
+/// A group is one operation of its stream: it starts when all before it in the stream is done, and is done when every
+/// message of it is over; a message goes over when the groups of both its sides have started, whatever else is in them.
+/// Messages of a pair of ranks are matched in the order of the calls. So a program that would hang in NCCL does not end
+/// here: the call that waits gets cudaErrorUnknown where the groups wait for each other in a circle. Communicators are as
+/// those that do not block: init and split are in progress until every rank has come.
+namespace emulated_nccl {
+
+/// The next call of that many of ncclGroupEnd, of any rank, fails. For tests of errors.
+void fail_group_after(int groups);
+/// Registered blocks of memory that were not given back, and communicators that live.
+[[nodiscard]] int registered_blocks();
+[[nodiscard]] int communicators();
+/// Groups that were started with more than one message.
+[[nodiscard]] int groups_of_many();
+/// Whether ncclMemAlloc gives memory.
+void allow_memory(bool allowed);
+
+} // namespace emulated_nccl

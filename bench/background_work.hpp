@@ -17,8 +17,8 @@ public:
     explicit background_work(std::function<void()> once) :
         thread_{[this, once = std::move(once)](const std::stop_token& stop) { run(once, stop); }} {}
 
-    /// Ends the work, not before `least` seconds and two runs of it have passed, and returns the mean seconds of one run.
-    /// Throws what the work threw.
+    /// Ends the work, not before `least` seconds and two runs of it have passed, and returns the mean seconds of one
+    /// run. Throws what the work threw.
     [[nodiscard]] double seconds_of_one(double least) {
         while (!ended_ && (runs_ < 2 || since_begin() < least)) {
             std::this_thread::sleep_for(std::chrono::microseconds{200});

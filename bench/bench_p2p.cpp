@@ -1,8 +1,9 @@
-// Messages between two ranks, over every path that there is here: latency, bandwidth one way and both ways, beside matrix
-// products, the host's time to post one, and whether every byte arrives. A line t = latency + bytes / bandwidth through the
-// latencies is what the planner reads as a link of a cluster.
-//   bench_p2p [--path threads copy kernel bulk cuda-threads] [--to BYTES | --sizes BYTES...] [--seconds S] [--repeats N]
-//             [--model NAME --microbatch-size B --pipeline P --scalar-bytes 2|4] [--json FILE] [--markdown]
+// Messages between two ranks, over every path that there is here: latency, bandwidth one way and both ways, beside
+// matrix products, the host's time to post one, and whether every byte arrives. A line t = latency + bytes / bandwidth
+// through the latencies is what the planner reads as a link of a cluster.
+//   bench_p2p [--path threads copy kernel bulk cuda-threads] [--to BYTES | --sizes BYTES...]
+//             [--model NAME --microbatch-size B --pipeline P --scalar-bytes 2|4] [--seconds S] [--repeats N] [--quick]
+//             [--json FILE] [--markdown]
 //   mpirun -n 2 [--host a,b] bench_p2p --path mpi ...
 //   ... --cluster FILE [--intra FILE] [--inter FILE] [--nodes N] [--devices-per-node D] [--memory-bytes BYTES]
 // Exit status: 0 measured, 1 failed or bytes are wrong, 2 refused.

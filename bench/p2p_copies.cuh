@@ -26,8 +26,8 @@ enum class copy_engine : std::uint8_t {
     bulk,    ///< copy_bytes_in_bulk
 };
 
-/// A path between two devices, or within one, whose copies one thread starts: both ends are here. A copy runs in a stream
-/// of the device that sends.
+/// A path between two devices, or within one, whose copies one thread starts: both ends are here. A copy runs in a
+/// stream of the device that sends.
 class copy_path {
 public:
     copy_path(copy_engine by, std::array<int, 2> devices) : by_{by}, ends_{side_on(devices[0]), side_on(devices[1])} {}

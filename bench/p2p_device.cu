@@ -1,4 +1,5 @@
-// Paths of bench_p2p on devices: compiled by nvcc apart from the program, whose command line and JSON nvcc takes long over.
+// Paths of bench_p2p on devices: compiled by nvcc apart from the program, whose command line and JSON nvcc takes long
+// over.
 #include <algorithm>
 #include <array>
 #include <memory>

@@ -21,8 +21,8 @@ struct post_time {
     int posts{};
 };
 
-/// A way from end 0 to end 1 and back, as one thread holds it: it has one of the ends, and a thread elsewhere the other,
-/// or both. All threads of a path call the same functions with the same arguments in the same order.
+/// A way from end 0 to end 1 and back, as one thread holds it: it has one of the ends, and a thread elsewhere the
+/// other, or both. All threads of a path call the same functions with the same arguments in the same order.
 ///
 /// 1. ends() are those held here;
 /// 2. prepare(most) makes room at each end for a message out and a message in of up to `most` bytes;
@@ -68,7 +68,8 @@ void for_each_piece(std::size_t bytes, std::uint32_t seed, int end, bool turned,
     }
 }
 
-/// Bytes that `transfer` brings wrong: every byte of both directions is compared, and was turned before. On all threads.
+/// Bytes that `transfer` brings wrong: every byte of both directions is compared, and was turned before. On all
+/// threads.
 template <p2p_path P, class Transfer>
 [[nodiscard]] std::int64_t count_wrong(P& path, std::size_t bytes, std::uint32_t seed, const Transfer& transfer) {
     for (const int end : path.ends()) {
@@ -115,8 +116,9 @@ template <p2p_path P, class Work>
 
 /// Every size of the options on a path: on each of its threads, with rows of figures on the one that has end 0.
 ///
-/// `product` is a matrix product on the side of end 0, done on return; it is repeated by a thread of its own while messages
-/// pass. The host's clock is used throughout: a time includes what the host needs to start a transfer and to see its end.
+/// `product` is a matrix product on the side of end 0, done on return; it is repeated by a thread of its own while
+/// messages pass. The host's clock is used throughout: a time includes what the host needs to start a transfer and to
+/// see its end.
 template <p2p_path P>
 [[nodiscard]] std::vector<p2p_row> measure_path(P& path, const p2p_options& options,
                                                 const std::function<void()>& product) {

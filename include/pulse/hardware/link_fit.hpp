@@ -49,14 +49,14 @@ inline void check_samples(std::span<const link_sample> samples) {
 
 } // namespace detail
 
-/// The link t = latency + bytes / bandwidth that is off by the least factor in the mean: of all lines through two of the
-/// samples, or through one and the origin or level, the one whose sum of |log(line / measured)| is least.
+/// The link t = latency + bytes / bandwidth that is off by the least factor in the mean: of all lines through two of
+/// the samples, or through one and the origin or level, the one whose sum of |log(line / measured)| is least.
 ///
 /// Logarithms, so that 8 bytes count as much as 1 GiB, and twice as much like half; absolute and not squared, so that
-/// sizes off the line (another protocol of the library, a cache) leave it where the most sizes are. As with regression on
-/// elemental sets, all pairs are tried: nothing depends on a start, and the time is cubic in the number of samples. Of
-/// equal lines the first is taken. Throws input_error where a sample is no message, all have one size, or the best line
-/// does not grow with the bytes.
+/// sizes off the line (another protocol of the library, a cache) leave it where the most sizes are. As with regression
+/// on elemental sets, all pairs are tried: nothing depends on a start, and the time is cubic in the number of samples.
+/// Of equal lines the first is taken. Throws input_error where a sample is no message, all have one size, or the best
+/// line does not grow with the bytes.
 [[nodiscard]] inline link_fit fit_link(std::span<const link_sample> samples) {
     detail::check_samples(samples);
     double best_latency = 0.0;

@@ -12,8 +12,8 @@
 
 namespace pulse::cuda {
 
-/// `packs` accesses of 16 bytes behind `head` single bytes, single bytes again behind them; all threads of the grid share
-/// both.
+/// `packs` accesses of 16 bytes behind `head` single bytes, single bytes again behind them; all threads of the grid
+/// share both.
 template <class Byte>
 __global__ void __launch_bounds__(256)
     copy_bytes_kernel(const Byte* from, Byte* to, std::int64_t bytes, std::int64_t head, std::int64_t packs) {
@@ -44,9 +44,9 @@ __global__ void __launch_bounds__(256)
 
 /// Copies bytes between any two places that the device reaches, those of another device among them.
 ///
-/// Accesses have 16 bytes where both addresses are equally far from a multiple of 16, else 1. `blocks` are the most blocks
-/// of 256 threads that run it, so that a copy can leave multiprocessors to others; 0: as many as fill the device. Must
-/// move 2 x `bytes`. Throws input_error for a negative number of bytes or blocks.
+/// Accesses have 16 bytes where both addresses are equally far from a multiple of 16, else 1. `blocks` are the most
+/// blocks of 256 threads that run it, so that a copy can leave multiprocessors to others; 0: as many as fill the
+/// device. Must move 2 x `bytes`. Throws input_error for a negative number of bytes or blocks.
 inline void copy_bytes(const queue& on, const std::byte* from, std::byte* to, std::int64_t bytes, int blocks = 0) {
     if (bytes < 0 || blocks < 0) { throw input_error("copy_bytes: bytes and blocks are not negative"); }
     if (bytes == 0) { return; }
@@ -58,8 +58,8 @@ inline void copy_bytes(const queue& on, const std::byte* from, std::byte* to, st
     launch(copy_bytes_kernel<std::byte>, dim3(grid), dim3(256), 0, on.stream, from, to, bytes, head, packs);
 }
 
-/// Chunk by chunk through a ring of slots in shared memory: loads run ahead of stores, one thread of a block begins both.
-/// Code for less than sm_90 copies with all threads, 16 bytes at a time.
+/// Chunk by chunk through a ring of slots in shared memory: loads run ahead of stores, one thread of a block begins
+/// both. Code for less than sm_90 copies with all threads, 16 bytes at a time.
 template <int Slots, int Chunk, class Byte>
 __global__ void __launch_bounds__(32) bulk_copy_kernel(const Byte* from, Byte* to, std::int64_t bytes) {
     static_assert(Slots > 1 && Chunk % 16 == 0);

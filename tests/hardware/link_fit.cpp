@@ -50,7 +50,7 @@ void check_near(const pulse::link& found, const pulse::link& wanted, double rela
     CHECK(found.bandwidth_gb_per_s == doctest::Approx(wanted.bandwidth_gb_per_s).epsilon(relative));
 }
 
-std::string refusal(const std::vector<link_sample>& samples) {
+std::string why_not(const std::vector<link_sample>& samples) {
     try {
         static_cast<void>(fit_link(samples));
     } catch (const pulse::input_error& e) { return e.what(); }
@@ -173,13 +173,13 @@ TEST_CASE("a latency is never negative, whatever the times of small messages") {
 }
 
 TEST_CASE("what no line can be fitted to is named") {
-    CHECK(refusal({}) == "link samples: messages of two sizes at least are needed");
-    CHECK(refusal({{8, 1.0}, {8, 2.0}}) == "link samples: messages of two sizes at least are needed");
-    CHECK(refusal({{8, 1.0}, {-1, 2.0}}) == "link samples: a message of -1 bytes");
+    CHECK(why_not({}) == "link samples: messages of two sizes at least are needed");
+    CHECK(why_not({{8, 1.0}, {8, 2.0}}) == "link samples: messages of two sizes at least are needed");
+    CHECK(why_not({{8, 1.0}, {-1, 2.0}}) == "link samples: a message of -1 bytes");
     for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
-        CHECK(refusal({{8, 1.0}, {16, bad}}) == "link samples: the time of 16 bytes must be finite and positive");
+        CHECK(why_not({{8, 1.0}, {16, bad}}) == "link samples: the time of 16 bytes must be finite and positive");
     }
-    CHECK(refusal({{8, 1.0}, {16, 1.0}, {32, 1.0}}) == "link samples: their times do not grow with the bytes");
-    CHECK(refusal({{8, 3.0}, {16, 2.0}, {32, 1.0}}) == "link samples: their times do not grow with the bytes");
-    CHECK(refusal({{8, 1.0}, {16, 2.0}}) == "accepted");
+    CHECK(why_not({{8, 1.0}, {16, 1.0}, {32, 1.0}}) == "link samples: their times do not grow with the bytes");
+    CHECK(why_not({{8, 3.0}, {16, 2.0}, {32, 1.0}}) == "link samples: their times do not grow with the bytes");
+    CHECK(why_not({{8, 1.0}, {16, 2.0}}) == "accepted");
 }

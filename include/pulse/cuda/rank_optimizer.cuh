@@ -14,6 +14,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/device.cuh>
+#include <pulse/cuda/event.cuh>
 #include <pulse/cuda/kernels/adamw.cuh>
 #include <pulse/cuda/kernels/convert.cuh>
 #include <pulse/cuda/kernels/sum_of_squares.cuh>
@@ -46,6 +47,21 @@ struct optimizer_options {
     loss_scaling scaling{};      ///< read where the precision scales the loss
     train::optimizer_replicas replicas{};
 };
+
+/// Exchanges weights behind what is in `stream`, and what is put there later is behind that.
+template <transport T>
+void run_in_order(weight_exchange& weights, T& transport, cudaStream_t stream) {
+    if constexpr (requires { transport.reduction_stream(); }) {
+        event reached;
+        reached.record(stream);
+        reached.block(transport.reduction_stream());
+        weights.run(transport);
+        reached.record(transport.reduction_stream());
+        reached.block(stream);
+    } else {
+        throw error{"pulse: a transport of host memory exchanges no weights of a device"};
+    }
+}
 
 /// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns, on a device: the
 /// counterpart of train::basic_rank_optimizer, with the same protocol over ranks and the same bits however the model is
@@ -136,7 +152,7 @@ public:
     /// Gives all replicas the parameters' values that each of them owns, where state is sharded: every replica calls it.
     template <transport T>
     void share_weights(T& transport) {
-        if (options_.replicas.sharded) { exchange_.run(transport); }
+        if (options_.replicas.sharded) { run_in_order(exchange_, transport, stream_); }
     }
 
     /// Of which parameters the state is, in order: what follows has the values of one range after the other.

@@ -146,8 +146,8 @@ public:
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return group_->size(); }
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
-    /// Where gradients of replicas are exchanged and added: their messages are ordered with this stream, all others with
-    /// stream().
+    /// Where gradients of replicas are exchanged and added: messages between replicas are ordered with this stream, all
+    /// others with stream().
     [[nodiscard]] cudaStream_t reduction_stream() const noexcept { return reductions_.get(); }
 
     void post_send(int peer, message_id message, std::span<message_part> parts) {
@@ -189,8 +189,7 @@ private:
     }
 
     [[nodiscard]] cudaStream_t stream_for(const message_id& message) const noexcept {
-        const bool reduces = message.kind == message_kind::gradient_share || message.kind == message_kind::gradient_sum;
-        return reduces ? reduction_stream() : stream();
+        return is_between_replicas(message.kind) ? reduction_stream() : stream();
     }
 
     std::shared_ptr<thread_group> group_;

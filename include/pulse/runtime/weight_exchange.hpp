@@ -27,8 +27,7 @@ public:
         }
     }
 
-    /// All replicas of the stages call it, between steps. Where work only starts (on a device), the messages are ordered with
-    /// the stream of the transport.
+    /// All replicas of the stages call it, between steps. On devices, see cuda::run_in_order.
     template <transport T>
     void run(T& transport) {
         for_each_pair(

@@ -88,22 +88,26 @@ public:
 private:
     static constexpr std::size_t note_bytes = 8;
 
-    [[nodiscard]] static pulse::message_id message(int number) {
-        return {pulse::message_kind::boundary, number, pulse::microbatch_id{0}};
+    /// The two directions are those of a pipeline: a transport may keep forward and backward messages apart.
+    [[nodiscard]] static pulse::message_id message(int from, int number) {
+        const auto kind = from == 0 ? pulse::message_kind::boundary : pulse::message_kind::boundary_gradient;
+        return {kind, number, pulse::microbatch_id{0}};
     }
+    [[nodiscard]] pulse::message_id sent(int number) const { return message(over_.rank(), number); }
+    [[nodiscard]] pulse::message_id received(int number) const { return message(peer(), number); }
     [[nodiscard]] int peer() const { return 1 - over_.rank(); }
     [[nodiscard]] int take_numbers(int count) { return std::exchange(next_, (next_ + count) % (1 << 20)); }
 
     /// The parts of a message stay where they are until it is waited for.
     using parts = std::array<pulse::message_part, 1>;
     void post_send(int number, std::byte* data, std::size_t bytes) {
-        over_.post_send(peer(), message(number), part(sent_, data, bytes));
+        over_.post_send(peer(), sent(number), part(sent_, data, bytes));
     }
     void post_recv(int number, std::byte* data, std::size_t bytes) {
-        over_.post_recv(peer(), message(number), part(received_, data, bytes));
+        over_.post_recv(peer(), received(number), part(received_, data, bytes));
     }
-    void wait_send(int number) { over_.wait_send(peer(), message(number)); }
-    void wait_recv(int number) { over_.wait_recv(peer(), message(number)); }
+    void wait_send(int number) { over_.wait_send(peer(), sent(number)); }
+    void wait_recv(int number) { over_.wait_recv(peer(), received(number)); }
     [[nodiscard]] std::span<pulse::message_part> part(std::vector<parts>& all, std::byte* data, std::size_t bytes) {
         all.push_back({pulse::message_part{data, bytes, pulse::traffic_kind::boundary, false}});
         return all.back();

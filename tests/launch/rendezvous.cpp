@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -186,6 +189,34 @@ TEST_CASE("ranks that were told different world sizes all hear so") {
                   "was told that there are 3 ranks, rank 0 that there are 2");
         check_all(meet(by_files, {rank_of(0, 4), rank_of(1, 2)}, just_meet, 500ms), "rank 0 that there are 4");
     }
+}
+
+namespace {
+
+/// A store in which objections take their time.
+struct slow_to_object {
+    file_store& store;
+    bool set(std::string_view key, std::string_view value) {
+        if (key.ends_with("/problem")) { std::this_thread::sleep_for(100ms); }
+        return store.set(key, value);
+    }
+    std::optional<found_value> get_first(std::span<const std::string> keys, deadline::duration timeout) {
+        return store.get_first(keys, timeout);
+    }
+};
+
+} // namespace
+
+TEST_CASE("no rank meets the others where one was told another world size, however late it objects") {
+    check_all(meet(true, {rank_of(0, 3), rank_of(1, 3), rank_of(2, 5)},
+                   [](auto& store, const rank_identity& who) -> std::string {
+                       if constexpr (std::is_same_v<std::remove_reference_t<decltype(store)>, file_store>) {
+                           slow_to_object slow{store};
+                           if (who.rank == 2) { return just_meet(slow, who); }
+                       }
+                       return just_meet(store, who);
+                   }),
+              "rank 0 that there are 3");
 }
 
 TEST_CASE("a rank that dies while the others meet is named, long before the timeout") {

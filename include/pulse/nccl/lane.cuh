@@ -34,10 +34,11 @@ public:
     [[nodiscard]] communicator& with() noexcept { return communicator_; }
     [[nodiscard]] const cuda::stream& stream() const noexcept { return *stream_; }
 
-    /// A message whose tensors are there, or whose room is free, when all that is in `on` now is done. `peer` is the
-    /// communicator's rank, `world_peer` what errors call it.
-    void post(bool sends, int peer, int world_peer, message_id message, std::span<message_part> parts,
-              cudaStream_t on) {
+    /// A message whose tensors are there, or whose room is free, when all that is in `on` now is done, or, where `since` is
+    /// given, at that point already. `peer` is the communicator's rank, `world_peer` what errors call it, `ordinal` what
+    /// find_ordinal() gives back.
+    void post(bool sends, int peer, int world_peer, message_id message, std::span<message_part> parts, cudaStream_t on,
+              const cuda::event* since, int ordinal) {
         drop_done();
         if (spare_.empty()) { spare_.emplace_back(); }
         posting p = std::move(spare_.back());
@@ -47,6 +48,8 @@ public:
         p.world_peer = world_peer;
         p.message = message;
         p.parts = parts;
+        p.since = since;
+        p.ordinal = ordinal;
         p.launched = p.waited = false;
         p.stuck_since.reset();
         p.ready.record(on);
@@ -56,7 +59,7 @@ public:
     /// Starts all that was posted and not started, as one group: inside it no message waits for another.
     void launch() {
         for (posting& p : posted_) {
-            if (!p.launched) { stream_->wait(p.ready); }
+            if (!p.launched) { stream_->wait(p.since != nullptr ? *p.since : p.ready); }
         }
         check(ncclGroupStart(), "ncclGroupStart");
         ncclResult_t result = ncclSuccess;
@@ -86,6 +89,9 @@ public:
         }
     }
 
+    [[nodiscard]] int find_ordinal(bool sends, int world_peer, message_id message) {
+        return find(sends, world_peer, message).ordinal;
+    }
     /// What is put into `on` from now on runs behind the oldest transfer of that message. Throws error when it was not
     /// posted, or its slot has not started.
     void wait(bool sends, int world_peer, message_id message, cudaStream_t on) {
@@ -128,6 +134,8 @@ private:
         int world_peer{};
         message_id message{};
         std::span<message_part> parts{};
+        const cuda::event* since{};
+        int ordinal{};
         bool launched{};
         bool waited{};
         cuda::event ready{};

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -21,6 +23,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/device.cuh>
+#include <pulse/cuda/event.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/stream.cuh>
 #include <pulse/launch/watch.hpp>
@@ -118,22 +121,31 @@ public:
     /// Whether message memory is registered with NCCL.
     [[nodiscard]] bool registers_memory() const noexcept { return memory_.registers(); }
 
-    /// From now on pipeline messages are posted as the steps say, again and again, and start slot by slot.
+    /// From now on pipeline messages are posted as the steps say, again and again, and start slot by slot. A receive starts as
+    /// soon as its room is free and the transfer before it may start: beside the instruction in front of it, where there is
+    /// one between them.
     void follow(const rank_transfers& mine) {
         const std::lock_guard lock{mutex_};
         slot_of_.clear();
         expected_.clear();
         slots_.clear();
         next_ = 0;
+        waited_at_.clear();
         std::vector<int> slot_at(mine.steps.size(), -1);
+        std::vector<int> waiter(mine.steps.size(), -1);
+        for (std::size_t i = 0; i != mine.steps.size(); ++i) {
+            for (const int w : mine.steps[i].waits) { waiter[static_cast<std::size_t>(w)] = static_cast<int>(i); }
+        }
         for (std::size_t s = 0; s != mine.slots.size(); ++s) {
             for (const int t : mine.slots[s].transfers) { slot_at[static_cast<std::size_t>(t)] = static_cast<int>(s); }
             slots_.push_back({static_cast<int>(mine.slots[s].transfers.size()), 0});
         }
         for (std::size_t i = 0; i != mine.steps.size(); ++i) {
             if (mine.steps[i].what == transfer_step::role::other) { continue; }
-            expected_.push_back({mine.steps[i].what == transfer_step::role::send, mine.steps[i].message});
+            expected_.push_back({mine.steps[i].what == transfer_step::role::send, mine.steps[i].message,
+                                 static_cast<int>(i), mine.steps[i].free_after});
             slot_of_.push_back(slot_at[i]);
+            waited_at_.push_back(waiter[i]);
         }
     }
 
@@ -189,6 +201,9 @@ public:
         return memory_.allocate(bytes, all);
     }
 
+    /// Receives that could start before the instruction in front of them was done.
+    [[nodiscard]] std::int64_t early_receives() const noexcept { return early_receives_; }
+
     /// What messages from this rank carry that have started so far.
     [[nodiscard]] traffic_count sent() {
         const std::lock_guard lock{mutex_};
@@ -204,6 +219,8 @@ private:
     struct expected_post {
         bool sends{};
         message_id message{};
+        int instruction{};
+        int free_after{};
     };
     struct slot_state {
         int size{};
@@ -319,8 +336,15 @@ private:
         throw_if_failed();
         std::unique_lock lock{mutex_};
         lane& on = lane_of(message);
-        on.post(sends, rank_in_lane(peer, message), peer, message, parts, stream_for(message));
-        if (!is_between_replicas(message.kind) && !expected_.empty() && !completes_slot(sends, message)) { return; }
+        const int there = rank_in_lane(peer, message);
+        if (is_between_replicas(message.kind) || expected_.empty()) {
+            on.post(sends, there, peer, message, parts, stream_for(message), nullptr, -1);
+        } else {
+            const auto now = static_cast<int>(next_);
+            const cuda::event* const since = start_of(sends, message);
+            on.post(sends, there, peer, message, parts, stream(), since, now);
+            if (!completes_slot()) { return; }
+        }
         on.launch();
         // Looked at under the lock, waited for without it: the guard may abort meanwhile.
         const patience wait = while_alive(options_.timeout);
@@ -340,13 +364,38 @@ private:
         lock.unlock();
         throw_if_failed();
     }
-    /// Whether it is the last message of its slot.
-    [[nodiscard]] bool completes_slot(bool sends, message_id message) {
+    /// Marks what stream() holds before this instruction of the step.
+    void mark(int instruction) {
+        if (marks_ != 0 && labels_[marks_ - 1] == instruction) { return; }
+        if (marks_ == points_.size()) {
+            points_.emplace_back();
+            labels_.push_back(0);
+        }
+        points_[marks_].record(stream());
+        labels_[marks_++] = instruction;
+    }
+    /// The point of stream() behind which the next transfer of the step may start; none: where stream() is now. Transfers may
+    /// start in the order in which they are posted, as the proof of their slots wants it: no receive gets before the
+    /// transfer in front of it.
+    [[nodiscard]] const cuda::event* start_of(bool sends, message_id message) {
         const expected_post& now = expected_[next_];
         if (now.sends != sends || now.message != message) {
             throw error{"pulse: " + to_text(message) + " is posted where the plan's slots have " +
                         to_text(now.message)};
         }
+        if (next_ == 0) { marks_ = 0; }
+        mark(now.instruction);
+        if (sends) { return nullptr; }
+        const int before = next_ == 0 ? -1 : expected_[next_ - 1].instruction;
+        for (std::size_t m = 0; m + 1 < marks_; ++m) {
+            if (labels_[m] <= now.free_after || labels_[m] < before) { continue; }
+            ++early_receives_;
+            return &points_[m];
+        }
+        return nullptr;
+    }
+    /// Whether the transfer that was just posted is the last of its slot.
+    [[nodiscard]] bool completes_slot() {
         slot_state& slot = slots_[static_cast<std::size_t>(slot_of_[next_])];
         next_ = (next_ + 1) % expected_.size();
         if (++slot.posted != slot.size) { return false; }
@@ -356,7 +405,13 @@ private:
     void wait(bool sends, int peer, message_id message) {
         throw_if_failed();
         const std::lock_guard lock{mutex_};
-        lane_of(message).wait(sends, peer, message, stream_for(message));
+        lane& on = lane_of(message);
+        const int ordinal = on.find_ordinal(sends, peer, message);
+        if (ordinal >= 0 && static_cast<std::size_t>(ordinal) < waited_at_.size() &&
+            waited_at_[static_cast<std::size_t>(ordinal)] >= 0) {
+            mark(waited_at_[static_cast<std::size_t>(ordinal)]);
+        }
+        on.wait(sends, peer, message, stream_for(message));
     }
     template <class Call>
     void collective(Call call) {
@@ -418,6 +473,11 @@ private:
     std::vector<int> slot_of_{};
     std::vector<slot_state> slots_{};
     std::size_t next_{};
+    std::vector<int> waited_at_{};     ///< of each transfer of a step: the instruction that waits for it
+    std::deque<cuda::event> points_{}; ///< of stream(), this step, and before which instruction each is
+    std::vector<int> labels_{};
+    std::size_t marks_{};
+    std::int64_t early_receives_{};
     std::mutex mutex_{};
     std::atomic<bool> failed_{false};
     std::atomic<bool> stopping_{false};

@@ -37,6 +37,8 @@ struct transfer_step {
     bool computes{};
     /// Transfers, as instruction numbers, that must be over before this instruction.
     std::vector<int> waits{};
+    /// Of a receive: the last instruction before it that may touch its room; -1 when none of the step does.
+    int free_after{-1};
 };
 
 /// Transfers of one rank that start together and run beside each other: instruction numbers of sends and receives, in order.
@@ -49,6 +51,21 @@ struct transfer_slot {
 
 /// More of them in one NCCL group can be cut into kernels in different ways on the two sides.
 inline constexpr int most_transfers_of_slot = 4;
+
+namespace detail {
+
+/// The last instruction before `receive` that may touch the memory into which it receives the value of `place`.
+[[nodiscard]] inline int free_after(const memory_layout& layout, int place, int receive) {
+    const buffer_place& room = layout.places[static_cast<std::size_t>(place)];
+    if (room.first != receive || room.slot < 0) { return receive - 1; }
+    int last = -1;
+    for (const buffer_place& other : layout.places) {
+        if (other.slot == room.slot && other.first < receive) { last = std::max(last, other.last); }
+    }
+    return last;
+}
+
+} // namespace detail
 
 /// What a rank's program asks of its transport, instruction by instruction.
 [[nodiscard]] inline std::vector<transfer_step> transfer_steps(const step_model& model, const program& of_rank) {
@@ -68,6 +85,9 @@ inline constexpr int most_transfers_of_slot = 4;
             step.what = transfer_step::role::receive;
             step.peer = index_of(in->peer);
             step.message = in->message;
+            for (const int place : prepared.prepared(i).part_places) {
+                step.free_after = std::max(step.free_after, detail::free_after(layout, place, static_cast<int>(i)));
+            }
         }
     }
     return steps;

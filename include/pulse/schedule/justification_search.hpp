@@ -15,11 +15,11 @@
 
 namespace pulse {
 
-/// Iterated justification (after Tormos and Lova, 2001) of parts of a step: shifts some instances of a part in the order
-/// of their ends, places all of it again as late as it can be in that order, then as early as it can be, and goes on from
-/// what is not much longer. What lies before the part and after it stays; the longest paths through both say how long
-/// the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or cool-down within memory where a
-/// walk over swaps would have to cross many schedules that are worse.
+/// Iterated justification (after Tormos and Lova, 2001) of parts of a step: shifts some instances of a part in the
+/// order of their ends, places all of it again as late as it can be in that order, then as early as it can be, and goes
+/// on from what is not much longer. What lies before the part and after it stays; the longest paths through both say
+/// how long the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or cool-down within
+/// memory where a walk over swaps would have to cross many schedules that are worse.
 class justification_search {
 public:
     explicit justification_search(const sequence_graph& graph) :
@@ -192,7 +192,8 @@ private:
     }
 
     /// Chooses the part of the step that may change, consecutive instances in order of start: mostly around a place
-    /// that `list_turns` finds, else at its beginning, at its end, or anywhere. The instances before it keep their starts, those after it the order on their devices.
+    /// that `list_turns` finds, else at its beginning, at its end, or anywhere. The instances before it keep their
+    /// starts, those after it the order on their devices.
     void open(detail::random_numbers& random) {
         const auto& order = state_.order();
         const int count = static_cast<int>(order.size());
@@ -255,8 +256,8 @@ private:
     }
 
     /// Puts what the part has become between what was before and after it: its best when that beats all so far. It said
-    /// that the step is `said_us` long through it, and so it is, in the memory that there is; but what takes no time may
-    /// come in another order than the one in which it was placed.
+    /// that the step is `said_us` long through it, and so it is, in the memory that there is; but what takes no time
+    /// may come in another order than the one in which it was placed.
     void close(double said_us) {
         auto next = here_;
         const auto& part = kept_best_.empty() ? now_ : kept_best_;

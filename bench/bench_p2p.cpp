@@ -1,7 +1,7 @@
 // Messages between two ranks, over every path that there is here: latency, bandwidth one way and both ways, beside
 // matrix products, the host's time to post one, and whether every byte arrives. A line t = latency + bytes / bandwidth
 // through the latencies is what the planner reads as a link of a cluster.
-//   bench_p2p [--path threads copy kernel bulk cuda-threads] [--to BYTES | --sizes BYTES...]
+//   bench_p2p [--path threads copy kernel bulk cuda-threads nccl nccl-registered] [--to BYTES | --sizes BYTES...]
 //             [--model NAME --microbatch-size B --pipeline P --scalar-bytes 2|4] [--seconds S] [--repeats N] [--quick]
 //             [--json FILE] [--markdown]
 //   mpirun -n 2 [--host a,b] bench_p2p --path mpi ...
@@ -119,11 +119,22 @@ std::vector<std::string> paths_of(const arguments& a, const p2p_devices& devices
         for (const std::string& path : device_paths) {
             if (devices.count > 0 && (path != "bulk" || devices.bulk_copies)) { paths.push_back(path); }
         }
+        if (devices.nccl && devices.count > 1) { paths.insert(paths.end(), nccl_paths.begin(), nccl_paths.end()); }
         return paths;
     }
     for (const std::string& path : paths) {
-        const bool on_device = std::find(device_paths.begin(), device_paths.end(), path) != device_paths.end();
-        if (on_device && devices.count == 0) { throw CLI::ValidationError("--path", path + " needs a GPU"); }
+        const auto is_one_of = [&](const std::vector<std::string>& all) {
+            return std::find(all.begin(), all.end(), path) != all.end();
+        };
+        if (is_one_of(device_paths) && devices.count == 0) {
+            throw CLI::ValidationError("--path", path + " needs a GPU");
+        }
+        if (is_one_of(nccl_paths) && !devices.nccl) {
+            throw CLI::ValidationError("--path", "this program is built without NCCL");
+        }
+        if (is_one_of(nccl_paths) && devices.count < 2) {
+            throw CLI::ValidationError("--path", path + " needs two GPUs");
+        }
         if (path == "bulk" && !devices.bulk_copies) {
             throw CLI::ValidationError("--path", "bulk needs a GPU of sm_90 or later");
         }
@@ -330,7 +341,7 @@ int main(int argc, char** argv) {
                  "bench_p2p"};
     const auto bytes = CLI::AsSizeValue(false); // "4K" is 4096
     app.add_option("--path", a.paths, "what to measure; without it, all that is here but mpi")
-        ->check(CLI::IsMember({"threads", "mpi", "copy", "kernel", "bulk", "cuda-threads"}));
+        ->check(CLI::IsMember({"threads", "mpi", "copy", "kernel", "bulk", "cuda-threads", "nccl", "nccl-registered"}));
     auto* const sizes = app.add_option("--sizes", a.sizes, "bytes of the messages (4K is 4096)")->transform(bytes);
     app.add_option("--to", a.largest, "the largest of the sizes that double from 8 B (1 GiB)")
         ->transform(bytes)

@@ -13,25 +13,18 @@
 #include <pulse/cuda/thread_transport.cuh>
 
 #include "p2p_copies.cuh"
+#include "p2p_device_tensors.cuh"
 #include "p2p_paths.hpp"
 #include "p2p_transport.hpp"
+#if PULSE_BENCH_NCCL
+#include "p2p_nccl.cuh"
+#endif
 
 namespace pulse_bench {
 
 namespace {
 
 namespace cuda = pulse::cuda;
-
-/// Message tensors on the device of a rank.
-struct device_tensors {
-    cudaStream_t stream{};
-
-    static void store(std::byte* to, std::span<const std::byte> bytes) { cuda::upload(bytes.data(), to, bytes.size()); }
-    static void load(const std::byte* from, std::span<std::byte> bytes) {
-        cuda::download(from, bytes.data(), bytes.size());
-    }
-    void settle() const { cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
-};
 
 /// Square products in bfloat16 by cuBLASLt on a device, several of them so that the device hardly waits for the host.
 class device_product {
@@ -115,6 +108,7 @@ void open_memory(int from, int to) {
 
 p2p_devices find_devices() {
     p2p_devices found;
+    found.nccl = PULSE_BENCH_NCCL != 0;
     found.count = cuda::device_count();
     if (found.count == 0) { return found; }
     const cuda::device_properties of = cuda::properties_of(0);
@@ -143,6 +137,15 @@ p2p_report measure_device_path(const std::string& path, const p2p_options& optio
         });
         return report;
     }
+#if PULSE_BENCH_NCCL
+    if (path == "nccl" || path == "nccl-registered") {
+        const bool registered = path == "nccl-registered";
+        report.text = std::string{"two threads of this process (nccl::transport"} +
+                      (registered ? ", registered memory), " : "), ") + where;
+        report.rows = measure_nccl_path(devices, registered, options, product);
+        return report;
+    }
+#endif
     const copy_engine by = path == "copy"     ? copy_engine::runtime
                            : path == "kernel" ? copy_engine::kernel
                                               : copy_engine::bulk;

@@ -42,7 +42,8 @@ struct p2p_link {
 
 /// Of several paths the one that ranks would use: transports before bare copies.
 [[nodiscard]] inline const p2p_report& path_of_ranks(const std::vector<p2p_report>& reports) {
-    constexpr std::array<std::string_view, 4> order{"mpi", "cuda-threads", "threads", "copy"};
+    constexpr std::array<std::string_view, 6> order{"mpi",  "nccl-registered", "nccl", "cuda-threads",
+                                                    "copy", "threads"};
     const auto rank = [&](const p2p_report& r) { return std::find(order.begin(), order.end(), r.path); };
     return *std::min_element(reports.begin(), reports.end(),
                              [&](const p2p_report& a, const p2p_report& b) { return rank(a) < rank(b); });

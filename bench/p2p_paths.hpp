@@ -36,13 +36,17 @@ struct p2p_devices {
     std::string name{}; ///< of device 0
     std::int64_t memory_bytes{};
     bool bulk_copies{}; ///< device 0 has the bulk copies of sm_90
+    bool nccl{};        ///< this program has NCCL
 };
 [[nodiscard]] p2p_devices find_devices();
 
 /// The paths on devices, by the names of their options.
 inline const std::vector<std::string> device_paths{"copy", "kernel", "bulk", "cuda-threads"};
 
-/// One of device_paths: between devices 0 and 1 where there are two, else on device 0.
+/// Those that need two devices, as NCCL has no two ranks on one.
+inline const std::vector<std::string> nccl_paths{"nccl", "nccl-registered"};
+
+/// One of device_paths or nccl_paths: between devices 0 and 1 where there are two, else on device 0.
 [[nodiscard]] p2p_report measure_device_path(const std::string& path, const p2p_options& options);
 
 } // namespace pulse_bench

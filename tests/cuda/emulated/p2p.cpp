@@ -3,6 +3,7 @@
 
 #include <string>
 
+#define PULSE_BENCH_NCCL 0 // tests/nccl has it
 #include "../../../bench/p2p_device.cu"
 
 using namespace pulse_bench;

@@ -60,8 +60,11 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     app.option_defaults()->group("Data and result");
     file_or_folder("--data", a.data, "DIR", "Folder with train-images-idx3-ubyte, plain or .gz");
     file_or_folder("--out", a.out, "DIR", "Folder for everything that the run leaves");
-    file_or_folder("--resume", a.resume, "FILE", "Continue from this checkpoint");
+    file_or_folder(
+        "--resume", a.resume, "PATH",
+        "Continue from this checkpoint: a folder of checkpoints (the last one), one of them, or a merged file");
     value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
+    value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
     value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none");
     value("--sample-steps", a.sample_steps, whole(1, 1000), "DDIM steps of each image");
 

@@ -38,6 +38,7 @@ struct arguments {
     pulse::train::prediction_type prediction{pulse::train::prediction_type::velocity};
     bool cosine_noise{true};
     std::int64_t checkpoint_every{};
+    int keep{2};
     int sample{64};
     int sample_steps{50};
 };

@@ -138,13 +138,13 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
         std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(results.last_step));
     }
     std::puts("\nwritten:");
-    for (const char* name :
-         {"samples.png", "loss.svg", "timeline.svg", "trace.json", checkpoint_name, "plan.json", "report.json"}) {
+    for (const char* name : {"samples.png", "loss.svg", "timeline.svg", "trace.json", checkpoints_name, checkpoint_name,
+                             "plan.json", "report.json"}) {
         if (name != std::string_view{"samples.png"} || has_samples) { std::printf("  %s\n", in.file(name).c_str()); }
     }
     if (in.stop->load()) {
         std::printf("\nstopped after step %lld; the same command with --resume %s goes on\n",
-                    static_cast<long long>(results.last_step), in.file(checkpoint_name).c_str());
+                    static_cast<long long>(results.last_step), in.file(checkpoints_name).c_str());
     }
 }
 

@@ -9,6 +9,7 @@
 namespace pulse_train {
 
 inline constexpr const char* checkpoint_name = "checkpoint.safetensors";
+inline constexpr const char* checkpoints_name = "checkpoints";
 
 /// What a finished run amounts to: the numbers of its report.
 struct run_summary {

@@ -78,12 +78,9 @@ template <class Model, class Blocks, class T>
 ///
 /// Each fills the place of its own number, and a barrier of the transport stands between that and reading.
 struct shared_state {
-    explicit shared_state(int ranks) :
-        results(static_cast<std::size_t>(ranks)), tensors(static_cast<std::size_t>(ranks)) {}
+    explicit shared_state(int ranks) : results(static_cast<std::size_t>(ranks)) {}
 
     std::vector<rank_results> results;
-    /// For the checkpoint that is being written.
-    std::vector<std::vector<pulse::train::named_tensor>> tensors;
 };
 
 } // namespace pulse_train

@@ -26,6 +26,8 @@ struct run_inputs {
     /// What must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
     const std::atomic<bool>* stop{};
+    /// The checkpoint from which the run goes on, when its arguments name one.
+    std::filesystem::path resume_from{};
 
     [[nodiscard]] pulse::train::diffusion_options task_options() const {
         return {.seed = args.seed,

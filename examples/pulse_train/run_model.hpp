@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <vector>
 
+#include <pulse/train/checkpoint_folder.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
 
@@ -29,7 +30,10 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     in.costs = side.template measured_costs<Model>(batch);
     make_plan(in, Side::parameter_copies);
     in.config = config_of(in);
-    if (!a.resume.empty()) { require_same_config(in); }
+    if (!a.resume.empty()) {
+        in.resume_from = pulse::train::find_checkpoint(a.resume);
+        require_same_config(in);
+    }
 
     const run_results results = train<Model>(side, in, [&] { open_folder(in); });
     const run_summary summary = summarise(in, results);

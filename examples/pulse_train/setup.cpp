@@ -2,7 +2,11 @@
 
 #include <charconv>
 #include <cstddef>
+#include <cstdio>
+#include <string>
 #include <utility>
+
+#include <zlib.h>
 
 #include <pulse/core/error.hpp>
 #include <pulse/io/idx.hpp>
@@ -11,8 +15,10 @@
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/step_model.hpp>
-#include <pulse/train/checkpoint.hpp>
+#include <pulse/train/checkpoint_reader.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
+
+#include "artifacts.hpp"
 
 namespace pulse_train {
 
@@ -95,8 +101,16 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
             {"microbatches", std::to_string(in.plan.microbatches)}};
 }
 
+pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {
+    // The checksum of plan.json stands for the plan.
+    const std::string text = pulse::print_plan(in.plan);
+    char sum[9];
+    std::snprintf(sum, sizeof sum, "%08lx", ::crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
+    return {.folder = in.file(checkpoints_name), .keep = in.args.keep, .plan = sum};
+}
+
 void require_same_config(const run_inputs& in) {
-    const auto before = pulse::train::load_checkpoint(in.args.resume, {}, pulse::train::checkpoint_match::some).config;
+    const auto before = pulse::train::checkpoint_reader{in.resume_from}.state().config;
     for (const auto& [key, value] : in.config) {
         const auto found = before.find(key);
         if (found == before.end() || found->second != value) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <pulse/train/dataset.hpp>
+#include <pulse/train/sharded_checkpoint.hpp>
 
 #include "arguments.hpp"
 #include "run_inputs.hpp"
@@ -29,6 +30,9 @@ void make_plan(run_inputs& in, int parameter_copies);
 
 /// What decides the course of training; how it is cut, placed and ordered does not.
 [[nodiscard]] std::map<std::string, std::string> config_of(const run_inputs& in);
+
+/// Where the run's checkpoints go.
+[[nodiscard]] pulse::train::checkpoint_place checkpoints_of(const run_inputs& in);
 
 /// Throws input_error when the run to be continued was another one.
 void require_same_config(const run_inputs& in);

@@ -3,21 +3,26 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/trace.hpp>
-#include <pulse/train/checkpoint.hpp>
+#include <pulse/train/checkpoint_reader.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/learning_rate.hpp>
+#include <pulse/train/merged_checkpoint.hpp>
 #include <pulse/train/rank_optimizer.hpp>
+#include <pulse/train/sharded_checkpoint.hpp>
 
 #include "artifacts.hpp"
 #include "progress.hpp"
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
+#include "setup.hpp"
 #include "timeline.hpp"
 
 namespace pulse_train {
@@ -35,10 +40,9 @@ public:
     using transport = typename Side::transport;
 
     training_rank(const Side& side, const run_inputs& in, transport& among, shared_state& shared) :
-        in_{in}, transport_{among}, shared_{shared}, math_{side.make_math(among)}, executor_{math_, among, in.plan,
-                                                                                             in.costs},
-        optimizer_{in, Model::layer_count, executor_.parameters(), among}, task_{side, in, among,
-                                                                                 [this] { optimize(); }} {
+        in_{in}, transport_{among}, shared_{shared}, math_{side.make_math(among)},
+        executor_{math_, among, in.plan, in.costs}, optimizer_{in, Model::layer_count, executor_.parameters(), among},
+        task_{side, in, among, [this] { optimize(); }}, checkpoints_{checkpoints_of(in)} {
         optimizer_.start(pulse::train::initial_values<Model>(executor_.parameters(), in.args.seed),
                          executor_.parameters());
         if (!in.args.resume.empty()) { resume(); }
@@ -76,7 +80,6 @@ public:
             if (in_.args.checkpoint_every > 0 && state_.step % in_.args.checkpoint_every == 0) { write_checkpoint(); }
         }
         shown.reset();
-        write_checkpoint();
         finish(first);
     }
 
@@ -103,24 +106,26 @@ private:
     void resume() {
         optimizer_.set_state(executor_.parameters(), [this](const rank_state<float>& kept) {
             const auto tensors = tensors_of<Model>(executor_.parameters().blocks(), kept);
-            state_ = pulse::train::load_checkpoint(in_.args.resume, tensors, pulse::train::checkpoint_match::some);
+            pulse::train::checkpoint_reader reader{pulse::train::find_checkpoint(transport_, in_.resume_from)};
+            reader.read(pulse::train::ranges_of<float>(tensors));
+            state_ = reader.state();
         });
     }
 
     void write_checkpoint() {
-        optimizer_.read_state(executor_.parameters(), [this](const rank_state<const float>& kept) {
-            auto& tensors = shared_.tensors;
-            tensors[static_cast<std::size_t>(rank())] = tensors_of<Model>(executor_.parameters().blocks(), kept);
-            transport_.sum({});
-            if (rank() == 0) {
-                std::vector<pulse::train::named_tensor> all;
-                for (const auto& of_rank : tensors) { all.insert(all.end(), of_rank.begin(), of_rank.end()); }
-                state_.seed = in_.args.seed;
-                state_.config = in_.config;
-                pulse::train::save_checkpoint(in_.file(checkpoint_name), all, state_);
-            }
-            transport_.sum({});
-        });
+        optimizer_.read_state(executor_.parameters(),
+                              [this](const rank_state<const float>& kept) { write_checkpoint(kept); });
+    }
+
+    void write_checkpoint(const rank_state<const float>& kept) {
+        state_.seed = in_.args.seed;
+        state_.config = in_.config;
+        const auto tensors = tensors_of<Model>(executor_.parameters().blocks(), kept);
+        const auto saved = checkpoints_.save(transport_, pulse::train::ranges_of<const float>(tensors), state_);
+        saved_ = {state_.step, saved.folder};
+        if (rank() == 0 && !saved.not_removed.empty()) {
+            std::fprintf(stderr, "pulse_train: %s\n", saved.not_removed.c_str());
+        }
     }
 
     void keep_trace(const pulse::traffic_count& before) {
@@ -139,17 +144,20 @@ private:
         mine_.sent.skip = after.skip - before.skip;
     }
 
+    /// The last checkpoint, and what the rank leaves.
     void finish(std::int64_t first) {
         const auto r = static_cast<std::size_t>(rank());
         mine_.rank = rank();
         mine_.planned_bytes = in_.plan.predicted.peak_memory_bytes[r];
         mine_.measured_bytes = executor_.memory().used_bytes() + executor_.parameters().bytes() + optimizer_.bytes();
         optimizer_.read_state(executor_.parameters(), [this](const rank_state<const float>& kept) {
+            if (saved_.first != state_.step) { write_checkpoint(kept); }
             for (const auto& block : executor_.parameters().blocks()) {
                 const auto average = kept.average.subspan(block.first, block.size);
                 mine_.averages[block.layer].assign(average.begin(), average.end());
             }
         });
+        if (rank() == 0) { pulse::train::export_merged(saved_.second, in_.file(checkpoint_name)); }
         mine_.steps_run = state_.step - first;
         mine_.last_step = state_.step;
         shared_.results[r] = std::move(mine_);
@@ -163,6 +171,8 @@ private:
     typename Side::optimizer optimizer_;
     typename Side::task task_;
     pulse::train::training_state state_{};
+    pulse::train::sharded_checkpoints<> checkpoints_;
+    std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< the step of the last checkpoint, and its folder
     pulse::train::step_outcome outcome_{};
     rank_results mine_{};
     std::int64_t origin_ns_{};

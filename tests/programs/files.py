@@ -57,6 +57,37 @@ class Safetensors:
             raise ValueError("the data do not end with the last tensor")
 
 
+class Checkpoint:
+    """A checkpoint's folder, put together from its manifest; whatever is wrong with it raises ValueError."""
+
+    def __init__(self, folder):
+        self.manifest = json.loads((folder / "manifest.json").read_text())
+        fields = {key: value for key, value in self.manifest.items() if key != "crc32"}
+        plain = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        if self.manifest["format"] != "pulse-checkpoint/2" or zlib.crc32(plain) != self.manifest["crc32"]:
+            raise ValueError("the manifest is not what it says")
+        contents = [(folder / entry["name"]).read_bytes() for entry in self.manifest["files"]]
+        if [len(content) for content in contents] != [entry["bytes"] for entry in self.manifest["files"]]:
+            raise ValueError("sizes of files")
+        self.shapes, self.tensors = {}, {}
+        for entry in self.manifest["tensors"]:
+            data = b""
+            for piece in entry["pieces"]:
+                begin = piece["offset"]
+                part = contents[piece["file"]][begin:begin + 4 * piece["elements"]]
+                if len(data) != 4 * piece["first"] or zlib.crc32(part) != piece["crc32"]:
+                    raise ValueError(f"{entry['name']}: {piece}")
+                data += part
+            self.shapes[entry["name"]] = entry["shape"]
+            self.tensors[entry["name"]] = data
+
+
+def last_checkpoint(folder):
+    """The complete one that was written last."""
+    complete = [path.parent for path in folder.glob("step-*/manifest.json")]
+    return max(complete, key=lambda path: json.loads((path / "manifest.json").read_text())["sequence"])
+
+
 def png_size(path):
     """(width, height) of a PNG file whose every chunk has a right checksum and whose data unpack to whole rows."""
     content = path.read_bytes()

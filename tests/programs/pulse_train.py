@@ -22,16 +22,18 @@ import termios
 import time
 import unittest
 import xml.etree.ElementTree as xml
+import zlib
 
-from files import Safetensors, idx_bytes, png_size, serial_plan, write_images
+from files import Checkpoint, Safetensors, idx_bytes, last_checkpoint, png_size, serial_plan, write_images
 from unet_layout import Layout
 
 PROGRAM = sys.argv.pop(1)
 SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
-ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoint.safetensors", "plan.json", "report.json"}
+ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
+             "report.json"}
 OPTIONS = ("--data", "--ranks", "--waves", "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement",
-           "--split-backward", "--checkpoint-every", "--resume", "--sample", "--out", "--plan")
+           "--split-backward", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 
@@ -138,6 +140,12 @@ class Files(Case):
         wanted = {prefix + name: shape for prefix in ("", "optimizer.m.", "optimizer.v.", "ema.")
                   for name, shape in Layout().weights.items()}
         self.assertEqual(file.shapes, wanted)
+        (folder,) = (self.out / "checkpoints").iterdir()
+        self.assertEqual(folder.name, f"step-{self.steps:08}")
+        shards = Checkpoint(folder)
+        self.assertEqual((shards.shapes, shards.tensors), (file.shapes, file.tensors))
+        self.assertEqual(shards.manifest["state"]["step"], self.steps)
+        self.assertEqual(shards.manifest["plan"], f"{zlib.crc32((self.out / 'plan.json').read_bytes()):08x}")
         self.assertEqual(file.metadata["pulse.step"], str(self.steps))
         self.assertEqual(file.metadata["pulse.position"], str(self.steps * 8))
         for name, content in file.tensors.items():
@@ -282,6 +290,19 @@ class Resume(Case):
         self.train(*self.goes_on(checkpoint=out / "checkpoint.safetensors"), out=out)
         self.same_tensors(out, self.whole)
 
+    def test_continues_from_a_folder_of_any_number_of_ranks(self):
+        out = fresh()
+        self.train("--steps", 3, "--seed", 7, "--ranks", 3, "--checkpoint-every", 1, "--keep", 2, out=out)
+        folder = out / "checkpoints"
+        self.assertEqual(sorted(path.name for path in folder.iterdir()), ["step-00000002", "step-00000003"])
+        for start, ranks in ((folder, 2), (folder / "step-00000002", 4)):
+            with self.subTest(start.name):
+                made = self.train(*self.goes_on("--ranks", ranks, checkpoint=start))
+                self.same_tensors(made, self.whole)
+        # Back to an earlier step and on in the same folder: what was written last counts, not the greatest step.
+        self.train(*self.goes_on("--keep", 0, checkpoint=folder / "step-00000002", steps=3), out=out)
+        self.assertEqual(last_checkpoint(folder).name, "step-00000003.2")
+
     def test_nothing_left_to_do(self):
         out = self.train(*self.goes_on(steps=2))
         self.assertEqual(report(out)["loss"], [])
@@ -306,6 +327,19 @@ class Resume(Case):
             self.refuses(*self.goes_on(checkpoint=damaged), names=[str(damaged)])
         self.refuses(*self.goes_on(checkpoint=ROOM / "nowhere"), names=[str(ROOM / "nowhere")])
         self.refuses(*self.goes_on(checkpoint=ROOM), names=[str(ROOM)])
+        folder = fresh()
+        shutil.copytree(self.half / "checkpoints", folder)
+        for name in ("rank-0001.safetensors", "manifest.json"):
+            file = folder / "step-00000003" / name
+            content = file.read_bytes()
+            flipped = bytearray(content)
+            flipped[len(content) // 2] ^= 0x10
+            for damage in (bytes(flipped), content[:-3]):
+                file.write_bytes(damage)
+                self.refuses(*self.goes_on(checkpoint=folder), names=[str(file)])
+            file.write_bytes(content)
+        (folder / "step-00000003" / "manifest.json").unlink()
+        self.refuses(*self.goes_on(checkpoint=folder), names=[str(folder), "no complete checkpoint"])
 
 
 class PlanFile(Case):
@@ -407,10 +441,10 @@ class Errors(Case):
 
     def test_nothing_new_beside_old_results(self):
         out = self.train("--steps", 1)
-        before = {path: path.read_bytes() for path in out.iterdir()}
+        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
         self.refuses("--ranks", 20, out=out, names=["20"])
         self.refuses("--resume", ROOM / "nowhere", out=out, names=["nowhere"])
-        self.assertEqual({path: path.read_bytes() for path in out.iterdir()}, before)
+        self.assertEqual({path: path.read_bytes() for path in out.rglob("*") if path.is_file()}, before)
 
     def test_impossible_pipelines(self):
         self.refuses("--ranks", 64, names=["64 devices"])
@@ -424,7 +458,7 @@ class Errors(Case):
         wrong = {"--ranks": ["0", "-1", "65", "two", "2.5", ""], "--waves": ["0", "17"], "--microbatch-size": ["0", "1e3"],
                  "--microbatches": ["0", "99999999999"], "--steps": ["-1", "ten", "9" * 30], "--lr": ["0", "-1", "nan", "inf"],
                  "--seed": ["-1", "1.5", "9" * 30], "--placement": ["zigzag", "1", ""], "--split-backward": ["maybe", "2"],
-                 "--checkpoint-every": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
+                 "--checkpoint-every": ["-1"], "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
                  "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
                  "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
                  "--prediction": ["x"], "--sample-steps": ["0", "1001"]}
@@ -472,14 +506,14 @@ class Interrupt(Case):
                 time.sleep(delay)
                 child.send_signal(number)
                 output = self.ends_well(child)
-                self.assertIn(f"--resume {out / 'checkpoint.safetensors'}", output)
+                self.assertIn(f"--resume {out / 'checkpoints'}", output)
                 self.assertEqual({path.name for path in out.iterdir()}, ARTIFACTS - {"samples.png"})
                 made, steps = report(out), step_of(out)
                 self.assertEqual((made["steps"], len(made["loss"])), (steps, steps))
                 # Told even when no warm step has run.
                 self.assertEqual((made["bytes_per_step"]["boundary"], 0), Layout().traffic(read_json(out / "plan.json")))
                 whole = self.train("--steps", steps + 2)
-                rest = self.train("--steps", steps + 2, "--resume", out / "checkpoint.safetensors")
+                rest = self.train("--steps", steps + 2, "--resume", out / "checkpoints")
                 self.assertEqual(made["loss"] + report(rest)["loss"], report(whole)["loss"])
                 self.same_tensors(rest, whole)
 
@@ -504,20 +538,18 @@ class Interrupt(Case):
             out = fresh()
             every = 1 + attempt % 3
             child = self.start("--steps", 1000000, "--checkpoint-every", every, out=out)
-            checkpoint = out / "checkpoint.safetensors"
+            folder = out / "checkpoints"
             deadline = time.monotonic() + PATIENCE
-            while not checkpoint.exists() and time.monotonic() < deadline:
+            while not any(folder.glob("step-*/manifest.json")) and time.monotonic() < deadline:
                 time.sleep(0.001)
             time.sleep(0.037 * attempt)
             child.kill()
             child.wait()
-            # Complete: Safetensors reads the whole file, and pulse_train its checksums.
-            steps = step_of(out)
+            # Complete by another hand's reading, and by pulse_train's.
+            steps = Checkpoint(last_checkpoint(folder)).manifest["state"]["step"]
             self.assertEqual(steps % every, 0)
-            self.assertEqual([path.name for path in out.glob("*.safetensors")], [checkpoint.name])
-            self.assertLessEqual({path.name for path in out.iterdir() if not path.name.startswith(".")},
-                                 {checkpoint.name, "plan.json"})
-            rest = self.train("--steps", steps + 1, "--resume", checkpoint)
+            self.assertEqual({path.name for path in out.iterdir()}, {folder.name, "plan.json"})
+            rest = self.train("--steps", steps + 1, "--resume", folder)
             whole = self.train("--steps", steps + 1)
             self.assertEqual(report(rest)["loss"], report(whole)["loss"][-1:])
             self.same_tensors(rest, whole)

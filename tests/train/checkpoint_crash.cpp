@@ -229,6 +229,12 @@ void check_what_is_left(const fs::path& root, const setting& with, std::uint64_t
             const fs::path last = find_checkpoint(root);
             found = static_cast<std::uint64_t>(read_manifest(last).state.step);
             CHECK(pulse::test::differing_after_load(last, model, {}, found) == 0);
+            // Nor is there a part of an older one that looks like the whole.
+            for (const step_folder& folder : list_checkpoints(root)) {
+                if (!folder.complete) { continue; }
+                CHECK(pulse::test::differing_after_load(folder.path, model, {},
+                                                        static_cast<std::uint64_t>(folder.step)) == 0);
+            }
         } catch (const pulse::input_error& fault) {
             CHECK_MESSAGE(std::string{fault.what()}.find("holds no complete checkpoint") != std::string::npos,
                           fault.what());

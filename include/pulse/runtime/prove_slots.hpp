@@ -50,6 +50,15 @@ public:
     /// What is wrong, or nothing.
     [[nodiscard]] verdict judge() const {
         if (!problem_.empty()) { return problem_; }
+        const std::vector<std::pair<std::size_t, std::size_t>> open = stuck();
+        if (open.empty()) { return {}; }
+        std::string text = "these never happen, each waits for another:";
+        for (const auto& [r, s] : open) { text += " " + name(r, s) + ";"; }
+        return text;
+    }
+    /// Slots that start and never end, or else those that never start, by rank and number. Without any, all instructions end
+    /// too: they wait for slots alone.
+    [[nodiscard]] std::vector<std::pair<std::size_t, std::size_t>> stuck() const {
         std::vector<int> left(nodes_, 0);
         for (const auto& followers : after_) {
             for (const std::size_t n : followers) { ++left[n]; }
@@ -58,23 +67,24 @@ public:
         for (std::size_t n = 0; n != nodes_; ++n) {
             if (left[n] == 0) { ready.push_back(n); }
         }
-        std::size_t done = 0;
         while (!ready.empty()) {
             const std::size_t n = ready.back();
             ready.pop_back();
-            ++done;
             for (const std::size_t f : after_[n]) {
                 if (--left[f] == 0) { ready.push_back(f); }
             }
         }
-        if (done == nodes_) { return {}; }
-        std::string text = "these never happen, each waits for another:";
+        std::vector<std::pair<std::size_t, std::size_t>> open;
+        std::vector<std::pair<std::size_t, std::size_t>> unreached;
         for (std::size_t r = 0; r != ranks_.size(); ++r) {
             for (std::size_t s = 0; s != ranks_[r].slots.size(); ++s) {
-                if (left[start(r, s)] == 0 && left[end(r, s)] != 0) { text += " " + name(r, s) + ";"; }
+                if (left[end(r, s)] == 0) { continue; }
+                (left[start(r, s)] == 0 ? open : unreached).emplace_back(r, s);
             }
         }
-        return text;
+        // Where none has started, one waits for what waits for itself.
+        if (open.empty()) { return unreached; }
+        return open;
     }
 
 private:
@@ -175,14 +185,39 @@ private:
     return detail::slot_graph{ranks, order}.judge();
 }
 
-/// The slots of all ranks of a replica, proved for both orders: as large as they may be, or, where such slots could hang, of
-/// one transfer each, in the order in which no program of lower() can.
+namespace detail {
+
+/// Cuts the slots of several transfers that never end into slots of one; whether there were any.
+[[nodiscard]] inline bool cut_stuck_slots(std::vector<rank_transfers>& ranks, slot_order order) {
+    bool cut = false;
+    const auto open = slot_graph{ranks, order}.stuck();
+    for (auto at = open.rbegin(); at != open.rend(); ++at) {
+        std::vector<transfer_slot>& slots = ranks[at->first].slots;
+        const auto whole = slots.begin() + static_cast<std::ptrdiff_t>(at->second);
+        if (whole->transfers.size() == 1) { continue; }
+        std::vector<transfer_slot> parts;
+        for (const int t : whole->transfers) { parts.push_back({whole->way, {t}}); }
+        slots.insert(slots.erase(whole), parts.begin(), parts.end());
+        cut = true;
+    }
+    if (!cut) { return false; }
+    for (rank_transfers& r : ranks) { order_slots(r.slots); }
+    return true;
+}
+
+} // namespace detail
+
+/// The slots of all ranks of a replica, proved for both orders: as large as they may be, and of one transfer each where
+/// larger ones would hang, since no program of lower() can.
 [[nodiscard]] inline std::vector<rank_transfers> transfers_of(const step_model& model,
                                                               const std::vector<program>& programs) {
     std::vector<rank_transfers> ranks;
     for (const program& p : programs) {
         ranks.push_back({transfer_steps(model, p), {}});
         ranks.back().slots = slots_of(ranks.back().steps);
+    }
+    for (const slot_order order : {slot_order::one_at_a_time, slot_order::by_way}) {
+        while (detail::cut_stuck_slots(ranks, order)) {}
     }
     if (prove_slots(ranks, slot_order::by_way) || prove_slots(ranks, slot_order::one_at_a_time)) {
         for (rank_transfers& r : ranks) { r.slots = slots_of(r.steps, 1); }

@@ -93,6 +93,13 @@ namespace detail {
     return steps;
 }
 
+/// Puts slots into the order in which they start: with their last transfer.
+inline void order_slots(std::vector<transfer_slot>& slots) {
+    std::stable_sort(slots.begin(), slots.end(), [](const transfer_slot& a, const transfer_slot& b) {
+        return a.transfers.back() < b.transfers.back();
+    });
+}
+
 /// Slots of one rank, in the order in which they start: the transfers of one way that its program posts with nothing between
 /// them for which another rank could wait, at most `most` of them.
 ///
@@ -114,10 +121,7 @@ namespace detail {
         }
         slots[*mine].transfers.push_back(static_cast<int>(i));
     }
-    // A slot starts with its last transfer.
-    std::stable_sort(slots.begin(), slots.end(), [](const transfer_slot& a, const transfer_slot& b) {
-        return a.transfers.back() < b.transfers.back();
-    });
+    order_slots(slots);
     return slots;
 }
 

@@ -40,16 +40,20 @@ public:
                    const train::diffusion_options& options, cudaStream_t stream, std::function<void()> on_optimize) :
         images_{images},
         schedule_{schedule}, options_{checked(images, options)}, key_{options.seed, train::random_stream::noise},
-        stream_{stream}, on_optimize_{std::move(on_optimize)}, table_{own_samples()}, times_{own_samples()},
-        host_table_{own_samples()}, host_times_{own_samples()}, losses_{
-                                                                    static_cast<std::size_t>(options.microbatches)} {
+        stream_{stream}, on_optimize_{std::move(on_optimize)}, table_{samples_of_replica()},
+        times_{samples_of_replica()}, host_table_{samples_of_replica()},
+        host_times_{samples_of_replica()}, losses_{static_cast<std::size_t>(options.microbatches)} {
         scratch_ = device_memory<std::byte>{diffusion_loss_scratch_bytes(images.layout(), options.microbatch_size)};
         on_ = {stream, properties_of(current_device()).multiprocessors, scratch_.data()};
     }
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
-        return own_samples() * static_cast<std::size_t>(options_.replicas);
+        return samples_of_replica() * static_cast<std::size_t>(options_.replicas);
+    }
+    /// Of those: the samples of this replica, in the order of its microbatches.
+    [[nodiscard]] std::size_t samples_of_replica() const noexcept {
+        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
 
     /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`, its
@@ -58,8 +62,8 @@ public:
         uploaded_.synchronize();
         const std::size_t elements = images_.data().elements();
         const double step_elements = static_cast<double>(samples_of_step() * elements);
-        const std::uint64_t first = position + static_cast<std::uint64_t>(options_.replica) * own_samples();
-        for (std::size_t i = 0; i != own_samples(); ++i) {
+        const std::uint64_t first = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
+        for (std::size_t i = 0; i != samples_of_replica(); ++i) {
             const std::uint64_t at = first + i;
             const int t = time_of(at);
             const double weight = options_.min_snr_gamma > 0
@@ -120,10 +124,6 @@ private:
                               " elements, the model's input " + std::to_string(o.model_elements)};
         }
         return o;
-    }
-    /// Samples of a step that this replica has.
-    [[nodiscard]] std::size_t own_samples() const noexcept {
-        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);

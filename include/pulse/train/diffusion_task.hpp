@@ -45,16 +45,20 @@ public:
                    std::function<void()> on_optimize) :
         data_{data},
         schedule_{schedule}, options_{checked(data, options)}, on_optimize_{std::move(on_optimize)},
-        times_(own_samples()), losses_(static_cast<std::size_t>(options.microbatches)), image_(data.elements()),
+        times_(samples_of_replica()), losses_(static_cast<std::size_t>(options.microbatches)), image_(data.elements()),
         noise_(data.elements()), target_(data.elements()) {}
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
-        return own_samples() * static_cast<std::size_t>(options_.replicas);
+        return samples_of_replica() * static_cast<std::size_t>(options_.replicas);
+    }
+    /// Of those: the samples of this replica, in the order of its microbatches.
+    [[nodiscard]] std::size_t samples_of_replica() const noexcept {
+        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
     /// The next step trains on the samples from global position `position`.
     void begin(std::uint64_t position) {
-        position_ = position + static_cast<std::uint64_t>(options_.replica) * own_samples();
+        position_ = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
         for (std::size_t i = 0; i != times_.size(); ++i) { times_[i] = static_cast<float>(time_of(position_ + i)); }
         std::fill(losses_.begin(), losses_.end(), 0.0);
     }
@@ -111,10 +115,6 @@ private:
                               " elements, the model's input " + std::to_string(o.model_elements)};
         }
         return o;
-    }
-    /// Samples of a step that this replica has.
-    [[nodiscard]] std::size_t own_samples() const noexcept {
-        return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);

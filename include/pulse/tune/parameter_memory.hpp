@@ -39,6 +39,17 @@ struct parameter_memory {
     return replicas < 2 ? 0 : most * (replicas - 1);
 }
 
+/// What all ranks of a plan's replicas send each other in a step: every gradient to the replica that sums it from all others,
+/// and the sum back, or the new weight where state is sharded.
+[[nodiscard]] constexpr std::int64_t replica_traffic_bytes(const step_model& model, int replicas,
+                                                           const parameter_memory& kept) noexcept {
+    std::int64_t bytes = 0;
+    for (int l = 0; l != model.layer_count(); ++l) { bytes += model.layer(l).parameter_bytes; }
+    const int gradient_bytes = kept.scalar_bytes < 4 ? 4 : kept.scalar_bytes;
+    const int back = kept.sharded_copies > 0 ? kept.scalar_bytes : gradient_bytes;
+    return replicas < 2 ? 0 : (replicas - 1) * (bytes / kept.scalar_bytes) * (gradient_bytes + back);
+}
+
 /// Bytes that each device takes for a plan of planned.data_degree replicas: its step's memory, its parameters with all that
 /// is kept of them, and room for gradients of other replicas. Exact for a rank whose state is not sharded; a share of state is
 /// counted with one element for each layer (and for the conditioning module) more than its D-th part, which is the most it

@@ -10,11 +10,11 @@
 
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/event.cuh>
-#include <pulse/cuda/kernels/copy_bytes.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/stream.cuh>
 
+#include "p2p_kernels.cuh"
 #include "p2p_measure.hpp"
 
 namespace pulse_bench {
@@ -104,8 +104,8 @@ private:
         if (two) { pulse::cuda::check(cudaSetDevice(from.device), "cudaSetDevice"); }
         const pulse::cuda::queue on{from.stream.get(), from.multiprocessors, nullptr};
         const auto n = static_cast<std::int64_t>(bytes);
-        by_ == copy_engine::kernel ? pulse::cuda::copy_bytes(on, from.out.data(), to.in.data(), n)
-                                   : pulse::cuda::copy_bytes_in_bulk(on, from.out.data(), to.in.data(), n);
+        by_ == copy_engine::kernel ? copy_by_kernel(on, from.out.data(), to.in.data(), n)
+                                   : copy_in_bulk(on, from.out.data(), to.in.data(), n);
     }
 
     copy_engine by_;

@@ -5,6 +5,7 @@
 
 #define PULSE_BENCH_NCCL 0 // tests/nccl has it
 #include "../../../bench/p2p_device.cu"
+#include "../../../bench/p2p_kernels.cu"
 
 using namespace pulse_bench;
 

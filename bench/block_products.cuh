@@ -10,11 +10,10 @@
 #include <pulse/runtime/backend.hpp>
 
 #include "block_kernels.cuh"
+#include "block_library.cuh"
+#include "layer_pass.hpp"
 
 namespace pulse_bench {
-
-/// Passes of a layer with weights.
-enum class layer_pass : std::uint8_t { forward, backward_input, backward_weight };
 
 [[nodiscard]] inline std::string pass_name(const char* layer, layer_pass pass) {
     const char* names[] = {"", "_backward_input", "_backward_weight"};
@@ -57,6 +56,10 @@ template <class B>
             b.linear_backward_weight(s, rows, t.in[0].data(), t.in[1].data(), t.sums[0].data(), nullptr);
         }
     };
+    made.library = [s, rows, pass](cudaStream_t stream, const block_tensors<T>& t) {
+        return library_product(s, rows, pass, stream, t);
+    };
+    made.library_gives_the_same = true;
     made.check = [rows, in, out, pass](const block_results<T>& r, tally& found) {
         for (int i = 0; i != 64; ++i) {
             const std::int64_t row = (rows - 1) * i / 63;
@@ -105,6 +108,9 @@ template <class B>
         } else {
             b.conv2d_backward_weight(s, batch, t.in[0].data(), t.in[1].data(), t.sums[0].data(), nullptr);
         }
+    };
+    made.library = [s, batch, pass](cudaStream_t stream, const block_tensors<T>& t) {
+        return library_convolution(s, batch, pass, stream, t);
     };
     made.check = [batch, side, in, out, pass](const block_results<T>& r, tally& found) {
         const auto inside = [&](int i) { return i >= 0 && i < side; };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -10,14 +11,24 @@
 #include <vector>
 
 #include <pulse/cuda/device.cuh>
+#include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/precision.cuh>
 
 #include "blocks.hpp"
 #include "statistics.hpp"
 
 namespace pulse_bench {
+
+/// Whether this error, or one that it was thrown for, is that memory does not suffice.
+[[nodiscard]] inline bool is_out_of_memory(const std::exception& e) {
+    const auto* of_device = dynamic_cast<const pulse::cuda::cuda_error*>(&e);
+    if (of_device != nullptr && of_device->code == cudaErrorMemoryAllocation) { return true; }
+    try {
+        std::rethrow_if_nested(e);
+    } catch (const std::exception& inner) { return is_out_of_memory(inner); }
+    return false;
+}
 
 /// Numbers that every tensor of the bench is made of: a fixed block of them, over and over from some place in it, so
 /// that the host knows each without reading it back.
@@ -35,8 +46,8 @@ public:
                 state ^= state << 17U;
                 sum += static_cast<double>(state >> 40U) / (1 << 24);
             }
-            raw[i] = pulse::cuda::from_float<T>(static_cast<float>(1.732 * sum));
-            host_[i] = static_cast<double>(pulse::cuda::to_float(raw[i]));
+            raw[i] = static_cast<T>(static_cast<float>(1.732 * sum));
+            host_[i] = static_cast<double>(static_cast<float>(raw[i]));
         }
         pulse::cuda::upload(raw.data(), device_.data(), period);
     }
@@ -65,6 +76,7 @@ private:
 struct tally {
     std::int64_t checked{};
     std::int64_t wrong{};
+    std::vector<agreed_number> agreed{}; ///< what is compared of a layer
 
     /// `slack` is what the arithmetic may cost, `rounding` the relative error of the last rounding.
     void compare(double got, double wanted, double rounding, double slack) {
@@ -90,7 +102,7 @@ struct block_results {
 
     [[nodiscard]] double in(std::size_t which, std::int64_t i) const { return numbers(which, i); }
     [[nodiscard]] double got(std::size_t which, std::int64_t i) const {
-        return static_cast<double>(pulse::cuda::to_float(out[which][static_cast<std::size_t>(i)]));
+        return static_cast<double>(static_cast<float>(out[which][static_cast<std::size_t>(i)]));
     }
     [[nodiscard]] double sum(std::size_t which, std::int64_t i) const {
         return static_cast<double>(sums[which][static_cast<std::size_t>(i)]);
@@ -115,6 +127,9 @@ struct block_case {
     std::vector<std::int64_t> sums{};                           ///< of float, zero at first
     std::function<void(B&, const block_tensors<T>&)> prepare{}; ///< empty: nothing
     std::function<void(B&, const block_tensors<T>&)> run{};
+    /// Empty, or makes the call of a library that does the same and no more.
+    std::function<std::function<void(const block_tensors<T>&)>(cudaStream_t, const block_tensors<T>&)> library{};
+    bool library_gives_the_same{}; ///< from the same tensors; else it takes weights in another order
     std::function<void(const block_results<T>&, tally&)> check{};
 };
 
@@ -182,26 +197,39 @@ template <class B>
     block_row row = of.row;
     std::tie(row.seconds, row.spread_percent) =
         time_in_graph(b.stream(), sets, rounds, [&](int i) { of.run(b, tensors[static_cast<std::size_t>(i)]); });
-
     const block_tensors<T>& set = tensors.front();
-    for (const auto& o : set.out) { cuda::fill_bytes_async(o.data(), 0xff, o.size(), b.stream()); }
-    clear_sums(set);
-    if (of.prepare) { of.prepare(b, set); }
-    of.run(b, set);
-    b.synchronize();
-    block_results<T> results{numbers};
-    for (const auto& o : set.out) {
-        results.out.emplace_back(o.size());
-        cuda::check(cudaMemcpy(results.out.back().data(), o.data(), o.bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy");
-    }
-    for (const auto& s : set.sums) {
-        results.sums.emplace_back(s.size());
-        cuda::check(cudaMemcpy(results.sums.back().data(), s.data(), s.bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy");
-    }
     tally found;
-    of.check(results, found);
+    const auto check_once = [&](const auto& run) {
+        for (const auto& o : set.out) { cuda::fill_bytes_async(o.data(), 0xff, o.size(), b.stream()); }
+        clear_sums(set);
+        if (of.prepare) { of.prepare(b, set); }
+        run();
+        b.synchronize();
+        block_results<T> results{numbers};
+        for (const auto& o : set.out) {
+            results.out.emplace_back(o.size());
+            cuda::download<T>(o.data(), results.out.back().data(), o.size());
+        }
+        for (const auto& sum : set.sums) {
+            results.sums.emplace_back(sum.size());
+            cuda::download<float>(sum.data(), results.sums.back().data(), sum.size());
+        }
+        of.check(results, found);
+    };
+    check_once([&] { of.run(b, set); });
+    if (of.library) {
+        const auto alone = of.library(b.stream(), set);
+        for (const block_tensors<T>& each : tensors) { alone(each); }
+        b.synchronize();
+        row.library_seconds =
+            time_in_graph(b.stream(), sets, rounds, [&](int i) { alone(tensors[static_cast<std::size_t>(i)]); }).first;
+        if (of.library_gives_the_same) {
+            check_once([&] { alone(set); });
+        }
+    }
     row.checked = found.checked;
     row.wrong = found.wrong;
+    row.agreed = found.agreed;
     return row;
 }
 

@@ -58,8 +58,12 @@ public:
 
     /// The next line. Throws std::runtime_error when the program has ended.
     [[nodiscard]] std::string read() {
-        char line[256];
-        if (std::fgets(line, sizeof line, from_) == nullptr) { throw std::runtime_error{"the peer has ended"}; }
+        std::string line;
+        for (int c = std::fgetc(from_); c != EOF; c = std::fgetc(from_)) {
+            line += static_cast<char>(c);
+            if (c == '\n') { break; }
+        }
+        if (line.empty()) { throw std::runtime_error{"the peer has ended"}; }
         return line;
     }
     [[nodiscard]] std::string ask(const std::string& line) {

@@ -1,18 +1,19 @@
-// What bench_blocks measures: compiled by nvcc apart from the program, whose command line and JSON nvcc takes long
-// over.
+// What bench_blocks measures of operations and layers.
 #include <vector>
 
-#include <pulse/cuda/backend.cuh>
+#include <pulse/cuda/device.cuh>
 
+#include "block_layers.cuh"
 #include "block_list.cuh"
 #include "blocks.hpp"
+#include "device_operations.cuh"
 
 namespace pulse_bench {
 
 namespace {
 
 namespace cuda = pulse::cuda;
-using backend = cuda::backend<cuda::bf16>;
+using backend = device_operations;
 
 /// Bytes read and written per second by copies of 1 GiB.
 double copy_rate(const backend& b, int rounds, std::size_t bytes) {
@@ -44,16 +45,29 @@ block_report measure_blocks(const block_options& options) {
     backend b{};
     const endless_numbers<backend::scalar> numbers;
     report.bytes_per_second = copy_rate(b, options.rounds, std::size_t{options.quick ? 1U : 1024U} << 20U);
-    report.flops_per_second = product_rate(b, numbers, options.rounds, options.quick ? 512 : 8192);
+    report.flops_per_second = product_rate(b, numbers, options.rounds, options.quick ? 64 : 8192);
+    const std::size_t cache = options.quick ? 0 : properties.l2_bytes;
     for (const int batch : options.batches) {
         for (const block_place& place : places_of(options.quick)) {
             std::vector<block_case<backend>> cases;
             add_memory_cases(place, batch, cases);
             add_product_cases(place, batch, cases);
-            const std::size_t cache = options.quick ? 0 : properties.l2_bytes;
             for (const auto& one : cases) {
-                if (one.row.operation.find(options.only) == std::string::npos) { continue; }
+                if (!options.operations || !options.wants(one.row.operation)) { continue; }
                 report.rows.push_back(run_case(b, numbers, one, cache, options.rounds));
+            }
+        }
+        for (const block_layer& l : layers_of(options.quick)) {
+            if (!options.layers || !options.wants(l.operation)) { continue; }
+            b.weights_changed(); // what was at the addresses of these
+            try {
+                const auto one =
+                    l.is_transformer() ? transformer_case<backend>(l, batch) : resnet_case<backend>(l, batch);
+                report.layers.push_back(run_case(b, numbers, one, cache, options.rounds));
+            } catch (const std::exception& e) {
+                if (!is_out_of_memory(e)) { throw; }
+                report.layers.push_back({.operation = l.operation, .shape = l.text(), .batch = batch});
+                report.layers.back().failure = "out of memory";
             }
         }
     }

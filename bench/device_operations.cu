@@ -5,6 +5,11 @@
 
 namespace pulse_bench {
 
+void add_floats(cudaStream_t stream, std::int64_t n, const float* x, float* y) {
+    namespace cuda = pulse::cuda;
+    cuda::add<float>({stream, cuda::properties_of(cuda::current_device()).multiprocessors, nullptr}, n, x, y);
+}
+
 struct device_operations::kernels : pulse::cuda::backend<pulse::cuda::bf16> {
     using backend::backend;
 };

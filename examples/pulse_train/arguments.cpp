@@ -18,14 +18,32 @@ using pulse_examples::read_arguments;
 using pulse_examples::refuse;
 using pulse_examples::whole;
 
+const char* name_of(precision_kind precision) {
+    switch (precision) {
+    case precision_kind::bf16: return "bf16";
+    case precision_kind::fp16: return "fp16";
+    case precision_kind::tf32: return "tf32";
+    default: return "fp32";
+    }
+}
+
 std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     arguments a;
-    CLI::App app{
-        "Trains a diffusion UNet on images in IDX files, pipeline-parallel on thread ranks, every skip on its device."};
+    CLI::App app{"Trains a diffusion UNet on images in IDX files or on made-up latents, pipeline-parallel on thread "
+                 "ranks of the host or of "
+                 "CUDA devices, every skip on its device."};
     app.option_defaults()->always_capture_default();
     app.set_help_flag("-h,--help", "Say this and exit");
 
-    const choices<std::string> models{{"ddpm_fmnist", "ddpm_fmnist"}, {"ddpm_fmnist_small", "ddpm_fmnist_small"}};
+    choices<std::string> models;
+    for (const char* name : {"ddpm_cifar10", "ddpm_fmnist", "ddpm_fmnist_small", "sd21", "sd_tiny"}) {
+        models.emplace(name, name);
+    }
+    const choices<backend_kind> backends{{"host", backend_kind::host}, {"cuda", backend_kind::cuda}};
+    const choices<precision_kind> precisions{{"bf16", precision_kind::bf16},
+                                             {"fp16", precision_kind::fp16},
+                                             {"tf32", precision_kind::tf32},
+                                             {"fp32", precision_kind::fp32}};
     const choices<pulse::placement> placements{{"folded", pulse::placement::folded},
                                                {"sequential", pulse::placement::sequential}};
     const choices<pulse::skip_routing> routings{{"direct", pulse::skip_routing::direct},
@@ -58,7 +76,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     };
 
     app.option_defaults()->group("Data and result");
-    file_or_folder("--data", a.data, "DIR", "Folder with train-images-idx3-ubyte, plain or .gz");
+    file_or_folder(
+        "--data", a.data, "DIR",
+        "Folder with train-images-idx3-ubyte, plain or .gz; 'synthetic': samples and text states by the seed");
     file_or_folder("--out", a.out, "DIR", "Folder for everything that the run leaves");
     file_or_folder(
         "--resume", a.resume, "PATH",
@@ -68,9 +88,19 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none");
     value("--sample-steps", a.sample_steps, whole(1, 1000), "DDIM steps of each image");
 
+    app.option_defaults()->group("Where");
+    choice("--backend", a.backend, backends, "host", "What computes: oneDNN on the host, or CUDA devices");
+    choice("--precision", a.precision, precisions, "bf16 on cuda, fp32 on the host",
+           "Scalars of a CUDA device; sums, weights and optimizer are floats always");
+    app.add_option("--gpus", a.gpus,
+                   "CUDA devices over which ranks are dealt, one may stand for several; all if not given")
+        ->delimiter(',')
+        ->check(whole(0, 1023))
+        ->type_name("NUMBER,...");
+    value("--threads", a.threads, whole(1, 256), "Threads of each rank on the host");
+
     app.option_defaults()->group("Pipeline");
     value("--ranks", a.ranks, whole(1, 64), "Pipeline ranks");
-    value("--threads", a.threads, whole(1, 256), "Threads of each rank");
     value("--waves", a.waves, whole(1, 16), "Waves of a folded placement");
     value("--microbatch-size", a.microbatch_size, whole(1, 65536), "Samples in a microbatch");
     value("--microbatches", a.microbatches, whole(1, 65536), "Microbatches in a step");
@@ -96,6 +126,17 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--seed", a.seed, any_seed, "Seed of weights, order, times and noise");
 
     if (!read_arguments(app, "pulse_train", argc, argv, exit_code)) { return std::nullopt; }
+    const bool on_cuda = a.backend == backend_kind::cuda;
+    if (app.count("--precision") == 0) { a.precision = on_cuda ? precision_kind::bf16 : precision_kind::fp32; }
+    if (!on_cuda && a.precision != precision_kind::fp32) {
+        return refuse("pulse_train", "--precision: the host computes in fp32", exit_code);
+    }
+    if (!on_cuda && app.count("--gpus") > 0) {
+        return refuse("pulse_train", "--gpus: they are for --backend cuda", exit_code);
+    }
+    if (on_cuda && app.count("--threads") > 0) {
+        return refuse("pulse_train", "--threads: they are for --backend host", exit_code);
+    }
     if (!a.plan_file.empty()) {
         for (const char* name : {"--ranks", "--waves", "--microbatch-size", "--microbatches", "--placement",
                                  "--routing", "--recomputation", "--schedule", "--split-backward", "--slack"}) {

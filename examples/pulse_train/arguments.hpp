@@ -3,12 +3,23 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <pulse/partition/partition.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 
 namespace pulse_train {
+
+/// Where training runs.
+enum class backend_kind : std::uint8_t { host, cuda };
+
+/// See pulse/cuda/precision.cuh; the host computes in fp32.
+enum class precision_kind : std::uint8_t { bf16, fp16, tf32, fp32 };
+[[nodiscard]] const char* name_of(precision_kind precision);
+
+/// Says for --data that the samples are made up.
+inline constexpr const char* synthetic_data = "synthetic";
 
 /// What the command line says, validated.
 struct arguments {
@@ -18,6 +29,9 @@ struct arguments {
     std::string resume{};
     std::string plan_file{};
     int ranks{2};
+    backend_kind backend{backend_kind::host};
+    precision_kind precision{precision_kind::fp32};
+    std::vector<int> gpus{}; ///< devices to deal ranks over; empty: all
     int threads{1};
     int waves{1};
     int microbatch_size{16};

@@ -94,7 +94,12 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
 }
 
 void write_samples(const run_inputs& in, const std::vector<float>& images) {
-    const auto grid = pulse::io::image_grid(images, in.images->height(), in.images->width(), in.images->channels());
+    const auto channels = static_cast<std::size_t>(in.images->channels());
+    const bool pictures = channels == 1 || channels == 3;
+    std::vector<float> first;
+    for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
+    const auto grid = pulse::io::image_grid(pictures ? images : first, in.images->height(), in.images->width(),
+                                            pictures ? in.images->channels() : 1);
     pulse::io::write_png(in.file("samples.png"), grid);
 }
 

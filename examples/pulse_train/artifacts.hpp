@@ -28,7 +28,7 @@ void open_folder(const run_inputs& in);
 /// Writes loss.svg, timeline.svg, trace.json and report.json (pulse-report/1) into the folder of the run.
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary);
 
-/// Writes samples.png: `images` in a grid.
+/// Writes samples.png: `images` in a grid, of latents the first channel.
 void write_samples(const run_inputs& in, const std::vector<float>& images);
 
 /// Tells a person what the pipeline did and where everything is.

@@ -12,6 +12,7 @@
 
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
+#include "synthetic.hpp"
 
 namespace pulse_train {
 
@@ -47,14 +48,19 @@ template <class Model, class Side>
         typename space::template array<scalar> x(most * elements);
         typename space::template array<scalar> y(most * elements);
         typename space::template array<float> times_there(most);
+        typename space::template array<scalar> text(in.texts == nullptr ? 0 : most * in.texts->elements());
         for (int at = first; at < last; at += most) {
+            for (int i = 0; in.texts != nullptr && i != most; ++i) {
+                const std::size_t prompt = text_states::prompt_of(static_cast<std::uint32_t>(at + i));
+                put(in.texts->of_prompt(prompt), text.data() + static_cast<std::size_t>(i) * in.texts->elements());
+            }
             const int n = std::min(most, last - at);
             const auto predict = [&](std::span<const float> noisy, std::span<const int> t, std::span<float> answer) {
                 if (in.stop->load()) { throw stopped{}; }
                 std::copy(t.begin(), t.end(), times.begin());
                 space::upload(std::span<const float>{times}, times_there.data());
                 put(noisy, x.data());
-                model.run(n, x.data(), times_there.data(), y.data());
+                model.run(n, x.data(), times_there.data(), y.data(), text.data());
                 Side::wait(backend);
                 scalars.resize(answer.size());
                 space::download(static_cast<const scalar*>(y.data()), std::span{scalars});
@@ -70,7 +76,7 @@ template <class Model, class Side>
         }
     };
     try {
-        side.run_workers(workers, draw_share);
+        side.run_ranks(workers, draw_share);
     } catch (const stopped&) { images.clear(); }
     return images;
 }

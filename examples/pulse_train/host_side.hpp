@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <pulse/host/adamw.hpp>
 #include <pulse/host/backend.hpp>
@@ -16,17 +17,19 @@
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
+#include "loss_scaling.hpp"
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
+#include "synthetic.hpp"
 
 namespace pulse_train {
 
 /// Training on the host in floats, on ranks that are threads: a side, which says where training runs. A side has
 /// - `math`, `transport`, `task`: a backend, a transport and the task of a rank's executor;
-/// - `optimizer`: of a rank; its weights, moments and average are read and set as host memory;
+/// - `optimizer`: of a rank; its weights, moments and average are read and set as host memory, and it keeps the
+///   loss_scaling of the run;
 /// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps;
-/// - `run_ranks(body)`: body(transport) once for every rank of the plan, and `run_workers(count, body)`: for so many
-///   workers that draw samples;
+/// - `run_ranks(ranks, body)`: body(transport) once for each of so many ranks;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
 /// - `measured_costs<Model>(batch)`: the profile of a model.
@@ -48,11 +51,6 @@ public:
     void run_ranks(int ranks, const Body& body) const {
         pulse::host::run_ranks(ranks, {}, body);
     }
-    template <class Body>
-    void run_workers(int count, const Body& body) const {
-        pulse::host::run_ranks(count, {}, body);
-    }
-
     template <class Model>
     [[nodiscard]] pulse::cost_table measured_costs(int batch) const {
         math backend{threads_};
@@ -65,10 +63,30 @@ public:
     /// The data and the loss of a rank.
     class task : public pulse::train::diffusion_task {
     public:
-        task(const host_side&, const run_inputs& in, transport&, std::function<void()> on_optimize) :
-            diffusion_task{*in.images, *in.noise, in.task_options(), std::move(on_optimize)} {}
+        task(const run_inputs& in, const transport& of_rank, std::function<void()> on_optimize) :
+            diffusion_task{*in.images, *in.noise, in.task_options(), std::move(on_optimize)}, images_{*in.images},
+            texts_{in.texts}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)} {
+            if (in.texts_are_for(of_rank.rank())) { text_.resize(samples_of_step() * texts_->elements()); }
+        }
 
-        void begin(std::uint64_t position, double) { diffusion_task::begin(position); }
+        void begin(std::uint64_t position, double) {
+            diffusion_task::begin(position);
+            if (text_.empty()) { return; }
+            auto to = text_.begin();
+            for (std::size_t i = 0; i != samples_of_step(); ++i) {
+                const auto from = texts_->of_prompt(text_states::prompt_of(images_.index_at(position + i)));
+                to = std::copy(from.begin(), from.end(), to);
+            }
+        }
+        [[nodiscard]] const float* text(int microbatch) const noexcept {
+            return text_.data() + static_cast<std::size_t>(microbatch) * batch_ * texts_->elements();
+        }
+
+    private:
+        const pulse::train::image_dataset& images_;
+        const text_states* texts_;
+        std::size_t batch_;
+        std::vector<float> text_{};
     };
 
     /// AdamW and the moving average of what a rank owns.
@@ -91,9 +109,11 @@ public:
         template <class Parameters>
         pulse::train::step_outcome step(Parameters& parameters, transport& among, std::int64_t step,
                                         double learning_rate, const task& of, bool stop) {
-            return adamw_.step(parameters, among, step, learning_rate, of.losses(), stop);
+            return adamw_.step(parameters, among, step - scaling_.skipped_steps, learning_rate, of.losses(), stop);
         }
         [[nodiscard]] double loss_scale() const noexcept { return 1; }
+        [[nodiscard]] loss_scaling scaling() const noexcept { return scaling_; }
+        void set_scaling(const loss_scaling& kept) noexcept { scaling_ = kept; }
         [[nodiscard]] std::int64_t bytes() const noexcept { return adamw_.bytes(); }
 
         /// Calls use(rank_state<float>) with all that a rank keeps; what `use` writes there, the rank goes on with.
@@ -111,6 +131,7 @@ public:
 
     private:
         pulse::train::basic_rank_optimizer<pulse::host::fused_adamw> adamw_;
+        loss_scaling scaling_{};
     };
 
 private:

@@ -4,11 +4,9 @@
 #include <iostream>
 
 #include <pulse/core/error.hpp>
-#include <pulse/zoo/ddpm.hpp>
 
 #include "arguments.hpp"
 #include "run.hpp"
-#include "small_model.hpp"
 
 namespace {
 
@@ -25,11 +23,7 @@ int main(int argc, char** argv) {
     std::signal(SIGINT, request_stop);
     std::signal(SIGTERM, request_stop);
     try {
-        if (parsed->model == "ddpm_fmnist") {
-            pulse_train::run_on_host<pulse::ddpm_fmnist>(*parsed, stop_requested);
-        } else {
-            pulse_train::run_on_host<pulse_train::ddpm_fmnist_small>(*parsed, stop_requested);
-        }
+        pulse_train::run_for (*parsed)(*parsed, stop_requested);
         return 0;
     } catch (const pulse::input_error& e) {
         std::cerr << "pulse_train: " << e.what() << '\n';

@@ -16,12 +16,15 @@
 
 namespace pulse_train {
 
+class text_states;
+
 /// What a run needs besides the model's type.
 struct run_inputs {
     arguments args{};
     pulse::plan plan{};
     pulse::cost_table costs{};
     const pulse::train::image_dataset* images{};
+    const text_states* texts{}; ///< null where the model reads none
     const pulse::train::noise_schedule* noise{};
     /// What must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
@@ -34,6 +37,10 @@ struct run_inputs {
                 .prediction = args.prediction,
                 .microbatch_size = plan.microbatch_size,
                 .microbatches = plan.microbatches};
+    }
+    /// Whether the rank runs the stage that reads the texts.
+    [[nodiscard]] bool texts_are_for(int rank) const {
+        return texts != nullptr && plan.cut.stages.front().device == rank;
     }
     /// Constants of the optimizer; the learning rate is given step by step.
     [[nodiscard]] static pulse::adamw_constants adamw() { return {.weight_decay = 0.0}; }

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
+#include <optional>
 #include <vector>
 
 #include <pulse/train/checkpoint_folder.hpp>
+#include <pulse/model/layer.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
 
@@ -12,6 +15,7 @@
 #include "artifacts.hpp"
 #include "drawing.hpp"
 #include "setup.hpp"
+#include "synthetic.hpp"
 #include "training.hpp"
 
 namespace pulse_train {
@@ -20,10 +24,15 @@ namespace pulse_train {
 template <class Model, class Side>
 void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop) {
     constexpr auto shape = Model::template layer_at<0>::input::dims;
-    const pulse::train::image_dataset images = load_images(a, {shape[0], shape[1], shape[2]});
+    using embedder = typename Model::conditioning;
+    constexpr bool with_text = pulse::reads_text<embedder>;
+    static_assert(!pulse::reads_facts<embedder>, "what the data know of a sample are image and text");
+    const pulse::train::image_dataset images = load_images(a, {shape[0], shape[1], shape[2]}, with_text);
+    std::optional<text_states> texts;
+    if constexpr (with_text) { texts.emplace(static_cast<std::size_t>(embedder::text_elements), a.seed); }
     const pulse::train::noise_schedule noise =
         a.cosine_noise ? pulse::train::noise_schedule::cosine() : pulse::train::noise_schedule::linear();
-    run_inputs in{.args = a, .images = &images, .noise = &noise, .stop = &stop};
+    run_inputs in{.args = a, .images = &images, .texts = texts ? &*texts : nullptr, .noise = &noise, .stop = &stop};
     const int batch = read_plan(in);
     std::puts("measuring the layers ...");
     std::fflush(stdout);

@@ -19,16 +19,11 @@
 #include <pulse/tune/plan_pipeline.hpp>
 
 #include "artifacts.hpp"
+#include "synthetic.hpp"
 
 namespace pulse_train {
 
 namespace {
-
-/// The shortest text that is read as the same number again.
-std::string exact(double value) {
-    char text[32];
-    return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
 
 /// Throws input_error naming where the plan is from unless it fits the model and cannot deadlock.
 void require_runnable(const run_inputs& in) {
@@ -45,7 +40,16 @@ void require_runnable(const run_inputs& in) {
 
 } // namespace
 
-pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted) {
+std::string exact(double value) {
+    char text[32];
+    return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted, bool reads_text) {
+    if (a.data == synthetic_data) { return synthetic_images(wanted, a.seed); }
+    if (reads_text) {
+        throw pulse::input_error{"--data: " + a.model + " reads text, which only '" + synthetic_data + "' data have"};
+    }
     pulse::io::idx_images images = pulse::io::read_idx_images(pulse::io::find_idx(a.data, "train-images-idx3-ubyte"));
     if (wanted.channels != 1 || images.rows != wanted.height || images.columns != wanted.width) {
         const auto text = [](auto height, auto width, auto channels) {
@@ -89,7 +93,7 @@ void make_plan(run_inputs& in, int parameter_copies) {
 std::map<std::string, std::string> config_of(const run_inputs& in) {
     const arguments& a = in.args;
     return {{"model", a.model},
-            {"images", std::to_string(in.images->size())},
+            {"images", (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size())},
             {"prediction", a.prediction == pulse::train::prediction_type::epsilon ? "epsilon" : "v"},
             {"noise", a.cosine_noise ? "cosine" : "linear"},
             {"learning_rate", exact(a.learning_rate)},

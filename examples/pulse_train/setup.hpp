@@ -18,8 +18,12 @@ struct sample_shape {
     int width{};
 };
 
-/// The images that the arguments name. Throws input_error when they are not there or not of that shape.
-[[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted);
+/// The images that the arguments name. Throws input_error when they are not there or not of that shape, or have no text
+/// where the model reads_text.
+[[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted, bool reads_text);
+
+/// The shortest text that is read as the same number again.
+[[nodiscard]] std::string exact(double value);
 
 /// Reads the plan where the arguments name one. Gives the microbatch size of the run.
 [[nodiscard]] int read_plan(run_inputs& in);

@@ -19,6 +19,7 @@
 #include <pulse/train/sharded_checkpoint.hpp>
 
 #include "artifacts.hpp"
+#include "loss_scaling.hpp"
 #include "progress.hpp"
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
@@ -42,7 +43,7 @@ public:
     training_rank(const Side& side, const run_inputs& in, transport& among, shared_state& shared) :
         in_{in}, transport_{among}, shared_{shared}, math_{side.make_math(among)},
         executor_{math_, among, in.plan, in.costs}, optimizer_{in, Model::layer_count, executor_.parameters(), among},
-        task_{side, in, among, [this] { optimize(); }}, checkpoints_{checkpoints_of(in)} {
+        task_{in, among, [this] { optimize(); }}, checkpoints_{checkpoints_of(in)} {
         optimizer_.start(pulse::train::initial_values<Model>(executor_.parameters(), in.args.seed),
                          executor_.parameters());
         if (!in.args.resume.empty()) { resume(); }
@@ -110,6 +111,7 @@ private:
             reader.read(pulse::train::ranges_of<float>(tensors));
             state_ = reader.state();
         });
+        optimizer_.set_scaling(loss_scaling_in(state_.config));
     }
 
     void write_checkpoint() {
@@ -120,6 +122,7 @@ private:
     void write_checkpoint(const rank_state<const float>& kept) {
         state_.seed = in_.args.seed;
         state_.config = in_.config;
+        add_to(state_.config, optimizer_.scaling());
         const auto tensors = tensors_of<Model>(executor_.parameters().blocks(), kept);
         const auto saved = checkpoints_.save(transport_, pulse::train::ranges_of<const float>(tensors), state_);
         saved_ = {state_.step, saved.folder};
@@ -152,6 +155,7 @@ private:
         mine_.measured_bytes = executor_.memory().used_bytes() + executor_.parameters().bytes() + optimizer_.bytes();
         optimizer_.read_state(executor_.parameters(), [this](const rank_state<const float>& kept) {
             if (saved_.first != state_.step) { write_checkpoint(kept); }
+            if (in_.args.sample == 0) { return; }
             for (const auto& block : executor_.parameters().blocks()) {
                 const auto average = kept.average.subspan(block.first, block.size);
                 mine_.averages[block.layer].assign(average.begin(), average.end());

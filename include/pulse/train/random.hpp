@@ -32,13 +32,15 @@ namespace pulse::train {
 
 /// What the numbers are for: different streams of one seed are independent sequences.
 enum class random_stream : std::uint64_t {
-    weights = 1,  ///< initial parameters
-    order,        ///< which image at which position
-    flip,         ///< horizontal flips
-    timesteps,    ///< diffusion time of each training sample
-    noise,        ///< noise added to each training sample
-    sample_start, ///< first x_T of each generated image
-    sample_noise, ///< noise of the sampler's steps when eta > 0
+    weights = 1,      ///< initial parameters
+    order,            ///< which image at which position
+    flip,             ///< horizontal flips
+    timesteps,        ///< diffusion time of each training sample
+    noise,            ///< noise added to each training sample
+    sample_start,     ///< first x_T of each generated image
+    sample_noise,     ///< noise of the sampler's steps when eta > 0
+    synthetic_images, ///< data that are made up
+    synthetic_text,   ///< text states that are made up
 };
 
 /// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.

@@ -1,0 +1,219 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/backend.cuh>
+#include <pulse/cuda/device.cuh>
+#include <pulse/cuda/device_images.cuh>
+#include <pulse/cuda/diffusion_task.cuh>
+#include <pulse/cuda/layer_timer.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/cuda/thread_transport.cuh>
+#include <pulse/profile/measure.hpp>
+
+#include "loss_scaling.hpp"
+#include "rank_results.hpp"
+#include "run_inputs.hpp"
+#include "synthetic.hpp"
+
+namespace pulse_train {
+
+/// Training on CUDA devices under a precision, on ranks that are threads, each with a stream on its device: a side (see
+/// host_side). Several ranks may share a device.
+template <class Precision>
+class cuda_side {
+public:
+    using math = pulse::cuda::backend<Precision>;
+    using scalar = typename math::scalar;
+    using transport = pulse::cuda::thread_transport;
+    /// Scalars are values and, where they are no floats, master weights are kept beside them; gradients, moments and average
+    /// are floats.
+    static constexpr int parameter_copies =
+        1 + static_cast<int>((4 + (sizeof(scalar) < sizeof(float) ? 1 : 0)) * sizeof(float) / sizeof(scalar));
+
+    /// Throws input_error when there is no such device.
+    explicit cuda_side(const arguments& a) : devices_{a.gpus} {
+        const int count = pulse::cuda::device_count();
+        if (count == 0) { throw pulse::input_error{"--backend cuda: there is no CUDA device"}; }
+        if (devices_.empty()) {
+            for (int d = 0; d != count; ++d) { devices_.push_back(d); }
+        }
+        for (const int d : devices_) {
+            if (d >= count) {
+                throw pulse::input_error{"--gpus: there is no device " + std::to_string(d) + ", there are " +
+                                         std::to_string(count)};
+            }
+        }
+    }
+
+    [[nodiscard]] math make_math(const transport& of_rank) const { return math{of_rank.stream()}; }
+    static void wait(const math& of_rank) { of_rank.synchronize(); }
+    [[nodiscard]] static scalar to_scalar(float value) { return pulse::cuda::from_float<scalar>(value); }
+    [[nodiscard]] static float to_float(scalar value) { return pulse::cuda::to_float(value); }
+
+    /// Ranks that follow each other share a device where there are more of them than devices.
+    template <class Body>
+    void run_ranks(int ranks, const Body& body) const {
+        const auto count = static_cast<int>(devices_.size());
+        std::vector<int> of_ranks;
+        for (int r = 0; r != ranks; ++r) {
+            of_ranks.push_back(devices_[static_cast<std::size_t>(ranks < count ? r : r * count / ranks)]);
+        }
+        pulse::cuda::run_ranks(std::move(of_ranks), {}, body);
+    }
+
+    template <class Model>
+    [[nodiscard]] pulse::cost_table measured_costs(int batch) const {
+        const pulse::cuda::device_scope here{devices_.front()};
+        math backend{};
+        pulse::cuda::layer_timer<Model, math> timer{backend, batch};
+        constexpr auto graph = pulse::graph_of<Model>();
+        const std::string name = pulse::cuda::properties_of(devices_.front()).name;
+        return pulse::measure_costs(graph.view(), batch, sizeof(scalar),
+                                    pulse::label{std::string_view{name}.substr(0, pulse::label::capacity - 1)}, timer,
+                                    {.warm_up_sweeps = 2, .sweeps = 5});
+    }
+
+    /// The data and the loss of a rank, on its device.
+    class task {
+    public:
+        task(const run_inputs& in, transport& of_rank, std::function<void()> on_optimize) :
+            images_{*in.images}, steps_{images_, *in.noise, in.task_options(), of_rank.stream(),
+                                        std::move(on_optimize)},
+            texts_{in.texts}, stream_{of_rank.stream()}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)} {
+            if (!in.texts_are_for(of_rank.rank())) { return; }
+            std::vector<scalar> scalars(texts_->values().size());
+            std::transform(texts_->values().begin(), texts_->values().end(), scalars.begin(), to_scalar);
+            table_ = pulse::cuda::device_memory<scalar>{scalars.size()};
+            pulse::cuda::upload<scalar>(scalars.data(), table_.data(), scalars.size());
+            text_ = pulse::cuda::device_memory<scalar>{samples_of_step() * texts_->elements()};
+        }
+
+        [[nodiscard]] std::size_t samples_of_step() const noexcept { return steps_.samples_of_step(); }
+        void begin(std::uint64_t position, double loss_scale) {
+            steps_.begin(position, loss_scale);
+            if (text_.size() == 0) { return; }
+            const std::size_t n = texts_->elements();
+            for (std::size_t i = 0; i != samples_of_step(); ++i) {
+                const std::size_t from = text_states::prompt_of(images_.data().index_at(position + i));
+                pulse::cuda::copy_async<scalar>(text_.data() + i * n, table_.data() + from * n, n, stream_);
+            }
+        }
+
+        [[nodiscard]] const float* timesteps(int microbatch) const noexcept { return steps_.timesteps(microbatch); }
+        [[nodiscard]] const scalar* text(int microbatch) const noexcept {
+            return text_.data() + static_cast<std::size_t>(microbatch) * batch_ * texts_->elements();
+        }
+        void input(int microbatch, scalar* x) { steps_.input(microbatch, x); }
+        void loss(int microbatch, const scalar* y, scalar* dy) { steps_.loss(microbatch, y, dy); }
+        void optimize() { steps_.optimize(); }
+        [[nodiscard]] const double* losses() const noexcept { return steps_.losses(); }
+
+    private:
+        pulse::cuda::device_images images_;
+        pulse::cuda::diffusion_task<Precision> steps_;
+        const text_states* texts_;
+        cudaStream_t stream_;
+        std::size_t batch_;
+        pulse::cuda::device_memory<scalar> table_{};
+        pulse::cuda::device_memory<scalar> text_{};
+    };
+
+    /// AdamW and the moving average of what a rank owns, on its device.
+    class optimizer {
+    public:
+        template <class Parameters>
+        optimizer(const run_inputs& in, std::size_t layers, const Parameters& parameters, const transport& of_rank) :
+            stream_{of_rank.stream()}, adamw_{layers,
+                                              static_cast<std::size_t>(in.plan.microbatches),
+                                              parameters,
+                                              {.constants = in.adamw(),
+                                               .clip_norm = in.args.clip_norm,
+                                               .average_decay = in.args.average_decay,
+                                               .scaling = {}},
+                                              of_rank.stream()} {}
+
+        template <class Parameters>
+        void start(std::span<const float> values, Parameters& parameters) {
+            adamw_.start(values, parameters);
+        }
+        template <class Parameters>
+        pulse::train::step_outcome step(Parameters& parameters, transport& among, std::int64_t step,
+                                        double learning_rate, const task& of, bool stop) {
+            return adamw_.step(parameters, among, step, learning_rate, of.losses(), stop);
+        }
+        [[nodiscard]] double loss_scale() const noexcept { return adamw_.loss_scale(); }
+        [[nodiscard]] std::int64_t bytes() const noexcept { return adamw_.bytes(); }
+
+        /// See loss_scaling.
+        [[nodiscard]] loss_scaling scaling() {
+            const auto now = adamw_.scaler().now();
+            if (!Precision::scales_loss) { return {kept_.scale, kept_.good_steps, now.skipped_steps}; }
+            return {now.scale, now.good_steps, now.skipped_steps};
+        }
+        void set_scaling(const loss_scaling& kept) {
+            kept_ = kept;
+            // who wrote the checkpoint may not have scaled
+            if (!Precision::scales_loss) {
+                adamw_.scaler().resume({1, 0, kept.skipped_steps});
+            } else if (kept.scale > 0) {
+                adamw_.scaler().resume({kept.scale, kept.good_steps, kept.skipped_steps});
+            }
+        }
+
+        template <class Parameters, class Use>
+        void set_state(Parameters& parameters, const Use& use) {
+            host_copy copy{parameters.values().size()};
+            use(rank_state<float>{copy.weights, copy.first_moment, copy.second_moment, copy.average});
+            const auto put = [](const std::vector<float>& from, std::span<float> to) {
+                pulse::cuda::upload<float>(from.data(), to.data(), to.size());
+            };
+            put(copy.weights, adamw_.weights(parameters));
+            put(copy.first_moment, adamw_.first_moment());
+            put(copy.second_moment, adamw_.second_moment());
+            put(copy.average, adamw_.average());
+            adamw_.copy_weights(parameters);
+        }
+        template <class Parameters, class Use>
+        void read_state(Parameters& parameters, const Use& use) {
+            host_copy copy{parameters.values().size()};
+            pulse::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+            const auto get = [](std::span<const float> from, std::vector<float>& to) {
+                pulse::cuda::download<float>(from.data(), to.data(), to.size());
+            };
+            get(adamw_.weights(parameters), copy.weights);
+            get(adamw_.first_moment(), copy.first_moment);
+            get(adamw_.second_moment(), copy.second_moment);
+            get(adamw_.average(), copy.average);
+            use(rank_state<const float>{copy.weights, copy.first_moment, copy.second_moment, copy.average});
+        }
+
+    private:
+        struct host_copy {
+            explicit host_copy(std::size_t n) : weights(n), first_moment(n), second_moment(n), average(n) {}
+            std::vector<float> weights, first_moment, second_moment, average;
+        };
+
+        cudaStream_t stream_;
+        pulse::cuda::rank_optimizer<Precision> adamw_;
+        loss_scaling kept_{};
+    };
+
+private:
+    std::vector<int> devices_;
+};
+
+} // namespace pulse_train

@@ -13,7 +13,7 @@ echo "installing what is missing ..."
 bash cmake/install_dependencies.sh build run
 
 echo "building ..."
-if ! { cmake --preset release -B build/quickstart -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_BENCH=OFF &&
+if ! { cmake --preset release -B build/quickstart -DPULSE_BUILD_TESTS=OFF -DPULSE_BUILD_BENCH=OFF -DPULSE_CUDA=OFF &&
     cmake --build build/quickstart --target pulse_train -j "$(nproc)"; } </dev/null >"$log" 2>&1; then
     tail -n 30 "$log" >&2
     echo "quickstart: the build failed; all of it is in $log" >&2

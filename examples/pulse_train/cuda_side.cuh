@@ -53,7 +53,7 @@ public:
         }
         for (const int d : devices_) {
             if (d >= count) {
-                throw pulse::input_error{"--gpus: there is no device " + std::to_string(d) + ", there are " +
+                throw pulse::input_error{"--gpus: there is no CUDA device " + std::to_string(d) + ", there are " +
                                          std::to_string(count)};
             }
         }
@@ -84,7 +84,7 @@ public:
         const std::string name = pulse::cuda::properties_of(devices_.front()).name;
         return pulse::measure_costs(graph.view(), batch, sizeof(scalar),
                                     pulse::label{std::string_view{name}.substr(0, pulse::label::capacity - 1)}, timer,
-                                    {.warm_up_sweeps = 2, .sweeps = 5});
+                                    {.warm_up_sweeps = 2, .sweeps = 3});
     }
 
     /// The data and the loss of a rank, on its device.

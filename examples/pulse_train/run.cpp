@@ -36,13 +36,11 @@ run_function run_for(const arguments& a) {
     if (find([&](const job& one) { return one.where == a.backend; }) == jobs().end()) {
         throw pulse::input_error{"--backend cuda: this build has no CUDA"};
     }
-    const std::string more = "; -DPULSE_TRAIN_ALL=ON builds all";
-    if (find([&](const job& one) { return one.model == a.model && one.where == a.backend; }) == jobs().end()) {
-        throw pulse::input_error{"--model: this build does not train " + a.model + " on " +
-                                 (a.backend == backend_kind::cuda ? "cuda" : "the host") + more};
-    }
-    throw pulse::input_error{std::string{"--precision: this build does not train "} + a.model + " in " +
-                             name_of(a.precision) + more};
+    const bool cuda = a.backend == backend_kind::cuda;
+    throw pulse::input_error{"--model: this build does not train " + a.model +
+                             (cuda ? std::string{" on cuda in "} + name_of(a.precision) : std::string{" on the host"}) +
+                             "; one that is configured with -DPULSE_TRAIN_" + (cuda ? "CUDA=" : "HOST=") + a.model +
+                             (cuda ? std::string{":"} + name_of(a.precision) : std::string{}) + " does"};
 }
 
 } // namespace pulse_train

@@ -32,7 +32,7 @@ SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json"}
-OPTIONS = ("--data", "--ranks", "--waves", "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement",
+OPTIONS = ("--data", "--backend", "--precision", "--gpus", "--ranks", "--waves", "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement",
            "--split-backward", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
@@ -317,6 +317,31 @@ class Resume(Case):
         self.refuses(*self.goes_on(), data=other, names=["images 256, ", "64"])
         self.refuses(*self.goes_on("--ema", "0.5"), names=["ema 0.999,", "0.5"])
 
+    def test_a_loss_scale_is_kept(self):
+        """Where half-precision training on a device has left one: the host does not need it, but a device may go on."""
+        kept = {"loss_scale": "1024.5", "loss_scale_good_steps": "7", "loss_scale_skipped_steps": "1"}
+        out = self.train(*self.goes_on(checkpoint=self.with_config(kept)))
+        metadata = Safetensors(out / "checkpoint.safetensors").metadata
+        self.assertEqual({name: metadata["pulse.config." + name] for name in kept}, kept)
+        # A skipped step is none of the optimizer's.
+        self.assertEqual(report(out)["loss"][0], report(self.whole)["loss"][3])
+        self.assertNotEqual(report(out)["loss"], report(self.whole)["loss"][3:])
+        for name in kept:
+            for value in ("", "much", "-1", "nan"):
+                self.refuses(*self.goes_on(checkpoint=self.with_config(kept | {name: value})), names=["--resume", name])
+
+    def with_config(self, words):
+        """The checkpoint with more words in its metadata."""
+        content = self.checkpoint.read_bytes()
+        (size,) = struct.unpack_from("<Q", content)
+        header = json.loads(content[8:8 + size])
+        header["__metadata__"] |= {"pulse.config." + name: value for name, value in words.items()}
+        packed = json.dumps(header).encode()
+        packed += b" " * (-len(packed) % 8)
+        path = fresh()
+        path.write_bytes(struct.pack("<Q", len(packed)) + packed + content[8 + size:])
+        return path
+
     def test_a_damaged_checkpoint_is_refused(self):
         whole = self.checkpoint.read_bytes()
         damaged = fresh()
@@ -411,7 +436,46 @@ class PlanFile(Case):
             self.refuses("--plan", plan, option, value, size=(), names=[option, "--plan"])
 
 
+class Text(Case):
+    """A model with text on latents that are made up."""
+
+    MODEL = {"model": "sd_tiny", "data": "synthetic"}
+
+    def test_every_pipeline_trains_alike(self):
+        alone = self.train("--steps", 3, "--ranks", 1, sample=3, **self.MODEL)
+        self.assertGreater(min(png_size(alone / "samples.png")), 8)
+        for options in ("--ranks 2", "--ranks 3 --recomputation skips", "--ranks 3 --placement sequential --recomputation stages"):
+            with self.subTest(options):
+                self.same_training(alone, self.train("--steps", 3, *options.split(), **self.MODEL), options)
+        moments = Safetensors(alone / "checkpoint.safetensors").tensors
+        keys = [content for name, content in moments.items() if name.startswith("optimizer.m.") and "attn2.to_k" in name]
+        self.assertGreater(len(keys), 1)
+        for content in keys:  # which see nothing but the text
+            self.assertGreater(max(map(abs, struct.unpack(f"<{len(content) // 4}f", content))), 0)
+
+    def test_resumes(self):
+        whole = self.train("--steps", 4, **self.MODEL)
+        half = self.train("--steps", 2, **self.MODEL)
+        rest = self.train("--steps", 4, "--resume", half / "checkpoint.safetensors", **self.MODEL)
+        self.same_tensors(rest, whole)
+        self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(whole)["loss"])
+
+    def test_data_without_text_are_refused(self):
+        self.refuses(model="sd_tiny", names=["--data", "sd_tiny", "synthetic"])
+
+    def test_made_up_images_are_not_others(self):
+        half = self.train("--steps", 1, data="synthetic")
+        self.refuses("--steps", 2, "--resume", half / "checkpoint.safetensors", names=["images synthetic 512", "256"])
+
+
 class Errors(Case):
+    def test_where(self):
+        self.refuses("--backend", "cuda", "--gpus", "1023", names=["CUDA"])
+        self.refuses("--precision", "bf16", names=["--precision", "host"])
+        self.refuses("--gpus", "0", names=["--gpus", "--backend cuda"])
+        self.refuses(model="sd21", data="synthetic", names=["sd21", "host", "-DPULSE_TRAIN_HOST=sd21"])
+        self.refuses("--backend", "cuda", "--threads", "2", names=["--threads", "--backend host"])
+
     def test_images(self):
         nowhere = ROOM / "nowhere"
         self.refuses(data=nowhere, names=[str(nowhere)])
@@ -461,7 +525,8 @@ class Errors(Case):
                  "--checkpoint-every": ["-1"], "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
                  "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
                  "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
-                 "--prediction": ["x"], "--sample-steps": ["0", "1001"]}
+                 "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"], "--precision": ["fp8"],
+                 "--gpus": ["x", "-1", "1024"]}
         for option, values in wrong.items():
             for value in values:
                 with self.subTest(option=option, value=value):

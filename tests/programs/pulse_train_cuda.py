@@ -1,0 +1,204 @@
+"""pulse_train on CUDA devices against pulse_train on the host: on a GPU, or where CUDA is emulated.
+
+Usage: pulse_train_cuda.py PROGRAM MODEL PRECISIONS [unittest arguments]        (PRECISIONS: bf16,fp32)
+
+Half precision has its resuming tested alone: it leaves steps out until its loss scale fits. Exits 77 where there is no CUDA device, or fails there when PULSE_REQUIRE_GPU is 1.
+
+How far a device may be from the host. Storing in a precision rounds by at most u, relative: 2^-9 in bf16, 2^-12 in fp16 and tf32's
+factors, 2^-24 in fp32. Between a weight and its gradient lie up to R = 12 roundings a layer (some six tensors forward and
+their gradients back), which add up like a random walk to sqrt(R) u, and sums over up to K terms in floats, which add
+sqrt(R K) 2^-24. With a factor of 2 for what layers amplify: e = 2 (sqrt(R) u + sqrt(R K) 2^-24).
+
+A mean squared error L over N elements of an answer that is off by e (sqrt(L) + 1) an element (targets are of size 1) is off
+by three deviations of the mean of 2 sqrt(L) times that, and by its square. AdamW turns an error d of a gradient g into one
+of a weight of at most 2 lr d / g a step, as long as it moves weights by up to lr a step, so that the loss of step t is off by up to
+2 lr t sum |d| more, sum |d| being what the first gradients differ by, which is checked against e.
+"""
+
+import atexit
+import itertools
+import json
+import math
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from files import Safetensors
+
+PROGRAM, MODEL, PRECISIONS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
+del sys.argv[1:4]
+ROUNDING = {"bf16": 2.0 ** -9, "fp16": 2.0 ** -12, "tf32": 2.0 ** -12, "fp32": 2.0 ** -24}
+FOLLOWING = [precision for precision in PRECISIONS if precision != "fp16"]
+STEPS = 10
+RATE = 2e-4
+# Far above what any run here takes.
+PATIENCE = 250
+
+ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_cuda."))
+atexit.register(shutil.rmtree, ROOM, True)
+serial = itertools.count()
+
+
+def command(*options, out, steps=STEPS, sample=0):
+    return [str(word) for word in (
+        PROGRAM, "--data", "synthetic", "--model", MODEL, "--sample", sample, "--sample-steps", 2, "--warmup", 0, "--lr", RATE,
+        "--microbatch-size", 1, "--microbatches", 2, "--clip", 0, "--steps", steps, "--out", out, *options)]
+
+
+def on(precision):
+    return ("--backend", "cuda", "--precision", precision)
+
+
+def trained(*options, **more):
+    """The folder of a run that must succeed, silent on stderr."""
+    out = ROOM / f"run{next(serial)}"
+    done = subprocess.run(command(*options, out=out, **more), capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode != 0 or done.stderr != "":
+        raise AssertionError(f"{options}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return out
+
+
+def report(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def checkpoint(folder):
+    return folder / "checkpoint.safetensors"
+
+
+def gradients(folder):
+    """Of the first step: AdamW's first moment is a tenth of them after it."""
+    tensors = Safetensors(checkpoint(folder)).tensors
+    return [10 * value for name in sorted(tensors) if name.startswith("optimizer.m.")
+            for value in struct.unpack(f"<{len(tensors[name]) // 4}f", tensors[name])]
+
+
+class Bounds:
+    """Of the model's layers, as a plan names them, and its checkpoint's shapes."""
+
+    def __init__(self, folder):
+        layers = json.loads((folder / "plan.json").read_text())["stages"][-1]["last_layer"] + 1
+        shapes = Safetensors(checkpoint(folder)).shapes
+        self.roundings = 12 * layers
+        self.terms = max(math.prod(shape[1:]) for shape in shapes.values() if len(shape) > 1)
+        self.elements = 2 * {"sd_tiny": 8 * 8 * 4, "ddpm_fmnist_small": 28 * 28}[MODEL]
+
+    def gradient(self, precision):
+        return 2 * (math.sqrt(self.roundings) * ROUNDING[precision]
+                    + math.sqrt(self.roundings * self.terms) * ROUNDING["fp32"])
+
+    def loss(self, precision, step, loss, difference):
+        """`difference`: sum of the differences of all first gradients."""
+        answer = self.gradient(precision) * (math.sqrt(loss) + 1)
+        return (6 * math.sqrt(loss) * answer / math.sqrt(self.elements) + answer * answer
+                + 2 * RATE * step * difference)
+
+
+class Cuda(unittest.TestCase):
+    longMessage = True
+
+    @classmethod
+    def setUpClass(cls):
+        cls.host = trained("--ranks", 1)
+        cls.bounds = Bounds(cls.host)
+        cls.first = gradients(trained("--ranks", 1, steps=1))
+        cls.whole = {precision: trained("--ranks", 1, *on(precision)) for precision in PRECISIONS}
+        cls.difference = {}
+
+    def difference_of(self, precision):
+        if precision not in self.difference:
+            theirs = gradients(trained("--ranks", 1, *on(precision), steps=1))
+            self.assertEqual(len(theirs), len(self.first))
+            self.difference[precision] = [a - b for a, b in zip(self.first, theirs)]
+        return self.difference[precision]
+
+    def follows(self, losses, wanted, precision, first_step=0):
+        self.assertEqual(len(losses), len(wanted))
+        apart = sum(map(abs, self.difference_of(precision)))
+        for step, (found, want) in enumerate(zip(losses, wanted), first_step):
+            bound = self.bounds.loss(precision, step, want, apart)
+            self.assertLess(abs(found - want), bound, f"{precision}, step {step}")
+
+    def test_first_gradients_are_the_hosts(self):
+        norm = math.hypot(*self.first)
+        self.assertGreater(norm, 0)
+        for precision in FOLLOWING:
+            with self.subTest(precision):
+                self.assertLess(math.hypot(*self.difference_of(precision)), self.bounds.gradient(precision) * norm)
+
+    def test_loss_curves_are_the_hosts(self):
+        wanted = report(self.host)["loss"]
+        for precision in FOLLOWING:
+            with self.subTest(precision):
+                losses = report(self.whole[precision])["loss"]
+                self.follows(losses, wanted, precision)
+                # Not one of another precision under this one's name.
+                self.assertNotEqual(losses, wanted)
+        self.assertEqual(len({tuple(report(folder)["loss"]) for folder in self.whole.values()}), len(PRECISIONS))
+
+    def test_a_pipeline_that_is_cut_and_resumed_is_the_same_bits(self):
+        for precision in {PRECISIONS[0], PRECISIONS[-1]} - set(FOLLOWING[1:]):
+            half = trained("--ranks", 2, "--gpus", "0,0", *on(precision), steps=STEPS // 2)
+            rest = trained("--ranks", 1, "--resume", checkpoint(half), *on(precision))
+            whole = self.whole[precision]
+            self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(whole)["loss"])
+            ours, theirs = Safetensors(checkpoint(rest)), Safetensors(checkpoint(whole))
+            self.assertEqual(ours.tensors, theirs.tensors)
+            self.assertEqual(ours.metadata, theirs.metadata)
+            self.assertEqual("pulse.config.loss_scale" in ours.metadata, precision == "fp16")
+            self.check_report(half)
+
+    def check_report(self, half):
+        """Bytes as the plan said, and a time for every pass."""
+        made, plan = report(half), json.loads((half / "plan.json").read_text())
+        moved = made["bytes_per_step"]
+        self.assertEqual((moved["boundary"], moved["skip"]), (plan["predicted"]["boundary_bytes"], 0))
+        self.assertGreater(moved["boundary"], 0)
+        # The optimizer's tables of where layers begin are not planned.
+        for planned, measured in zip(made["planned_peak_bytes"], made["measured_peak_bytes"], strict=True):
+            self.assertLessEqual(planned, measured)
+            self.assertLess(measured, 1.05 * planned)
+        seen = [(e["cat"], e["args"]["stage"], e["args"]["microbatch"], e["pid"])
+                for e in json.loads((half / "trace.json").read_text())["traceEvents"] if e["ph"] == "X" and e["cat"] in "FBW"]
+        listed = [(p["op"], p["stage"], p["microbatch"], device)
+                  for device, passes in enumerate(plan["schedule"]) for p in passes]
+        self.assertEqual(sorted(seen), sorted(listed))
+
+    def test_the_host_continues_a_device_and_a_device_the_host(self):
+        precision = FOLLOWING[-1]
+        wanted = report(self.host)["loss"]
+        there = trained("--ranks", 1, "--resume", checkpoint(self.whole[precision]), steps=STEPS)
+        self.assertEqual(report(there)["loss"], [])
+        weights = Safetensors(checkpoint(self.whole[precision]))
+        self.assertEqual(Safetensors(checkpoint(there)).tensors, weights.tensors)
+        half = trained("--ranks", 1, steps=STEPS - 2)
+        back = trained("--ranks", 1, "--resume", checkpoint(half), *on(precision), sample=1)
+        self.follows(report(back)["loss"], wanted[STEPS - 2:], precision, STEPS - 2)
+        self.assertTrue((back / "samples.png").exists())
+
+    def test_a_device_that_is_not_there_is_refused(self):
+        out = ROOM / "refused"
+        done = subprocess.run(command("--gpus", "1023", *on(PRECISIONS[0]), out=out), capture_output=True, text=True,
+                              timeout=PATIENCE)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"\Apulse_train: --gpus: there is no CUDA device 1023[^\n]*\n\Z")
+        self.assertFalse(out.exists())
+
+
+def device_is_there():
+    """Whether the program finds one: it says so before it does anything."""
+    done = subprocess.run(command("--gpus", "1023", *on(PRECISIONS[0]), out=ROOM / "probe"), capture_output=True, text=True,
+                          timeout=PATIENCE)
+    return "--backend cuda: there is no CUDA device" not in done.stderr
+
+
+if __name__ == "__main__":
+    if not device_is_there():
+        print("GPU: none, the tests are skipped")
+        sys.exit(1 if os.environ.get("PULSE_REQUIRE_GPU") == "1" else 77)
+    unittest.main(verbosity=2)

@@ -136,7 +136,7 @@ public:
     class optimizer {
     public:
         template <class Parameters>
-        optimizer(const run_inputs& in, std::size_t layers, const Parameters& parameters, const transport& of_rank) :
+        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters, const transport& of_rank) :
             stream_{of_rank.stream()}, adamw_{layers,
                                               static_cast<std::size_t>(in.plan.microbatches),
                                               parameters,

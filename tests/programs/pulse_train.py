@@ -32,8 +32,8 @@ SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json"}
-OPTIONS = ("--data", "--backend", "--precision", "--gpus", "--ranks", "--waves", "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement",
-           "--split-backward", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
+OPTIONS = ("--data", "--backend", "--precision", "--gpus", "--ranks", "--waves", "--microbatch-size",
+           "--microbatches", "--steps", "--lr", "--seed", "--placement", "--split-backward", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 

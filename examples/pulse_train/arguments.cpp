@@ -100,10 +100,14 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--threads", a.threads, whole(1, 256), "Threads of each rank on the host");
 
     app.option_defaults()->group("Pipeline");
-    value("--ranks", a.ranks, whole(1, 64), "Pipeline ranks");
+    value("--ranks", a.ranks, whole(1, 64), "Ranks in all");
+    value("--replicas", a.replicas, whole(1, 64),
+          "Pipelines over which a step's microbatches are spread; divides --ranks");
+    app.add_flag("--shard-optimizer", a.shard_optimizer,
+                 "Each replica keeps optimizer state of its share of the weights");
     value("--waves", a.waves, whole(1, 16), "Waves of a folded placement");
     value("--microbatch-size", a.microbatch_size, whole(1, 65536), "Samples in a microbatch");
-    value("--microbatches", a.microbatches, whole(1, 65536), "Microbatches in a step");
+    value("--microbatches", a.microbatches, whole(1, 65536), "Microbatches in a step of a replica");
     choice("--placement", a.placement, placements, "folded", "Which device runs which stage");
     choice("--routing", a.routing, routings, "relayed", "How skips travel in a sequential placement");
     choice("--recomputation", a.recompute, recomputations, "none", "What forwards are run again for less memory");
@@ -137,9 +141,16 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     if (on_cuda && app.count("--threads") > 0) {
         return refuse("pulse_train", "--threads: they are for --backend host", exit_code);
     }
+    if (a.ranks % a.replicas != 0) {
+        return refuse("pulse_train",
+                      "--replicas: " + std::to_string(a.replicas) + " pipelines cannot share " +
+                          std::to_string(a.ranks) + " ranks equally",
+                      exit_code);
+    }
     if (!a.plan_file.empty()) {
-        for (const char* name : {"--ranks", "--waves", "--microbatch-size", "--microbatches", "--placement",
-                                 "--routing", "--recomputation", "--schedule", "--split-backward", "--slack"}) {
+        for (const char* name :
+             {"--ranks", "--replicas", "--waves", "--microbatch-size", "--microbatches", "--placement", "--routing",
+              "--recomputation", "--schedule", "--split-backward", "--slack"}) {
             if (app.count(name) > 0) {
                 return refuse("pulse_train", std::string{name} + ": the plan of --plan decides it", exit_code);
             }

@@ -28,7 +28,9 @@ struct arguments {
     std::string out{"pulse_run"};
     std::string resume{};
     std::string plan_file{};
-    int ranks{2};
+    int ranks{2}; ///< of all replicas together
+    int replicas{1};
+    bool shard_optimizer{};
     backend_kind backend{backend_kind::host};
     precision_kind precision{precision_kind::fp32};
     std::vector<int> gpus{}; ///< devices to deal ranks over; empty: all

@@ -20,6 +20,7 @@
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/simulator.hpp>
 
 namespace pulse_train {
@@ -40,7 +41,7 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
     const auto warm = std::min<std::size_t>(3, results.step_seconds.size() / 2);
     made.step_us =
         1e6 * median({results.step_seconds.begin() + static_cast<std::ptrdiff_t>(warm), results.step_seconds.end()});
-    const double samples = static_cast<double>(in.plan.microbatches) * in.plan.microbatch_size;
+    const double samples = static_cast<double>(in.plan.microbatches) * in.plan.microbatch_size * in.plan.data_degree;
     made.samples_per_s = made.step_us > 0 ? 1e6 * samples / made.step_us : 0.0;
 
     const pulse::step_model model{in.plan, in.costs};
@@ -48,15 +49,17 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
 
     double span_us = 0;
     for (const auto& e : results.events) { span_us = std::max(span_us, e.kind == 'O' ? e.start_us : e.end_us); }
-    if (span_us > 0) { made.bubble_ratio = std::max(0.0, 1.0 - results.busy_us / (in.plan.pipeline_degree * span_us)); }
+    if (span_us > 0) { made.bubble_ratio = std::max(0.0, 1.0 - results.busy_us / (in.ranks() * span_us)); }
 
+    // Of all replicas, as what was counted.
     if (in.plan.cut.kind == pulse::placement::sequential && in.plan.routing == pulse::skip_routing::relayed) {
-        made.sequential_relayed_bytes = in.plan.predicted.boundary_bytes + in.plan.predicted.skip_bytes;
+        made.sequential_relayed_bytes =
+            (in.plan.predicted.boundary_bytes + in.plan.predicted.skip_bytes) * in.plan.data_degree;
     } else if (in.plan.pipeline_degree <= static_cast<int>(in.costs.layers.size())) {
         const pulse::partition cut = pulse::sequential_partition(
             in.costs, in.plan.pipeline_degree, {.slack = in.args.slack, .routing = pulse::skip_routing::relayed});
-        made.sequential_relayed_bytes =
-            pulse::traffic_of(cut, in.costs, pulse::skip_routing::relayed).total() * in.plan.microbatches;
+        made.sequential_relayed_bytes = pulse::traffic_of(cut, in.costs, pulse::skip_routing::relayed).total() *
+                                        in.plan.microbatches * in.plan.data_degree;
     }
     return made;
 }
@@ -72,21 +75,22 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
     pulse::io::write_file(in.file("loss.svg"),
                           pulse::io::loss_svg(results.losses, {.first_step = static_cast<std::size_t>(
                                                                    results.last_step - results.steps_run + 1)}));
-    const std::string title = in.plan.model.str() + " on " + std::to_string(in.plan.pipeline_degree) + " ranks, " +
+    const std::string title = in.plan.model.str() + " on " + std::to_string(in.ranks()) + " ranks, " +
                               std::string{pulse::name_of(in.plan.cut.kind)} + " placement: one training step";
     pulse::io::write_file(in.file("timeline.svg"), pulse::io::timeline_svg(results.events, {.title = title}));
     pulse::io::write_file(in.file("trace.json"), pulse::io::chrome_trace(results.events));
 
     const nlohmann::ordered_json report{
         {"format", "pulse-report/1"},
-        {"ranks", in.plan.pipeline_degree},
+        {"ranks", in.ranks()},
         {"steps", results.steps_run},
         {"loss", results.losses},
         {"samples_per_s", summary.samples_per_s},
         {"step_us", summary.step_us},
         {"simulated_step_us", summary.simulated_step_us},
         {"bubble_ratio", summary.bubble_ratio},
-        {"bytes_per_step", {{"boundary", results.boundary_bytes}, {"skip", results.skip_bytes}, {"gradient", 0}}},
+        {"bytes_per_step",
+         {{"boundary", results.boundary_bytes}, {"skip", results.skip_bytes}, {"gradient", results.gradient_bytes}}},
         {"sequential_relayed_bytes_per_step", summary.sequential_relayed_bytes},
         {"planned_peak_bytes", results.planned_bytes},
         {"measured_peak_bytes", results.measured_bytes}};
@@ -120,6 +124,15 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
             "                %9.2f MiB a step would cross in a sequential placement that relays skips: %+.0f %%\n",
             mib(summary.sequential_relayed_bytes), 100.0 * (ratio - 1.0));
     }
+    if (in.plan.data_degree > 1) {
+        const pulse::step_model model{in.plan, in.costs};
+        std::int64_t planned = 0;
+        for (int s = 0; s != model.stage_count(); ++s) {
+            planned += pulse::all_reduce_bytes(model, s, in.plan.data_degree);
+        }
+        std::printf("gradients       %9.2f MiB a step between replicas, %.2f planned\n", mib(results.gradient_bytes),
+                    mib(planned));
+    }
     for (std::size_t r = 0; r != results.planned_bytes.size(); ++r) {
         std::printf("memory, rank %zu  %9.1f MiB planned, %.1f measured\n", r, mib(results.planned_bytes[r]),
                     mib(results.measured_bytes[r]));
@@ -129,7 +142,9 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
 } // namespace
 
 void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples) {
-    std::printf("\n%d ranks, %s placement, %zu stages, %d microbatches of %d\n", in.plan.pipeline_degree,
+    const std::string replicas =
+        in.plan.data_degree > 1 ? " in " + std::to_string(in.plan.data_degree) + " replicas" : std::string{};
+    std::printf("\n%d ranks%s, %s placement, %zu stages, %d microbatches of %d\n", in.ranks(), replicas.c_str(),
                 std::string{pulse::name_of(in.plan.cut.kind)}.c_str(), in.plan.cut.stages.size(), in.plan.microbatches,
                 in.plan.microbatch_size);
     for (const pulse::stage& s : in.plan.cut.stages) {

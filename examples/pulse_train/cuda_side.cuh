@@ -23,6 +23,9 @@
 #include <pulse/cuda/rank_optimizer.cuh>
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/profile/measure.hpp>
+#include <pulse/runtime/replica_place.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
+#include <pulse/train/rank_optimizer.hpp>
 
 #include "loss_scaling.hpp"
 #include "rank_results.hpp"
@@ -43,6 +46,7 @@ public:
     /// are floats.
     static constexpr int parameter_copies =
         1 + static_cast<int>((4 + (sizeof(scalar) < sizeof(float) ? 1 : 0)) * sizeof(float) / sizeof(scalar));
+    static constexpr int state_copies = parameter_copies - 1 - static_cast<int>(sizeof(float) / sizeof(scalar));
 
     /// Throws input_error when there is no such device.
     explicit cuda_side(const arguments& a) : devices_{a.gpus} {
@@ -91,15 +95,16 @@ public:
     class task {
     public:
         task(const run_inputs& in, transport& of_rank, std::function<void()> on_optimize) :
-            images_{*in.images}, steps_{images_, *in.noise, in.task_options(), of_rank.stream(),
+            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()), of_rank.stream(),
                                         std::move(on_optimize)},
-            texts_{in.texts}, stream_{of_rank.stream()}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)} {
+            texts_{in.texts}, stream_{of_rank.stream()}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)},
+            first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()} {
             if (!in.texts_are_for(of_rank.rank())) { return; }
             std::vector<scalar> scalars(texts_->values().size());
             std::transform(texts_->values().begin(), texts_->values().end(), scalars.begin(), to_scalar);
             table_ = pulse::cuda::device_memory<scalar>{scalars.size()};
             pulse::cuda::upload<scalar>(scalars.data(), table_.data(), scalars.size());
-            text_ = pulse::cuda::device_memory<scalar>{samples_of_step() * texts_->elements()};
+            text_ = pulse::cuda::device_memory<scalar>{steps_.samples_of_replica() * texts_->elements()};
         }
 
         [[nodiscard]] std::size_t samples_of_step() const noexcept { return steps_.samples_of_step(); }
@@ -107,8 +112,8 @@ public:
             steps_.begin(position, loss_scale);
             if (text_.size() == 0) { return; }
             const std::size_t n = texts_->elements();
-            for (std::size_t i = 0; i != samples_of_step(); ++i) {
-                const std::size_t from = text_states::prompt_of(images_.data().index_at(position + i));
+            for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
+                const std::size_t from = text_states::prompt_of(images_.data().index_at(position + first_ + i));
                 pulse::cuda::copy_async<scalar>(text_.data() + i * n, table_.data() + from * n, n, stream_);
             }
         }
@@ -128,6 +133,7 @@ public:
         const text_states* texts_;
         cudaStream_t stream_;
         std::size_t batch_;
+        std::size_t first_; ///< of the replica's samples in those of a step
         pulse::cuda::device_memory<scalar> table_{};
         pulse::cuda::device_memory<scalar> text_{};
     };
@@ -136,15 +142,17 @@ public:
     class optimizer {
     public:
         template <class Parameters>
-        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters, const transport& of_rank) :
-            stream_{of_rank.stream()}, adamw_{layers,
-                                              static_cast<std::size_t>(in.plan.microbatches),
-                                              parameters,
-                                              {.constants = in.adamw(),
-                                               .clip_norm = in.args.clip_norm,
-                                               .average_decay = in.args.average_decay,
-                                               .scaling = {}},
-                                              of_rank.stream()} {}
+        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters, transport& of_rank) :
+            transport_{of_rank}, replicas_{in.replicas_of(of_rank.rank())}, stream_{of_rank.stream()},
+            adamw_{layers,
+                   static_cast<std::size_t>(in.plan.microbatches),
+                   parameters,
+                   {.constants = in.adamw(),
+                    .clip_norm = in.args.clip_norm,
+                    .average_decay = in.args.average_decay,
+                    .scaling = {},
+                    .replicas = replicas_},
+                   of_rank.stream()} {}
 
         template <class Parameters>
         void start(std::span<const float> values, Parameters& parameters) {
@@ -178,6 +186,12 @@ public:
         void set_state(Parameters& parameters, const Use& use) {
             host_copy copy{parameters.values().size()};
             use(rank_state<float>{copy.weights, copy.first_moment, copy.second_moment, copy.average});
+            if (replicas_.sharded) {
+                adamw_.start(copy.weights, parameters);
+                put_shares(copy.first_moment, adamw_.first_moment());
+                put_shares(copy.second_moment, adamw_.second_moment());
+                return put_shares(copy.average, adamw_.average());
+            }
             const auto put = [](const std::vector<float>& from, std::span<float> to) {
                 pulse::cuda::upload<float>(from.data(), to.data(), to.size());
             };
@@ -191,6 +205,19 @@ public:
         void read_state(Parameters& parameters, const Use& use) {
             host_copy copy{parameters.values().size()};
             pulse::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+            if (replicas_.sharded) {
+                // Where no master weights are kept, every replica has all of them.
+                const auto weights = adamw_.weights(parameters);
+                if (weights.size() == copy.weights.size()) {
+                    pulse::cuda::download<float>(weights.data(), copy.weights.data(), weights.size());
+                } else {
+                    get_shares(parameters, weights, copy.weights);
+                }
+                get_shares(parameters, adamw_.first_moment(), copy.first_moment);
+                get_shares(parameters, adamw_.second_moment(), copy.second_moment);
+                get_shares(parameters, adamw_.average(), copy.average);
+                return use(rank_state<const float>{copy.weights, copy.first_moment, copy.second_moment, copy.average});
+            }
             const auto get = [](std::span<const float> from, std::vector<float>& to) {
                 pulse::cuda::download<float>(from.data(), to.data(), to.size());
             };
@@ -207,6 +234,31 @@ public:
             std::vector<float> weights, first_moment, second_moment, average;
         };
 
+        /// The rank's shares of an array of all parameters.
+        void put_shares(const std::vector<float>& from, std::span<float> to) const {
+            std::size_t at = 0;
+            for (const pulse::element_range& r : adamw_.owned()) {
+                pulse::cuda::upload<float>(from.data() + r.first, to.data() + at, r.size);
+                at += r.size;
+            }
+        }
+        /// The shares of all replicas, by way of the device: all ranks call it.
+        template <class Parameters>
+        void get_shares(const Parameters& parameters, std::span<const float> mine, std::vector<float>& to) {
+            pulse::cuda::device_memory<float> all{to.size()};
+            std::size_t at = 0;
+            for (const pulse::element_range& r : adamw_.owned()) {
+                pulse::cuda::copy_async<float>(all.data() + r.first, mine.data() + at, r.size, stream_);
+                at += r.size;
+            }
+            pulse::weight_exchange{replicas_.place, parameters.blocks(), std::span<float>{all.data(), to.size()}}.run(
+                transport_);
+            pulse::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+            pulse::cuda::download<float>(all.data(), to.data(), to.size());
+        }
+
+        transport& transport_;
+        pulse::train::optimizer_replicas replicas_;
         cudaStream_t stream_;
         pulse::cuda::rank_optimizer<Precision> adamw_;
         loss_scaling kept_{};

@@ -26,7 +26,7 @@ template <class Model, class Side>
     struct stopped {};
     const std::size_t elements = in.images->elements();
     const int count = in.args.sample;
-    const int workers = std::min(in.plan.pipeline_degree, count);
+    const int workers = std::min(in.ranks(), count);
     std::vector<float> images(static_cast<std::size_t>(count) * elements);
     const auto draw_share = [&](typename Side::transport& among) {
         const int first = count * among.rank() / workers;

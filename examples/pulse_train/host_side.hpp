@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,8 @@
 #include <pulse/host/threads.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/layer_bench.hpp>
+#include <pulse/runtime/replica_place.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/rank_optimizer.hpp>
@@ -28,7 +31,8 @@ namespace pulse_train {
 /// - `math`, `transport`, `task`: a backend, a transport and the task of a rank's executor;
 /// - `optimizer`: of a rank; its weights, moments and average are read and set as host memory, and it keeps the
 ///   loss_scaling of the run;
-/// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps;
+/// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps; `state_copies` of them are
+///   state of the optimizer, which replicas may share;
 /// - `run_ranks(ranks, body)`: body(transport) once for each of so many ranks;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
@@ -39,6 +43,7 @@ public:
     using scalar = math::scalar;
     using transport = pulse::host::thread_transport;
     static constexpr int parameter_copies = 5; // weights, gradients, moments and average
+    static constexpr int state_copies = 3;
 
     explicit host_side(const arguments& a) : threads_{a.threads} {}
 
@@ -64,17 +69,18 @@ public:
     class task : public pulse::train::diffusion_task {
     public:
         task(const run_inputs& in, const transport& of_rank, std::function<void()> on_optimize) :
-            diffusion_task{*in.images, *in.noise, in.task_options(), std::move(on_optimize)}, images_{*in.images},
-            texts_{in.texts}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)} {
-            if (in.texts_are_for(of_rank.rank())) { text_.resize(samples_of_step() * texts_->elements()); }
+            diffusion_task{*in.images, *in.noise, in.task_options(of_rank.rank()), std::move(on_optimize)},
+            images_{*in.images}, texts_{in.texts}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)},
+            first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * samples_of_replica()} {
+            if (in.texts_are_for(of_rank.rank())) { text_.resize(samples_of_replica() * texts_->elements()); }
         }
 
         void begin(std::uint64_t position, double) {
             diffusion_task::begin(position);
             if (text_.empty()) { return; }
             auto to = text_.begin();
-            for (std::size_t i = 0; i != samples_of_step(); ++i) {
-                const auto from = texts_->of_prompt(text_states::prompt_of(images_.index_at(position + i)));
+            for (std::size_t i = 0; i != samples_of_replica(); ++i) {
+                const auto from = texts_->of_prompt(text_states::prompt_of(images_.index_at(position + first_ + i)));
                 to = std::copy(from.begin(), from.end(), to);
             }
         }
@@ -86,6 +92,7 @@ public:
         const pulse::train::image_dataset& images_;
         const text_states* texts_;
         std::size_t batch_;
+        std::size_t first_; ///< of the replica's samples in those of a step
         std::vector<float> text_{};
     };
 
@@ -93,13 +100,15 @@ public:
     class optimizer {
     public:
         template <class Parameters>
-        optimizer(const run_inputs& in, std::size_t layers, const Parameters& parameters, transport&) :
-            adamw_{layers,
-                   static_cast<std::size_t>(in.plan.microbatches),
-                   parameters.values().size(),
-                   in.adamw(),
-                   in.args.clip_norm,
-                   in.args.average_decay} {}
+        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters, transport& among) :
+            transport_{among}, replicas_{in.replicas_of(among.rank())}, adamw_{layers,
+                                                                               static_cast<std::size_t>(
+                                                                                   in.plan.microbatches),
+                                                                               parameters,
+                                                                               replicas_,
+                                                                               in.adamw(),
+                                                                               in.args.clip_norm,
+                                                                               in.args.average_decay} {}
 
         template <class Parameters>
         void start(std::span<const float> values, Parameters& parameters) {
@@ -119,17 +128,51 @@ public:
         /// Calls use(rank_state<float>) with all that a rank keeps; what `use` writes there, the rank goes on with.
         template <class Parameters, class Use>
         void set_state(Parameters& parameters, const Use& use) {
-            use(rank_state<float>{parameters.values(), adamw_.first_moment(), adamw_.second_moment(),
-                                  adamw_.average()});
+            if (!replicas_.sharded) {
+                return use(rank_state<float>{parameters.values(), adamw_.first_moment(), adamw_.second_moment(),
+                                             adamw_.average()});
+            }
+            std::vector<float> whole[3];
+            for (auto& values : whole) { values.resize(parameters.values().size()); }
+            use(rank_state<float>{parameters.values(), whole[0], whole[1], whole[2]});
+            std::size_t at = 0;
+            for (const pulse::element_range& r : adamw_.owned()) {
+                for (std::size_t state = 0; state != 3; ++state) {
+                    const auto from = std::span{whole[state]}.subspan(r.first, r.size);
+                    std::copy(from.begin(), from.end(), shares()[state].begin() + static_cast<std::ptrdiff_t>(at));
+                }
+                at += r.size;
+            }
         }
-        /// Calls use(rank_state<const float>) with all that a rank keeps.
+        /// Calls use(rank_state<const float>) with all that a rank keeps, and that other replicas keep of its parameters: all
+        /// ranks call it.
         template <class Parameters, class Use>
         void read_state(const Parameters& parameters, const Use& use) {
+            if (replicas_.sharded) {
+                std::vector<float> whole[3];
+                for (std::size_t state = 0; state != 3; ++state) {
+                    whole[state].resize(parameters.values().size());
+                    auto from = shares()[state].begin();
+                    for (const pulse::element_range& r : adamw_.owned()) {
+                        std::copy_n(from, r.size, whole[state].begin() + static_cast<std::ptrdiff_t>(r.first));
+                        from += static_cast<std::ptrdiff_t>(r.size);
+                    }
+                    pulse::weight_exchange{replicas_.place, parameters.blocks(), std::span{whole[state]}}.run(
+                        transport_);
+                }
+                return use(rank_state<const float>{parameters.values(), whole[0], whole[1], whole[2]});
+            }
             use(rank_state<const float>{parameters.values(), adamw_.first_moment(), adamw_.second_moment(),
                                         adamw_.average()});
         }
 
     private:
+        [[nodiscard]] std::array<std::span<float>, 3> shares() noexcept {
+            return {adamw_.first_moment(), adamw_.second_moment(), adamw_.average()};
+        }
+
+        transport& transport_;
+        pulse::train::optimizer_replicas replicas_;
         pulse::train::basic_rank_optimizer<pulse::host::fused_adamw> adamw_;
         loss_scaling scaling_{};
     };

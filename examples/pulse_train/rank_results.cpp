@@ -11,6 +11,7 @@ run_results joined(std::vector<rank_results> of_ranks) {
         all.busy_us += one.busy_us;
         all.boundary_bytes += one.sent.boundary;
         all.skip_bytes += one.sent.skip;
+        all.gradient_bytes += one.sent.gradient;
         all.planned_bytes.push_back(one.planned_bytes);
         all.measured_bytes.push_back(one.measured_bytes);
         all.averages.merge(one.averages);

@@ -41,6 +41,7 @@ struct run_results {
     std::map<int, std::vector<float>> averages{};
     std::int64_t boundary_bytes{};
     std::int64_t skip_bytes{};
+    std::int64_t gradient_bytes{};
     std::int64_t steps_run{};
     std::int64_t last_step{};
 };

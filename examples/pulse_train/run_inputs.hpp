@@ -7,10 +7,13 @@
 
 #include <pulse/plan/plan.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
+#include <pulse/runtime/replica_place.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/rank_optimizer.hpp>
 
 #include "arguments.hpp"
 
@@ -32,15 +35,28 @@ struct run_inputs {
     /// The checkpoint from which the run goes on, when its arguments name one.
     std::filesystem::path resume_from{};
 
-    [[nodiscard]] pulse::train::diffusion_options task_options() const {
+    /// Ranks of all replicas.
+    [[nodiscard]] int ranks() const noexcept { return plan.pipeline_degree * plan.data_degree; }
+    [[nodiscard]] pulse::replica_place place_of(int rank) const {
+        return pulse::place_of({pulse::rank_layout::pipeline_inside, plan.pipeline_degree, plan.data_degree}, rank);
+    }
+    [[nodiscard]] pulse::executor_options execution() const {
+        return {.layout = pulse::rank_layout::pipeline_inside, .sharded_optimizer = args.shard_optimizer};
+    }
+    [[nodiscard]] pulse::train::optimizer_replicas replicas_of(int rank) const {
+        return {place_of(rank), args.shard_optimizer};
+    }
+    [[nodiscard]] pulse::train::diffusion_options task_options(int rank) const {
         return {.seed = args.seed,
                 .prediction = args.prediction,
                 .microbatch_size = plan.microbatch_size,
-                .microbatches = plan.microbatches};
+                .microbatches = plan.microbatches,
+                .replicas = plan.data_degree,
+                .replica = place_of(rank).replica};
     }
     /// Whether the rank runs the stage that reads the texts.
     [[nodiscard]] bool texts_are_for(int rank) const {
-        return texts != nullptr && plan.cut.stages.front().device == rank;
+        return texts != nullptr && plan.cut.stages.front().device == place_of(rank).device;
     }
     /// Constants of the optimizer; the learning rate is given step by step.
     [[nodiscard]] static pulse::adamw_constants adamw() { return {.weight_decay = 0.0}; }

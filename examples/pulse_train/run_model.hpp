@@ -37,7 +37,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     std::puts("measuring the layers ...");
     std::fflush(stdout);
     in.costs = side.template measured_costs<Model>(batch);
-    make_plan(in, Side::parameter_copies);
+    make_plan(in, {Side::parameter_copies, a.shard_optimizer ? Side::state_copies : 0, sizeof(typename Side::scalar)});
     in.config = config_of(in);
     if (!a.resume.empty()) {
         in.resume_from = pulse::train::find_checkpoint(a.resume);

@@ -67,11 +67,11 @@ int read_plan(run_inputs& in) {
     return in.plan.microbatch_size;
 }
 
-void make_plan(run_inputs& in, int parameter_copies) {
+void make_plan(run_inputs& in, const pulse::parameter_memory& kept) {
     const arguments& a = in.args;
     if (a.plan_file.empty()) {
         in.plan = pulse::plan_pipeline(in.costs, {.kind = a.placement,
-                                                  .devices = a.ranks,
+                                                  .devices = a.ranks / a.replicas,
                                                   .waves = a.waves,
                                                   .microbatches = a.microbatches,
                                                   .split_backward = a.split_backward,
@@ -79,15 +79,18 @@ void make_plan(run_inputs& in, int parameter_copies) {
                                                   .recompute = a.recompute,
                                                   .method = a.method,
                                                   .slack = a.slack,
-                                                  .parameter_copies = parameter_copies});
+                                                  .parameter_copies = kept.copies});
+        in.plan.data_degree = a.replicas;
+        in.plan.predicted.samples_per_s *= a.replicas;
     } else if (in.plan.model != in.costs.model) {
         throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
                                  in.costs.model.str()};
-    } else if (in.plan.data_degree != 1) {
-        throw pulse::input_error{a.plan_file + ": data_degree: thread ranks run one pipeline replica"};
+    }
+    if (a.shard_optimizer && in.plan.data_degree < 2) {
+        throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
     }
     require_runnable(in);
-    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, parameter_copies);
+    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, kept);
 }
 
 std::map<std::string, std::string> config_of(const run_inputs& in) {
@@ -102,7 +105,8 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
             {"ema", exact(a.average_decay)},
             {"seed", std::to_string(a.seed)},
             {"microbatch_size", std::to_string(in.plan.microbatch_size)},
-            {"microbatches", std::to_string(in.plan.microbatches)}};
+            {"microbatches", std::to_string(in.plan.microbatches)},
+            {"replicas", std::to_string(in.plan.data_degree)}};
 }
 
 pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {
@@ -114,7 +118,8 @@ pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {
 }
 
 void require_same_config(const run_inputs& in) {
-    const auto before = pulse::train::checkpoint_reader{in.resume_from}.state().config;
+    auto before = pulse::train::checkpoint_reader{in.resume_from}.state().config;
+    before.try_emplace("replicas", "1"); // who does not say it had one
     for (const auto& [key, value] : in.config) {
         const auto found = before.find(key);
         if (found == before.end() || found->second != value) {

@@ -5,6 +5,7 @@
 
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/sharded_checkpoint.hpp>
+#include <pulse/tune/parameter_memory.hpp>
 
 #include "arguments.hpp"
 #include "run_inputs.hpp"
@@ -30,7 +31,7 @@ struct sample_shape {
 
 /// Makes the plan of the run from its costs where none was read. Throws input_error naming where the plan is from unless
 /// it fits the model and cannot deadlock. `parameter_copies` as in pulse::pipeline_options.
-void make_plan(run_inputs& in, int parameter_copies);
+void make_plan(run_inputs& in, const pulse::parameter_memory& kept);
 
 /// What decides the course of training; how it is cut, placed and ordered does not.
 [[nodiscard]] std::map<std::string, std::string> config_of(const run_inputs& in);

@@ -42,7 +42,7 @@ public:
 
     training_rank(const Side& side, const run_inputs& in, transport& among, shared_state& shared) :
         in_{in}, transport_{among}, shared_{shared}, math_{side.make_math(among)},
-        executor_{math_, among, in.plan, in.costs}, optimizer_{in, Model::layer_count, executor_.parameters(), among},
+        executor_{math_, among, in.plan, in.costs, in.execution()}, optimizer_{in, Model::layer_count, executor_.parameters(), among},
         task_{in, among, [this] { optimize(); }}, checkpoints_{checkpoints_of(in)} {
         optimizer_.start(pulse::train::initial_values<Model>(executor_.parameters(), in.args.seed),
                          executor_.parameters());
@@ -135,8 +135,12 @@ private:
         transport_.sum({});
         double origin = rank() == 0 ? static_cast<double>(origin_ns_) : 0.0;
         transport_.sum({&origin, 1});
-        mine_.events = events_of(rank(), executor_.model(), executor_.instructions().instructions,
-                                 executor_.recorded().events(), static_cast<std::int64_t>(origin));
+        const traced_rank of_rank{rank(), executor_.place(), executor_.model(), executor_.instructions().instructions,
+                                  static_cast<std::int64_t>(origin)};
+        mine_.events = events_of(of_rank, executor_.recorded().events());
+        for (auto& e : reductions_of(of_rank, executor_.recorded().reductions())) {
+            mine_.events.push_back(std::move(e));
+        }
         mine_.busy_us = 0;
         for (const auto& e : mine_.events) {
             mine_.busy_us += e.lane == 0 && e.kind != 'O' ? e.end_us - e.start_us : 0.0;
@@ -145,17 +149,19 @@ private:
         mine_.sent = {};
         mine_.sent.boundary = after.boundary - before.boundary;
         mine_.sent.skip = after.skip - before.skip;
+        mine_.sent.gradient = after.gradient - before.gradient;
     }
 
     /// The last checkpoint, and what the rank leaves.
     void finish(std::int64_t first) {
         const auto r = static_cast<std::size_t>(rank());
         mine_.rank = rank();
-        mine_.planned_bytes = in_.plan.predicted.peak_memory_bytes[r];
-        mine_.measured_bytes = executor_.memory().used_bytes() + executor_.parameters().bytes() + optimizer_.bytes();
+        mine_.planned_bytes = in_.plan.predicted.peak_memory_bytes[static_cast<std::size_t>(executor_.place().device)];
+        mine_.measured_bytes = executor_.memory().used_bytes() + executor_.replica_bytes() +
+                               executor_.parameters().bytes() + optimizer_.bytes();
         optimizer_.read_state(executor_.parameters(), [this](const rank_state<const float>& kept) {
             if (saved_.first != state_.step) { write_checkpoint(kept); }
-            if (in_.args.sample == 0) { return; }
+            if (in_.args.sample == 0 || executor_.place().replica != 0) { return; }
             for (const auto& block : executor_.parameters().blocks()) {
                 const auto average = kept.average.subspan(block.first, block.size);
                 mine_.averages[block.layer].assign(average.begin(), average.end());
@@ -187,8 +193,8 @@ private:
 /// that it needs and has checked it: nothing is written before.
 template <class Model, class Side, class Ready>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
-    shared_state shared{in.plan.pipeline_degree};
-    side.run_ranks(in.plan.pipeline_degree, [&](typename Side::transport& among) {
+    shared_state shared{in.ranks()};
+    side.run_ranks(in.ranks(), [&](typename Side::transport& among) {
         training_rank<Model, Side> rank{side, in, among, shared};
         among.sum({});
         if (among.rank() == 0) { ready(); }

@@ -367,6 +367,92 @@ class Resume(Case):
         self.refuses(*self.goes_on(checkpoint=folder), names=[str(folder), "no complete checkpoint"])
 
 
+class Replicas(Case):
+    """Pipelines side by side take the step of one order of replicas, however they are cut and whoever keeps the state."""
+
+    HALF = ("--microbatch-size", "2", "--microbatches", "2")
+    PARAMETERS = sum(math.prod(shape) for shape in Layout().weights.values())
+
+    @classmethod
+    def setUpClass(cls):
+        cls.whole = fresh()
+        line = command("--steps", 4, "--ranks", 2, "--replicas", 2, out=cls.whole, size=cls.HALF)
+        subprocess.run([str(w) for w in line], check=True, capture_output=True, timeout=PATIENCE)
+
+    def replicate(self, *options, **more):
+        return self.train("--steps", 4, "--replicas", 2, *options, size=self.HALF, **more)
+
+    def check_report(self, out, replicas, sharded=False):
+        plan, made = read_json(out / "plan.json"), report(out)
+        ranks = replicas * plan["pipeline_degree"]
+        self.assertEqual((plan["data_degree"], made["ranks"]), (replicas, ranks))
+        moved = made["bytes_per_step"]
+        # Every gradient goes to the replica that sums it from all others, and the sum, or the new weight, back.
+        self.assertEqual(moved["gradient"], 2 * (replicas - 1) * 4 * self.PARAMETERS)
+        self.assertEqual(moved["boundary"], replicas * plan["predicted"]["boundary_bytes"])
+        self.assertEqual(moved["skip"], replicas * plan["predicted"]["skip_bytes"])
+        self.assertEqual(made["planned_peak_bytes"], plan["predicted"]["peak_memory_bytes"] * replicas)
+        for planned, measured in zip(made["planned_peak_bytes"], made["measured_peak_bytes"]):
+            # A share of a layer may be an element smaller than the largest.
+            self.assertTrue(planned - (3 * 4 * 2 * (len(Layout().layers) + 1) if sharded else 0) <= measured <= planned)
+
+    def test_cut_and_state_change_nothing(self):
+        self.check_report(self.whole, 2)
+        for options in ("--ranks 4", "--ranks 2 --shard-optimizer", "--ranks 6 --waves 2 --shard-optimizer",
+                        "--ranks 4 --placement sequential --split-backward no"):
+            with self.subTest(options):
+                out = self.replicate(*options.split())
+                self.same_training(self.whole, out, options)
+                self.check_report(out, 2, "--shard" in options)
+
+    def test_three_replicas(self):
+        size = ("--microbatch-size", "1", "--microbatches", "1")
+        one = self.train("--steps", 3, "--ranks", 3, "--replicas", 3, size=size)
+        other = self.train("--steps", 3, "--ranks", 6, "--replicas", 3, "--shard-optimizer", size=size)
+        self.same_training(one, other)
+        self.check_report(one, 3)
+        self.check_report(other, 3, sharded=True)
+
+    def test_replicas_share_out_the_samples_of_one_step(self):
+        alone = report(self.train("--steps", 4, "--ranks", 1))["loss"]
+        spread = report(self.whole)["loss"]
+        self.assertEqual(alone[0], spread[0])
+        for one, other in zip(alone, spread):
+            self.assertAlmostEqual(one, other, delta=1e-3 * one)
+
+    def test_continues_bit_for_bit(self):
+        half = self.train("--steps", 2, "--ranks", 4, "--replicas", 2, "--shard-optimizer", size=self.HALF)
+        checkpoint = half / "checkpoint.safetensors"
+        for options in ("--ranks 2", "--ranks 6 --shard-optimizer"):
+            with self.subTest(options):
+                out = self.replicate("--resume", checkpoint, *options.split())
+                self.same_tensors(out, self.whole, options)
+                self.assertEqual(report(out)["loss"], report(self.whole)["loss"][2:])
+        self.refuses("--steps", 4, "--ranks", 2, "--resume", checkpoint, size=self.HALF, names=["replicas 2, ", "1"])
+
+    def test_a_plan_says_how_many(self):
+        again = self.train("--steps", 4, "--plan", self.whole / "plan.json", size=())
+        self.same_training(self.whole, again)
+        self.refuses("--replicas", 2, "--plan", self.whole / "plan.json", size=(), names=["--replicas"])
+
+    def test_sums_are_in_the_trace_beside_later_passes(self):
+        out = self.replicate("--ranks", 4)
+        events = [e for e in read_json(out / "trace.json")["traceEvents"] if e["ph"] == "X"]
+        sums = [e for e in events if e["cat"] == "A"]
+        self.assertEqual(len(sums), 2 * len(read_json(out / "plan.json")["stages"]))
+        for rank in range(4):
+            last = max(e["ts"] + e["dur"] for e in events if e["pid"] == rank and e["cat"] in "FBW")
+            # The stage that is done first has its gradients summed before the other one's passes are over.
+            self.assertLess(min(e["ts"] for e in sums if e["pid"] == rank), last)
+            for e in sums:
+                self.assertNotEqual(e["tid"], 0)
+
+    def test_impossible_numbers_are_refused(self):
+        self.refuses("--ranks", 4, "--replicas", 3, names=["--replicas", "3", "4"])
+        self.refuses("--replicas", 0, names=["--replicas"])
+        self.refuses("--shard-optimizer", names=["--shard-optimizer", "one replica"])
+
+
 class PlanFile(Case):
     @classmethod
     def setUpClass(cls):
@@ -415,7 +501,7 @@ class PlanFile(Case):
         self.refuses_plan(changed(lambda p: p.pop("waves")), "waves")
         self.refuses_plan(changed(lambda p: p.update(colour="red")), "colour")
         self.refuses_plan(changed(lambda p: p.update(microbatches="4")), "microbatches")
-        self.refuses_plan(changed(lambda p: p.update(data_degree=2)), "data_degree")
+        self.refuses_plan(changed(lambda p: p.update(data_degree=0)), "data_degree")
         self.refuses_plan(changed(lambda p: p["stages"][2].update(device=0)), "stages[2].device")
         self.refuses_plan(changed(lambda p: p["schedule"][1].pop()), "schedule")
         self.refuses_plan(changed(lambda p: p["schedule"][0][0].update(start_us=1e9)), "schedule[0][0]")

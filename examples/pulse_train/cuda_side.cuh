@@ -251,8 +251,9 @@ public:
                 pulse::cuda::copy_async<float>(all.data() + r.first, mine.data() + at, r.size, stream_);
                 at += r.size;
             }
-            pulse::weight_exchange{replicas_.place, parameters.blocks(), std::span<float>{all.data(), to.size()}}.run(
-                transport_);
+            pulse::weight_exchange shares{replicas_.place, parameters.blocks(),
+                                          std::span<float>{all.data(), to.size()}};
+            pulse::cuda::run_in_order(shares, transport_, stream_);
             pulse::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
             pulse::cuda::download<float>(all.data(), to.data(), to.size());
         }

@@ -20,8 +20,8 @@
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
-#include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/simulator.hpp>
+#include <pulse/tune/parameter_memory.hpp>
 
 namespace pulse_train {
 
@@ -126,10 +126,7 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
     }
     if (in.plan.data_degree > 1) {
         const pulse::step_model model{in.plan, in.costs};
-        std::int64_t planned = 0;
-        for (int s = 0; s != model.stage_count(); ++s) {
-            planned += pulse::all_reduce_bytes(model, s, in.plan.data_degree);
-        }
+        const std::int64_t planned = pulse::replica_traffic_bytes(model, in.plan.data_degree, in.kept);
         std::printf("gradients       %9.2f MiB a step between replicas, %.2f planned\n", mib(results.gradient_bytes),
                     mib(planned));
     }

@@ -14,6 +14,7 @@
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/rank_optimizer.hpp>
+#include <pulse/tune/parameter_memory.hpp>
 
 #include "arguments.hpp"
 
@@ -26,6 +27,7 @@ struct run_inputs {
     arguments args{};
     pulse::plan plan{};
     pulse::cost_table costs{};
+    pulse::parameter_memory kept{}; ///< by each rank
     const pulse::train::image_dataset* images{};
     const text_states* texts{}; ///< null where the model reads none
     const pulse::train::noise_schedule* noise{};

@@ -69,6 +69,7 @@ int read_plan(run_inputs& in) {
 
 void make_plan(run_inputs& in, const pulse::parameter_memory& kept) {
     const arguments& a = in.args;
+    in.kept = kept;
     if (a.plan_file.empty()) {
         in.plan = pulse::plan_pipeline(in.costs, {.kind = a.placement,
                                                   .devices = a.ranks / a.replicas,

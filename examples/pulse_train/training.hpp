@@ -41,9 +41,10 @@ public:
     using transport = typename Side::transport;
 
     training_rank(const Side& side, const run_inputs& in, transport& among, shared_state& shared) :
-        in_{in}, transport_{among}, shared_{shared}, math_{side.make_math(among)},
-        executor_{math_, among, in.plan, in.costs, in.execution()}, optimizer_{in, Model::layer_count, executor_.parameters(), among},
-        task_{in, among, [this] { optimize(); }}, checkpoints_{checkpoints_of(in)} {
+        in_{in}, transport_{among}, shared_{shared}, math_{side.make_math(among)}, executor_{math_, among, in.plan,
+                                                                                             in.costs, in.execution()},
+        optimizer_{in, Model::layer_count, executor_.parameters(), among}, task_{in, among, [this] { optimize(); }},
+        checkpoints_{checkpoints_of(in)} {
         optimizer_.start(pulse::train::initial_values<Model>(executor_.parameters(), in.args.seed),
                          executor_.parameters());
         if (!in.args.resume.empty()) { resume(); }

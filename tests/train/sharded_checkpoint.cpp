@@ -492,6 +492,14 @@ TEST_CASE("whatever byte of a checkpoint is damaged, it is refused by file or re
                 CHECK(mine.differing(0xABCDEF) == 0);
             }
         }
+        if (name != manifest_name) {
+            // Without a look at one value: of another size than the manifest says.
+            for (const std::string& other : {good + "x", good.substr(1), std::string{}}) {
+                replace(step / name, other);
+                CHECK_THROWS_WITH_AS(checkpoint_reader{step}, doctest::Contains((name + "' has ").c_str()),
+                                     pulse::input_error);
+            }
+        }
         replace(step / name, good);
         fs::rename(step / name, step / "moved");
         CHECK_THROWS_WITH_AS(checkpoint_reader{step}, doctest::Contains(name.c_str()), pulse::input_error);

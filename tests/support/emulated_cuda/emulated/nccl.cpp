@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -81,7 +82,8 @@ struct state {
     /// By parent and number of the split: of every parent rank its colour, key and new communicator.
     std::map<std::pair<clique*, int>, std::map<int, std::tuple<int, int, ncclComm_t>>> splits{};
     std::set<ncclComm_t> alive{};
-    std::set<void*> handles{};
+    std::map<void*, ncclComm_t> handles{}; ///< of registered memory
+    std::uintptr_t last_handle{};
     std::vector<std::shared_ptr<group>> groups{};
     int ids{};
     int many{};
@@ -254,6 +256,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     const std::scoped_lock lock(the().guard);
     if (all().alive.erase(comm) == 0) { return ncclInvalidArgument; }
     *comm->aborted = true;
+    std::erase_if(all().handles, [&](const auto& registered) { return registered.second == comm; });
     if (comm->partners != nullptr) {
         for (auto& [rank, of] : *comm->partners) {
             if (std::get<2>(of) == comm) { std::get<0>(of) = -2; } // nobody's partner any more
@@ -309,14 +312,13 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t bytes, v
     if (!all().alive.contains(comm) || emulated_cuda::allocation_of(data, bytes) == nullptr) {
         return ncclInvalidArgument;
     }
-    *handle = new int{0};
-    all().handles.insert(*handle);
+    *handle = reinterpret_cast<void*>(++all().last_handle);
+    all().handles.emplace(*handle, comm);
     return ncclSuccess;
 }
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
     const std::scoped_lock lock(the().guard);
     if (!all().alive.contains(comm) || all().handles.erase(handle) == 0) { return ncclInvalidArgument; }
-    delete static_cast<int*>(handle);
     return ncclSuccess;
 }
 

@@ -1,13 +1,10 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -23,13 +20,14 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/device.cuh>
-#include <pulse/cuda/event.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/stream.cuh>
 #include <pulse/launch/watch.hpp>
 #include <pulse/nccl/communicator.cuh>
+#include <pulse/nccl/host_collectives.cuh>
 #include <pulse/nccl/lane.cuh>
 #include <pulse/nccl/message_memory.cuh>
+#include <pulse/nccl/step_slots.cuh>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/rank_grid.hpp>
@@ -38,19 +36,6 @@
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse::nccl {
-
-/// Collectives of values on the host, which come before and beside NCCL: launch::control_plane, or any transport between
-/// host ranks.
-template <class C>
-concept host_collectives = requires(C& c, std::span<double> values, std::vector<std::byte>& bytes,
-                                    std::string_view what) {
-    { c.rank() } -> std::convertible_to<int>;
-    { c.size() } -> std::convertible_to<int>;
-    c.sum(values);
-    { c.gather(std::span<const std::byte>{}) } -> std::same_as<std::vector<std::vector<std::byte>>>;
-    c.broadcast(bytes);
-    c.fail(what);
-};
 
 struct transport_options {
     /// This rank's device.
@@ -127,27 +112,7 @@ public:
     /// one between them.
     void follow(const rank_transfers& mine) {
         const std::lock_guard lock{mutex_};
-        slot_of_.clear();
-        expected_.clear();
-        slots_.clear();
-        next_ = 0;
-        waited_at_.clear();
-        std::vector<int> slot_at(mine.steps.size(), -1);
-        std::vector<int> waiter(mine.steps.size(), -1);
-        for (std::size_t i = 0; i != mine.steps.size(); ++i) {
-            for (const int w : mine.steps[i].waits) { waiter[static_cast<std::size_t>(w)] = static_cast<int>(i); }
-        }
-        for (std::size_t s = 0; s != mine.slots.size(); ++s) {
-            for (const int t : mine.slots[s].transfers) { slot_at[static_cast<std::size_t>(t)] = static_cast<int>(s); }
-            slots_.push_back({static_cast<int>(mine.slots[s].transfers.size()), 0});
-        }
-        for (std::size_t i = 0; i != mine.steps.size(); ++i) {
-            if (mine.steps[i].what == transfer_step::role::other) { continue; }
-            expected_.push_back({mine.steps[i].what == transfer_step::role::send, mine.steps[i].message,
-                                 static_cast<int>(i), mine.steps[i].free_after});
-            slot_of_.push_back(slot_at[i]);
-            waited_at_.push_back(waiter[i]);
-        }
+        slots_.follow(mine);
     }
 
     void post_send(int peer, message_id message, std::span<message_part> parts) { post(true, peer, message, parts); }
@@ -203,7 +168,7 @@ public:
     }
 
     /// Receives that could start before the instruction in front of them was done.
-    [[nodiscard]] std::int64_t early_receives() const noexcept { return early_receives_; }
+    [[nodiscard]] std::int64_t early_receives() const noexcept { return slots_.early_receives(); }
 
     /// What messages from this rank carry that have started so far.
     [[nodiscard]] traffic_count sent() {
@@ -216,17 +181,6 @@ public:
 private:
     using clock = std::chrono::steady_clock;
     static constexpr std::chrono::milliseconds closing_time{5000};
-
-    struct expected_post {
-        bool sends{};
-        message_id message{};
-        int instruction{};
-        int free_after{};
-    };
-    struct slot_state {
-        int size{};
-        int posted{};
-    };
 
     [[nodiscard]] static rank_grid fitting(const rank_grid& grid, const Control& control) {
         if (grid.pipeline < 1 || grid.data < 1 || grid.size() != control.size()) {
@@ -338,13 +292,13 @@ private:
         std::unique_lock lock{mutex_};
         lane& on = lane_of(message);
         const int there = rank_in_lane(peer, message);
-        if (is_between_replicas(message.kind) || expected_.empty()) {
+        if (is_between_replicas(message.kind) || !slots_.known()) {
             on.post(sends, there, peer, message, parts, stream_for(message), nullptr, -1);
         } else {
-            const auto now = static_cast<int>(next_);
-            const cuda::event* const since = start_of(sends, message);
+            const int now = slots_.next();
+            const cuda::event* const since = slots_.start_of(sends, message, stream());
             on.post(sends, there, peer, message, parts, stream(), since, now);
-            if (!completes_slot()) { return; }
+            if (!slots_.completes()) { return; }
         }
         on.launch();
         // Looked at under the lock, waited for without it: the guard may abort meanwhile.
@@ -365,53 +319,11 @@ private:
         lock.unlock();
         throw_if_failed();
     }
-    /// Marks what stream() holds before this instruction of the step.
-    void mark(int instruction) {
-        if (marks_ != 0 && labels_[marks_ - 1] == instruction) { return; }
-        if (marks_ == points_.size()) {
-            points_.emplace_back();
-            labels_.push_back(0);
-        }
-        points_[marks_].record(stream());
-        labels_[marks_++] = instruction;
-    }
-    /// The point of stream() behind which the next transfer of the step may start; none: where stream() is now. Transfers may
-    /// start in the order in which they are posted, as the proof of their slots wants it: no receive gets before the
-    /// transfer in front of it.
-    [[nodiscard]] const cuda::event* start_of(bool sends, message_id message) {
-        const expected_post& now = expected_[next_];
-        if (now.sends != sends || now.message != message) {
-            throw error{"pulse: " + to_text(message) + " is posted where the plan's slots have " +
-                        to_text(now.message)};
-        }
-        if (next_ == 0) { marks_ = 0; }
-        mark(now.instruction);
-        if (sends) { return nullptr; }
-        const int before = next_ == 0 ? -1 : expected_[next_ - 1].instruction;
-        for (std::size_t m = 0; m + 1 < marks_; ++m) {
-            if (labels_[m] <= now.free_after || labels_[m] < before) { continue; }
-            ++early_receives_;
-            return &points_[m];
-        }
-        return nullptr;
-    }
-    /// Whether the transfer that was just posted is the last of its slot.
-    [[nodiscard]] bool completes_slot() {
-        slot_state& slot = slots_[static_cast<std::size_t>(slot_of_[next_])];
-        next_ = (next_ + 1) % expected_.size();
-        if (++slot.posted != slot.size) { return false; }
-        slot.posted = 0;
-        return true;
-    }
     void wait(bool sends, int peer, message_id message) {
         throw_if_failed();
         const std::lock_guard lock{mutex_};
         lane& on = lane_of(message);
-        const int ordinal = on.find_ordinal(sends, peer, message);
-        if (ordinal >= 0 && static_cast<std::size_t>(ordinal) < waited_at_.size() &&
-            waited_at_[static_cast<std::size_t>(ordinal)] >= 0) {
-            mark(waited_at_[static_cast<std::size_t>(ordinal)]);
-        }
+        slots_.before_wait(on.find_ordinal(sends, peer, message), stream());
         on.wait(sends, peer, message, stream_for(message));
     }
     template <class Call>
@@ -427,12 +339,12 @@ private:
     }
 
     void wait_for_streams() {
-        for (const auto idle : {&compute_, &reductions_}) {
-            while (!idle->idle() && !failed_) { std::this_thread::sleep_for(std::chrono::microseconds{50}); }
-        }
-        for (const lane& l : lanes_) {
-            while (!l.stream().idle() && !failed_) { std::this_thread::sleep_for(std::chrono::microseconds{50}); }
-        }
+        const auto wait_for = [this](const cuda::stream& on) {
+            while (!on.idle() && !failed_) { std::this_thread::sleep_for(std::chrono::microseconds{50}); }
+        };
+        wait_for(compute_);
+        wait_for(reductions_);
+        for (const lane& l : lanes_) { wait_for(l.stream()); }
     }
 
     /// The guard: NCCL's errors, the watch, and transfers that do not end.
@@ -469,16 +381,8 @@ private:
     cuda::stream compute_{};
     cuda::stream reductions_{};
     message_memory memory_{};
-    std::vector<lane> lanes_{};             ///< forward, backward, and between replicas where there are several
-    std::vector<expected_post> expected_{}; ///< of a step, in order; empty: whatever comes, one by one
-    std::vector<int> slot_of_{};
-    std::vector<slot_state> slots_{};
-    std::size_t next_{};
-    std::vector<int> waited_at_{};     ///< of each transfer of a step: the instruction that waits for it
-    std::deque<cuda::event> points_{}; ///< of stream(), this step, and before which instruction each is
-    std::vector<int> labels_{};
-    std::size_t marks_{};
-    std::int64_t early_receives_{};
+    std::vector<lane> lanes_{}; ///< forward, backward, and between replicas where there are several
+    step_slots slots_{};
     std::mutex mutex_{};
     std::atomic<bool> failed_{false};
     std::atomic<bool> stopping_{false};

@@ -39,6 +39,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     for (const char* name : {"ddpm_cifar10", "ddpm_fmnist", "ddpm_fmnist_small", "sd21", "sd_tiny"}) {
         models.emplace(name, name);
     }
+    const choices<transport_kind> transports{{"threads", transport_kind::threads}, {"mpi", transport_kind::mpi}};
     const choices<backend_kind> backends{{"host", backend_kind::host}, {"cuda", backend_kind::cuda}};
     const choices<precision_kind> precisions{{"bf16", precision_kind::bf16},
                                              {"fp16", precision_kind::fp16},
@@ -99,8 +100,12 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         ->type_name("NUMBER,...");
     value("--threads", a.threads, whole(1, 256), "Threads of each rank on the host");
 
+    choice("--transport", a.transport, transports, "threads",
+           "What ranks are: threads of this process, or processes that mpirun or srun has started");
+    value("--timeout", a.timeout_s, positive, "Seconds after which a process gives up waiting for another");
+
     app.option_defaults()->group("Pipeline");
-    value("--ranks", a.ranks, whole(1, 64), "Ranks in all");
+    value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
     value("--replicas", a.replicas, whole(1, 64),
           "Pipelines over which a step's microbatches are spread; divides --ranks");
     app.add_flag("--shard-optimizer", a.shard_optimizer,
@@ -141,7 +146,16 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     if (on_cuda && app.count("--threads") > 0) {
         return refuse("pulse_train", "--threads: they are for --backend host", exit_code);
     }
-    if (a.ranks % a.replicas != 0) {
+    const bool processes = a.transport == transport_kind::mpi;
+    if (processes && on_cuda) { return refuse("pulse_train", "--transport mpi: it is for --backend host", exit_code); }
+    if (processes && app.count("--ranks") > 0) {
+        return refuse("pulse_train", "--ranks: with --transport mpi there are as many as mpirun has started",
+                      exit_code);
+    }
+    if (!processes && app.count("--timeout") > 0) {
+        return refuse("pulse_train", "--timeout: it is for --transport mpi", exit_code);
+    }
+    if (!processes && a.ranks % a.replicas != 0) {
         return refuse("pulse_train",
                       "--replicas: " + std::to_string(a.replicas) + " pipelines cannot share " +
                           std::to_string(a.ranks) + " ranks equally",

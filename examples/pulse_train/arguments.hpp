@@ -11,6 +11,11 @@
 
 namespace pulse_train {
 
+class rank_transport;
+
+/// What the ranks are: threads of one process, or processes that were started together.
+enum class transport_kind : std::uint8_t { threads, mpi };
+
 /// Where training runs.
 enum class backend_kind : std::uint8_t { host, cuda };
 
@@ -31,6 +36,10 @@ struct arguments {
     int ranks{2}; ///< of all replicas together
     int replicas{1};
     bool shard_optimizer{};
+    transport_kind transport{transport_kind::threads};
+    double timeout_s{300};
+    /// Among the ranks, where each is a process and this one of them; null: they are threads of this process.
+    rank_transport* processes{};
     backend_kind backend{backend_kind::host};
     precision_kind precision{precision_kind::fp32};
     std::vector<int> gpus{}; ///< devices to deal ranks over; empty: all

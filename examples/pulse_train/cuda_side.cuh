@@ -78,6 +78,10 @@ public:
         }
         pulse::cuda::run_ranks(std::move(of_ranks), {}, body);
     }
+    template <class Body>
+    void run_workers(int count, const Body& body) const {
+        run_ranks(count, body);
+    }
 
     template <class Model>
     [[nodiscard]] pulse::cost_table measured_costs(int batch) const {

@@ -76,7 +76,7 @@ template <class Model, class Side>
         }
     };
     try {
-        side.run_ranks(workers, draw_share);
+        side.run_workers(workers, draw_share);
     } catch (const stopped&) { images.clear(); }
     return images;
 }

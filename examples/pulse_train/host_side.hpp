@@ -22,18 +22,20 @@
 
 #include "loss_scaling.hpp"
 #include "rank_results.hpp"
+#include "rank_transport.hpp"
 #include "run_inputs.hpp"
 #include "synthetic.hpp"
 
 namespace pulse_train {
 
-/// Training on the host in floats, on ranks that are threads: a side, which says where training runs. A side has
+/// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A side has
 /// - `math`, `transport`, `task`: a backend, a transport and the task of a rank's executor;
 /// - `optimizer`: of a rank; its weights, moments and average are read and set as host memory, and it keeps the
 ///   loss_scaling of the run;
 /// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps; `state_copies` of them are
 ///   state of the optimizer, which replicas may share;
-/// - `run_ranks(ranks, body)`: body(transport) once for each of so many ranks;
+/// - `run_ranks(ranks, body)`: body(transport) once for each of so many ranks that this process has, and
+///   `run_workers(count, body)`: the same on threads of this process in any case;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
 /// - `measured_costs<Model>(batch)`: the profile of a model.
@@ -41,11 +43,11 @@ class host_side {
 public:
     using math = pulse::host::onednn_backend;
     using scalar = math::scalar;
-    using transport = pulse::host::thread_transport;
+    using transport = rank_transport;
     static constexpr int parameter_copies = 5; // weights, gradients, moments and average
     static constexpr int state_copies = 3;
 
-    explicit host_side(const arguments& a) : threads_{a.threads} {}
+    explicit host_side(const arguments& a) : threads_{a.threads}, processes_{a.processes} {}
 
     [[nodiscard]] math make_math(transport&) const { return math{threads_}; }
     static void wait(const math&) noexcept {}
@@ -54,7 +56,18 @@ public:
 
     template <class Body>
     void run_ranks(int ranks, const Body& body) const {
-        pulse::host::run_ranks(ranks, {}, body);
+        if (processes_ != nullptr) {
+            body(*processes_);
+        } else {
+            run_workers(ranks, body);
+        }
+    }
+    template <class Body>
+    void run_workers(int count, const Body& body) const {
+        pulse::host::run_ranks(count, {}, [&](pulse::host::thread_transport& inner) {
+            transport_of<pulse::host::thread_transport> among{inner};
+            body(static_cast<rank_transport&>(among));
+        });
     }
     template <class Model>
     [[nodiscard]] pulse::cost_table measured_costs(int batch) const {
@@ -179,6 +192,7 @@ public:
 
 private:
     int threads_;
+    rank_transport* processes_;
 };
 
 } // namespace pulse_train

@@ -6,6 +6,7 @@
 #include <pulse/core/error.hpp>
 
 #include "arguments.hpp"
+#include "process.hpp"
 #include "run.hpp"
 
 namespace {
@@ -22,6 +23,10 @@ int main(int argc, char** argv) {
     if (!parsed) { return exit_code; }
     std::signal(SIGINT, request_stop);
     std::signal(SIGTERM, request_stop);
+    std::signal(SIGUSR1, request_stop); // what mpirun passes on to all ranks
+    if (parsed->transport == pulse_train::transport_kind::mpi) {
+        return pulse_train::run_as_process(*parsed, stop_requested);
+    }
     try {
         pulse_train::run_for (*parsed)(*parsed, stop_requested);
         return 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -29,6 +30,10 @@ struct rank_results {
     std::vector<double> losses{};
     std::vector<double> step_seconds{};
 };
+
+/// The same as bytes, which a rank of the same program reads again. Throws error when they are none.
+[[nodiscard]] std::vector<std::byte> to_bytes(const rank_results& results);
+[[nodiscard]] rank_results rank_results_from(std::span<const std::byte> bytes);
 
 /// What all ranks of a run left.
 struct run_results {
@@ -74,14 +79,5 @@ template <class Model, class Blocks, class T>
     }
     return all;
 }
-
-/// Where the ranks of a run hand over what others read: nothing else is shared between them.
-///
-/// Each fills the place of its own number, and a barrier of the transport stands between that and reading.
-struct shared_state {
-    explicit shared_state(int ranks) : results(static_cast<std::size_t>(ranks)) {}
-
-    std::vector<rank_results> results;
-};
 
 } // namespace pulse_train

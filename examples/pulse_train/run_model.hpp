@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include <pulse/train/checkpoint_folder.hpp>
 #include <pulse/model/layer.hpp>
+#include <pulse/train/checkpoint_folder.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
 
@@ -33,11 +33,16 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     const pulse::train::noise_schedule noise =
         a.cosine_noise ? pulse::train::noise_schedule::cosine() : pulse::train::noise_schedule::linear();
     run_inputs in{.args = a, .images = &images, .texts = texts ? &*texts : nullptr, .noise = &noise, .stop = &stop};
-    const int batch = read_plan(in);
-    std::puts("measuring the layers ...");
-    std::fflush(stdout);
-    in.costs = side.template measured_costs<Model>(batch);
-    make_plan(in, {Side::parameter_copies, a.shard_optimizer ? Side::state_copies : 0, sizeof(typename Side::scalar)});
+    in.kept = {Side::parameter_copies, a.shard_optimizer ? Side::state_copies : 0, sizeof(typename Side::scalar)};
+    const bool leads = a.processes == nullptr || a.processes->rank() == 0;
+    if (leads) {
+        const int batch = read_plan(in);
+        std::puts("measuring the layers ...");
+        std::fflush(stdout);
+        in.costs = side.template measured_costs<Model>(batch);
+        make_plan(in, in.kept);
+    }
+    if (a.processes != nullptr) { share_plan(in, *a.processes); }
     in.config = config_of(in);
     if (!a.resume.empty()) {
         in.resume_from = pulse::train::find_checkpoint(a.resume);
@@ -45,6 +50,10 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
 
     const run_results results = train<Model>(side, in, [&] { open_folder(in); });
+    if (a.processes != nullptr) {
+        a.processes->leave();
+        if (!leads) { return; }
+    }
     const run_summary summary = summarise(in, results);
     write_artifacts(in, results, summary);
     std::vector<float> drawn;

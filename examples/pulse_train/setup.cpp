@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <zlib.h>
 
@@ -15,6 +16,7 @@
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/profile/json.hpp>
 #include <pulse/train/checkpoint_reader.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 
@@ -92,6 +94,22 @@ void make_plan(run_inputs& in, const pulse::parameter_memory& kept) {
     }
     require_runnable(in);
     in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, kept);
+}
+
+void share_plan(run_inputs& in, rank_transport& among) {
+    const auto text_of_first = [&](std::string text) {
+        const auto* const from = reinterpret_cast<const std::byte*>(text.data());
+        std::vector<std::byte> bytes(from, from + text.size());
+        among.broadcast(bytes);
+        text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        return text;
+    };
+    const bool leads = among.rank() == 0;
+    const std::string costs = text_of_first(leads ? pulse::print_profile(in.costs) : std::string{});
+    const std::string planned = text_of_first(leads ? pulse::print_plan(in.plan) : std::string{});
+    if (leads) { return; }
+    in.costs = pulse::parse_profile(costs, "the costs of rank 0");
+    in.plan = pulse::parse_plan(planned, "the plan of rank 0");
 }
 
 std::map<std::string, std::string> config_of(const run_inputs& in) {

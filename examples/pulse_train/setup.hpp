@@ -8,6 +8,7 @@
 #include <pulse/tune/parameter_memory.hpp>
 
 #include "arguments.hpp"
+#include "rank_transport.hpp"
 #include "run_inputs.hpp"
 
 namespace pulse_train {
@@ -32,6 +33,9 @@ struct sample_shape {
 /// Makes the plan of the run from its costs where none was read. Throws input_error naming where the plan is from unless
 /// it fits the model and cannot deadlock. `parameter_copies` as in pulse::pipeline_options.
 void make_plan(run_inputs& in, const pulse::parameter_memory& kept);
+
+/// Costs and plan become those of rank 0; to be called by every rank, where ranks are processes.
+void share_plan(run_inputs& in, rank_transport& among);
 
 /// What decides the course of training; how it is cut, placed and ordered does not.
 [[nodiscard]] std::map<std::string, std::string> config_of(const run_inputs& in);

@@ -40,9 +40,9 @@ public:
     using math = typename Side::math;
     using transport = typename Side::transport;
 
-    training_rank(const Side& side, const run_inputs& in, transport& among, shared_state& shared) :
-        in_{in}, transport_{among}, shared_{shared}, math_{side.make_math(among)}, executor_{math_, among, in.plan,
-                                                                                             in.costs, in.execution()},
+    training_rank(const Side& side, const run_inputs& in, transport& among) :
+        in_{in}, transport_{among}, math_{side.make_math(among)}, executor_{math_, among, in.plan, in.costs,
+                                                                            in.execution()},
         optimizer_{in, Model::layer_count, executor_.parameters(), among}, task_{in, among, [this] { optimize(); }},
         checkpoints_{checkpoints_of(in)} {
         optimizer_.start(pulse::train::initial_values<Model>(executor_.parameters(), in.args.seed),
@@ -51,7 +51,8 @@ public:
         math_.weights_changed();
     }
 
-    void run() {
+    /// What the rank leaves.
+    [[nodiscard]] rank_results run() {
         const std::int64_t first = state_.step;
         const auto samples = static_cast<double>(task_.samples_of_step());
         std::optional<progress> shown;
@@ -67,7 +68,7 @@ public:
                 before = transport_.sent();
             }
             const auto began = clock::now();
-            if (traced && rank() == 0) { origin_ns_ = pulse::trace::now_ns(); }
+            if (traced) { origin_ns_ = pulse::trace::now_ns(); }
             task_.begin(state_.position, optimizer_.loss_scale());
             executor_.step(task_);
             ++state_.step;
@@ -83,6 +84,7 @@ public:
         }
         shown.reset();
         finish(first);
+        return std::move(mine_);
     }
 
 private:
@@ -134,8 +136,9 @@ private:
 
     void keep_trace(const pulse::traffic_count& before) {
         transport_.sum({});
-        double origin = rank() == 0 ? static_cast<double>(origin_ns_) : 0.0;
-        transport_.sum({&origin, 1});
+        // Threads have one clock. Processes may not: each counts from when all have come.
+        double origin = rank() == 0 || in_.args.processes != nullptr ? static_cast<double>(origin_ns_) : 0.0;
+        if (in_.args.processes == nullptr) { transport_.sum({&origin, 1}); }
         const traced_rank of_rank{rank(), executor_.place(), executor_.model(), executor_.instructions().instructions,
                                   static_cast<std::int64_t>(origin)};
         mine_.events = events_of(of_rank, executor_.recorded().events());
@@ -155,7 +158,6 @@ private:
 
     /// The last checkpoint, and what the rank leaves.
     void finish(std::int64_t first) {
-        const auto r = static_cast<std::size_t>(rank());
         mine_.rank = rank();
         mine_.planned_bytes = in_.plan.predicted.peak_memory_bytes[static_cast<std::size_t>(executor_.place().device)];
         mine_.measured_bytes = executor_.memory().used_bytes() + executor_.replica_bytes() +
@@ -171,12 +173,10 @@ private:
         if (rank() == 0) { pulse::train::export_merged(saved_.second, in_.file(checkpoint_name)); }
         mine_.steps_run = state_.step - first;
         mine_.last_step = state_.step;
-        shared_.results[r] = std::move(mine_);
     }
 
     const run_inputs& in_;
     transport& transport_;
-    shared_state& shared_;
     math math_;
     pulse::executor<Model, math, transport, as_planned> executor_;
     typename Side::optimizer optimizer_;
@@ -190,18 +190,19 @@ private:
     clock::time_point start_{};
 };
 
-/// Trains on the ranks of a side; whatever stops one rank is thrown here. `ready` is called once, when every rank has all
+/// Trains on the ranks of a side; whatever stops one rank is thrown here. Where ranks are processes, rank 0 has the results. `ready` is called once, when every rank has all
 /// that it needs and has checked it: nothing is written before.
 template <class Model, class Side, class Ready>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
-    shared_state shared{in.ranks()};
+    std::vector<rank_results> results;
     side.run_ranks(in.ranks(), [&](typename Side::transport& among) {
-        training_rank<Model, Side> rank{side, in, among, shared};
+        training_rank<Model, Side> rank{side, in, among};
         among.sum({});
         if (among.rank() == 0) { ready(); }
-        rank.run();
+        const auto all = among.gather(to_bytes(rank.run()));
+        for (const auto& bytes : all) { results.push_back(rank_results_from(bytes)); }
     });
-    return joined(std::move(shared.results));
+    return joined(std::move(results));
 }
 
 } // namespace pulse_train

@@ -129,6 +129,7 @@ public:
     /// Ends the rank's part when all is done; waits until all ranks do the same. Throws peer_failed when another has
     /// failed, error when one does not end within the timeout.
     void leave() {
+        if (closed_ && in_order_ && !failed_) { return; }
         look();
         close(how_.timeout_s);
         if (failed_) { throw peer_failed{*failed_}; }

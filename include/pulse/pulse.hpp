@@ -224,6 +224,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/loss.hpp>
 #include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/not_finite.hpp>
 #include <pulse/train/random.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sampler.hpp>

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -131,16 +132,18 @@ TEST_CASE("a task for a model of another size, or without samples, is refused by
     CHECK_THROWS_AS(make({.replica = -1}), input_error);
 }
 
-TEST_CASE("a loss that is not finite stops the step") {
+TEST_CASE("a loss that is not finite is kept, for the optimizer to see") {
     const image_dataset data = images();
     const noise_schedule schedule = noise_schedule::linear();
     diffusion_task task{data, schedule, {}, [] {}};
     task.begin(0);
     std::vector<float> answer(elements, 1.0F);
     std::vector<float> gradient(elements);
-    CHECK_NOTHROW(task.loss(0, answer.data(), gradient.data()));
+    task.loss(0, answer.data(), gradient.data());
+    CHECK(std::isfinite(task.losses()[0]));
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         answer[5] = bad;
-        CHECK_THROWS_AS(task.loss(0, answer.data(), gradient.data()), error);
+        task.loss(0, answer.data(), gradient.data());
+        CHECK(!std::isfinite(task.losses()[0]));
     }
 }

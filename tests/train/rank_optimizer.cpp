@@ -268,6 +268,25 @@ TEST_CASE("a gradient that is not finite is reported with its layer, and nothing
             CHECK(after == std::vector<float>(6));
         }
     }
+    for (const double value :
+         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e31}) {
+        int told = 0;
+        std::mutex mutex;
+        host::run_ranks(2, {}, [&](host::thread_transport& transport) {
+            const std::array<int, 1> layers{transport.rank()};
+            auto parameters = parameters_of_layers(layers, 2);
+            rank_optimizer optimizer{2, 3, 2, {}, 1.0, 0.9};
+            // the losses are of one rank; every rank hears of the bad one, and the transport goes on
+            const std::array<double, 3> losses{0, transport.rank() == 1 ? value : 0, 0};
+            CHECK_THROWS_WITH_AS(optimizer.step(parameters, transport, 1, 1e-3, losses, false),
+                                 "the loss of microbatch 1 is not finite: a smaller learning rate may help",
+                                 not_finite_error);
+            transport.sum({});
+            const std::lock_guard lock{mutex};
+            ++told;
+        });
+        CHECK(told == 2);
+    }
 }
 
 TEST_CASE("sizes that the optimizer was not made for are refused before anything is exchanged") {

@@ -29,6 +29,7 @@
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/ema.hpp>
+#include <pulse/train/not_finite.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
 namespace pulse::cuda {
@@ -197,7 +198,6 @@ public:
         }
         if (losses != nullptr) {
             const double* const from = host_sums_.data() + positions_.size();
-            if (!scaler_.on()) { require_finite_losses({from, microbatches_}); }
             std::copy(from, from + microbatches_,
                       shared_.begin() + static_cast<std::ptrdiff_t>(square_count() + replica() * microbatches_));
         }
@@ -207,10 +207,11 @@ public:
         const std::span<const double> all{shared_};
         const std::span<const double> squares = all.first(square_count());
         const bool finite = std::ranges::all_of(squares, [](double x) { return std::isfinite(x); });
-        if (!finite && !scaler_.on()) { throw_not_finite(squares); }
+        const std::span<const double> shares = all.subspan(square_count(), replicas() * microbatches_);
+        if (!scaler_.on()) { train::require_finite(shares, squares, replicas()); }
         step_outcome outcome;
         outcome.stop = shared_.back() > 0;
-        for (const double share : all.subspan(square_count(), replicas() * microbatches_)) { outcome.loss += share; }
+        for (const double share : shares) { outcome.loss += share; }
         outcome.skipped = !finite;
         if (finite) {
             outcome.gradient_norm = update(parameters, squares, step, learning_rate, scale);
@@ -333,21 +334,6 @@ private:
         // Of other shares the replica has its own gradients alone, which nobody reads.
         if (options_.replicas.sharded) { fill_bytes_async(parameters.gradients().data(), 0, size_, stream_); }
         return clip.norm;
-    }
-
-    static void require_finite_losses(std::span<const double> losses) {
-        for (std::size_t m = 0; m != losses.size(); ++m) {
-            if (losses[m] < 1e30) { continue; }
-            throw error{"the loss of microbatch " + std::to_string(m) +
-                        " is not finite: a smaller learning rate may help"};
-        }
-    }
-    [[noreturn]] void throw_not_finite(std::span<const double> squares) const {
-        const auto bad = std::ranges::find_if(squares, [](double x) { return !std::isfinite(x); });
-        const std::ptrdiff_t at = (bad - squares.begin()) / static_cast<std::ptrdiff_t>(replicas());
-        throw error{"the gradient of " +
-                    (at == 0 ? std::string{"the conditioning module"} : "layer " + std::to_string(at - 1)) +
-                    " is not finite: a smaller learning rate may help"};
     }
 
     std::size_t layers_;

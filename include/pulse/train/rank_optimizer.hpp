@@ -18,6 +18,7 @@
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/ema.hpp>
+#include <pulse/train/not_finite.hpp>
 
 namespace pulse::train {
 
@@ -100,7 +101,7 @@ public:
     }
 
     /// One step at `learning_rate`; `step` counts from 1, `losses` has one value for each microbatch of the replica. Gradients are zero
-    /// afterwards. Every rank of the transport must call it. Throws error naming the layer whose gradient is not finite, and
+    /// afterwards. Every rank of the transport must call it. Throws not_finite_error naming what is not finite, and
     /// input_error, before anything is exchanged or changed, when sizes are not those that the optimizer was made for.
     template <transport T>
     step_outcome step(rank_parameters<float>& parameters, T& transport, std::int64_t step, double learning_rate,
@@ -120,7 +121,8 @@ public:
 
         const std::span<const double> all{shared_};
         const std::span<const double> squares = all.first(square_count());
-        require_finite(squares);
+        const std::span<const double> shares = all.subspan(square_count(), replicas() * microbatches_);
+        require_finite(shares, squares, replicas());
         const gradient_clip clip = clip_by_global_norm(squares, clip_norm_);
         optimizer_update now{constants_, step, clip.scale, ema_decay(step, average_decay_)};
         now.constants.learning_rate = learning_rate;
@@ -135,7 +137,7 @@ public:
         std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
 
         step_outcome outcome{.gradient_norm = clip.norm, .stop = shared_.back() > 0};
-        for (const double share : all.subspan(square_count(), replicas() * microbatches_)) { outcome.loss += share; }
+        for (const double share : shares) { outcome.loss += share; }
         return outcome;
     }
 
@@ -176,17 +178,6 @@ private:
         }
         if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
     }
-    void require_finite(std::span<const double> squares) const {
-        for (std::size_t i = 0; i != squares.size(); ++i) {
-            if (std::isfinite(squares[i])) { continue; }
-            const std::size_t position = i / replicas();
-            throw error{
-                "the gradient of " +
-                (position == 0 ? std::string{"the conditioning module"} : "layer " + std::to_string(position - 1)) +
-                " is not finite: a smaller learning rate may help"};
-        }
-    }
-
     std::size_t layers_;
     std::size_t microbatches_;
     adamw_constants constants_;

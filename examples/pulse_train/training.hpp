@@ -6,15 +6,19 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <pulse/model/graph_of.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/trace.hpp>
+#include <pulse/runtime/value_watch.hpp>
 #include <pulse/train/checkpoint_reader.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/merged_checkpoint.hpp>
+#include <pulse/train/not_finite.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sharded_checkpoint.hpp>
 
@@ -71,6 +75,7 @@ public:
             if (traced) { origin_ns_ = pulse::trace::now_ns(); }
             task_.begin(state_.position, optimizer_.loss_scale());
             executor_.step(task_);
+            if (!not_finite_.empty()) { find_not_finite(); }
             ++state_.step;
             state_.position += task_.samples_of_step();
             const double seconds = seconds_since(began);
@@ -100,11 +105,28 @@ private:
     }
 
     void optimize() {
+        if (!not_finite_.empty()) { return; } // the step is run again only to be looked at
         const pulse::train::learning_rate_schedule rate{.peak = in_.args.learning_rate,
                                                         .warmup_steps = in_.args.warmup};
         const std::int64_t step = state_.step + 1;
-        outcome_ = optimizer_.step(executor_.parameters(), transport_, step, rate.at(step), task_, asks_to_stop());
+        try {
+            outcome_ = optimizer_.step(executor_.parameters(), transport_, step, rate.at(step), task_, asks_to_stop());
+        } catch (const pulse::train::not_finite_error& e) { not_finite_ = e.what(); }
         math_.weights_changed();
+    }
+
+    /// Runs the step again, which changed nothing, and says where the first number that is not finite was made.
+    [[noreturn]] void find_not_finite() {
+        executor_.watch_values(true);
+        task_.begin(state_.position, optimizer_.loss_scale());
+        executor_.step(task_);
+        const auto first = pulse::earliest_fault(transport_, executor_.first_fault());
+        std::string text = "step " + std::to_string(state_.step + 1) + ": " + not_finite_;
+        if (first) {
+            constexpr auto graph = pulse::graph_of<Model>();
+            text += "; " + pulse::to_text(*first, graph.view());
+        }
+        throw pulse::error{text};
     }
 
     void resume() {
@@ -185,6 +207,7 @@ private:
     pulse::train::sharded_checkpoints<> checkpoints_;
     std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< the step of the last checkpoint, and its folder
     pulse::train::step_outcome outcome_{};
+    std::string not_finite_{}; ///< what the optimizer said of the step
     rank_results mine_{};
     std::int64_t origin_ns_{};
     clock::time_point start_{};

@@ -93,11 +93,11 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--backend", a.backend, backends, "host", "What computes: oneDNN on the host, or CUDA devices");
     choice("--precision", a.precision, precisions, "bf16 on cuda, fp32 on the host",
            "Scalars of a CUDA device; sums, weights and optimizer are floats always");
-    app.add_option("--gpus", a.gpus,
-                   "CUDA devices over which ranks are dealt, one may stand for several; all if not given")
+    app.add_option("--gpus", a.gpus, "Devices by number, over which ranks are dealt; one may stand twice")
         ->delimiter(',')
         ->check(whole(0, 1023))
-        ->type_name("NUMBER,...");
+        ->type_name("NUMBER,...")
+        ->default_str("all");
     value("--threads", a.threads, whole(1, 256), "Threads of each rank on the host");
 
     choice("--transport", a.transport, transports, "threads",

@@ -23,6 +23,8 @@
 using namespace pulse;
 using namespace pulse::test;
 
+namespace faulty_links {
+
 namespace {
 
 using model_type = toy_model<1, 18, wiring::nested, true>;
@@ -170,3 +172,5 @@ TEST_CASE("a checksum depends on every byte, its place and the number of bytes")
         CHECK(checksum_of(bytes) != sum);
     }
 }
+
+} // namespace faulty_links

@@ -22,6 +22,8 @@
 using namespace pulse;
 using namespace pulse::test;
 
+namespace replicated_pipelines {
+
 namespace {
 
 using toy = toy_model<1, 18, wiring::nested, true>;
@@ -257,3 +259,5 @@ TEST_CASE("the gradients of the stage that is done first are summed beside later
         if (rank.place().device == 0 && beside < 2) { throw error{"nothing ran beside a sum over replicas"}; }
     });
 }
+
+} // namespace replicated_pipelines

@@ -18,6 +18,8 @@
 using namespace pulse;
 using namespace pulse::test;
 
+namespace watched_values {
+
 namespace {
 
 using model_type = toy_model<1, 18, wiring::nested, true>;
@@ -89,7 +91,8 @@ finding run(const plan& planned, const spoilt& wrong, bool watched) {
     bool first = true;
     host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
         watched_math backend;
-        executor<model_type, watched_math, host::thread_transport, Policy> rank{backend, transport, planned, costs_of_model()};
+        executor<model_type, watched_math, host::thread_transport, Policy> rank{backend, transport, planned,
+                                                                                costs_of_model()};
         spoilt_task task{{7, planned.microbatch_size, planned.microbatches}, wrong};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
@@ -165,3 +168,5 @@ TEST_CASE("the first tensor that is not finite is found, and is the same however
         CHECK(!run(*planned, {.input = 2}, false).fault); // nobody looked
     }
 }
+
+} // namespace watched_values

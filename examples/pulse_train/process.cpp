@@ -1,13 +1,19 @@
 #include "process.hpp"
 
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include <pulse/core/error.hpp>
 #if PULSE_TRAIN_MPI
+#include <pulse/launch/watch.hpp>
 #include <pulse/mpi/run_rank.hpp>
+#include <pulse/mpi/watch_over.hpp>
 #endif
 
 #include "rank_transport.hpp"
@@ -28,8 +34,9 @@ int run_as_process(const arguments& a, const std::atomic<bool>& stop) {
         const bool other = dynamic_cast<const pulse::peer_failed*>(&e) != nullptr;
         std::cerr << "pulse_train: " + who + (other ? "another rank has failed: " : "") + e.what() + '\n' << std::flush;
     };
-    const auto body = [&](pulse::mpi::transport& world) {
-        rank = world.rank();
+    // It is asked in every wait: MPI itself does not tell when a process is killed or stopped.
+    std::unique_ptr<pulse::launch::watch> watch;
+    const auto train = [&](pulse::mpi::transport& world) {
         transport_of<pulse::mpi::transport> among{world};
         arguments mine = a;
         mine.processes = &among;
@@ -40,7 +47,19 @@ int run_as_process(const arguments& a, const std::atomic<bool>& stop) {
         }
         run_for(mine)(mine, stop);
     };
-    const int status = pulse::mpi::run_rank({.timeout_s = a.timeout_s}, body, report);
+    const auto body = [&](pulse::mpi::transport& world) {
+        rank = world.rank();
+        const std::chrono::milliseconds patience{std::llround(1000 * a.timeout_s)};
+        watch = pulse::mpi::watch_over(world, {.timeout = patience});
+        try {
+            train(world);
+        } catch (const std::exception& e) {
+            watch->fail("rank " + std::to_string(rank) + ": " + e.what());
+            throw;
+        }
+    };
+    const auto failure = [&] { return watch ? watch->failure() : std::nullopt; };
+    const int status = pulse::mpi::run_rank({.timeout_s = a.timeout_s, .watch = failure}, body, report);
     return status == EXIT_SUCCESS ? EXIT_SUCCESS : code;
 }
 

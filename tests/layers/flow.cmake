@@ -34,6 +34,6 @@ set(flow_train core tensor model nn runtime io plan)
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile host/channel host/threads)
 # A leaf: nothing outside includes it.
-set(flow_mpi core tensor plan/instruction plan/print runtime/transport)
+set(flow_mpi core tensor plan/instruction plan/print runtime/transport launch)
 # Ranks on several GPUs; whoever launched them.
 set(flow_nccl core plan runtime cuda launch)

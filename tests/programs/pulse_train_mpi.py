@@ -8,6 +8,8 @@ import itertools
 import json
 import os
 import pathlib
+import random
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +24,9 @@ PROGRAM, RANKS, LAUNCH = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 STEPS = 3
+# What a run that is to be killed is given: seconds in which every survivor ends.
+TIMEOUT = 30
+OPEN_MPI = "--oversubscribe" in LAUNCH # the flags that pulse gives to it
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_mpi."))
 atexit.register(shutil.rmtree, ROOM, True)
 DATA = write_images(ROOM / "images", idx_bytes())
@@ -47,8 +52,10 @@ def on_threads(*more, ranks=RANKS, out=None, steps=STEPS):
     return out
 
 
-def start(*more, out, steps=STEPS):
-    return subprocess.Popen([*LAUNCH, PROGRAM, "--transport", "mpi", *options(*more, out=out, steps=steps)], text=True,
+def start(*more, out, steps=STEPS, alone=False):
+    """Alone: Open MPI leaves the ranks to themselves when one is killed, and each says its status."""
+    program = ["--enable-recovery", "sh", "-c", '"$@"; echo "status $?"', "sh", PROGRAM] if alone else [PROGRAM]
+    return subprocess.Popen([*LAUNCH, *program, "--transport", "mpi", *options(*more, out=out, steps=steps)], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
@@ -58,14 +65,17 @@ def loss(out):
 
 def processes_of(launcher):
     """The process ids of the ranks that a launcher has started."""
+    def parent_of(process):
+        return int(pathlib.Path("/proc", str(process), "stat").read_text().rsplit(")", 1)[1].split()[1])
+
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 line = (entry / "cmdline").read_bytes().split(b"\0")
                 if line[0] == PROGRAM.encode() and os.getsid(int(entry.name)) != os.getsid(0):
-                    parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                    if parent == launcher.pid:
+                    parent = parent_of(entry.name)
+                    if launcher.pid in (parent, parent_of(parent)):
                         found.append(int(entry.name))
             except (OSError, IndexError):
                 continue
@@ -73,12 +83,14 @@ def processes_of(launcher):
 
 
 class Case(unittest.TestCase):
-    def ends(self, child, code=None):
+    def ends(self, child, code=None, any_code=False):
         try:
             output = child.communicate(timeout=PATIENCE)[0]
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             self.fail("it hangs: " + child.communicate()[0])
+        if any_code:
+            return output
         if code is None:
             self.assertNotEqual(child.returncode, 0, output)
         else:
@@ -167,18 +179,58 @@ class Ends(Case):
         steps = len(loss(out))
         self.assertEqual(loss(out), loss(on_threads(steps=steps)))
 
-    def test_a_killed_rank_ends_all(self):
-        for victim in (0, -1):
-            out = fresh()
-            child = start("--checkpoint-every", 1, "--timeout", 10, out=out, steps=1000000)
-            self.first_checkpoint(child, out)
-            ranks = sorted(processes_of(child))
-            self.assertEqual(len(ranks), RANKS)
-            os.kill(ranks[victim], signal.SIGKILL)
-            self.ends(child)
-            rest = on_threads("--resume", out / "checkpoints", steps=json.loads(max(out.glob("checkpoints/step-*/manifest.json"),
-                              key=lambda path: json.loads(path.read_text())["sequence"]).read_text())["state"]["step"] + 1)
-            self.assertEqual(len(loss(rest)), 1)
+    def test_a_silent_rank_ends_all(self):
+        out = fresh()
+        child = start("--checkpoint-every", 1, "--timeout", 4, out=out, steps=1000000)
+        self.first_checkpoint(child, out)
+        victim = max(processes_of(child))
+        os.kill(victim, signal.SIGSTOP)
+        self.assertRegex(self.ends(child), rf"rank \d \(host [^,]*, process {victim}\) has given no sign of life for")
+
+
+class Kills(Case):
+    def test_killed_at_any_instant(self):
+        """Every survivor ends by itself, in time, and says who was killed; the last checkpoint goes on bit for bit.
+
+        PULSE_TEST_KILLS: how many; PULSE_TEST_SEED: which.
+        """
+        seed = int(os.environ.get("PULSE_TEST_SEED", 1))
+        draw = random.Random(seed)
+        steps = 60
+        whole = on_threads(steps=steps)
+        wanted = (whole / "checkpoint.safetensors").read_bytes()
+        for kill in range(int(os.environ.get("PULSE_TEST_KILLS", 3))):
+            with self.subTest(kill=kill, seed=seed):
+                alone = OPEN_MPI and kill % 3 != 2
+                out = fresh()
+                child = start("--checkpoint-every", 1, "--timeout", TIMEOUT, out=out, steps=1000000, alone=alone)
+                self.first_checkpoint(child, out)
+                ranks = sorted(processes_of(child))
+                self.assertEqual(len(ranks), RANKS)
+                time.sleep(draw.uniform(0, 0.3))
+                victim = draw.choice(ranks)
+                os.kill(victim, signal.SIGKILL)
+                killed = time.monotonic()
+                output = self.ends(child, any_code=alone)
+                self.assertLess(time.monotonic() - killed, TIMEOUT)
+                if alone:
+                    said = rf"pulse_train: rank (\d): another rank has failed: [^\n]*process {victim}\) was killed or has exited"
+                    self.assertEqual(len(set(re.findall(said, output))), RANKS - 1, output)
+                    # Whom MPI_Abort of the first of them meets does not come to say its status.
+                    self.assertLessEqual(set(re.findall(r"status (\d+)", output)), {"1", "137"}, output)
+                    self.assertIn("status 1\n", output)
+                self.go_on(out, whole, wanted, steps)
+                shutil.rmtree(out)
+
+    def go_on(self, out, whole, wanted, steps):
+        """The end of a run that was killed is that of one that was not."""
+        last = max((json.loads(path.read_text()) for path in out.glob("checkpoints/step-*/manifest.json")), key=lambda m: m["sequence"])
+        done = last["state"]["step"]
+        self.assertLess(done, steps, "the runs to be killed are too fast for so few steps")
+        rest = on_threads("--resume", out / "checkpoints", steps=steps)
+        self.assertEqual(loss(rest), loss(whole)[done:])
+        self.assertEqual((rest / "checkpoint.safetensors").read_bytes(), wanted)
+        shutil.rmtree(rest)
 
 
 if __name__ == "__main__":

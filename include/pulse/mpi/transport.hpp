@@ -263,7 +263,7 @@ private:
     /// Throws peer_failed when the run has failed.
     void look() {
         if (!closed_ && notes_.listen()) { hear(); }
-        if (!failed_ && how_.watch) { failed_ = how_.watch(); }
+        if (!failed_ && how_.watch && (failed_ = how_.watch())) { all_know_ = true; }
         if (failed_) { throw peer_failed{*failed_}; }
         if (closed_) { throw error{"pulse: rank " + std::to_string(rank()) + " has left its transport"}; }
     }
@@ -282,7 +282,9 @@ private:
                             {messages_.started(peer), collectives_.started(peer)});
             }
             bool failed = failed_.has_value();
-            for (patience left{seconds}; !(in_order_ = settled()) && left.rest();) {
+            // What the watch has found every rank hears from it, and who is gone does not answer.
+            for (patience left{all_know_ ? std::min(seconds, 1.0) : seconds};
+                 !(in_order_ = settled()) && left.rest();) {
                 if (notes_.listen()) { hear(); }
                 if (!failed && failed_) {
                     failed = true;
@@ -331,6 +333,7 @@ private:
     std::vector<std::vector<std::byte>> bytes_{};
     std::vector<aligned_bytes> memory_{};
     std::optional<std::string> failed_{}; ///< the first failure that this rank knows of
+    bool all_know_{};                     ///< the failure came from the watch
     bool closed_{};
     bool in_order_{};
 };

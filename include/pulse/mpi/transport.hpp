@@ -283,7 +283,7 @@ private:
             }
             bool failed = failed_.has_value();
             // What the watch has found every rank hears from it, and who is gone does not answer.
-            for (patience left{all_know_ ? std::min(seconds, 1.0) : seconds};
+            for (patience left{all_know_ ? std::min(seconds, 4.0) : seconds};
                  !(in_order_ = settled()) && left.rest();) {
                 if (notes_.listen()) { hear(); }
                 if (!failed && failed_) {

@@ -59,9 +59,9 @@ public:
     [[nodiscard]] bool broken() const noexcept { return broken_; }
 
 private:
-    /// Others that know of the failure have a second to say so on their own.
+    /// Others that know of the failure have some seconds to say so on their own.
     [[noreturn]] static void abort() {
-        std::this_thread::sleep_for(std::chrono::seconds{1});
+        std::this_thread::sleep_for(std::chrono::seconds{3});
         static_cast<void>(MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE));
         std::_Exit(EXIT_FAILURE);
     }

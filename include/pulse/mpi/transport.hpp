@@ -263,7 +263,7 @@ private:
     /// Throws peer_failed when the run has failed.
     void look() {
         if (!closed_ && notes_.listen()) { hear(); }
-        if (!failed_ && how_.watch && (failed_ = how_.watch())) { all_know_ = true; }
+        if (!failed_ && how_.watch) { failed_ = how_.watch(); }
         if (failed_) { throw peer_failed{*failed_}; }
         if (closed_) { throw error{"pulse: rank " + std::to_string(rank()) + " has left its transport"}; }
     }
@@ -282,9 +282,9 @@ private:
                             {messages_.started(peer), collectives_.started(peer)});
             }
             bool failed = failed_.has_value();
-            // What the watch has found every rank hears from it, and who is gone does not answer.
-            for (patience left{all_know_ ? std::min(seconds, 4.0) : seconds};
-                 !(in_order_ = settled()) && left.rest();) {
+            for (patience left{seconds}; !(in_order_ = settled()) && left.rest();) {
+                // What the watch has found every rank hears from it, and who is gone does not answer.
+                if (how_.watch && how_.watch()) { break; }
                 if (notes_.listen()) { hear(); }
                 if (!failed && failed_) {
                     failed = true;

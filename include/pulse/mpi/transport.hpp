@@ -282,9 +282,13 @@ private:
                             {messages_.started(peer), collectives_.started(peer)});
             }
             bool failed = failed_.has_value();
+            std::optional<patience> found;
             for (patience left{seconds}; !(in_order_ = settled()) && left.rest();) {
                 // What the watch has found every rank hears from it, and who is gone does not answer.
-                if (how_.watch && how_.watch()) { break; }
+                if (how_.watch && how_.watch()) {
+                    if (!found) { found.emplace(std::min(seconds, 0.5)); }
+                    if (!found->rest()) { break; }
+                }
                 if (notes_.listen()) { hear(); }
                 if (!failed && failed_) {
                     failed = true;

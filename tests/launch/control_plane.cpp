@@ -72,15 +72,15 @@ TEST_CASE("ranks that call different collectives, or do not come, are named") {
     });
     CHECK(mixed[0].find("rank 2 and rank 0 call different collectives") != std::string::npos);
     for (const std::string& s : mixed) { CHECK(s != "summed"); }
-    const auto late = connected(3, 300ms, [](control_plane& control) -> std::string {
+    const auto late = connected(3, 800ms, [](control_plane& control) -> std::string {
         if (control.rank() == 1) {
-            std::this_thread::sleep_for(500ms);
+            std::this_thread::sleep_for(1500ms);
             return "";
         }
         control.sum({});
         return "summed";
     });
-    CHECK(late[0] == "error: pulse: rank 1 does not come to a collective within 0.3 s");
+    CHECK(late[0] == "error: pulse: rank 1 does not come to a collective within 0.8 s");
     CHECK(late[2].find("error: pulse: ") == 0);
 }
 

@@ -131,7 +131,7 @@ TEST_CASE("ranks that do not come are named on every rank that is there") {
             }
             const auto start = std::chrono::steady_clock::now();
             const auto said = meet(by_files, there, just_meet, short_time);
-            CHECK(seconds_since(start) < 3);
+            CHECK(seconds_since(start) < 10);
             check_all(said, absent.size() == 1   ? "rank 2 of 4 did not come within 0.3 s"
                             : absent.size() == 2 ? "ranks 1 and 2 of 4 did not come within 0.3 s"
                                                  : "ranks 1, 2 and 3 of 4 did not come within 0.3 s");

@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -55,40 +57,48 @@ TEST_CASE("a buffer that the sender needs no more changes hands, any other is co
 }
 
 TEST_CASE("a message has arrived when waiting for it takes no time, and not before") {
+    constexpr int messages = 12;
     for (const bool blocking : {false, true}) {
-        const host::link_options link{.latency_us = 20'000, .blocking = blocking};
+        const host::link_options link{.latency_us = 10'000, .blocking = blocking};
         host::run_ranks(2, link, [&](host::thread_transport& t) {
-            int value = t.rank() + 5;
-            message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::gradient, false};
+            // A busy machine may keep any one wait from returning; that it keeps all of them is not to be expected.
+            double shortest_us = std::numeric_limits<double>::infinity();
+            for (int i = 0; i != messages; ++i) {
+                int value = t.rank() + 5;
+                message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::gradient, false};
+                if (t.rank() == 0) {
+                    t.sum({});
+                    t.post_send(1, message(i), {&part, 1});
+                    t.wait_send(1, message(i));
+                    continue;
+                }
+                if (!blocking) { t.post_recv(0, message(i), {&part, 1}); }
+                if (!blocking && t.arrived(0, message(i))) { throw error{"it has arrived before it was sent"}; }
+                t.sum({});
+                const auto begin = clock_type::now();
+                if (blocking) { t.post_recv(0, message(i), {&part, 1}); }
+                while (!t.arrived(0, message(i))) {
+                    if (blocking) { throw error{"a post has returned before its transfer was over"}; }
+                }
+                if (microseconds_since(begin) < 9'000) { throw error{"it has arrived before the latency was over"}; }
+                const auto end = clock_type::now();
+                t.wait_recv(0, message(i));
+                shortest_us = std::min(shortest_us, microseconds_since(end));
+                if (value != 5) { throw error{"the receiver has the wrong bytes"}; }
+            }
+            t.sum({});
             if (t.rank() == 0) {
-                t.sum({});
-                t.post_send(1, message(3), {&part, 1});
-                t.wait_send(1, message(3));
-                t.sum({});
-                if (t.sent().gradient != sizeof value || t.sent().boundary + t.sent().skip != 0) {
+                if (t.sent().gradient != messages * sizeof(int) || t.sent().boundary + t.sent().skip != 0) {
                     throw error{"the transport counted wrong"};
                 }
                 return;
             }
-            if (!blocking) { t.post_recv(0, message(3), {&part, 1}); }
-            if (!blocking && t.arrived(0, message(3))) { throw error{"it has arrived before it was sent"}; }
-            t.sum({});
-            const auto begin = clock_type::now();
-            if (blocking) { t.post_recv(0, message(3), {&part, 1}); }
-            while (!t.arrived(0, message(3))) {
-                if (blocking) { throw error{"a post has returned before its transfer was over"}; }
-            }
-            if (microseconds_since(begin) < 19'000) { throw error{"it has arrived before the latency was over"}; }
-            const auto end = clock_type::now();
-            t.wait_recv(0, message(3));
-            if (microseconds_since(end) > 15'000) { throw error{"a message that has arrived is waited for"}; }
-            if (value != 5) { throw error{"the receiver has the wrong bytes"}; }
+            if (shortest_us > 7'000) { throw error{"a message that has arrived is waited for"}; }
             bool refused = false;
             try {
-                static_cast<void>(t.arrived(0, message(4)));
+                static_cast<void>(t.arrived(0, message(messages)));
             } catch (const error&) { refused = true; }
             if (!refused) { throw error{"a message that was never posted has arrived or not"}; }
-            t.sum({});
         });
     }
 }

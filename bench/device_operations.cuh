@@ -1,19 +1,12 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include <pulse/cuda/error.cuh>
-#include <pulse/cuda/event.cuh>
-#include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/step_graphs.cuh>
-#include <pulse/cuda/stream_clock.cuh>
+#include <pulse/cuda/memory_space.cuh>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse_bench {
@@ -21,78 +14,15 @@ namespace pulse_bench {
 /// y += x over n elements.
 void add_floats(cudaStream_t stream, std::int64_t n, const float* x, float* y);
 
-/// pulse::cuda::device_space without its kernels.
-struct operations_space {
-    /// Values that begin as 0; `Each` is copied as bytes.
+/// pulse::cuda::device_space, its one kernel behind a declaration.
+struct operations_space : pulse::cuda::memory_space {
     template <class Each>
-    class array {
+    class adder : public pulse::cuda::reduction_order {
     public:
-        array() = default;
-        explicit array(std::size_t n) : memory_{n} {
-            if (n == 0) { return; }
-            pulse::cuda::check(cudaMemset(memory_.data(), 0, memory_.bytes()), "cudaMemset");
-            // Streams of ours are not ordered with the default one.
-            pulse::cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-        }
-        [[nodiscard]] Each* data() const noexcept { return memory_.data(); }
-        [[nodiscard]] std::size_t size() const noexcept { return memory_.size(); }
+        using reduction_order::reduction_order;
 
-    private:
-        pulse::cuda::device_memory<Each> memory_;
+        void add(std::int64_t n, const Each* x, Each* y) const { add_floats(stream(), n, x, y); }
     };
-
-    /// Memory for a step, not initialised, that begins at a multiple of 256.
-    class bytes {
-    public:
-        explicit bytes(std::size_t size) : memory_{size} {}
-        [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
-
-    private:
-        pulse::cuda::device_memory<std::byte> memory_;
-    };
-    using clock = pulse::cuda::stream_clock;
-    using sections = pulse::cuda::step_graphs;
-    /// Adds gradients of replicas in the transport's reduction_stream(), beside the backend's stream.
-    template <class Each>
-    class adder {
-    public:
-        template <class B, class Transport>
-        adder(B& math, Transport& transport) : main_{math.stream()}, on_{transport.reduction_stream()} {}
-
-        /// What follows is behind all that is in the backend's stream.
-        void follow() {
-            reached_.record(main_);
-            reached_.block(on_);
-        }
-        /// y += x over n elements.
-        void add(std::int64_t n, const Each* x, Each* y) const { add_floats(on_, n, x, y); }
-        /// What is put into the backend's stream from now on is behind all that was added.
-        void lead() {
-            reached_.record(on_);
-            reached_.block(main_);
-        }
-        [[nodiscard]] clock::mark now(clock& of) const { return of.now(on_); }
-
-    private:
-        cudaStream_t main_;
-        cudaStream_t on_;
-        pulse::cuda::event reached_{};
-    };
-
-    /// Copies from host memory to the device, and back; done on return. What a stream has still to do to either side must be
-    /// done before (stream::synchronize).
-    template <class T>
-    static void upload(std::span<const T> from, T* to) {
-        static_assert(std::is_trivially_copyable_v<T>);
-        if (from.empty()) { return; }
-        pulse::cuda::upload<T>(from.data(), to, from.size());
-    }
-    template <class T>
-    static void download(const T* from, std::span<T> to) {
-        static_assert(std::is_trivially_copyable_v<T>);
-        if (to.empty()) { return; }
-        pulse::cuda::download<T>(from, to.data(), to.size());
-    }
 };
 
 /// pulse::cuda::backend in bfloat16 behind a declaration: what uses it needs no nvcc, which takes five times as long

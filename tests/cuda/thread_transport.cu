@@ -16,6 +16,8 @@
 #include <pulse/cuda/space.cuh>
 #include <pulse/cuda/thread_transport.cuh>
 
+#include <device_ring.hpp>
+
 namespace cuda = pulse::cuda;
 using cuda::thread_transport;
 using pulse::message_id;
@@ -25,12 +27,6 @@ namespace {
 
 [[nodiscard]] message_id message(int number) {
     return {pulse::message_kind::boundary, number, pulse::microbatch_id{0}};
-}
-
-template <class T>
-__global__ void step_kernel(int n, const T* x, T factor, T amount, T* y) {
-    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (i < n) { y[i] = factor * x[i] + amount; }
 }
 
 /// The text of the error that a run ends with.
@@ -48,51 +44,13 @@ constexpr int count = 300;
     return {reinterpret_cast<std::byte*>(data), count * sizeof(unsigned), pulse::traffic_kind::boundary, exchange};
 }
 
-/// A ring: every rank doubles what it gets and adds its number, round after round, in two buffers; the hosts drift. The
-/// sender overwrites its buffer as soon as it may, the receiver reads as soon as it may.
 void check_ring(int ranks, int rounds, bool exchange) {
-    std::vector<unsigned> expected(static_cast<std::size_t>(ranks));
-    for (std::size_t r = 0; r != expected.size(); ++r) { expected[r] = static_cast<unsigned>(r); }
-    for (int round = 0; round != rounds; ++round) {
-        std::vector<unsigned> next = expected;
-        for (std::size_t r = 0; r != next.size(); ++r) {
-            next[r] = 2 * expected[(r + next.size() - 1) % next.size()] + static_cast<unsigned>(r) + 1;
-        }
-        expected = next;
-    }
+    const pulse::test::device_ring ring{.count = count, .rounds = rounds, .exchange = true, .drift = true, .asks = 2};
     std::atomic<int> wrong{0};
     std::atomic<std::int64_t> handed_over{0};
     cuda::run_ranks(std::vector<int>(static_cast<std::size_t>(ranks), 0), {exchange}, [&](thread_transport& t) {
-        std::mt19937 random{static_cast<unsigned>(t.rank())};
-        const int after = (t.rank() + 1) % ranks;
-        const int before = (t.rank() + ranks - 1) % ranks;
-        std::array<message_part, 1> out{
-            part_of(reinterpret_cast<unsigned*>(t.allocate(count * sizeof(unsigned))), true)};
-        std::array<message_part, 1> in{
-            part_of(reinterpret_cast<unsigned*>(t.allocate(count * sizeof(unsigned))), false)};
-        const auto buffer = [](const message_part& p) { return reinterpret_cast<unsigned*>(p.data); };
-        const auto compute = [&](const unsigned* x, unsigned factor, unsigned amount, unsigned* y) {
-            cuda::launch(step_kernel<unsigned>, 3, 128, 0, t.stream(), count, x, factor, amount, y);
-        };
-        cuda::fill_bytes_async(buffer(out[0]), 0, count, t.stream());
-        compute(buffer(out[0]), 1, static_cast<unsigned>(t.rank()), buffer(out[0]));
-        for (int round = 0; round != rounds; ++round) {
-            std::this_thread::sleep_for(std::chrono::microseconds{std::uniform_int_distribution<int>{0, 100}(random)});
-            cuda::fill_bytes_async(buffer(in[0]), 0x55, count, t.stream()); // the room is in use until here
-            t.post_send(after, message(round), out);
-            t.post_recv(before, message(round), in);
-            while (round % 2 == 1 && !t.arrived(before, message(round))) { std::this_thread::yield(); }
-            t.wait_recv(before, message(round));
-            t.wait_send(after, message(round));
-            compute(buffer(in[0]), 2, static_cast<unsigned>(t.rank()) + 1, buffer(out[0]));
-        }
-        cuda::check(cudaStreamSynchronize(t.stream()), "cudaStreamSynchronize");
-        std::vector<unsigned> found(count);
-        cuda::device_space::download(static_cast<const unsigned*>(buffer(out[0])), std::span{found});
-        for (const unsigned value : found) { wrong += value == expected[static_cast<std::size_t>(t.rank())] ? 0 : 1; }
-        const pulse::traffic_count sent = t.sent();
-        handed_over += sent.handed_over;
-        wrong += sent.messages == rounds && sent.boundary == std::int64_t{rounds} * count * 4 ? 0 : 1;
+        wrong += ring.wrong(t);
+        handed_over += t.sent().handed_over;
     });
     CHECK(wrong == 0);
     CHECK((handed_over > 0) == exchange);
@@ -119,8 +77,8 @@ TEST_CASE("messages may be waited for in another order than they were posted, an
             const std::span<message_part> one{&parts[static_cast<std::size_t>(m)], 1};
             if (t.rank() == 0) {
                 unsigned* const data = all.data() + std::ptrdiff_t{m} * count;
-                cuda::launch(step_kernel<unsigned>, 3, 128, 0, t.stream(), count, data, 1U, static_cast<unsigned>(m),
-                             data);
+                cuda::launch(pulse::test::ring_kernel<unsigned>, 3, 128, 0, t.stream(), count, data, 1U,
+                             static_cast<unsigned>(m), data);
                 t.post_send(1, message(m), one);
             } else {
                 t.post_recv(0, message(m), one);

@@ -21,6 +21,8 @@
 #include <pulse/launch/watch.hpp>
 #include <pulse/nccl/transport.cuh>
 
+#include <device_ring.hpp>
+
 // NCCL ranks that are processes, each with a GPU, or all on one: started without PULSE_RANK it starts itself for 2 and 4
 // ranks, with the variables by which several ranks may share a GPU.
 
@@ -33,68 +35,7 @@ using rank_transport = pulse::nccl::transport<launch::control_plane>;
 
 static_assert(pulse::transport<rank_transport>, "nccl::transport is a transport");
 
-constexpr int count = 100'000;
 constexpr int skipped = 77;
-
-template <class T>
-__global__ void step_kernel(int n, const T* x, T factor, T amount, T* y) {
-    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (i < n) { y[i] = factor * x[i] + amount; }
-}
-
-/// Every rank doubles what it gets from the one before it and adds its number, round after round.
-int wrong_in_ring(rank_transport& t, int rounds) {
-    const int ranks = t.size();
-    const int after = (t.rank() + 1) % ranks;
-    const int before = (t.rank() + ranks - 1) % ranks;
-    const auto message = [](int round) {
-        return pulse::message_id{pulse::message_kind::boundary, round, pulse::microbatch_id{0}};
-    };
-    pulse::rank_transfers all;
-    for (int round = 0; round != rounds; ++round) {
-        all.steps.push_back({pulse::transfer_step::role::send, after, message(round), false, {}});
-        all.steps.push_back({pulse::transfer_step::role::receive, before, message(round), false, {}});
-        all.steps.push_back({pulse::transfer_step::role::other, 0, {}, true, {3 * round, 3 * round + 1}});
-    }
-    all.slots = pulse::slots_of(all.steps);
-    t.follow(all);
-    const auto part = [&] {
-        return std::array{pulse::message_part{t.allocate(count * sizeof(unsigned)), count * sizeof(unsigned),
-                                              pulse::traffic_kind::boundary, false}};
-    };
-    auto out = part();
-    auto in = part();
-    auto* const x = reinterpret_cast<unsigned*>(in[0].data);
-    auto* const y = reinterpret_cast<unsigned*>(out[0].data);
-    const auto compute = [&](const unsigned* from, unsigned factor, unsigned amount) {
-        cuda::launch(step_kernel<unsigned>, (count + 255) / 256, 256, 0, t.stream(), count, from, factor, amount, y);
-    };
-    cuda::fill_bytes_async(y, 0, count, t.stream());
-    compute(y, 1, static_cast<unsigned>(t.rank()));
-    for (int round = 0; round != rounds; ++round) {
-        cuda::fill_bytes_async(x, 0x55, count, t.stream());
-        t.post_send(after, message(round), out);
-        t.post_recv(before, message(round), in);
-        t.wait_recv(before, message(round));
-        t.wait_send(after, message(round));
-        compute(x, 2, static_cast<unsigned>(t.rank()) + 1);
-    }
-    t.synchronize();
-    std::vector<unsigned> found(count);
-    cuda::device_space::download(static_cast<const unsigned*>(y), std::span{found});
-    std::vector<unsigned> expected(static_cast<std::size_t>(ranks));
-    for (std::size_t r = 0; r != expected.size(); ++r) { expected[r] = static_cast<unsigned>(r); }
-    for (int round = 0; round != rounds; ++round) {
-        std::vector<unsigned> next = expected;
-        for (std::size_t r = 0; r != next.size(); ++r) {
-            next[r] = 2 * expected[(r + next.size() - 1) % next.size()] + static_cast<unsigned>(r) + 1;
-        }
-        expected = next;
-    }
-    int wrong = 0;
-    for (const unsigned value : found) { wrong += value == expected[static_cast<std::size_t>(t.rank())] ? 0 : 1; }
-    return wrong;
-}
 
 int run_rank() {
     const launch::rank_identity who = launch::identify();
@@ -106,7 +47,9 @@ int run_rank() {
     rank_transport t{control,
                      {pulse::rank_layout::pipeline_inside, who.world_size, 1},
                      {.device = who.rank % devices, .timeout = 60s, .seen = &seen, .most_blocks = 4}};
-    const int wrong = wrong_in_ring(t, 8);
+    const pulse::test::device_ring ring{.count = 100'000, .rounds = 8};
+    t.follow(ring.transfers(t.rank(), t.size()));
+    const int wrong = ring.wrong(t);
     double total[1]{static_cast<double>(wrong)};
     t.sum(total);
     std::printf("rank %d of %d on device %d: %d wrong, memory %s\n", who.rank, who.world_size, who.rank % devices,

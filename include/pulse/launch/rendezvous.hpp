@@ -55,6 +55,15 @@ struct rank_table {
     [[nodiscard]] bool operator==(const rank_table&) const = default;
 };
 
+/// This machine's name, and what tells it from another of that name: containers may share one.
+[[nodiscard]] inline std::pair<std::string, std::string> this_machine() {
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    std::string boot;
+    std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
+    return {host.data(), boot};
+}
+
 namespace detail {
 
 /// "rank 4", "ranks 1, 4 and 6", and of many the first sixteen.
@@ -123,15 +132,6 @@ private:
     deadline::duration timeout_;
     deadline until_;
 };
-
-/// This machine's name, and what tells it from another of that name: containers may share one.
-[[nodiscard]] inline std::pair<std::string, std::string> this_machine() {
-    std::array<char, 256> host{};
-    ::gethostname(host.data(), host.size() - 1);
-    std::string boot;
-    std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
-    return {host.data(), boot};
-}
 
 /// What a rank brings to the rendezvous.
 struct arrival {
@@ -228,7 +228,7 @@ template <store S>
 [[nodiscard]] rank_table rendezvous(S& store, const rank_identity& who,
                                     deadline::duration timeout = std::chrono::seconds{60}) {
     detail::assembly<S> all{store, who, "rendezvous", timeout};
-    const auto [host, boot] = detail::this_machine();
+    const auto [host, boot] = this_machine();
     const detail::arrival mine{who.world_size, host, boot, ::getpid(), who.local_rank};
     all.bring(detail::to_bytes(mine));
 

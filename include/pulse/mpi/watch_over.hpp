@@ -26,7 +26,7 @@ namespace pulse::mpi {
 [[nodiscard]] inline std::unique_ptr<launch::watch> watch_over(transport& world,
                                                                const launch::watch_options& how = {}) {
     const launch::rank_identity who{.rank = world.rank(), .world_size = world.size(), .source = "MPI"};
-    const auto [host, boot] = launch::detail::this_machine();
+    const auto [host, boot] = launch::this_machine();
     const std::string machine = host + '\n' + boot;
     const auto machines = world.gather(std::as_bytes(std::span{machine}));
 

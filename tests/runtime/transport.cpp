@@ -1,12 +1,10 @@
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -61,8 +59,7 @@ TEST_CASE("a message has arrived when waiting for it takes no time, and not befo
     for (const bool blocking : {false, true}) {
         const host::link_options link{.latency_us = 10'000, .blocking = blocking};
         host::run_ranks(2, link, [&](host::thread_transport& t) {
-            // A busy machine may keep any one wait from returning; that it keeps all of them is not to be expected.
-            double shortest_us = std::numeric_limits<double>::infinity();
+            int late = 0; // waits that a busy machine has kept from returning, or all of them
             for (int i = 0; i != messages; ++i) {
                 int value = t.rank() + 5;
                 message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::gradient, false};
@@ -74,16 +71,17 @@ TEST_CASE("a message has arrived when waiting for it takes no time, and not befo
                 }
                 if (!blocking) { t.post_recv(0, message(i), {&part, 1}); }
                 if (!blocking && t.arrived(0, message(i))) { throw error{"it has arrived before it was sent"}; }
-                t.sum({});
                 const auto begin = clock_type::now();
+                t.sum({});
                 if (blocking) { t.post_recv(0, message(i), {&part, 1}); }
                 while (!t.arrived(0, message(i))) {
                     if (blocking) { throw error{"a post has returned before its transfer was over"}; }
+                    std::this_thread::sleep_for(std::chrono::microseconds{100});
                 }
                 if (microseconds_since(begin) < 9'000) { throw error{"it has arrived before the latency was over"}; }
                 const auto end = clock_type::now();
                 t.wait_recv(0, message(i));
-                shortest_us = std::min(shortest_us, microseconds_since(end));
+                if (microseconds_since(end) > 7'000) { ++late; }
                 if (value != 5) { throw error{"the receiver has the wrong bytes"}; }
             }
             t.sum({});
@@ -93,7 +91,7 @@ TEST_CASE("a message has arrived when waiting for it takes no time, and not befo
                 }
                 return;
             }
-            if (shortest_us > 7'000) { throw error{"a message that has arrived is waited for"}; }
+            if (late > messages / 2) { throw error{"a message that has arrived is waited for"}; }
             bool refused = false;
             try {
                 static_cast<void>(t.arrived(0, message(messages)));
@@ -217,8 +215,8 @@ TEST_CASE("a link takes its latency and its bytes over its bandwidth, one messag
         std::vector<std::byte> room(4000); // 4000 B at 1e5 B/s: 40 ms
         message_part first{room.data(), 2000, traffic_kind::boundary, false};
         message_part second{room.data() + 2000, 2000, traffic_kind::boundary, false};
-        t.sum({});
         const auto start = clock_type::now();
+        t.sum({});
         if (t.rank() == 0) {
             t.post_send(1, message(0), {&first, 1});
             t.post_send(1, message(1), {&second, 1});

@@ -6,6 +6,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 // IWYU pragma: begin_exports
 #include <pulse/core/error.hpp>
+#include <pulse/core/fingerprint.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/core/pass.hpp>
@@ -13,6 +14,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/tensor/aligned_bytes.hpp>
 #include <pulse/tensor/shape.hpp>
 
+#include <pulse/model/fingerprint.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
@@ -117,6 +119,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 #include <pulse/plan/access.hpp>
 #include <pulse/plan/check.hpp>
+#include <pulse/plan/fingerprint.hpp>
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>

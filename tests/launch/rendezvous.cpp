@@ -238,26 +238,3 @@ TEST_CASE("a rank that dies while the others meet is named, long before the time
     }
     CHECK(seconds_since(start) < 10);
 }
-
-TEST_CASE("what all ranks must hold in common is compared, and who differs is named") {
-    const auto bring = [](auto value_of) {
-        return [value_of](auto& store, const rank_identity& who) -> std::string {
-            agree(store, who, "model", "the same everywhere", 5s);
-            agree(store, who, "plan", value_of(who.rank), 5s);
-            return "agreed";
-        };
-    };
-    for (const bool by_files : {false, true}) {
-        check_all(meet(by_files, world_of(4), bring([](int) { return std::string{"a3f1"}; })), "agreed");
-        check_all(meet(by_files, world_of(4), bring([](int r) { return std::string{r == 2 ? "beef" : "a3f1"}; })),
-                  "pulse: plan: rank 2 did not bring the same as rank 0 (a3f1): rank 2 has another (beef)");
-        check_all(meet(by_files, world_of(4), bring([](int r) { return std::to_string(r / 2); })),
-                  "pulse: plan: ranks 2 and 3 did not bring the same as rank 0");
-    }
-    check_all(meet(true, {rank_of(0, 3), rank_of(2, 3)},
-                   [](auto& store, const rank_identity& who) -> std::string {
-                       agree(store, who, "plan", "x", short_time);
-                       return "agreed";
-                   }),
-              "plan: rank 1 of 3 did not come");
-}

@@ -41,7 +41,7 @@ foreach(file IN LISTS files)
         elseif(line MATCHES "include[ \t]*<([^>]+)>")
             # the standard library has no dot and no slash in its names
             set(to ${CMAKE_MATCH_1})
-            if(to MATCHES "[./]" AND NOT to MATCHES "^(unistd|fcntl|dlfcn|poll|netdb|ifaddrs|netinet/[a-z]+|sys/[a-z]+)\\.h$")
+            if(to MATCHES "[./]" AND NOT to MATCHES "^(unistd|fcntl|dlfcn|link|poll|netdb|ifaddrs|netinet/[a-z]+|sys/[a-z]+)\\.h$")
                 list(APPEND foreign_${file} ${to})
             endif()
         else()

@@ -16,15 +16,19 @@ set(flow_simulate core plan schedule/schedule schedule/problem partition/partiti
 # The tuner tries the algorithms of every planning stage.
 set(flow_tune core model/graph hardware profile partition schedule plan simulate)
 set(flow_runtime core tensor model plan partition/partition schedule/schedule profile/cost_table)
+# That ranks hold the same is agreed before the first step, over a transport or before there is one.
+set(flow_runtime_same_run launch/agree launch/build)
 set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
 # Processes find each other with the system's sockets alone.
 set(flow_launch core)
 # Headers of pulse::pulse that are not in pulse.hpp, because every user would wait for them, or because they need POSIX.
 set(beside_umbrella
-    launch/addresses.hpp launch/control_plane.hpp launch/deadline.hpp launch/endpoint.hpp launch/environment.hpp launch/file_store.hpp
+    launch/addresses.hpp launch/agree.hpp launch/assembly.hpp launch/build.hpp launch/control_plane.hpp launch/deadline.hpp
+    launch/endpoint.hpp launch/environment.hpp launch/file_store.hpp
     launch/frames.hpp launch/identity.hpp launch/place.hpp launch/rendezvous.hpp launch/socket.hpp launch/store.hpp
     launch/store_server.hpp launch/tcp_store.hpp launch/wake_up.hpp launch/watch.hpp launch/watch_links.hpp
+    runtime/same_run.hpp
     zoo/hunyuan_dit.hpp zoo/known_models.hpp zoo/sdxl.hpp zoo/stable_diffusion.hpp zoo/uvit.hpp)
 set(flow_host core tensor runtime plan/instruction)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.

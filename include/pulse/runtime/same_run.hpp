@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/fingerprint.hpp>
+#include <pulse/launch/agree.hpp>
+#include <pulse/launch/build.hpp>
+#include <pulse/model/fingerprint.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/plan/fingerprint.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/transport.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// Stands for a type with all that its template arguments say.
+template <class T>
+[[nodiscard]] std::string type_text() {
+    return fingerprint{}.add(std::string_view{__PRETTY_FUNCTION__}).text();
+}
+
+} // namespace detail
+
+/// What all ranks that train Model on B by a plan have in common: build, model, backend with its scalars, and plan. For
+/// launch::agree, where ranks have no transport yet.
+template <any_model Model, backend B>
+[[nodiscard]] std::vector<launch::common_value> values_of_run(const plan& planned) {
+    const std::string size = std::to_string(planned.pipeline_degree) + " x " + std::to_string(planned.data_degree) +
+                             " ranks, " + std::to_string(planned.microbatches) + " microbatches of " +
+                             std::to_string(planned.microbatch_size);
+    return {{"build", launch::build_text()},
+            {"model", Model::name.str() + " " + fingerprint_of<Model>().add(detail::type_text<Model>()).text()},
+            {"backend", detail::type_text<B>()},
+            {"plan", fingerprint_of(planned).text() + " (" + size + ")"}};
+}
+
+/// Throws input_error on every rank, naming what differs, the ranks and the values, unless all ranks of a transport have
+/// the same build, model, backend and plan, and the same of `more`. Collective; to be called before the first step.
+template <any_model Model, backend B, transport T>
+void require_same_run(T& among, const plan& planned, const std::vector<launch::common_value>& more = {}) {
+    std::vector<launch::common_value> mine = values_of_run<Model, B>(planned);
+    mine.insert(mine.end(), more.begin(), more.end());
+    launch::agree(among, mine);
+}
+
+} // namespace pulse

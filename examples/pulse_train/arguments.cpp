@@ -29,9 +29,9 @@ const char* name_of(precision_kind precision) {
 
 std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     arguments a;
-    CLI::App app{"Trains a diffusion UNet on images in IDX files or on made-up latents, pipeline-parallel on thread "
-                 "ranks of the host or of "
-                 "CUDA devices, every skip on its device."};
+    CLI::App app{
+        "Trains a diffusion UNet on images in IDX files or on made-up latents, pipeline-parallel on ranks of the "
+        "host or of CUDA devices, threads or processes, every skip on its device."};
     app.option_defaults()->always_capture_default();
     app.set_help_flag("-h,--help", "Say this and exit");
 
@@ -39,7 +39,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     for (const char* name : {"ddpm_cifar10", "ddpm_fmnist", "ddpm_fmnist_small", "sd21", "sd_tiny"}) {
         models.emplace(name, name);
     }
-    const choices<transport_kind> transports{{"threads", transport_kind::threads}, {"mpi", transport_kind::mpi}};
+    const choices<transport_kind> transports{
+        {"threads", transport_kind::threads}, {"mpi", transport_kind::mpi}, {"nccl", transport_kind::nccl}};
     const choices<backend_kind> backends{{"host", backend_kind::host}, {"cuda", backend_kind::cuda}};
     const choices<precision_kind> precisions{{"bf16", precision_kind::bf16},
                                              {"fp16", precision_kind::fp16},
@@ -93,7 +94,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--backend", a.backend, backends, "host", "What computes: oneDNN on the host, or CUDA devices");
     choice("--precision", a.precision, precisions, "bf16 on cuda, fp32 on the host",
            "Scalars of a CUDA device; sums, weights and optimizer are floats always");
-    app.add_option("--gpus", a.gpus, "Devices by number, over which ranks are dealt; one may stand twice")
+    app.add_option(
+           "--gpus", a.gpus,
+           "Devices by number, over which ranks are dealt, and the processes of a machine in their order; one may "
+           "stand twice")
         ->delimiter(',')
         ->check(whole(0, 1023))
         ->type_name("NUMBER,...")
@@ -101,8 +105,18 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--threads", a.threads, whole(1, 256), "Threads of each rank on the host");
 
     choice("--transport", a.transport, transports, "threads",
-           "What ranks are: threads of this process, or processes that mpirun or srun has started");
+           "What ranks are: threads of this process, or processes that mpirun, srun or torchrun has started, which "
+           "exchange messages by MPI (host) or NCCL (cuda)");
     value("--timeout", a.timeout_s, positive, "Seconds after which a process gives up waiting for another");
+
+    app.option_defaults()->group("Among the processes of --transport nccl");
+    constexpr int most_ranks = 1'000'000;
+    value("--rank", a.identity.rank, whole(0, most_ranks), "This one, where no launcher's variables say it");
+    value("--world-size", a.identity.world_size, whole(1, most_ranks), "How many there are");
+    value("--local-rank", a.identity.local_rank, whole(0, most_ranks), "This one among those of its machine");
+    file_or_folder("--store", a.store, "HOST:PORT|file:FOLDER",
+                   "Where they meet: an address of rank 0, or a folder that all see; else PULSE_STORE, MASTER_ADDR and "
+                   "MASTER_PORT or the launcher say it");
 
     app.option_defaults()->group("Pipeline");
     value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
@@ -146,14 +160,27 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     if (on_cuda && app.count("--threads") > 0) {
         return refuse("pulse_train", "--threads: they are for --backend host", exit_code);
     }
-    const bool processes = a.transport == transport_kind::mpi;
-    if (processes && on_cuda) { return refuse("pulse_train", "--transport mpi: it is for --backend host", exit_code); }
+    const bool processes = a.transport != transport_kind::threads;
+    const bool by_nccl = a.transport == transport_kind::nccl;
+    if (processes && on_cuda != by_nccl) {
+        return refuse("pulse_train",
+                      std::string{"--transport "} +
+                          (by_nccl ? "nccl: it is for --backend cuda" : "mpi: it is for --backend host"),
+                      exit_code);
+    }
     if (processes && app.count("--ranks") > 0) {
-        return refuse("pulse_train", "--ranks: with --transport mpi there are as many as mpirun has started",
+        return refuse("pulse_train",
+                      std::string{"--ranks: with --transport "} + (by_nccl ? "nccl" : "mpi") +
+                          " there are as many as processes were started",
                       exit_code);
     }
     if (!processes && app.count("--timeout") > 0) {
-        return refuse("pulse_train", "--timeout: it is for --transport mpi", exit_code);
+        return refuse("pulse_train", "--timeout: it is for processes (--transport mpi or nccl)", exit_code);
+    }
+    for (const char* name : {"--rank", "--world-size", "--local-rank", "--store"}) {
+        if (!by_nccl && app.count(name) > 0) {
+            return refuse("pulse_train", std::string{name} + ": it is for --transport nccl", exit_code);
+        }
     }
     if (!processes && a.ranks % a.replicas != 0) {
         return refuse("pulse_train",

@@ -5,16 +5,17 @@
 #include <string>
 #include <vector>
 
+#include <pulse/launch/identity.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 
 namespace pulse_train {
 
-class rank_transport;
+class rank_collectives;
 
 /// What the ranks are: threads of one process, or processes that were started together.
-enum class transport_kind : std::uint8_t { threads, mpi };
+enum class transport_kind : std::uint8_t { threads, mpi, nccl };
 
 /// Where training runs.
 enum class backend_kind : std::uint8_t { host, cuda };
@@ -38,11 +39,15 @@ struct arguments {
     bool shard_optimizer{};
     transport_kind transport{transport_kind::threads};
     double timeout_s{300};
+    /// What it says of this process among those of an NCCL run, and where they meet; the rest is known from their launcher.
+    pulse::launch::identity_arguments identity{};
+    std::string store{};
     /// Among the ranks, where each is a process and this one of them; null: they are threads of this process.
-    rank_transport* processes{};
+    rank_collectives* processes{};
     backend_kind backend{backend_kind::host};
     precision_kind precision{precision_kind::fp32};
-    std::vector<int> gpus{}; ///< devices to deal ranks over; empty: all
+    /// Devices to deal thread ranks over; of process ranks on one machine each has the one of its place. Empty: all.
+    std::vector<int> gpus{};
     int threads{1};
     int waves{1};
     int microbatch_size{16};

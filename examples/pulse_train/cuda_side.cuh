@@ -27,6 +27,7 @@
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
+#include "device_transport.cuh"
 #include "loss_scaling.hpp"
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
@@ -34,14 +35,14 @@
 
 namespace pulse_train {
 
-/// Training on CUDA devices under a precision, on ranks that are threads, each with a stream on its device: a side (see
-/// host_side). Several ranks may share a device.
+/// Training on CUDA devices under a precision, on ranks that are threads or processes, each with a stream on its device: a
+/// side (see host_side). Several ranks may share a device.
 template <class Precision>
 class cuda_side {
 public:
     using math = pulse::cuda::backend<Precision>;
     using scalar = typename math::scalar;
-    using transport = pulse::cuda::thread_transport;
+    using transport = device_transport;
     /// Scalars are values and, where they are no floats, master weights are kept beside them; gradients, moments and average
     /// are floats.
     static constexpr int parameter_copies =
@@ -49,7 +50,11 @@ public:
     static constexpr int state_copies = parameter_copies - 1 - static_cast<int>(sizeof(float) / sizeof(scalar));
 
     /// Throws input_error when there is no such device.
-    explicit cuda_side(const arguments& a) : devices_{a.gpus} {
+    explicit cuda_side(const arguments& a) : devices_{a.gpus}, processes_{a.processes} {
+        if (processes_ != nullptr) {
+            devices_ = {dynamic_cast<device_process&>(*processes_).device()};
+            return;
+        }
         const int count = pulse::cuda::device_count();
         if (count == 0) { throw pulse::input_error{"--backend cuda: there is no CUDA device"}; }
         if (devices_.empty()) {
@@ -68,19 +73,26 @@ public:
     [[nodiscard]] static scalar to_scalar(float value) { return pulse::cuda::from_float<scalar>(value); }
     [[nodiscard]] static float to_float(scalar value) { return pulse::cuda::to_float(value); }
 
-    /// Ranks that follow each other share a device where there are more of them than devices.
     template <class Body>
-    void run_ranks(int ranks, const Body& body) const {
+    void run_ranks(const run_inputs& in, const Body& body) const {
+        if (processes_ != nullptr) {
+            dynamic_cast<device_process&>(*processes_).run(in, body);
+        } else {
+            run_workers(in.ranks(), body);
+        }
+    }
+    /// Those that follow each other share a device where there are more of them than devices.
+    template <class Body>
+    void run_workers(int ranks, const Body& body) const {
         const auto count = static_cast<int>(devices_.size());
         std::vector<int> of_ranks;
         for (int r = 0; r != ranks; ++r) {
             of_ranks.push_back(devices_[static_cast<std::size_t>(ranks < count ? r : r * count / ranks)]);
         }
-        pulse::cuda::run_ranks(std::move(of_ranks), {}, body);
-    }
-    template <class Body>
-    void run_workers(int count, const Body& body) const {
-        run_ranks(count, body);
+        pulse::cuda::run_ranks(std::move(of_ranks), {}, [&](pulse::cuda::thread_transport& inner) {
+            device_transport_of<pulse::cuda::thread_transport> among{inner};
+            body(static_cast<device_transport&>(among));
+        });
     }
 
     template <class Model>
@@ -271,6 +283,7 @@ public:
 
 private:
     std::vector<int> devices_;
+    rank_collectives* processes_;
 };
 
 } // namespace pulse_train

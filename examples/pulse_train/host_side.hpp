@@ -34,7 +34,7 @@ namespace pulse_train {
 ///   loss_scaling of the run;
 /// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps; `state_copies` of them are
 ///   state of the optimizer, which replicas may share;
-/// - `run_ranks(ranks, body)`: body(transport) once for each of so many ranks that this process has, and
+/// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
 ///   `run_workers(count, body)`: the same on threads of this process in any case;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
@@ -55,11 +55,11 @@ public:
     [[nodiscard]] static float to_float(scalar value) noexcept { return value; }
 
     template <class Body>
-    void run_ranks(int ranks, const Body& body) const {
+    void run_ranks(const run_inputs& in, const Body& body) const {
         if (processes_ != nullptr) {
-            body(*processes_);
+            body(dynamic_cast<rank_transport&>(*processes_));
         } else {
-            run_workers(ranks, body);
+            run_workers(in.ranks(), body);
         }
     }
     template <class Body>
@@ -192,7 +192,7 @@ public:
 
 private:
     int threads_;
-    rank_transport* processes_;
+    rank_collectives* processes_;
 };
 
 } // namespace pulse_train

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     std::signal(SIGINT, request_stop);
     std::signal(SIGTERM, request_stop);
     std::signal(SIGUSR1, request_stop); // what mpirun passes on to all ranks
-    if (parsed->transport == pulse_train::transport_kind::mpi) {
+    if (parsed->transport != pulse_train::transport_kind::threads) {
         return pulse_train::run_as_process(*parsed, stop_requested);
     }
     try {

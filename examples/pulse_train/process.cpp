@@ -10,66 +10,127 @@
 #include <string>
 
 #include <pulse/core/error.hpp>
-#if PULSE_TRAIN_MPI
+#include <pulse/launch/identity.hpp>
+#include <pulse/launch/place.hpp>
 #include <pulse/launch/watch.hpp>
+#if PULSE_TRAIN_MPI
 #include <pulse/mpi/run_rank.hpp>
 #include <pulse/mpi/watch_over.hpp>
 #endif
 
-#include "rank_transport.hpp"
 #include "run.hpp"
 
 namespace pulse_train {
 
-#if PULSE_TRAIN_MPI
+namespace {
 
-int run_as_process(const arguments& a, const std::atomic<bool>& stop) {
-    int rank = -1;
-    int code = EXIT_SUCCESS;
-    const auto report = [&](const std::exception& e) {
+[[nodiscard]] std::string name_of_rank(int rank) { return "rank " + std::to_string(rank); }
+
+[[nodiscard]] std::chrono::milliseconds patience(const arguments& a) {
+    return std::chrono::milliseconds{std::llround(1000 * a.timeout_s)};
+}
+
+/// The job as one of the processes.
+void train_among(const arguments& a, rank_collectives& others, const std::atomic<bool>& stop) {
+    arguments mine = a;
+    mine.processes = &others;
+    mine.ranks = others.size();
+    if (mine.plan_file.empty() && mine.ranks % mine.replicas != 0) {
+        throw pulse::input_error{"--replicas: " + std::to_string(mine.replicas) + " pipelines cannot share " +
+                                 std::to_string(mine.ranks) + " processes equally"};
+    }
+    run_for(mine)(mine, stop);
+}
+
+/// What a rank says at its end, and its exit code.
+struct last_words {
+    int rank{-1};
+    int code{EXIT_SUCCESS};
+
+    void say(const std::exception& e, bool of_other) {
         const bool by_input = dynamic_cast<const pulse::input_error*>(&e) != nullptr ||
                               dynamic_cast<const pulse::infeasible_error*>(&e) != nullptr;
         code = by_input ? 2 : 1;
-        const std::string who = rank < 0 ? std::string{} : "rank " + std::to_string(rank) + ": ";
-        const bool other = dynamic_cast<const pulse::peer_failed*>(&e) != nullptr;
-        std::cerr << "pulse_train: " + who + (other ? "another rank has failed: " : "") + e.what() + '\n' << std::flush;
+        const std::string what = e.what();
+        const std::string me = rank < 0 ? std::string{} : name_of_rank(rank);
+        const bool says_who = !of_other && (me.empty() || what.starts_with(me + ":") || what.starts_with(me + ","));
+        std::cerr << "pulse_train: " + (says_who ? std::string{} : me + ": ") +
+                         (of_other ? "another rank has failed: " : "") + what + '\n'
+                  << std::flush;
+    }
+};
+
+#if PULSE_TRAIN_MPI
+
+int run_on_mpi(const arguments& a, const std::atomic<bool>& stop) {
+    last_words end;
+    const auto report = [&](const std::exception& e) {
+        end.say(e, dynamic_cast<const pulse::peer_failed*>(&e) != nullptr);
     };
     // It is asked in every wait: MPI itself does not tell when a process is killed or stopped.
     std::unique_ptr<pulse::launch::watch> watch;
-    const auto train = [&](pulse::mpi::transport& world) {
-        transport_of<pulse::mpi::transport> among{world};
-        arguments mine = a;
-        mine.processes = &among;
-        mine.ranks = world.size();
-        if (mine.plan_file.empty() && mine.ranks % mine.replicas != 0) {
-            throw pulse::input_error{"--replicas: " + std::to_string(mine.replicas) + " pipelines cannot share " +
-                                     std::to_string(mine.ranks) + " processes equally"};
-        }
-        run_for(mine)(mine, stop);
-    };
     const auto body = [&](pulse::mpi::transport& world) {
-        rank = world.rank();
-        const std::chrono::milliseconds patience{std::llround(1000 * a.timeout_s)};
-        watch = pulse::mpi::watch_over(world, {.timeout = patience});
+        end.rank = world.rank();
+        watch = pulse::mpi::watch_over(world, {.timeout = patience(a)});
         try {
-            train(world);
+            transport_of<pulse::mpi::transport> among{world};
+            train_among(a, among, stop);
         } catch (const std::exception& e) {
-            watch->fail("rank " + std::to_string(rank) + ": " + e.what());
+            watch->fail(name_of_rank(end.rank) + ": " + e.what());
             throw;
         }
     };
     const auto failure = [&] { return watch ? watch->failure() : std::nullopt; };
     const int status = pulse::mpi::run_rank({.timeout_s = a.timeout_s, .watch = failure}, body, report);
-    return status == EXIT_SUCCESS ? EXIT_SUCCESS : code;
+    return status == EXIT_SUCCESS ? EXIT_SUCCESS : end.code;
 }
 
 #else
 
-int run_as_process(const arguments&, const std::atomic<bool>&) {
+int run_on_mpi(const arguments&, const std::atomic<bool>&) {
     std::cerr << "pulse_train: --transport mpi: this build has no MPI\n";
     return 2;
 }
 
 #endif
+
+device_process_maker& nccl_maker() {
+    static device_process_maker maker = nullptr;
+    return maker;
+}
+
+int run_on_nccl(const arguments& a, const std::atomic<bool>& stop) {
+    namespace launch = pulse::launch;
+    last_words end;
+    try {
+        if (nccl_maker() == nullptr) { throw pulse::input_error{"--transport nccl: this build has no NCCL"}; }
+        const launch::rank_identity who = launch::identify(a.identity);
+        end.rank = who.rank;
+        const launch::meeting_place place =
+            a.store.empty() ? launch::find_meeting_place(who)
+                            : launch::meeting_place{launch::read_place(a.store, "--store"), launch::run_id_of()};
+        launch::process_group group{who, place, {.timeout = patience(a)}};
+        try {
+            const std::unique_ptr<rank_collectives> mine = nccl_maker()(a, group);
+            train_among(a, *mine, stop);
+        } catch (const std::exception& e) {
+            group.seen().fail(name_of_rank(who.rank) + ": " + e.what());
+            if (group.seen().failed_rank() == who.rank) {
+                end.say(e, false);
+            } else {
+                end.say(pulse::peer_failed{*group.seen().failure()}, true);
+            }
+        }
+    } catch (const std::exception& e) { end.say(e, false); }
+    return end.code;
+}
+
+} // namespace
+
+nccl_registration::nccl_registration(device_process_maker maker) { nccl_maker() = maker; }
+
+int run_as_process(const arguments& a, const std::atomic<bool>& stop) {
+    return a.transport == transport_kind::mpi ? run_on_mpi(a, stop) : run_on_nccl(a, stop);
+}
 
 } // namespace pulse_train

@@ -1,13 +1,26 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
+
+#include <pulse/launch/process_group.hpp>
 
 #include "arguments.hpp"
+#include "rank_transport.hpp"
 
 namespace pulse_train {
 
-/// The whole job where every rank is a process of its own that mpirun or srun has started; gives the exit code. Every rank
-/// says why it ends when it does not end well, and all give a code other than 0 then.
+/// The whole job where every rank is a process of its own that a launcher has started; gives the exit code. Every rank says
+/// why it ends when it does not end well, and all give a code other than 0 then.
 [[nodiscard]] int run_as_process(const arguments& a, const std::atomic<bool>& stop);
+
+/// Makes a device_process of the ranks that have met. Collective.
+using device_process_maker = std::unique_ptr<rank_collectives> (*)(const arguments& a,
+                                                                   pulse::launch::process_group& group);
+
+/// Made once where NCCL is linked: what is linked is what there is.
+struct nccl_registration {
+    explicit nccl_registration(device_process_maker maker);
+};
 
 } // namespace pulse_train

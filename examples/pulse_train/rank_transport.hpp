@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -10,36 +11,41 @@
 
 namespace pulse_train {
 
-/// The transport of a rank on the host, thread or process: one type, so that a model is compiled once for both.
-class rank_transport {
+/// A rank among the others, without messages between two of them: what it has before there is a plan.
+class rank_collectives {
 public:
-    rank_transport() = default;
-    rank_transport(const rank_transport&) = delete;
-    rank_transport& operator=(const rank_transport&) = delete;
-    virtual ~rank_transport() = default;
+    rank_collectives() = default;
+    rank_collectives(const rank_collectives&) = delete;
+    rank_collectives& operator=(const rank_collectives&) = delete;
+    virtual ~rank_collectives() = default;
 
     [[nodiscard]] virtual int rank() const = 0;
     [[nodiscard]] virtual int size() const = 0;
+    virtual void sum(std::span<double> values) = 0;
+    [[nodiscard]] virtual std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) = 0;
+    virtual void broadcast(std::vector<std::byte>& bytes) = 0;
+    virtual void fail(std::string_view what) noexcept = 0;
+    /// The rank needs the others no more. Of processes: waits until all say so, throws an error when one has failed.
+    virtual void leave() = 0;
+};
+
+/// The transport of a rank, thread or process: one type, so that a model is compiled once for both.
+class rank_transport : public rank_collectives {
+public:
     virtual void post_send(int peer, pulse::message_id message, std::span<pulse::message_part> parts) = 0;
     virtual void post_recv(int peer, pulse::message_id message, std::span<pulse::message_part> parts) = 0;
     virtual void wait_send(int peer, pulse::message_id message) = 0;
     virtual void wait_recv(int peer, pulse::message_id message) = 0;
     [[nodiscard]] virtual bool arrived(int peer, pulse::message_id message) = 0;
-    virtual void sum(std::span<double> values) = 0;
-    [[nodiscard]] virtual std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) = 0;
-    virtual void broadcast(std::vector<std::byte>& bytes) = 0;
-    virtual void fail(std::string_view what) noexcept = 0;
     [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
     [[nodiscard]] virtual pulse::traffic_count sent() = 0;
-    /// The rank needs the others no more. Of processes: waits until all say so, throws peer_failed when one has failed.
-    virtual void leave() = 0;
 };
 
 static_assert(pulse::transport<rank_transport>, "rank_transport is a transport");
 
-/// A transport as a rank_transport.
-template <pulse::transport T>
-class transport_of final : public rank_transport {
+/// A transport as a rank_transport, or as what is derived from that.
+template <pulse::transport T, std::derived_from<rank_transport> As = rank_transport>
+class transport_of : public As {
 public:
     explicit transport_of(T& inner) : inner_{inner} {}
 
@@ -66,7 +72,7 @@ public:
         if constexpr (requires { inner_.leave(); }) { inner_.leave(); }
     }
 
-private:
+protected:
     T& inner_;
 };
 

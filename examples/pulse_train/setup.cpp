@@ -96,7 +96,7 @@ void make_plan(run_inputs& in, const pulse::parameter_memory& kept) {
     in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, kept);
 }
 
-void share_plan(run_inputs& in, rank_transport& among) {
+void share_plan(run_inputs& in, rank_collectives& among) {
     const auto text_of_first = [&](std::string text) {
         const auto* const from = reinterpret_cast<const std::byte*>(text.data());
         std::vector<std::byte> bytes(from, from + text.size());

@@ -35,7 +35,7 @@ struct sample_shape {
 void make_plan(run_inputs& in, const pulse::parameter_memory& kept);
 
 /// Costs and plan become those of rank 0; to be called by every rank, where ranks are processes.
-void share_plan(run_inputs& in, rank_transport& among);
+void share_plan(run_inputs& in, rank_collectives& among);
 
 /// What decides the course of training; how it is cut, placed and ordered does not.
 [[nodiscard]] std::map<std::string, std::string> config_of(const run_inputs& in);

@@ -218,7 +218,7 @@ private:
 template <class Model, class Side, class Ready>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
     std::vector<rank_results> results;
-    side.run_ranks(in.ranks(), [&](typename Side::transport& among) {
+    side.run_ranks(in, [&](typename Side::transport& among) {
         training_rank<Model, Side> rank{side, in, among};
         among.sum({});
         if (among.rank() == 0) { ready(); }

@@ -4,12 +4,14 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <launch/ranks.hpp>
 #include <pulse/launch/control_plane.hpp>
+#include <pulse/launch/process_group.hpp>
 #include <pulse/launch/rendezvous.hpp>
 #include <pulse/launch/tcp_store.hpp>
 #include <pulse/launch/watch.hpp>
@@ -62,6 +64,60 @@ TEST_CASE("sums are added in rank order, and bytes of every size are gathered an
         });
         for (const std::string& s : said) { CHECK(s == "right"); }
     }
+}
+
+TEST_CASE("more bytes than a frame holds are gathered and broadcast") {
+    constexpr std::size_t many = frame_stream::most_bytes + 12345;
+    const auto byte_of = [](std::size_t i, int rank) {
+        return std::byte{static_cast<unsigned char>(i * 131 + i / 4096 + static_cast<std::size_t>(rank))};
+    };
+    const auto said = connected(2, 20s, [&](control_plane& control) -> std::string {
+        std::vector<std::byte> mine(many + static_cast<std::size_t>(control.rank()));
+        for (std::size_t i = 0; i != mine.size(); ++i) { mine[i] = byte_of(i, control.rank()); }
+        for (const auto& bytes : control.gather(mine)) {
+            const int rank = static_cast<int>(bytes.size() - many);
+            for (std::size_t i = 0; i != bytes.size(); ++i) {
+                if (bytes[i] != byte_of(i, rank)) { return "gathered other bytes"; }
+            }
+        }
+        control.broadcast(mine);
+        if (mine.size() != many) { return "broadcast other sizes"; }
+        for (std::size_t i = 0; i != many; ++i) {
+            if (mine[i] != byte_of(i, 0)) { return "broadcast other bytes"; }
+        }
+        return "right";
+    });
+    for (const std::string& s : said) { CHECK(s == "right"); }
+}
+
+TEST_CASE("a process group meets by TCP and in a folder, one run after the other") {
+    const scratch_folder folder;
+    const std::uint16_t port = free_port();
+    const endpoint there{"127.0.0.1", port};
+    for (int run = 0; run != 4; ++run) {
+        const auto said = on_threads(3, [&](int r) -> std::string {
+            meeting_place place;
+            if (run % 2 == 0) {
+                place.at = there;
+            } else {
+                place.at = folder.path / "meeting";
+            }
+            process_group group{rank_of(r, 3), place, {.timeout = 10s}};
+            std::vector<double> values{static_cast<double>(group.self().local_rank)};
+            group.control().sum(values);
+            const bool right = values[0] == 3 && group.self().local_size == 3 && group.table().ranks.size() == 3;
+            if (run == 3 && r == 1) { group.seen().fail("rank 1 has enough"); }
+            while (run == 3 && !group.seen().failed()) { std::this_thread::sleep_for(1ms); }
+            return right ? group.seen().failure().value_or("right") : "wrong";
+        });
+        for (const std::string& s : said) { CHECK(s.find(run == 3 ? "rank 1 has enough" : "right") != s.npos); }
+        CHECK_FALSE(std::filesystem::exists(folder.path / "meeting"));
+    }
+    const auto alone = on_threads(1, [&](int r) -> std::string {
+        process_group group{rank_of(r, 2), {there, ""}, {.timeout = 300ms}};
+        return "met";
+    });
+    CHECK(alone[0].find("rank 1 of 2 did not come within 0.3 s") != std::string::npos);
 }
 
 TEST_CASE("ranks that call different collectives, or do not come, are named") {

@@ -26,7 +26,7 @@ set(flow_launch core)
 set(beside_umbrella
     launch/addresses.hpp launch/agree.hpp launch/assembly.hpp launch/build.hpp launch/control_plane.hpp launch/deadline.hpp
     launch/endpoint.hpp launch/environment.hpp launch/file_store.hpp
-    launch/frames.hpp launch/identity.hpp launch/place.hpp launch/rendezvous.hpp launch/socket.hpp launch/store.hpp
+    launch/frames.hpp launch/identity.hpp launch/place.hpp launch/process_group.hpp launch/rendezvous.hpp launch/socket.hpp launch/store.hpp
     launch/store_server.hpp launch/tcp_store.hpp launch/wake_up.hpp launch/watch.hpp launch/watch_links.hpp
     runtime/same_run.hpp
     zoo/hunyuan_dit.hpp zoo/known_models.hpp zoo/sdxl.hpp zoo/stable_diffusion.hpp zoo/uvit.hpp)

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 
 #include <cuda_runtime.h>
@@ -13,6 +15,7 @@ namespace pulse::cuda {
 /// What pulse needs to know of a device.
 struct device_properties {
     std::string name;
+    std::string bus_id; ///< of PCI: no other GPU of the machine has it
     int multiprocessors{};
     int compute_major{}; ///< compute capability: 9.0 is 9 and 0
     int compute_minor{};
@@ -50,6 +53,10 @@ inline void require_device(int device) {
     check(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties");
     device_properties result;
     result.name = found.name;
+    std::array<char, 32> bus_id{};
+    std::snprintf(bus_id.data(), bus_id.size(), "%04x:%02x:%02x", static_cast<unsigned>(found.pciDomainID),
+                  static_cast<unsigned>(found.pciBusID), static_cast<unsigned>(found.pciDeviceID));
+    result.bus_id = bus_id.data();
     result.multiprocessors = found.multiProcessorCount;
     result.compute_major = found.major;
     result.compute_minor = found.minor;

@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -70,26 +69,25 @@ public:
 
     /// On rank 0 the bytes of every rank in rank order, elsewhere nothing. Throws as sum.
     [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) {
-        frame_writer head = begin(word::gather, 0);
+        const frame_writer head = begin(word::gather, 0);
         std::vector<std::vector<std::byte>> all;
         if (rank() != 0) {
-            say(links_.front(), head.text(text_of(mine)).bytes());
+            say_bytes(links_.front(), head, mine);
             return all;
         }
         all.emplace_back(mine.begin(), mine.end());
-        for (rank_link& l : links_) {
-            const std::string theirs = hear(l, head);
-            all.push_back(bytes_of(frame_reader{body_of(theirs)}.text()));
-        }
+        for (rank_link& l : links_) { all.push_back(hear_bytes(l, head)); }
         return all;
     }
 
     /// Rank 0's bytes, on every rank. Throws as sum.
     void broadcast(std::vector<std::byte>& bytes) {
-        frame_writer head = begin(word::broadcast, 0);
-        if (rank() == 0) { return tell_all(head.text(text_of(bytes)).bytes()); }
-        const std::string theirs = hear(links_.front(), head);
-        bytes = bytes_of(frame_reader{body_of(theirs)}.text());
+        const frame_writer head = begin(word::broadcast, 0);
+        if (rank() != 0) {
+            bytes = hear_bytes(links_.front(), head);
+            return;
+        }
+        for (rank_link& l : links_) { say_bytes(l, head, bytes); }
     }
 
     /// Ends the connections: what the others wait for here is lost to them.
@@ -103,6 +101,8 @@ public:
 private:
     enum class word : std::uint64_t { sum, gather, broadcast };
     static constexpr std::size_t head_bytes = 24;
+    static constexpr std::size_t piece_bytes = std::size_t{8} << 20;
+    static_assert(piece_bytes + head_bytes + 8 <= frame_stream::most_bytes);
 
     /// Says which collective this is, by its kind, its number and the number of values.
     [[nodiscard]] frame_writer begin(word what, std::size_t count) {
@@ -122,9 +122,30 @@ private:
     [[nodiscard]] static std::string_view text_of(std::span<const std::byte> bytes) {
         return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
-    [[nodiscard]] static std::vector<std::byte> bytes_of(const std::string& text) {
-        const auto* const first = reinterpret_cast<const std::byte*>(text.data());
-        return {first, first + text.size()};
+
+    /// Any number of bytes, in frames that say how many there are in all.
+    void say_bytes(rank_link& to, frame_writer head, std::span<const std::byte> bytes) {
+        const std::string start = head.number(bytes.size()).bytes();
+        do {
+            const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), piece_bytes));
+            bytes = bytes.subspan(piece.size());
+            say(to, start + std::string{text_of(piece)});
+        } while (!bytes.empty());
+    }
+    [[nodiscard]] std::vector<std::byte> hear_bytes(rank_link& from, const frame_writer& head) {
+        std::vector<std::byte> all;
+        std::uint64_t size = 0;
+        do {
+            const std::string theirs = hear(from, head);
+            const std::uint64_t said = frame_reader{body_of(theirs)}.number();
+            const auto piece = std::as_bytes(std::span{theirs}.subspan(head_bytes + sizeof said));
+            if (all.empty()) { size = said; }
+            if (said != size || piece.size() > size - all.size() || (piece.empty() && size != 0)) {
+                stop("pulse: " + name(from) + " sends other bytes than it says");
+            }
+            all.insert(all.end(), piece.begin(), piece.end());
+        } while (all.size() != size);
+        return all;
     }
 
     [[noreturn]] void stop(const std::string& why) {
@@ -171,10 +192,7 @@ private:
     [[nodiscard]] static std::string name(const rank_link& of) { return "rank " + std::to_string(of.rank); }
     /// A connection ends before the watch knows why: it is given a moment to say so.
     [[noreturn]] void lost(const rank_link& of) {
-        const deadline until{look * 4};
-        while (options_.seen != nullptr && !options_.seen->failed() && !until.passed()) {
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
-        }
+        if (options_.seen != nullptr) { options_.seen->failed_within(look * 4); }
         check();
         stop("pulse: the connection with " + name(of) + " has ended");
     }

@@ -66,6 +66,17 @@ namespace detail {
 
 } // namespace detail
 
+/// Reads a place as PULSE_STORE has it: "host:port" (rank 0's), or "file:FOLDER" of a folder that all ranks see. Throws
+/// input_error naming `what`.
+[[nodiscard]] inline std::variant<endpoint, std::filesystem::path> read_place(std::string_view text,
+                                                                              const std::string& what) {
+    if (!text.starts_with("file:")) { return read_endpoint(text, what); }
+    std::string_view folder = text.substr(5);
+    if (folder.starts_with("//")) { folder.remove_prefix(2); }
+    if (folder.empty()) { throw input_error{"pulse: " + what + ": 'file:' without a folder"}; }
+    return std::filesystem::path{folder};
+}
+
 /// Where the ranks of this run meet, in this order:
 /// - PULSE_STORE: "host:port" (rank 0's), or "file:FOLDER" of a folder that all ranks see;
 /// - MASTER_ADDR and MASTER_PORT (torchrun): that host, the port after that one, which torchrun's own store may have;
@@ -76,14 +87,7 @@ namespace detail {
 [[nodiscard]] inline meeting_place find_meeting_place(const rank_identity& who, const environment& from = {}) {
     meeting_place place{endpoint{}, run_id_of(from)};
     if (const auto given = from.get("PULSE_STORE")) {
-        if (given->starts_with("file:")) {
-            std::string_view folder = std::string_view{*given}.substr(5);
-            if (folder.starts_with("//")) { folder.remove_prefix(2); }
-            if (folder.empty()) { throw input_error{"pulse: PULSE_STORE: 'file:' without a folder"}; }
-            place.at = std::filesystem::path{folder};
-        } else {
-            place.at = read_endpoint(*given, "PULSE_STORE");
-        }
+        place.at = read_place(*given, "PULSE_STORE");
         return place;
     }
     if (const auto host = from.get("MASTER_ADDR")) {

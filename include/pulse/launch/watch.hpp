@@ -62,6 +62,13 @@ public:
 
     /// Whether a rank has failed. Takes no lock.
     [[nodiscard]] bool failed() const noexcept { return report_.load(std::memory_order_acquire) != nullptr; }
+    /// The same, after waiting for it: what breaks here may have broken because a rank has failed, which is known a moment
+    /// later.
+    bool failed_within(deadline::duration longest) const noexcept {
+        const deadline until{longest};
+        while (!failed() && !until.passed()) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
+        return failed();
+    }
     /// Who has failed and why, in words. Takes no lock.
     [[nodiscard]] std::optional<std::string> failure() const {
         const report* const first = report_.load(std::memory_order_acquire);

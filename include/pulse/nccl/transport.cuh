@@ -28,6 +28,7 @@
 #include <pulse/nccl/lane.cuh>
 #include <pulse/nccl/message_memory.cuh>
 #include <pulse/nccl/step_slots.cuh>
+#include <pulse/nccl/transport_options.cuh>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/rank_grid.hpp>
@@ -36,21 +37,6 @@
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse::nccl {
-
-struct transport_options {
-    /// This rank's device.
-    int device{};
-    /// How long a transfer that this rank is ready for may take before the run is given up: longer than a step.
-    std::chrono::milliseconds timeout{std::chrono::seconds{120}};
-    /// Where there is one: a rank that has failed ends the run here. It must outlive the transport. Without one, a rank that
-    /// waits in a collective hears of a failure by the means of `Control` alone.
-    launch::watch* seen{};
-    /// Message memory from ncclMemAlloc, registered once with every communicator: on all ranks, or, where one of them
-    /// cannot, on none.
-    bool register_memory{true};
-    /// Thread blocks that the kernels of one communicator may take; 0: as NCCL chooses.
-    int most_blocks{};
-};
 
 /// One rank of an NCCL run: a P x D grid of processes, each with a device (several ranks of a process are threads with a
 /// device each). It passes messages between device memory beside the work of stream().
@@ -74,6 +60,7 @@ public:
             agree_on_memory();
             for (std::size_t l = 0; l != lanes_.size(); ++l) { connect(lanes_[l]); }
         } catch (const std::exception& e) {
+            if (dynamic_cast<const nccl_error*>(&e) != nullptr) { hear_who_failed(); }
             fail("rank " + std::to_string(rank_) + ": " + e.what());
             throw;
         }
@@ -181,6 +168,7 @@ public:
 private:
     using clock = std::chrono::steady_clock;
     static constexpr std::chrono::milliseconds closing_time{5000};
+    static constexpr std::chrono::milliseconds news_time{500};
 
     [[nodiscard]] static rank_grid fitting(const rank_grid& grid, const Control& control) {
         if (grid.pipeline < 1 || grid.data < 1 || grid.size() != control.size()) {
@@ -211,6 +199,11 @@ private:
         if (!failed_) { return; }
         const std::lock_guard lock{mutex_};
         throw peer_failed{text_.empty() ? "a rank failed" : text_};
+    }
+
+    /// NCCL may notice that a peer is gone before the watch does, which knows who and why.
+    void hear_who_failed() const {
+        if (options_.seen != nullptr) { options_.seen->failed_within(news_time); }
     }
 
     void make_lanes() {
@@ -289,6 +282,15 @@ private:
 
     void post(bool sends, int peer, message_id message, std::span<message_part> parts) {
         throw_if_failed();
+        try {
+            post_now(sends, peer, message, parts);
+        } catch (const nccl_error&) {
+            hear_who_failed();
+            throw_if_failed();
+            throw;
+        }
+    }
+    void post_now(bool sends, int peer, message_id message, std::span<message_part> parts) {
         std::unique_lock lock{mutex_};
         lane& on = lane_of(message);
         const int there = rank_in_lane(peer, message);
@@ -364,6 +366,8 @@ private:
         for (lane& l : lanes_) {
             const ncclResult_t state = l.with().state();
             if (state != ncclSuccess && state != ncclInProgress) {
+                hear_who_failed();
+                if (options_.seen != nullptr && options_.seen->failed()) { return options_.seen->failure(); }
                 return me + "NCCL: " + ncclGetErrorString(state) + ", while " + l.oldest() + " was under way";
             }
             if (const std::optional<std::string> stuck = l.stuck(options_.timeout)) {

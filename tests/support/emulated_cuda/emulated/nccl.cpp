@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -16,6 +17,8 @@
 #include <nccl.h>
 
 #include <emulated/machine.hpp>
+#include <emulated/process_clique.hpp>
+#include <emulated/rank_folder.hpp>
 
 namespace emulated_nccl {
 namespace {
@@ -52,6 +55,7 @@ struct message {
 struct group {
     ncclComm_t with{};
     std::shared_ptr<clique> among{};
+    std::shared_ptr<process_clique> between{}; ///< instead, where ranks are processes
     std::shared_ptr<bool> aborted{};
     cudaStream_t stream{};
     std::uint64_t position{}; ///< in its stream
@@ -66,6 +70,7 @@ struct group {
 struct ncclComm {
     int rank{};
     std::shared_ptr<emulated_nccl::clique> among{};
+    std::shared_ptr<emulated_nccl::process_clique> between{}; ///< instead, where ranks are processes
     std::shared_ptr<bool> aborted{std::make_shared<bool>(false)};
     int splits{};
     ncclResult_t failed{ncclSuccess};
@@ -101,6 +106,7 @@ thread_local cudaStream_t stream_of_open = nullptr;
 
 /// Whether every rank has come to the communicator.
 bool complete(ncclComm_t comm) {
+    if (comm->between) { return comm->between->complete(); }
     if (comm->partners != nullptr) {
         if (static_cast<int>(comm->partners->size()) != comm->partners_needed) { return false; }
         std::vector<std::tuple<int, int, ncclComm_t>> mine; // key, parent's rank
@@ -125,9 +131,29 @@ bool complete(ncclComm_t comm) {
     return static_cast<int>(comm->among->came.size()) == comm->among->size;
 }
 
+/// The same between processes.
+void run_between(group& g) {
+    bool over = true;
+    for (message& m : g.messages) {
+        side& mine = *m.mine;
+        if (!g.started && !m.sends && !g.between->offer_room(m.peer, m.number, mine.bytes)) {
+            refuse(cudaErrorUnknown);
+        }
+        if (mine.over) { continue; }
+        const auto now = g.between->move(m.sends, m.peer, m.number, mine.data, mine.bytes);
+        if (now == process_clique::progress::wrong) { refuse(cudaErrorInvalidValue); }
+        mine.over = now == process_clique::progress::over;
+        over = over && mine.over;
+        if (!mine.over && g.between->died(m.peer) && all().alive.contains(g.with)) { g.with->failed = ncclRemoteError; }
+    }
+    g.started = true;
+    if (!over) { throw emulated_cuda::not_ready{}; }
+}
+
 /// The group's operation in its stream.
 void run(group& g) {
     if (*g.aborted) { return; }
+    if (g.between) { return run_between(g); }
     g.started = true;
     for (message& m : g.messages) {
         if (m.mine->over) { continue; }
@@ -154,7 +180,9 @@ void run(group& g) {
 ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t comm, cudaStream_t stream) {
     const std::scoped_lock lock(the().guard);
     if (depth == 0 || !all().alive.contains(comm) || !complete(comm)) { return ncclInvalidUsage; }
-    if (peer < 0 || peer >= comm->among->size || peer == comm->rank) { return ncclInvalidArgument; }
+    const int me = comm->between ? comm->between->rank() : comm->rank;
+    const int ranks = comm->between ? comm->between->size() : comm->among->size;
+    if (peer < 0 || peer >= ranks || peer == me) { return ncclInvalidArgument; }
     if (emulated_cuda::allocation_of(data, bytes) == nullptr) { return ncclInvalidArgument; }
     if (open.empty() || open.back().first != comm) {
         if (!open.empty()) { return ncclInvalidUsage; } // a group here is of one communicator
@@ -164,11 +192,16 @@ ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t
     g.with = comm;
     g.among = comm->among;
     g.aborted = comm->aborted;
-    g.rank = comm->rank;
-    auto& queue = sends ? comm->among->sent[{comm->rank, peer}] : comm->among->received[{peer, comm->rank}];
+    g.between = comm->between;
+    g.rank = me;
     const auto mine = std::make_shared<side>(side{&g, data, bytes, false});
-    queue.push_back(mine);
-    g.messages.push_back({sends, peer, queue.size() - 1, mine});
+    if (comm->between) {
+        g.messages.push_back({sends, peer, comm->between->next(sends, peer), mine});
+    } else {
+        auto& queue = sends ? comm->among->sent[{me, peer}] : comm->among->received[{peer, me}];
+        queue.push_back(mine);
+        g.messages.push_back({sends, peer, queue.size() - 1, mine});
+    }
     if (g.messages.size() == 1) { stream_of_open = stream; }
     return stream_of_open == stream ? ncclSuccess : ncclInvalidUsage;
 }
@@ -205,21 +238,29 @@ extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     const std::scoped_lock lock(the().guard);
     std::memset(id, 0, sizeof *id);
-    const std::string name = "clique " + std::to_string(++all().ids);
+    const char* const folder = std::getenv("PULSE_EMULATED_NCCL");
+    const std::string name =
+        folder != nullptr ? rank_folder::made_below(folder) : "clique " + std::to_string(++all().ids);
+    if (name.empty() || name.size() >= sizeof id->internal) { return ncclSystemError; }
     std::memcpy(id->internal, name.data(), name.size());
     return ncclSuccess;
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
     const std::scoped_lock lock(the().guard);
     if (config->blocking != 0 || rank < 0 || rank >= size) { return ncclInvalidArgument; }
-    auto& among = all().cliques[id.internal];
-    if (!among) { among = std::make_shared<clique>(); }
-    if (among->size != 0 && among->size != size) { return ncclInvalidArgument; }
-    among->size = size;
-    if (!among->came.insert(rank).second) { return ncclInvalidUsage; }
     auto made = std::make_unique<ncclComm>();
     made->rank = rank;
-    made->among = among;
+    if (id.internal[0] == '/') {
+        made->between = process_clique::joined(id.internal, rank, size);
+        if (!made->between) { return ncclInvalidUsage; }
+    } else {
+        auto& among = all().cliques[id.internal];
+        if (!among) { among = std::make_shared<clique>(); }
+        if (among->size != 0 && among->size != size) { return ncclInvalidArgument; }
+        among->size = size;
+        if (!among->came.insert(rank).second) { return ncclInvalidUsage; }
+        made->among = among;
+    }
     *comm = made.get();
     all().alive.insert(made.release());
     return ncclInProgress;
@@ -227,11 +268,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* made, ncclConfig_t* config) {
     const std::scoped_lock lock(the().guard);
     if (!all().alive.contains(parent) || !complete(parent) || config->blocking != 0) { return ncclInvalidUsage; }
-    auto& partners = all().splits[{parent->among.get(), parent->splits++}];
     auto comm = std::make_unique<ncclComm>();
-    comm->partners = &partners;
-    comm->partners_needed = parent->among->size;
-    partners[parent->rank] = {colour, key, comm.get()};
+    if (parent->between) {
+        comm->between = parent->between->split(parent->splits++, colour, key);
+        if (!comm->between) { return ncclSystemError; }
+    } else {
+        auto& partners = all().splits[{parent->among.get(), parent->splits++}];
+        comm->partners = &partners;
+        comm->partners_needed = parent->among->size;
+        partners[parent->rank] = {colour, key, comm.get()};
+    }
     *made = comm.get();
     all().alive.insert(comm.release());
     return ncclInProgress;
@@ -288,6 +334,7 @@ ncclResult_t ncclGroupEnd() {
         g->stream = stream_of_open;
         emulated_cuda::enqueue(emulated_cuda::stream_of(g->stream), [g = g] { run(*g); });
         g->position = emulated_cuda::stream_of(g->stream).issued;
+        if (g->between) { let_device_run(g->stream); }
     }
     open.clear();
     return ncclSuccess;

@@ -1,6 +1,9 @@
 #pragma once
 
-/// NCCL's point-to-point calls between threads of one process, over the emulated streams.
+/// NCCL's point-to-point calls between threads of one process, or between processes, over the emulated streams.
+///
+/// Ranks are processes where PULSE_EMULATED_NCCL names a folder: ids are folders below it, and messages files in them. The
+/// device of such a process goes on by itself, as a thread, and a message of a process that has died is a remote error.
 ///
 /// A group is one operation of its stream: it starts when all before it in the stream is done, and is done when every
 /// message of it is over; a message goes over when the groups of both its sides have started, whatever else is in them.

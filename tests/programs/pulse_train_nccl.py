@@ -1,0 +1,243 @@
+"""pulse_train on NCCL ranks that are processes: the same as on threads, bit for bit, and an end with a word whatever happens.
+
+Usage: pulse_train_nccl.py PROGRAM MODEL PRECISION gpu|emulated [unittest arguments]
+
+All ranks are on one device: a GPU, or one that is emulated, as NCCL is. Exits 77 where there is no CUDA device, or fails there
+when PULSE_REQUIRE_GPU is 1.
+"""
+
+import atexit
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, MODEL, PRECISION, WHERE = sys.argv[1:5]
+del sys.argv[1:5]
+EMULATED = WHERE == "emulated"
+# Far above what any run here takes; a program that hangs must not hang the tests.
+PATIENCE = 200
+STEPS = 2
+# What a run that is to fail is given: seconds in which every rank ends.
+TIMEOUT = 30
+ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_nccl."))
+atexit.register(shutil.rmtree, ROOM, True)
+serial = itertools.count()
+# What a launcher of the tests themselves may have set.
+LAUNCHERS = re.compile(r"(PULSE_(RANK|WORLD|LOCAL|NODE|STORE|RUN)|OMPI_|PMIX?_|MPI_LOCAL|SLURM_|MASTER_|TORCHELASTIC_|GROUP_RANK$|"
+                       r"(LOCAL_)?RANK$|(LOCAL_)?WORLD_SIZE$)")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}
+if EMULATED:
+    ENVIRONMENT["PULSE_EMULATED_NCCL"] = str(ROOM)
+
+
+def fresh(name="run"):
+    """A path that does not exist yet."""
+    return ROOM / f"{name}{next(serial)}"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def options(*more, out, steps=STEPS):
+    """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
+    size = () if "--plan" in more else ("--microbatch-size", 1)
+    size += () if "--plan" in more or "--microbatches" in more else ("--microbatches", 4)
+    return [str(word) for word in ("--backend", "cuda", "--precision", PRECISION, "--model", MODEL, "--data", "synthetic", "--warmup", 0,
+                                   "--steps", steps, "--sample", 0, "--out", out, *size, *more)]
+
+
+def on_threads(*more, ranks=1, steps=STEPS):
+    out = fresh()
+    subprocess.run([PROGRAM, *options("--ranks", ranks, "--gpus", "0", *more, out=out, steps=steps)], check=True,
+                   capture_output=True, timeout=PATIENCE, env=ENVIRONMENT)
+    return out
+
+
+# What launchers say to rank r of n processes on one machine; `place` is a fresh port.
+def by_hand(r, n, place):
+    return {"PULSE_RANK": r, "PULSE_WORLD_SIZE": n, "PULSE_STORE": f"127.0.0.1:{place}"}
+
+
+def by_torchrun(r, n, place):
+    return {"RANK": r, "WORLD_SIZE": n, "LOCAL_RANK": r, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": place - 1, "TORCHELASTIC_RUN_ID": place, "TORCHELASTIC_RESTART_COUNT": 0}
+
+
+def by_mpirun(r, n, place):
+    return {"OMPI_COMM_WORLD_RANK": r, "OMPI_COMM_WORLD_SIZE": n, "OMPI_COMM_WORLD_LOCAL_RANK": r, "OMPI_COMM_WORLD_LOCAL_SIZE": n,
+            "PMIX_NAMESPACE": place}
+
+
+def by_srun(r, n, place):
+    return {"SLURM_PROCID": r, "SLURM_STEP_NUM_TASKS": n, "SLURM_LOCALID": r, "SLURM_NODEID": 0, "SLURM_JOB_ID": place,
+            "SLURM_STEP_ID": 0, "SLURM_STEP_NODELIST": "localhost"}
+
+
+def start(*more, out, ranks=4, steps=STEPS, launcher=by_hand, arguments=None, gpus=None, missing=0):
+    """The processes of a run, each with its own output; the last ones may be missing."""
+    place = free_port()
+    gpus = ("--gpus", gpus or ",".join("0" * ranks)) if gpus != "" else ()
+    children = []
+    for r in range(ranks - missing):
+        said = {name: str(value) for name, value in launcher(r, ranks, place).items()} if launcher else {}
+        words = [str(word) for word in (arguments(r, ranks) if arguments else ())]
+        children.append(subprocess.Popen([PROGRAM, "--transport", "nccl", *gpus, *words, *options(*more, out=out, steps=steps)],
+                                         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT | said))
+    return children
+
+
+def loss(out):
+    return json.loads((out / "report.json").read_text())["loss"]
+
+
+class Case(unittest.TestCase):
+    longMessage = True
+
+    def end(self, children):
+        """Exit codes and outputs."""
+        until = time.monotonic() + PATIENCE
+        outputs = []
+        try:
+            for child in children:
+                outputs.append(child.communicate(timeout=max(0.1, until - time.monotonic()))[0])
+        except subprocess.TimeoutExpired:
+            for child in children:
+                child.kill()
+            self.fail("it hangs: " + "".join(child.communicate()[0] or "" for child in children))
+        return [child.returncode for child in children], outputs
+
+    def trained(self, *more, **how):
+        out = fresh()
+        codes, outputs = self.end(start(*more, out=out, **how))
+        self.assertEqual(codes, [0] * len(codes), outputs)
+        self.assertEqual(outputs[1:], [""] * (len(codes) - 1))
+        return out
+
+    def same(self, one, other):
+        self.assertEqual(loss(one), loss(other))
+        self.assertEqual((one / "checkpoint.safetensors").read_bytes(), (other / "checkpoint.safetensors").read_bytes())
+
+    def refused(self, *more, words, **how):
+        """Every rank says the words in one line, and ends."""
+        out = fresh()
+        codes, outputs = self.end(start(*more, out=out, **how))
+        for code, output in zip(codes, outputs):
+            self.assertEqual(code, 2, output)
+            self.assertRegex(output, r"\Apulse_train: [^\n]*" + words + r"[^\n]*\n\Z")
+        self.assertFalse(out.exists())
+
+
+class Training(Case):
+    def test_a_pipeline_of_four(self):
+        threads = on_threads(ranks=4)
+        self.assertEqual(len(set(loss(threads))), STEPS)
+        processes = self.trained()
+        self.same(processes, threads)
+        made, plan = (json.loads((processes / name).read_text()) for name in ("report.json", "plan.json"))
+        self.assertEqual(made["ranks"], 4)
+        self.assertEqual((made["bytes_per_step"]["boundary"], made["bytes_per_step"]["skip"]), (plan["predicted"]["boundary_bytes"], 0))
+        shards = sorted(path.name for path in next((processes / "checkpoints").glob("step-*")).iterdir())
+        self.assertEqual(shards, ["manifest.json"] + [f"rank-000{r}.safetensors" for r in range(4)])
+
+    def test_two_replicas_of_two_that_share_optimizer_state(self):
+        """The same bits as one rank with all microbatches; told by arguments, and met in a folder."""
+        meeting = fresh("meeting")
+        processes = self.trained("--replicas", 2, "--microbatches", 2, "--shard-optimizer", launcher=None,
+                                 arguments=lambda r, n: ("--rank", r, "--world-size", n, "--store", f"file:{meeting}"))
+        self.same(processes, on_threads("--replicas", 2, "--microbatches", 2, ranks=2))
+        self.assertGreater(json.loads((processes / "report.json").read_text())["bytes_per_step"]["gradient"], 0)
+        self.assertFalse(meeting.exists())
+
+    def test_every_launcher(self):
+        wanted = loss(on_threads(steps=1))
+        for launcher in (by_torchrun, by_mpirun, by_srun):
+            with self.subTest(launcher.__name__):
+                self.assertEqual(loss(self.trained(ranks=2, steps=1, launcher=launcher)), wanted)
+
+
+class Ends(Case):
+    def test_refusals(self):
+        if EMULATED:
+            self.refused(ranks=2, gpus="", words="ranks 0 and 1 have one CUDA device")
+        self.refused(ranks=2, gpus="0", words=r"2 ranks on host [^\n]*, but --gpus names 1")
+        self.refused("--replicas", 2, ranks=3, words="--replicas: 2 pipelines cannot share 3 processes")
+        self.refused(ranks=2, gpus="0,1023", words="there is no CUDA device 1023")
+        self.refused("--ranks", 2, ranks=1, words="--ranks: with --transport nccl")
+        self.refused("--rank", 0, ranks=1, launcher=None, words="argument rank is given, but the world size is not")
+        host = ("--backend", "host", "--precision", "fp32")
+        self.refused(*host, ranks=1, gpus="", words="--transport nccl: it is for --backend cuda")
+
+    def test_a_plan_for_other_ranks(self):
+        plan = on_threads(ranks=1, steps=0) / "plan.json"
+        out = fresh()
+        codes, outputs = self.end(start("--plan", plan, out=out, ranks=2))
+        self.assertEqual(codes, [2, 2], outputs)
+        for output in outputs:
+            self.assertRegex(output, r"the plan is for 1 x 1 ranks [^\n]*, there are 2")
+
+    def test_a_rank_that_does_not_come(self):
+        children = start("--timeout", 1, out=fresh(), ranks=3, missing=1)
+        codes, outputs = self.end(children)
+        self.assertEqual(codes, [1, 1], outputs)
+        for output in outputs:
+            self.assertRegex(output, r"rank 2 of 3 did not come within 1 s")
+
+    def test_killed(self):
+        """Every survivor ends by itself, in time, and says who was killed; the last checkpoint goes on bit for bit."""
+        draw = random.Random(int(os.environ.get("PULSE_TEST_SEED", 1)))
+        for _ in range(int(os.environ.get("PULSE_TEST_KILLS", 1))):
+            out = fresh()
+            children = start("--checkpoint-every", 1, "--timeout", TIMEOUT, out=out, steps=1000000)
+            until = time.monotonic() + PATIENCE
+            while not list(out.glob("checkpoints/step-*/manifest.json")):
+                self.assertTrue(time.monotonic() < until and children[0].poll() is None, "no checkpoint came")
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0, 0.3))
+            victim = children.pop(draw.randrange(len(children)))
+            victim.kill()
+            killed = time.monotonic()
+            codes, outputs = self.end(children)
+            self.assertLess(time.monotonic() - killed, TIMEOUT)
+            self.assertEqual(codes, [1] * 3, outputs)
+            for output in outputs:
+                self.assertRegex(output, rf"pulse_train: rank \d: another rank has failed: rank \d \(host [^,]*, process {victim.pid}\) "
+                                         "was killed or has exited")
+            victim.communicate()
+            self.go_on(out)
+
+    def go_on(self, out):
+        last = max((json.loads(path.read_text()) for path in out.glob("checkpoints/step-*/manifest.json")), key=lambda m: m["sequence"])
+        steps = last["state"]["step"] + 1
+        self.same_end(on_threads("--resume", out / "checkpoints", steps=steps), on_threads(steps=steps))
+
+    def same_end(self, rest, whole):
+        self.assertEqual(loss(rest), loss(whole)[-1:])
+        self.assertEqual((rest / "checkpoint.safetensors").read_bytes(), (whole / "checkpoint.safetensors").read_bytes())
+
+
+def device_is_there():
+    """Whether the program finds one: it says so before it does anything."""
+    done = subprocess.run([PROGRAM, *options("--gpus", 1023, out=ROOM / "probe")], capture_output=True, text=True,
+                          timeout=PATIENCE, env=ENVIRONMENT)
+    return "--backend cuda: there is no CUDA device" not in done.stderr
+
+
+if __name__ == "__main__":
+    if not device_is_there():
+        print("GPU: none, the tests are skipped")
+        sys.exit(1 if os.environ.get("PULSE_REQUIRE_GPU") == "1" else 77)
+    unittest.main(verbosity=2)

@@ -1,9 +1,7 @@
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -11,20 +9,16 @@
 #include <unistd.h>
 
 #include <pulse/cuda/device.cuh>
-#include <pulse/cuda/launch.cuh>
-#include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/space.cuh>
-#include <pulse/launch/control_plane.hpp>
 #include <pulse/launch/identity.hpp>
-#include <pulse/launch/rendezvous.hpp>
-#include <pulse/launch/tcp_store.hpp>
-#include <pulse/launch/watch.hpp>
+#include <pulse/launch/place.hpp>
+#include <pulse/launch/process_group.hpp>
+#include <pulse/nccl/shared_device.cuh>
 #include <pulse/nccl/transport.cuh>
 
 #include <device_ring.hpp>
 
-// NCCL ranks that are processes, each with a GPU, or all on one: started without PULSE_RANK it starts itself for 2 and 4
-// ranks, with the variables by which several ranks may share a GPU.
+// NCCL ranks that are processes, each with a GPU, or several on one: started without PULSE_RANK it starts itself for 2 and
+// 4 ranks.
 
 namespace {
 
@@ -39,26 +33,26 @@ constexpr int skipped = 77;
 
 int run_rank() {
     const launch::rank_identity who = launch::identify();
-    launch::tcp_store store{who, {launch::read_endpoint(std::getenv("PULSE_STORE"), "PULSE_STORE"), "", 60s}};
-    const launch::rank_table table = launch::rendezvous(store, who);
-    launch::watch seen{store, who, table};
-    launch::control_plane control{store, who, table, {.timeout = 60s, .seen = &seen}};
+    launch::process_group group{who, launch::find_meeting_place(who)};
     const int devices = cuda::device_count();
-    rank_transport t{control,
+    const int device = group.self().local_rank % devices;
+    const bool shared = devices < group.self().local_size;
+    if (shared) { pulse::nccl::share_devices(who.rank, group.table().one_machine()); }
+    rank_transport t{group.control(),
                      {pulse::rank_layout::pipeline_inside, who.world_size, 1},
-                     {.device = who.rank % devices, .timeout = 60s, .seen = &seen, .most_blocks = 4}};
+                     {.device = device, .timeout = 60s, .seen = &group.seen(), .most_blocks = shared ? 4 : 0}};
     const pulse::test::device_ring ring{.count = 100'000, .rounds = 8};
     t.follow(ring.transfers(t.rank(), t.size()));
     const int wrong = ring.wrong(t);
     double total[1]{static_cast<double>(wrong)};
     t.sum(total);
-    std::printf("rank %d of %d on device %d: %d wrong, memory %s\n", who.rank, who.world_size, who.rank % devices,
-                wrong, t.registers_memory() ? "registered" : "plain");
+    std::printf("rank %d of %d on device %d: %d wrong, memory %s\n", who.rank, who.world_size, device, wrong,
+                t.registers_memory() ? "registered" : "plain");
     return total[0] == 0 ? 0 : 1;
 }
 
 /// Runs this program once per rank; 0 when all ranks end with 0.
-int start_ranks(const char* program, int ranks, int devices) {
+int start_ranks(const char* program, int ranks) {
     std::uint16_t port = 0;
     { const launch::descriptor probe = launch::listen_on("127.0.0.1", port); }
     std::vector<pid_t> started;
@@ -69,17 +63,6 @@ int start_ranks(const char* program, int ranks, int devices) {
             set("PULSE_RANK", std::to_string(r));
             set("PULSE_WORLD_SIZE", std::to_string(ranks));
             set("PULSE_STORE", "127.0.0.1:" + std::to_string(port));
-            if (devices < ranks) {
-                // NCCL refuses two ranks on a GPU of one host: each gets a host of its own, and talks by sockets.
-                set("NCCL_HOSTID", "pulse-" + std::to_string(r));
-                for (const auto& [name, value] :
-                     {std::pair{"NCCL_NET", "Socket"}, std::pair{"NCCL_SOCKET_IFNAME", "lo"},
-                      std::pair{"NCCL_P2P_DISABLE", "1"}, std::pair{"NCCL_SHM_DISABLE", "1"},
-                      std::pair{"NCCL_MNNVL_ENABLE", "0"}, std::pair{"NCCL_RAS_ENABLE", "0"},
-                      std::pair{"NCCL_NET_PLUGIN", "none"}}) {
-                    set(name, value);
-                }
-            }
             ::execl("/proc/self/exe", program, static_cast<char*>(nullptr));
             ::_exit(127);
         }
@@ -115,7 +98,7 @@ int main(int, char** arguments) {
             return required != nullptr && std::string{required} == "1" ? 1 : skipped;
         }
         int failed = 0;
-        for (const int ranks : {2, 4}) { failed += start_ranks(arguments[0], ranks, devices); }
+        for (const int ranks : {2, 4}) { failed += start_ranks(arguments[0], ranks); }
         return failed == 0 ? 0 : 1;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "%s\n", e.what());

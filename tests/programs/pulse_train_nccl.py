@@ -7,6 +7,7 @@ when PULSE_REQUIRE_GPU is 1.
 """
 
 import atexit
+import functools
 import itertools
 import json
 import os
@@ -55,8 +56,9 @@ def free_port():
 def options(*more, out, steps=STEPS):
     """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
     size = () if "--plan" in more else ("--microbatch-size", 1)
-    size += () if "--plan" in more or "--microbatches" in more else ("--microbatches", 4)
-    return [str(word) for word in ("--backend", "cuda", "--precision", PRECISION, "--model", MODEL, "--data", "synthetic", "--warmup", 0,
+    size += () if "--plan" in more or "--microbatches" in more else ("--microbatches", 2)
+    where = () if "--backend" in more else ("--backend", "cuda", "--precision", PRECISION)
+    return [str(word) for word in (*where, "--model", MODEL, "--data", "synthetic", "--warmup", 0,
                                    "--steps", steps, "--sample", 0, "--out", out, *size, *more)]
 
 
@@ -65,6 +67,11 @@ def on_threads(*more, ranks=1, steps=STEPS):
     subprocess.run([PROGRAM, *options("--ranks", ranks, "--gpus", "0", *more, out=out, steps=steps)], check=True,
                    capture_output=True, timeout=PATIENCE, env=ENVIRONMENT)
     return out
+
+
+@functools.cache
+def pipeline_of_four():
+    return on_threads("--microbatches", 4, ranks=4)
 
 
 # What launchers say to rank r of n processes on one machine; `place` is a fresh port.
@@ -132,20 +139,21 @@ class Case(unittest.TestCase):
         self.assertEqual((one / "checkpoint.safetensors").read_bytes(), (other / "checkpoint.safetensors").read_bytes())
 
     def refused(self, *more, words, **how):
-        """Every rank says the words in one line, and ends."""
+        """Every rank says the words in one line, its own or another's, and ends."""
         out = fresh()
         codes, outputs = self.end(start(*more, out=out, **how))
+        self.assertIn(2, codes)
         for code, output in zip(codes, outputs):
-            self.assertEqual(code, 2, output)
+            self.assertIn(code, (1, 2), output)
             self.assertRegex(output, r"\Apulse_train: [^\n]*" + words + r"[^\n]*\n\Z")
         self.assertFalse(out.exists())
 
 
 class Training(Case):
     def test_a_pipeline_of_four(self):
-        threads = on_threads(ranks=4)
+        threads = pipeline_of_four()
         self.assertEqual(len(set(loss(threads))), STEPS)
-        processes = self.trained()
+        processes = self.trained("--microbatches", 4)
         self.same(processes, threads)
         made, plan = (json.loads((processes / name).read_text()) for name in ("report.json", "plan.json"))
         self.assertEqual(made["ranks"], 4)
@@ -156,17 +164,11 @@ class Training(Case):
     def test_two_replicas_of_two_that_share_optimizer_state(self):
         """The same bits as one rank with all microbatches; told by arguments, and met in a folder."""
         meeting = fresh("meeting")
-        processes = self.trained("--replicas", 2, "--microbatches", 2, "--shard-optimizer", launcher=None,
+        processes = self.trained("--replicas", 2, "--shard-optimizer", launcher=None,
                                  arguments=lambda r, n: ("--rank", r, "--world-size", n, "--store", f"file:{meeting}"))
-        self.same(processes, on_threads("--replicas", 2, "--microbatches", 2, ranks=2))
+        self.same(processes, on_threads("--replicas", 2, ranks=2))
         self.assertGreater(json.loads((processes / "report.json").read_text())["bytes_per_step"]["gradient"], 0)
         self.assertFalse(meeting.exists())
-
-    def test_every_launcher(self):
-        wanted = loss(on_threads(steps=1))
-        for launcher in (by_torchrun, by_mpirun, by_srun):
-            with self.subTest(launcher.__name__):
-                self.assertEqual(loss(self.trained(ranks=2, steps=1, launcher=launcher)), wanted)
 
 
 class Ends(Case):
@@ -174,20 +176,19 @@ class Ends(Case):
         if EMULATED:
             self.refused(ranks=2, gpus="", words="ranks 0 and 1 have one CUDA device")
         self.refused(ranks=2, gpus="0", words=r"2 ranks on host [^\n]*, but --gpus names 1")
-        self.refused("--replicas", 2, ranks=3, words="--replicas: 2 pipelines cannot share 3 processes")
+        self.refused("--replicas", 2, ranks=3, launcher=by_srun, words="--replicas: 2 pipelines cannot share 3 processes")
         self.refused(ranks=2, gpus="0,1023", words="there is no CUDA device 1023")
         self.refused("--ranks", 2, ranks=1, words="--ranks: with --transport nccl")
         self.refused("--rank", 0, ranks=1, launcher=None, words="argument rank is given, but the world size is not")
-        host = ("--backend", "host", "--precision", "fp32")
-        self.refused(*host, ranks=1, gpus="", words="--transport nccl: it is for --backend cuda")
+        self.refused("--backend", "host", ranks=1, gpus="", words="--transport nccl: it is for --backend cuda")
 
     def test_a_plan_for_other_ranks(self):
-        plan = on_threads(ranks=1, steps=0) / "plan.json"
+        plan = pipeline_of_four() / "plan.json"
         out = fresh()
-        codes, outputs = self.end(start("--plan", plan, out=out, ranks=2))
-        self.assertEqual(codes, [2, 2], outputs)
+        codes, outputs = self.end(start("--plan", plan, out=out, ranks=2, launcher=by_torchrun))
+        self.assertIn(2, codes)
         for output in outputs:
-            self.assertRegex(output, r"the plan is for 1 x 1 ranks [^\n]*, there are 2")
+            self.assertRegex(output, r"the plan is for 4 x 1 ranks [^\n]*, there are 2")
 
     def test_a_rank_that_does_not_come(self):
         children = start("--timeout", 1, out=fresh(), ranks=3, missing=1)
@@ -201,7 +202,7 @@ class Ends(Case):
         draw = random.Random(int(os.environ.get("PULSE_TEST_SEED", 1)))
         for _ in range(int(os.environ.get("PULSE_TEST_KILLS", 1))):
             out = fresh()
-            children = start("--checkpoint-every", 1, "--timeout", TIMEOUT, out=out, steps=1000000)
+            children = start("--checkpoint-every", 1, "--timeout", TIMEOUT, out=out, steps=1000000, launcher=by_mpirun)
             until = time.monotonic() + PATIENCE
             while not list(out.glob("checkpoints/step-*/manifest.json")):
                 self.assertTrue(time.monotonic() < until and children[0].poll() is None, "no checkpoint came")

@@ -120,6 +120,7 @@ private:
         std::erase_if(streams_, [](cudaStream_t s) { return !the().streams.contains(s) || s->operations.empty(); });
         bool any = false;
         for (cudaStream_t s : streams_) {
+            if (s->operations.empty()) { continue; } // another one has run it
             emulated_cuda::deferring([&] {
                 try {
                     emulated_cuda::run_until(*s, s->completed + 1);

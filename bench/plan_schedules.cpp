@@ -168,7 +168,7 @@ private:
         const auto report = pulse::check(made, model, pulse::lower(made, model));
         if (!report.ok()) { fail(method, report.violation); }
         ++found_.checked;
-        return pulse::peak_bytes(made, costs_, parameter_copies);
+        return pulse::peak_bytes(made, costs_, {parameter_copies});
     }
 
     void add_row(const cut_problem& of, const pulse::schedule& timed, const std::string& method,

@@ -9,8 +9,8 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
-#include <pulse/tune/rank_grid.hpp>
 
 #include "../instruction_event.hpp"
 
@@ -82,9 +82,9 @@ simulated_step simulate_step(const request& asked, const pulse::tuning& found, c
     const pulse::step_model model{planned, costs};
     const std::vector<pulse::program> programs = pulse::lower(planned, model);
     const pulse::tune_candidate& chosen = found.best_row().candidate;
-    pulse::simulation_options world{};
-    world.links = pulse::pipeline_links(asked.machine, {chosen.layout, chosen.pipeline_degree, chosen.data_degree});
-    world.optimizer_copies = asked.options.parameter_copies - 2;
+    pulse::simulation_options world =
+        pulse::simulated_on(asked.machine, {chosen.layout, chosen.pipeline_degree, chosen.data_degree});
+    world.kept = pulse::parameter_memory_of(asked.options, chosen);
     const pulse::simulation ran = pulse::simulate(planned, model, programs, world);
     return {events_of(ran, programs), counters_of(ran), ran.memory};
 }

@@ -21,7 +21,7 @@
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/simulate/simulator.hpp>
-#include <pulse/tune/parameter_memory.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 
 namespace pulse_train {
 

@@ -14,7 +14,7 @@
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/rank_optimizer.hpp>
-#include <pulse/tune/parameter_memory.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 
 #include "arguments.hpp"
 

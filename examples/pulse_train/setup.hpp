@@ -5,7 +5,7 @@
 
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/sharded_checkpoint.hpp>
-#include <pulse/tune/parameter_memory.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 
 #include "arguments.hpp"
 #include "rank_transport.hpp"

@@ -124,6 +124,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
@@ -139,6 +140,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/plan/well_formed.hpp>
 
 #include <pulse/simulate/duration.hpp>
+#include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/memory_timeline.hpp>
 #include <pulse/simulate/simulation.hpp>
 #include <pulse/simulate/simulation_options.hpp>
@@ -148,9 +150,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/least_memory.hpp>
-#include <pulse/tune/parameter_memory.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
-#include <pulse/tune/rank_grid.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/search_space.hpp>
 #include <pulse/tune/step_end.hpp>

@@ -19,6 +19,7 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/make_problem.hpp>
+#include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
 
 using doctest::Approx;
@@ -52,6 +53,21 @@ pulse::simulation_options contended(random_plans& make, int ranks) {
     return o;
 }
 
+/// Rounds of their own for every rank, state that replicas may share, and gradients that may be wider than weights.
+void draw_replicas(random_plans& make, pulse::simulation_options& o, int ranks, int replicas) {
+    for (int r = 0; r != ranks && make.between(0, 3) != 0; ++r) {
+        o.replica_rounds.emplace_back();
+        for (int j = 1; j < replicas; ++j) {
+            o.replica_rounds.back().push_back(
+                {{make.between(0, 9) * 1.3, make.between(1, 50) * 1e-3}, make.between(1, 3), make.coin()});
+        }
+        if (r + 1 == ranks) { break; }
+    }
+    if (o.replica_rounds.size() != static_cast<std::size_t>(ranks)) { o.replica_rounds.clear(); }
+    if (make.coin()) { o.kept = {.copies = 6, .sharded_copies = 4, .scalar_bytes = make.coin() ? 2 : 4}; }
+    for (int r = 0; r != ranks && o.optimizer_us > 5; ++r) { o.device_optimizer_us.push_back(make.between(0, 20)); }
+}
+
 /// A queue of events in the order of time: ranks that go on, messages that leave and arrive. At every instant all ranks
 /// run first; then one message is given its links if they are free, the one that both sides posted first; and so on.
 class event_oracle {
@@ -77,15 +93,24 @@ public:
             }
             give_link();
         }
-        for (std::size_t r = 0; r != all_.size(); ++r) { REQUIRE(ranks_[r].at == all_[r].instructions.size()); }
+        for (std::size_t r = 0; r != all_.size(); ++r) {
+            REQUIRE(ranks_[r].at == all_[r].instructions.size());
+            REQUIRE(ranks_[r].pieces.empty());
+            step_us = std::max(step_us, ranks_[r].reduced);
+        }
     }
 
 private:
+    struct piece {
+        double us{};
+        double latency{};
+        bool shared{};
+    };
     struct state {
         std::size_t at{};
         double busy_until{};
-        std::vector<double> pieces{}; // microseconds of the messages of the ring that have not started
-        double reduced{};             // when the one before these has arrived, or they were posted
+        std::vector<piece> pieces{}; // messages between replicas that have not started
+        double reduced{};            // when the one before these has arrived, or they were posted
     };
     struct message {
         double posted[2]{-1, -1};
@@ -147,19 +172,38 @@ private:
                     bytes +=
                         model_.stage_of_layer(l) == pulse::index_of(a->stage) ? model_.layer(l).parameter_bytes : 0;
                 }
-                const int d = planned_.data_degree;
-                if (rank.pieces.empty()) { rank.reduced = std::max(rank.reduced, now_); }
-                for (int piece = 0; piece != 2 * (d - 1); ++piece) {
-                    rank.pieces.push_back(options_.between_replicas.transfer_us((bytes + d - 1) / d));
-                }
+                const int wider = options_.kept.scalar_bytes == 2 ? 2 : 1; // gradients have 4 bytes
+                exchange(r, bytes * wider, options_.kept.sharded_copies > 0 ? 1 : 2, now_);
             } else if (std::holds_alternative<pulse::op::optimizer_step>(what)) {
-                takes = options_.optimizer_us;
+                takes = options_.device_optimizer_us.empty() ? options_.optimizer_us : options_.device_optimizer_us[r];
                 step_us = std::max(step_us, now_ + takes);
+                std::int64_t bytes = 0;
+                for (int l = 0; l != model_.layer_count() && options_.kept.sharded_copies > 0; ++l) {
+                    const bool own = model_.device_of_stage(model_.stage_of_layer(l)) == static_cast<int>(r);
+                    bytes += own ? model_.layer(l).parameter_bytes : 0;
+                }
+                exchange(r, bytes, 1, now_ + takes);
             }
             rank.busy_until = now_ + takes;
             if (pulse::is_compute(what)) { ends[r][rank.at] = rank.busy_until; }
             ++rank.at;
             events_.insert({rank.busy_until, r});
+        }
+    }
+    void exchange(std::size_t r, std::int64_t bytes, int ways, double from) {
+        const int d = planned_.data_degree;
+        state& rank = ranks_[r];
+        if (bytes == 0 || d == 1) { return; }
+        if (rank.pieces.empty()) { rank.reduced = std::max(rank.reduced, from); }
+        for (int way = 0; way != ways; ++way) {
+            for (int j = 1; j != d; ++j) {
+                pulse::replica_round round{options_.between_replicas};
+                if (!options_.replica_rounds.empty()) {
+                    round = options_.replica_rounds[r][static_cast<std::size_t>(j - 1)];
+                }
+                const double us = round.line.transfer_us((bytes + d - 1) / d * round.messages);
+                rank.pieces.push_back({us, round.line.latency_us, round.shared});
+            }
         }
     }
     void give_link() {
@@ -186,7 +230,8 @@ private:
         for (const auto& one : ready) {
             const std::size_t pair = std::get<1>(one);
             const auto& routes = pair < pairs ? options_.routes : options_.replica_routes;
-            const pulse::link_route route = routes.empty() ? pulse::link_route{} : routes[pair % pairs];
+            pulse::link_route route = routes.empty() ? pulse::link_route{} : routes[pair % pairs];
+            if (pair >= pairs && !ranks_[pair - pairs].pieces.front().shared) { route = {}; }
             bool free = true;
             for (const int shared : {route.first, route.second}) {
                 free = free && (shared < 0 || link_free_[shared] <= now_);
@@ -194,8 +239,8 @@ private:
             if (!free) { continue; }
             if (pair >= pairs) {
                 state& rank = ranks_[pair - pairs];
-                rank.reduced = now_ + rank.pieces.front();
-                const double left = std::max(now_, rank.reduced - options_.between_replicas.latency_us);
+                rank.reduced = now_ + rank.pieces.front().us;
+                const double left = std::max(now_, rank.reduced - rank.pieces.front().latency);
                 rank.pieces.erase(rank.pieces.begin());
                 for (const int shared : {route.first, route.second}) { link_free_[shared] = left; }
                 events_.insert({rank.reduced, pair - pairs});
@@ -231,11 +276,13 @@ TEST_CASE("ranks and shared links on a queue of events take the same times") {
     int plans = 0;
     for (int i = 0; i != 300; ++i) {
         planned_model c = make();
+        c.planned.data_degree = make.between(1, 4);
         for (auto& l : c.costs.layers) { l.parameter_bytes = make.between(0, 50) * 8; }
         if (c.planned.microbatches > 3) { continue; }
         const pulse::step_model model{c.planned, c.costs};
         const programs all = pulse::lower(c.planned, model);
         auto options = contended(make, c.planned.pipeline_degree);
+        draw_replicas(make, options, c.planned.pipeline_degree, c.planned.data_degree);
         const pulse::simulation made = pulse::simulate(c.planned, model, all, options);
         event_oracle oracle{c.planned, model, all, options};
         oracle.run();
@@ -328,11 +375,14 @@ TEST_CASE("no simulated step is shorter than the bound of its problem") {
     random_plans make{63};
     double closest = std::numeric_limits<double>::infinity();
     for (int i = 0; i != 300; ++i) {
-        const planned_model c = make();
+        planned_model c = make();
+        c.planned.data_degree = make.between(1, 4);
         const pulse::step_model model{c.planned, c.costs};
         auto options = contended(make, c.planned.pipeline_degree);
+        draw_replicas(make, options, c.planned.pipeline_degree, c.planned.data_degree);
         if (make.coin()) { options.routes.clear(); }
         options.optimizer_us = 0;
+        options.device_optimizer_us.clear();
         pulse::problem_options ask{};
         ask.microbatches = c.planned.microbatches;
         ask.split_backward = c.planned.split_backward;
@@ -375,7 +425,8 @@ TEST_CASE("memory over time peaks where check and the layout say, and is given b
             CHECK(m.live_peak_bytes() == checked[r]);
             CHECK(m.live_peak_bytes() == layout.live_peak_bytes);
             CHECK(m.workspace_bytes == layout.workspace_bytes);
-            CHECK(m.peak_bytes() == m.weight_bytes * 4 + layout.workspace_bytes + checked[r]);
+            CHECK(m.peak_bytes() == m.weight_bytes * 4 + m.replica_bytes + layout.workspace_bytes + checked[r]);
+            CHECK((m.replica_bytes > 0) == (c.planned.data_degree > 1));
             double before = 0;
             for (const auto& s : m.samples) {
                 CHECK(s.time_us >= before);
@@ -398,6 +449,182 @@ TEST_CASE("memory over time peaks where check and the layout say, and is given b
         if (c.planned.data_degree == 1) { CHECK(sent == 0); }
     }
     CHECK(skips_wait);
+}
+
+TEST_CASE("a reduction costs what its rounds cost: nothing for one replica, the formula on links of its own, more on "
+          "others'") {
+    random_plans make{66};
+    int alone = 0;
+    int reduced = 0;
+    int delayed_messages = 0;
+    int delayed_reductions = 0;
+    for (int i = 0; i != 200; ++i) {
+        planned_model c = make();
+        c.planned.data_degree = make.between(1, 4);
+        for (auto& l : c.costs.layers) { l.parameter_bytes = make.between(1, 50) * 8; }
+        const pulse::step_model model{c.planned, c.costs};
+        const programs all = pulse::lower(c.planned, model);
+        const auto ranks = static_cast<std::size_t>(c.planned.pipeline_degree);
+        const int d = c.planned.data_degree;
+        auto apart = contended(make, c.planned.pipeline_degree);
+        apart.replica_routes.clear();
+        apart.optimizer_us = 0;
+        draw_replicas(make, apart, c.planned.pipeline_degree, d);
+        apart.device_optimizer_us.clear();
+        const pulse::simulation made = pulse::simulate(c.planned, model, all, apart);
+        CAPTURE(i);
+        if (d == 1) {
+            pulse::simulation_options plain = apart;
+            plain.replica_rounds.clear();
+            plain.between_replicas = {};
+            plain.kept = {apart.kept.copies};
+            const pulse::simulation before = pulse::simulate(c.planned, model, all, plain);
+            CHECK(made.step_us == before.step_us);
+            CHECK(made.ranks == before.ranks);
+            CHECK(made.replica_bytes == 0);
+            ++alone;
+            continue;
+        }
+        // Passes as without replicas; then one reduction after the other, each when its stage is over.
+        double last = 0;
+        for (std::size_t r = 0; r != ranks; ++r) {
+            double free = 0;
+            double own_end = 0;
+            std::int64_t weights = 0;
+            for (const auto& p : made.ranks[r]) {
+                own_end = std::max(own_end, p.end_us);
+                const auto next = static_cast<std::size_t>(p.instruction) + 1;
+                for (std::size_t k = next; k != all[r].instructions.size(); ++k) {
+                    if (pulse::is_compute(all[r].instructions[k])) { break; }
+                    const auto* sum = std::get_if<pulse::op::all_reduce>(&all[r].instructions[k]);
+                    if (sum == nullptr) { continue; }
+                    std::int64_t bytes = 0;
+                    for (int l = 0; l != model.layer_count(); ++l) {
+                        bytes +=
+                            model.stage_of_layer(l) == pulse::index_of(sum->stage) ? model.layer(l).parameter_bytes : 0;
+                    }
+                    weights += bytes;
+                    bytes *= apart.kept.scalar_bytes == 2 ? 2 : 1;
+                    free = std::max(free, p.end_us);
+                    for (int j = 1; j != d; ++j) {
+                        const auto round = apart.replica_rounds.empty()
+                                               ? pulse::replica_round{apart.between_replicas}
+                                               : apart.replica_rounds[r][static_cast<std::size_t>(j - 1)];
+                        const double once = round.line.transfer_us(round.messages * ((bytes + d - 1) / d));
+                        free += apart.kept.sharded_copies > 0 ? once : 2 * once;
+                    }
+                }
+            }
+            double end = std::max(own_end, free);
+            for (int j = 1; j != d && apart.kept.sharded_copies > 0; ++j) {
+                const auto round = apart.replica_rounds.empty()
+                                       ? pulse::replica_round{apart.between_replicas}
+                                       : apart.replica_rounds[r][static_cast<std::size_t>(j - 1)];
+                end += round.line.transfer_us(round.messages * ((weights + d - 1) / d));
+            }
+            last = std::max(last, end);
+        }
+        CHECK(made.step_us == Approx(last));
+        ++reduced;
+        // On the links of the pipeline's messages both wait for each other.
+        auto shared = apart;
+        shared.replica_routes.assign(ranks, {0, -1});
+        shared.routes.assign(ranks * ranks, {0, -1});
+        for (auto& of_rank : shared.replica_rounds) {
+            for (auto& round : of_rank) { round.shared = true; }
+        }
+        auto without = shared;
+        without.replica_routes.clear();
+        const pulse::simulation both = pulse::simulate(c.planned, model, all, shared);
+        const pulse::simulation alone_on_it = pulse::simulate(c.planned, model, all, without);
+        CHECK(both.replica_bytes == made.replica_bytes);
+        CHECK(both.boundary_bytes == made.boundary_bytes);
+        double arrived[2] = {0, 0};
+        for (const auto& t : both.transfers) { arrived[0] += t.arrived_us; }
+        for (const auto& t : alone_on_it.transfers) { arrived[1] += t.arrived_us; }
+        delayed_messages += arrived[0] > arrived[1] + 1e-6 ? 1 : 0;
+        delayed_reductions += both.step_us > alone_on_it.step_us + 1e-6 ? 1 : 0;
+    }
+    MESSAGE("alone " << alone << ", reduced " << reduced << ", messages delayed in " << delayed_messages
+                     << ", steps in " << delayed_reductions);
+    CHECK(alone > 20);
+    CHECK(reduced > 50);
+    CHECK(delayed_messages > 20);
+    CHECK(delayed_reductions > 20);
+}
+
+TEST_CASE("a grid on a cluster: the messages of replicas take the links that lie between them") {
+    const pulse::link inside{1, 100};
+    const pulse::link outside{5, 10};
+    const auto world = [&](int nodes, int devices, pulse::rank_layout layout, int p, int d,
+                           pulse::replica_exchange how = pulse::replica_exchange::direct) {
+        return pulse::simulated_on({.name = "c",
+                                    .nodes = nodes,
+                                    .devices_per_node = devices,
+                                    .memory_bytes = 0,
+                                    .intra_node = inside,
+                                    .inter_node = outside},
+                                   pulse::rank_grid{layout, p, d}, how);
+    };
+    // In one node nothing is shared.
+    const auto near = world(1, 8, pulse::rank_layout::pipeline_inside, 2, 4);
+    for (const auto& of_rank : near.replica_rounds) {
+        CHECK(of_rank == std::vector<pulse::replica_round>(3, {inside, 1, false}));
+    }
+    CHECK(near.replica_routes == std::vector<pulse::link_route>(2));
+    // One replica: no rounds, and links and routes of the pipeline alone.
+    const auto one = world(2, 2, pulse::rank_layout::pipeline_inside, 4, 1);
+    const auto alone = pulse::simulated_on({.name = "c",
+                                            .nodes = 2,
+                                            .devices_per_node = 2,
+                                            .memory_bytes = 0,
+                                            .intra_node = inside,
+                                            .inter_node = outside},
+                                           {0, 1, 2, 3});
+    for (std::size_t pair = 0; pair != 16; ++pair) {
+        if (pair % 5 != 0) { CHECK(one.links[pair] == alone.links[pair]); }
+    }
+    CHECK(one.routes == alone.routes);
+    CHECK(one.replica_routes == std::vector<pulse::link_route>(4));
+    // What all ranks really send: by nodes, counted message by message.
+    for (const auto layout : {pulse::rank_layout::pipeline_inside, pulse::rank_layout::replicas_inside}) {
+        for (const auto how : {pulse::replica_exchange::direct, pulse::replica_exchange::ring}) {
+            for (const int d : {1, 2, 4, 8, 16}) {
+                const int p = 16 / d;
+                const pulse::rank_grid grid{layout, p, d};
+                const auto made = world(4, 4, layout, p, d, how);
+                for (int device = 0; device != p; ++device) {
+                    const auto& rounds = made.replica_rounds[static_cast<std::size_t>(device)];
+                    REQUIRE(rounds.size() == static_cast<std::size_t>(d - 1));
+                    int counted = 0;
+                    for (const auto& round : rounds) { counted += round.shared ? round.messages : 0; }
+                    int leaves = 0; // the node of replica 0
+                    const int home = grid.rank_of(device, 0) / 4;
+                    for (int from = 0; from != d; ++from) {
+                        for (int to = 0; to != d; ++to) {
+                            const bool sends = how == pulse::replica_exchange::direct || to == (from + 1) % d;
+                            const int times = how == pulse::replica_exchange::direct ? 1 : d - 1;
+                            if (!sends || grid.rank_of(device, from) / 4 != home ||
+                                grid.rank_of(device, to) / 4 == home) {
+                                continue;
+                            }
+                            leaves += times;
+                        }
+                    }
+                    CAPTURE(d);
+                    CHECK(counted == leaves);
+                    CHECK(made.replica_routes[static_cast<std::size_t>(device)] ==
+                          (leaves > 0 ? pulse::link_route{2 * home, 2 * home + 1} : pulse::link_route{}));
+                }
+            }
+        }
+    }
+    // Several messages of a round queue for the link of their node.
+    const auto two = world(2, 4, pulse::rank_layout::pipeline_inside, 1, 8);
+    CHECK(two.replica_rounds[0][3] == pulse::replica_round{outside, 4, true});
+    CHECK(two.replica_rounds[0][0] == pulse::replica_round{outside, 1, true});
+    CHECK_THROWS_AS((void)world(2, 2, pulse::rank_layout::pipeline_inside, 2, 4), pulse::input_error);
+    CHECK_THROWS_AS((void)world(2, 2, pulse::rank_layout::pipeline_inside, 0, 4), pulse::input_error);
 }
 
 TEST_CASE("the links of a cluster: own ones in a node, one each way between nodes") {
@@ -435,5 +662,13 @@ TEST_CASE("options that do not fit the ranks are refused") {
     refuses([&](auto& o) { o.replica_routes.assign(all.size(), {0, -2}); }, "replica_routes");
     refuses([](auto& o) { o.device_speed.resize(99, 1.0); }, "device_speed");
     refuses([&](auto& o) { o.device_speed.assign(all.size(), 0.0); }, "device_speed");
-    refuses([](auto& o) { o.optimizer_copies = -1; }, "optimizer_copies");
+    refuses([](auto& o) { o.device_optimizer_us.resize(99); }, "device_optimizer_us");
+    refuses([](auto& o) { o.replica_rounds.resize(99); }, "replica_rounds");
+    refuses([&](auto& o) { o.replica_rounds.assign(all.size(), std::vector<pulse::replica_round>(9)); },
+            "replica_rounds");
+    refuses([](auto& o) { o.kept.copies = -1; }, "copies");
+    refuses([](auto& o) { o.kept.sharded_copies = 5; }, "sharded_copies");
+    refuses([](auto& o) { o.kept.scalar_bytes = 0; }, "scalar_bytes");
+    refuses([](auto& o) { o.kept.gradient_bytes = -1; }, "gradient_bytes");
+    refuses([](auto& o) { o.kept.conditioning_parameters = -1; }, "conditioning_parameters");
 }

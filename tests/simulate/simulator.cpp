@@ -129,7 +129,9 @@ std::vector<std::vector<double>> solve(const pulse::plan& planned, const pulse::
                     for (int l = 0; l != model.layer_count(); ++l) {
                         bytes += model.stage_of_layer(l) == pulse::index_of(a->stage) ? model.layer(l).parameter_bytes : 0;
                     }
-                    reduced = std::max(reduced, now) + 2 * (d - 1) * options.between_replicas.transfer_us((bytes + d - 1) / d);
+                    if (bytes > 0) {
+                        reduced = std::max(reduced, now) + 2 * (d - 1) * options.between_replicas.transfer_us((bytes + d - 1) / d);
+                    }
                 }
                 if (std::holds_alternative<pulse::op::optimizer_step>(code[i])) {
                     now = std::max(now, reduced) + options.optimizer_us;

@@ -259,7 +259,7 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
         // Where giving up spare sends is enough, the order stays.
         plan blocking = free;
         blocking.spare_sends = 0;
-        const auto least = peak_bytes(blocking, c.costs, c.options.parameter_copies);
+        const auto least = peak_bytes(blocking, c.costs, {c.options.parameter_copies});
         c.options.memory_limit_bytes = *std::max_element(least.begin(), least.end());
         if (c.options.memory_limit_bytes < most) {
             const plan made = plan_pipeline(c.costs, c.options);
@@ -281,7 +281,7 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
                 // As many spare sends as the limit leaves room for.
                 plan more = made;
                 ++more.spare_sends;
-                const auto with_more = peak_bytes(more, c.costs, c.options.parameter_copies);
+                const auto with_more = peak_bytes(more, c.costs, {c.options.parameter_copies});
                 const bool fits_more = *std::max_element(with_more.begin(), with_more.end()) <= c.options.memory_limit_bytes;
                 REQUIRE((made.spare_sends == plan{}.spare_sends || !fits_more));
                 REQUIRE(made.spare_sends <= plan{}.spare_sends);

@@ -66,6 +66,8 @@ drawn_space draw_space(std::mt19937& random) {
     if (draw(0, 2) == 0) { s.options.waves = {1}; }
     if (draw(0, 2) == 0) { s.options.chunks = {2}; }
     if (draw(0, 2) == 0) { s.options.slacks = {0.0, 0.3}; }
+    if (draw(0, 2) == 0) { s.options.sharded_optimizers = {false, true}; }
+    if (draw(0, 1) == 0) { s.options.exchange = replica_exchange::ring; }
     if (draw(0, 3) == 0) {
         s.options.methods = {schedule_method::gpipe, schedule_method::one_f_one_b, schedule_method::list};
     }
@@ -199,7 +201,7 @@ TEST_CASE("the chosen plan is sound, its samples are the global batch, and its m
             const auto programs = lower(best, model);
             const check_report report = check(best, model, programs);
             REQUIRE_MESSAGE(report.ok(), report.violation);
-            const auto peaks = peak_bytes(best, costs, s.options.parameter_copies);
+            const auto peaks = peak_bytes(best, costs, parameter_memory_of(s.options, made.best_row().candidate));
             REQUIRE(peaks == best.predicted.peak_memory_bytes);
             const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
             REQUIRE(most == made.best_row().peak_memory_bytes);
@@ -491,9 +493,9 @@ TEST_CASE("where nothing fits, the refusal names the candidate that needs least"
         const cost_table costs = scaled_costs(s.costs, c.microbatch_size);
         try {
             std::int64_t most = 0;
-            for (const least_memory& need :
-                 least_memory_of(costs, cut_candidate(costs, c, s.options.parameter_copies, 100), c.split_backward,
-                                 c.routing, c.recompute, s.options.parameter_copies)) {
+            const parameter_memory kept = parameter_memory_of(s.options, c);
+            for (const least_memory& need : least_memory_of(costs, cut_candidate(costs, c, kept, 100), c.split_backward,
+                                                            c.routing, c.recompute, kept, c.data_degree)) {
                 most = std::max(most, need.total_bytes());
             }
             least = std::min(least, most);
@@ -514,16 +516,17 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
         left_out_candidates left_out{};
         auto all = enumerate_candidates(s.options, devices, s.machine.nodes, left_out);
         std::shuffle(all.begin(), all.end(), random);
-        for (std::size_t k = 0; k != std::min<std::size_t>(all.size(), 24); ++k) {
+        for (std::size_t k = 0; k != std::min<std::size_t>(all.size(), 32); ++k) {
             const tune_candidate& c = all[k];
             INFO(to_text(c));
             const cost_table costs = scaled_costs(s.costs, c.microbatch_size);
+            const parameter_memory kept = parameter_memory_of(s.options, c);
             partition cut{};
             try {
-                cut = cut_candidate(costs, c, s.options.parameter_copies, 0);
+                cut = cut_candidate(costs, c, kept, 0);
             } catch (const infeasible_error&) { continue; }
             const auto least =
-                least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, s.options.parameter_copies);
+                least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, kept, c.data_degree);
             const auto prepared = [&](std::int64_t limit) {
                 return prepare_candidate(costs, s.machine, cut, c, s.options, limit);
             };
@@ -550,4 +553,69 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
     }
     CHECK(taken > 150);
     CHECK(alone > 15);
+}
+
+TEST_CASE("replicas take room for each other's gradients, and sharing the optimizer's state leaves a D-th part of it") {
+    drawn_space s = plain_space();
+    s.machine.nodes = 1;
+    s.machine.devices_per_node = 8;
+    s.options.pipeline_degrees = {2};
+    s.options.microbatch_sizes = {1};
+    s.options.placements = {placement::sequential};
+    s.options.routings = {skip_routing::direct};
+    s.options.split_backwards = {false};
+    s.options.recomputations = {recomputation::none};
+    s.options.sharded_optimizers = {false, true};
+    s.options.sharded_copies = 3;
+    const auto peak_of = [](const tuning& made, bool sharded) {
+        std::int64_t peak = 0;
+        for (const tune_row& row : made.rows) {
+            if (row.candidate.sharded_optimizer == sharded) { peak = row.peak_memory_bytes; }
+        }
+        return peak;
+    };
+    for (const int replicas : {1, 2, 4}) {
+        CAPTURE(replicas);
+        s.options.devices = 2 * replicas;
+        s.options.global_batch = 2 * replicas;
+        s.options.memory_limit_bytes = 0;
+        const tuning free = s.run();
+        REQUIRE(free.rows.size() == (replicas == 1 ? 1 : 2));
+        // Four layers of 100 parameters on each device, in one stage; the rest is the same for any number of replicas.
+        const std::int64_t parameters = std::int64_t{4} * 800;
+        const plan& best = free.best;
+        plan alone = best;
+        alone.data_degree = 1;
+        const cost_table costs = scaled_costs(s.costs, 1);
+        const std::int64_t passes = peak_bytes(alone, costs, {5})[0] - 5 * parameters;
+        const std::int64_t share = replica_share_bytes(parameters / 4, 4, replicas, 4);
+        const auto peaks = peak_bytes(best, costs, {5});
+        CHECK(peaks[0] == passes + 5 * parameters + (replicas - 1) * share);
+        if (replicas == 1) { continue; }
+        CHECK(peak_bytes(best, costs, {5, 3})[0] ==
+              passes + 2 * parameters + 3 * parameters / replicas + (replicas - 1) * share);
+        REQUIRE(peak_of(free, true) < peak_of(free, false));
+        // Both send as much: shares and sums, or shares and weights.
+        CHECK(free.rows[0].gradient_bytes == free.rows[1].gradient_bytes);
+        // Where only one fits, it is taken, and the other says what it lacks.
+        s.options.memory_limit_bytes = peak_of(free, true);
+        const tuning made = s.run();
+        CHECK(made.best_row().candidate.sharded_optimizer);
+        CHECK(mentions(to_text(made.best_row().candidate), "sharded optimizer"));
+        const tune_row* other = find_row(made, tune_verdict::memory);
+        REQUIRE(other != nullptr);
+        CHECK_FALSE(other->candidate.sharded_optimizer);
+        CHECK(mentions(other->reason, "gradients of other replicas"));
+    }
+    s.options.sharded_copies = 6;
+    CHECK(mentions(refusal<input_error>(s), "sharded_copies"));
+    s.options.sharded_copies = 3;
+    s.options.scalar_bytes = 0;
+    CHECK(mentions(refusal<input_error>(s), "scalar_bytes"));
+    s.options.scalar_bytes = 4;
+    s.options.gradient_bytes = 0;
+    CHECK(mentions(refusal<input_error>(s), "gradient_bytes"));
+    s.options.gradient_bytes = 4;
+    s.options.sharded_optimizers = {};
+    CHECK(mentions(refusal<input_error>(s), "sharded_optimizers"));
 }

@@ -1,13 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <variant>
 
-#include <pulse/hardware/link.hpp>
-#include <pulse/hardware/ring_all_reduce.hpp>
 #include <pulse/plan/instruction.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/simulate/simulation_options.hpp>
 
 namespace pulse {
 
@@ -35,30 +36,60 @@ namespace pulse {
     return 0;
 }
 
-/// Bytes of a stage's parameters.
-[[nodiscard]] constexpr std::int64_t parameter_bytes_of(const step_model& model, int stage) noexcept {
-    std::int64_t bytes = 0;
-    for (int l = model.first_layer(stage); l <= model.last_layer(stage); ++l) {
-        bytes += model.layer(l).parameter_bytes;
+/// Time in which the replicas of `rank` exchange messages of `share_bytes` each, round after round, when the links are theirs.
+[[nodiscard]] constexpr double exchange_us(const simulation_options& world, std::size_t rank, std::int64_t share_bytes,
+                                           int replicas) noexcept {
+    double sum = 0;
+    for (int round = 1; round < replicas; ++round) { sum += world.round(rank, round).message_us(share_bytes); }
+    return sum;
+}
+
+/// For how long that occupies the links that the rank's replicas share with others.
+[[nodiscard]] constexpr double exchange_occupied_us(const simulation_options& world, std::size_t rank,
+                                                    std::int64_t share_bytes, int replicas) noexcept {
+    double sum = 0;
+    for (int round = 1; round < replicas && world.shares_links(rank); ++round) {
+        const replica_round& now = world.round(rank, round);
+        if (now.shared) { sum += now.message_us(share_bytes) - now.line.latency_us; }
     }
-    return bytes;
+    return sum;
 }
 
-/// What all `replicas` together send when a stage's gradients are summed: each byte goes to the replica that sums it from all
-/// others, and its sum back. Exact, however the bytes are cut into shares.
-[[nodiscard]] constexpr std::int64_t all_reduce_bytes(const step_model& model, int stage, int replicas) noexcept {
-    return replicas < 2 ? 0 : 2 * (replicas - 1) * parameter_bytes_of(model, stage);
+/// A D-th part of `bytes`: what one replica sends another.
+[[nodiscard]] constexpr std::int64_t share_bytes_of(std::int64_t bytes, int replicas) noexcept {
+    return (bytes + replicas - 1) / replicas;
 }
 
-/// What each of `replicas` sends when a stage's gradients are summed on a ring: a D-th part of all_reduce_bytes, rounded up to
-/// shares of whole bytes.
-[[nodiscard]] constexpr std::int64_t reduce_bytes(const step_model& model, int stage, int replicas) noexcept {
-    return ring_all_reduce_bytes(parameter_bytes_of(model, stage), replicas);
+/// How often a gradient is exchanged before the optimizer step: shares there and sums back, or the shares alone where each
+/// replica has the optimizer state of its own.
+[[nodiscard]] constexpr int gradient_ways(const parameter_memory& kept) noexcept {
+    return kept.sharded_copies > 0 ? 1 : 2;
+}
+
+/// How long it takes to reduce `gradient_bytes` over the replicas of `rank`.
+[[nodiscard]] constexpr double reduce_us(const simulation_options& world, std::size_t rank, std::int64_t gradient_bytes,
+                                         int replicas) noexcept {
+    if (replicas < 2 || gradient_bytes == 0) { return 0; }
+    return gradient_ways(world.kept) * exchange_us(world, rank, share_bytes_of(gradient_bytes, replicas), replicas);
+}
+
+/// What each replica sends for that.
+[[nodiscard]] constexpr std::int64_t reduce_bytes(std::int64_t gradient_bytes, int replicas,
+                                                  const parameter_memory& kept) noexcept {
+    return replicas < 2 ? 0 : gradient_ways(kept) * (replicas - 1) * share_bytes_of(gradient_bytes, replicas);
+}
+
+/// What each replica of a rank with `parameter_bytes` sends after the optimizer step: its new weights, where state is sharded.
+[[nodiscard]] constexpr std::int64_t weight_share_bytes(std::int64_t parameter_bytes, int replicas,
+                                                        const parameter_memory& kept) noexcept {
+    return replicas < 2 || kept.sharded_copies == 0 ? 0 : share_bytes_of(parameter_bytes, replicas);
 }
 
 /// How long that takes.
-[[nodiscard]] constexpr double reduce_us(const step_model& model, int stage, int replicas, const link& line) noexcept {
-    return ring_all_reduce_us(parameter_bytes_of(model, stage), replicas, line);
+[[nodiscard]] constexpr double weight_exchange_us(const simulation_options& world, std::size_t rank,
+                                                  std::int64_t parameter_bytes, int replicas) noexcept {
+    const std::int64_t share = weight_share_bytes(parameter_bytes, replicas, world.kept);
+    return share == 0 ? 0.0 : exchange_us(world, rank, share, replicas);
 }
 
 } // namespace pulse

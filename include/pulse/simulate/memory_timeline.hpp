@@ -24,11 +24,13 @@ struct memory_timeline {
     std::int64_t gradient_bytes{};
     std::int64_t optimizer_bytes{};
     std::int64_t workspace_bytes{};
+    /// Room in which gradients of other replicas arrive.
+    std::int64_t replica_bytes{};
     /// One for each instruction that begins or ends the life of a buffer, in program order; times never fall.
     std::vector<memory_sample> samples{};
 
     [[nodiscard]] constexpr std::int64_t fixed_bytes() const noexcept {
-        return weight_bytes + gradient_bytes + optimizer_bytes + workspace_bytes;
+        return weight_bytes + gradient_bytes + optimizer_bytes + workspace_bytes + replica_bytes;
     }
     /// Most bytes of buffers alive at one time, not rounded: live_peak_bytes of `check` and of memory_layout.
     [[nodiscard]] constexpr std::int64_t live_peak_bytes() const noexcept {

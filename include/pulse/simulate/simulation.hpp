@@ -69,8 +69,10 @@ struct simulation {
     std::vector<link_traffic> pairs{};
     /// By number: what went over each link that simulation_options::routes names; a message counts on all that it takes.
     std::vector<link_traffic> shared_links{};
-    /// Per rank: what it sends to its data-parallel replicas, gradients on a ring.
+    /// Per rank: what it sends to its data-parallel replicas, gradients (and new weights) in shares rounded up.
     std::vector<std::int64_t> gradient_bytes{};
+    /// What all ranks of all replicas send to other replicas, exactly.
+    std::int64_t replica_bytes{};
 
     [[nodiscard]] constexpr bool operator==(const simulation&) const = default;
 };

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/link.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 
 namespace pulse {
 
@@ -19,27 +21,61 @@ struct link_route {
     [[nodiscard]] constexpr bool operator==(const link_route&) const = default;
 };
 
+/// One of the D - 1 rounds in which the replicas of a rank exchange shares: each sends one message, all at once.
+struct replica_round {
+    link line{};
+    /// How many messages of the round one link carries, one behind the other.
+    int messages{1};
+    /// Whether the round takes the links of simulation_options::replica_routes.
+    bool shared{true};
+
+    [[nodiscard]] constexpr double message_us(std::int64_t bytes) const noexcept {
+        return line.transfer_us(messages * bytes);
+    }
+    [[nodiscard]] constexpr bool operator==(const replica_round&) const = default;
+};
+
 /// The world in which a step is simulated; the default moves bytes in no time.
 struct simulation_options {
     /// Between every two ranks, unless `links` is given.
     link between_ranks{};
     /// Row-major P x P, [from * P + to]; empty means `between_ranks` everywhere.
     std::vector<link> links{};
-    /// Between the data-parallel replicas of a rank.
+    /// Between the data-parallel replicas of a rank, unless `replica_rounds` are given.
     link between_replicas{};
-    /// Time of the optimizer step of each rank.
+    /// Per rank: the rounds of an exchange between its replicas, D - 1 of them; empty: `between_replicas` in each.
+    std::vector<std::vector<replica_round>> replica_rounds{};
+    /// Time of the optimizer step of each rank, unless `device_optimizer_us` is given.
     double optimizer_us{};
+    /// Per rank; empty means `optimizer_us` everywhere.
+    std::vector<double> device_optimizer_us{};
     /// Row-major P x P: what the messages of a pair share with those of other pairs; empty: nothing. A message occupies all
     /// its links from its start until it has left, at the speed that its pair has; links carry one message at a time.
     std::vector<link_route> routes{};
-    /// Per rank: what the ring of its data-parallel replicas shares with messages and other rings; empty: nothing. On a
-    /// shared link a reduction is its 2 (D - 1) messages, one after the other, and each takes its turn like any other.
+    /// Per rank: what its data-parallel replicas share with messages and with other ranks' replicas; empty: nothing. A
+    /// reduction is its 2 (D - 1) rounds, one after the other, and on a shared link each takes its turn like any message.
     std::vector<link_route> replica_routes{};
     /// How many times faster than the cost table each rank computes; empty: all as the table says.
     std::vector<double> device_speed{};
-    /// Copies of the parameters that the optimizer keeps beside values and gradients (AdamW: two moments), for the
-    /// memory timeline.
-    int optimizer_copies{2};
+    /// What each rank keeps of its parameters (AdamW: values, gradients and two moments), for the memory timeline. With
+    /// sharded copies sums are not sent back, but new weights are after the optimizer step.
+    parameter_memory kept{4};
+
+    /// Round 1 .. D - 1 of the replicas of `rank`.
+    [[nodiscard]] constexpr replica_round round(std::size_t rank, int number) const noexcept {
+        return replica_rounds.empty() ? replica_round{between_replicas}
+                                      : replica_rounds[rank][static_cast<std::size_t>(number - 1)];
+    }
+    [[nodiscard]] constexpr link_route replica_route(std::size_t rank) const noexcept {
+        return replica_routes.empty() ? link_route{} : replica_routes[rank];
+    }
+    /// Whether the replicas of `rank` share links with others.
+    [[nodiscard]] constexpr bool shares_links(std::size_t rank) const noexcept {
+        return replica_route(rank).first >= 0 || replica_route(rank).second >= 0;
+    }
+    [[nodiscard]] constexpr double optimizer_us_of(std::size_t rank) const noexcept {
+        return device_optimizer_us.empty() ? optimizer_us : device_optimizer_us[rank];
+    }
 };
 
 /// Links and routes of a pipeline whose rank r runs on device devices[r] of a cluster: a link of its own for each ordered

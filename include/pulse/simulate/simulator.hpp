@@ -12,6 +12,7 @@
 #include <pulse/plan/access.hpp>
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/instruction.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
@@ -36,7 +37,7 @@ public:
                              const simulation_options& options) :
         model_(&model),
         programs_(&programs), options_(&options), replicas_(planned.data_degree),
-        queue_(model, programs.size(), options), ranks_(programs.size()) {
+        queue_(model, programs.size(), planned.data_degree, options), ranks_(programs.size()) {
         for (std::size_t r = 0; r != programs.size(); ++r) {
             if (programs[r].device != static_cast<int>(r)) {
                 throw input_error("pulse: simulate: programs must be in rank order");
@@ -49,9 +50,10 @@ public:
         if (!std::all_of(speed.begin(), speed.end(), [](double s) { return s > 0; })) {
             throw input_error("pulse: simulate: device_speed must be above 0");
         }
-        if (options.optimizer_copies < 0) {
-            throw input_error("pulse: simulate: optimizer_copies must not be negative");
+        if (!options.device_optimizer_us.empty() && options.device_optimizer_us.size() != programs.size()) {
+            throw input_error("pulse: simulate: device_optimizer_us must have one entry for each rank");
         }
+        check_parameter_memory(options.kept);
         made_.ranks.resize(programs.size());
         made_.gradient_bytes.resize(programs.size(), 0);
         for (std::size_t r = 0; r != programs.size(); ++r) {
@@ -69,11 +71,12 @@ public:
         double busy = 0;
         for (std::size_t r = 0; r != ranks_.size(); ++r) {
             if (!ended(r)) { refuse_stuck(r); }
-            made_.step_us = std::max(made_.step_us, ranks_[r].clock_us);
+            made_.step_us = std::max({made_.step_us, ranks_[r].clock_us, queue_.reduced_us(r)});
             made_.live_peak_bytes.push_back(made_.memory[r].live_peak_bytes());
             busy += ranks_[r].busy_us;
         }
         queue_.report(made_);
+        made_.replica_bytes = replica_traffic_bytes(*model_, replicas_, options_->kept);
         const double all = static_cast<double>(ranks_.size()) * made_.step_us;
         made_.bubble_ratio = all > 0 ? 1.0 - busy / all : 0.0;
         return made_;
@@ -120,12 +123,21 @@ private:
 
     [[nodiscard]] constexpr memory_timeline fixed_memory(int rank) const {
         memory_timeline made{};
-        for (int s = 0; s != model_->stage_count(); ++s) {
-            if (model_->device_of_stage(s) == rank) { made.weight_bytes += parameter_bytes_of(*model_, s); }
-        }
-        made.gradient_bytes = made.weight_bytes;
-        made.optimizer_bytes = options_->optimizer_copies * made.weight_bytes;
+        made.weight_bytes = parameter_bytes_on(*model_, rank);
+        const parameter_memory& kept = options_->kept;
+        const std::int64_t gradients = gradient_bytes_of(made.weight_bytes, kept);
+        std::int64_t rest = (kept.copies - kept.sharded_copies) * made.weight_bytes;
+        const auto take = [&rest](std::int64_t bytes) {
+            const std::int64_t taken = std::min(bytes, rest);
+            rest -= taken;
+            return taken;
+        };
+        made.weight_bytes = take(made.weight_bytes);
+        made.gradient_bytes = take(gradients);
+        // Of the replica that has most.
+        made.optimizer_bytes = rest + sharded_bytes_on(*model_, rank, replicas_, replicas_ - 1, kept);
         made.workspace_bytes = workspace_bytes_of(*model_, rank);
+        made.replica_bytes = replica_bytes_on(*model_, rank, replicas_, kept);
         return made;
     }
     /// Whether the buffer is the tensor of a skip between two stages, as it was made or as it arrived, or its gradient.
@@ -208,11 +220,16 @@ private:
             post(r, index_of(v->peer), v->message, false);
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
             const int stage = index_of(a->stage);
-            queue_.post_reduction(r, stage, replicas_, rank.clock_us);
-            made_.gradient_bytes[r] += reduce_bytes(*model_, stage, replicas_);
+            const std::int64_t bytes = gradient_bytes_of(parameter_bytes_of(*model_, stage), options_->kept);
+            queue_.post_exchange(r, share_bytes_of(bytes, replicas_), gradient_ways(options_->kept), rank.clock_us);
+            made_.gradient_bytes[r] += reduce_bytes(bytes, replicas_, options_->kept);
         } else if (std::holds_alternative<op::optimizer_step>(what)) {
-            rank.clock_us = std::max(rank.clock_us, queue_.reduced_us(r)) + options_->optimizer_us;
-            rank.busy_us += options_->optimizer_us;
+            rank.clock_us = std::max(rank.clock_us, queue_.reduced_us(r)) + options_->optimizer_us_of(r);
+            rank.busy_us += options_->optimizer_us_of(r);
+            const std::int64_t share =
+                weight_share_bytes(parameter_bytes_on(*model_, static_cast<int>(r)), replicas_, options_->kept);
+            queue_.post_exchange(r, share, 1, rank.clock_us);
+            made_.gradient_bytes[r] += (replicas_ - 1) * share;
         }
     }
     constexpr void post(std::size_t r, int peer, const message_id& message, bool sends) {
@@ -234,7 +251,7 @@ private:
 /// pair has left, and the links that it shares with other pairs are free; it takes bytes / bandwidth to leave and the
 /// latency more to arrive. Shared links carry one message at a time: the one that can start first, and of several the one
 /// that was ready first. The gradients of a stage are reduced over replicas while the rank goes on, on links of their own
-/// or on shared ones; the optimizer step waits for them.
+/// or on shared ones; the optimizer step waits for them. All replicas do the same at the same time.
 ///
 /// Times in microseconds. Throws input_error when the programs wait for messages that never come or disagree about them,
 /// or the options do not have one entry for each rank or pair.

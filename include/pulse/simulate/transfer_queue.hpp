@@ -21,8 +21,10 @@ namespace pulse::detail {
 /// their rings of replicas.
 class transfer_queue {
 public:
-    constexpr transfer_queue(const step_model& model, std::size_t ranks, const simulation_options& options) :
-        model_(&model), options_(&options), ranks_(ranks), wires_(ranks * ranks), rings_(ranks) {
+    constexpr transfer_queue(const step_model& model, std::size_t ranks, int replicas,
+                             const simulation_options& options) :
+        model_(&model),
+        options_(&options), ranks_(ranks), replicas_(replicas), wires_(ranks * ranks), rings_(ranks) {
         if (!options.links.empty() && options.links.size() != wires_.size()) {
             throw input_error("pulse: simulate: links must have one entry for each pair of ranks");
         }
@@ -31,6 +33,15 @@ public:
         }
         if (!options.replica_routes.empty() && options.replica_routes.size() != ranks) {
             throw input_error("pulse: simulate: replica_routes must have one entry for each rank");
+        }
+        if (replicas < 1) { throw input_error("pulse: simulate: data_degree must be at least 1"); }
+        if (!options.replica_rounds.empty() && options.replica_rounds.size() != ranks) {
+            throw input_error("pulse: simulate: replica_rounds must have one entry for each rank");
+        }
+        for (const std::vector<replica_round>& of_rank : options.replica_rounds) {
+            if (of_rank.size() + 1 != static_cast<std::size_t>(replicas)) {
+                throw input_error("pulse: simulate: replica_rounds must be one less than replicas for each rank");
+            }
         }
         const int most =
             std::max(last_link(options.routes, "routes"), last_link(options.replica_routes, "replica_routes"));
@@ -62,15 +73,15 @@ public:
     }
     [[nodiscard]] constexpr bool idle() const noexcept { return waiting_.empty(); }
 
-    /// The rank has the gradients of a stage ready for its ring of D replicas.
-    constexpr void post_reduction(std::size_t rank, int stage, int replicas, double time_us) {
+    /// The rank has shares of so many bytes ready for its replicas, to be exchanged `ways` times.
+    constexpr void post_exchange(std::size_t rank, std::int64_t share_bytes, int ways, double time_us) {
+        if (replicas_ < 2 || share_bytes == 0) { return; }
         ring& r = rings_[rank];
-        reduction posted{time_us, 1, reduce_us(*model_, stage, replicas, options_->between_replicas), 0.0,
-                         reduce_bytes(*model_, stage, replicas)};
-        if (is_shared(ring_route(rank)) && replicas > 1) {
-            posted.pieces = 2 * (replicas - 1);
-            posted.piece_us /= posted.pieces;
-            posted.latency_us = options_->between_replicas.latency_us;
+        exchange posted{time_us, ways * (replicas_ - 1), 0.0, share_bytes};
+        if (!options_->shares_links(rank)) {
+            // Nobody else sees the single messages.
+            posted.whole_us = ways * exchange_us(*options_, rank, share_bytes, replicas_);
+            posted.pieces = 1;
         }
         r.posted.push_back(posted);
         if (r.next + 1 == r.posted.size()) { waiting_.push_back(wires_.size() + rank); }
@@ -117,11 +128,16 @@ public:
             }
         }
         for (std::size_t rank = 0; rank != ranks_; ++rank) {
-            for (const reduction& r : rings_[rank].posted) {
-                for_links(ring_route(rank), [&](std::size_t shared) {
-                    made.shared_links[shared].gradient_bytes += r.bytes;
-                    made.shared_links[shared].occupied_us += r.pieces * (r.piece_us - r.latency_us);
-                });
+            for (const exchange& e : rings_[rank].posted) {
+                for (int piece = 0; piece != e.pieces && options_->shares_links(rank); ++piece) {
+                    const replica_round round = round_of(rank, piece);
+                    if (!round.shared) { continue; }
+                    for_links(ring_route(rank), [&](std::size_t shared) {
+                        made.shared_links[shared].gradient_bytes += round.messages * e.share_bytes;
+                        made.shared_links[shared].occupied_us +=
+                            round.message_us(e.share_bytes) - round.line.latency_us;
+                    });
+                }
             }
         }
     }
@@ -137,16 +153,15 @@ private:
         std::vector<posting> received{};
         std::vector<simulated_transfer> transfers{};
     };
-    /// The gradients of a stage on a ring: messages, each of which starts when the one before it has arrived.
-    struct reduction {
+    /// Shares between replicas: rounds, each of which starts when the one before it has arrived.
+    struct exchange {
         double time_us{};
-        int pieces{};
-        double piece_us{};
-        double latency_us{}; ///< of each piece; 0 where the ring shares nothing and is one piece
-        std::int64_t bytes{};
+        int pieces{};      ///< rounds, or 1 where the rank shares no link
+        double whole_us{}; ///< then: all of it
+        std::int64_t share_bytes{};
     };
     struct ring {
-        std::vector<reduction> posted{};
+        std::vector<exchange> posted{};
         std::size_t next{}; ///< whose pieces have not all started
         int pieces{};       ///< of it that have
         double arrived_us{};
@@ -159,6 +174,7 @@ private:
     const step_model* model_;
     const simulation_options* options_;
     std::size_t ranks_;
+    int replicas_;
     std::vector<wire> wires_;
     std::vector<ring> rings_;
     std::vector<double> free_us_{}; // of each shared link
@@ -171,11 +187,11 @@ private:
     [[nodiscard]] constexpr link_route route_of(std::size_t at) const {
         return options_->routes.empty() ? link_route{} : options_->routes[at];
     }
-    [[nodiscard]] constexpr link_route ring_route(std::size_t rank) const {
-        return options_->replica_routes.empty() ? link_route{} : options_->replica_routes[rank];
+    [[nodiscard]] constexpr link_route ring_route(std::size_t rank) const noexcept {
+        return options_->replica_route(rank);
     }
-    [[nodiscard]] static constexpr bool is_shared(const link_route& route) noexcept {
-        return route.first >= 0 || route.second >= 0;
+    [[nodiscard]] constexpr replica_round round_of(std::size_t rank, int piece) const noexcept {
+        return options_->round(rank, piece % (replicas_ - 1) + 1);
     }
     /// Calls `f` with every link of a route, once.
     template <class F>
@@ -198,7 +214,7 @@ private:
         link_route route{};
         if (at >= wires_.size()) {
             const ring& r = rings_[at - wires_.size()];
-            route = ring_route(at - wires_.size());
+            if (round_of(at - wires_.size(), r.pieces).shared) { route = ring_route(at - wires_.size()); }
             made.ready_us = std::max(r.posted[r.next].time_us, r.arrived_us);
         } else {
             const wire& w = wires_[at];
@@ -214,10 +230,17 @@ private:
     /// Whether the ring has nothing more to start.
     constexpr bool start_piece(std::size_t rank, double start_us) {
         ring& r = rings_[rank];
-        const reduction& now = r.posted[r.next];
-        r.arrived_us = start_us + now.piece_us;
-        const double left_us = std::max(start_us, r.arrived_us - now.latency_us);
-        for_links(ring_route(rank), [&](std::size_t shared) { free_us_[shared] = left_us; });
+        const exchange& now = r.posted[r.next];
+        if (options_->shares_links(rank)) {
+            const replica_round round = round_of(rank, r.pieces);
+            r.arrived_us = start_us + round.message_us(now.share_bytes);
+            const double left_us = std::max(start_us, r.arrived_us - round.line.latency_us);
+            if (round.shared) {
+                for_links(ring_route(rank), [&](std::size_t shared) { free_us_[shared] = left_us; });
+            }
+        } else {
+            r.arrived_us = start_us + now.whole_us;
+        }
         if (++r.pieces == now.pieces) {
             r.pieces = 0;
             ++r.next;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
-#include <pulse/hardware/link.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/schedule/problem.hpp>
-#include <pulse/tune/rank_grid.hpp>
+#include <pulse/simulate/duration.hpp>
+#include <pulse/simulate/simulation_options.hpp>
 #include <pulse/tune/step_end.hpp>
 
 namespace pulse {
@@ -19,11 +21,11 @@ struct candidate_step {
     /// The same without recomputation: what the critical path is sure to take, as a recomputation may run while its
     /// device would wait.
     schedule_problem plain{};
-    std::vector<link> links{}; ///< between the pipeline's devices, P x P
+    /// Links between the pipeline's devices, what they and the replicas share, the optimizer's time.
+    simulation_options world{};
     int replicas{1};
-    std::vector<replica_ring> rings{};
     std::vector<gradient_bucket> buckets{};
-    std::vector<double> device_optimizer_us{};
+    std::vector<std::int64_t> parameter_bytes{}; ///< of each device, one copy
 };
 
 namespace detail {
@@ -67,36 +69,81 @@ struct chain_times {
     }
 };
 
-/// Least time of the messages of every directed pair of devices, each with the shortest way to it and after it.
-[[nodiscard]] constexpr double link_bound_us(const candidate_step& step, const chain_times& chain) {
-    const schedule_problem& plain = step.plain;
-    const auto devices = static_cast<std::size_t>(plain.devices);
-    const double never = std::numeric_limits<double>::infinity();
-    std::vector<double> busy(devices * devices, 0.0);
-    std::vector<double> first(devices * devices, never);
-    std::vector<double> rest(devices * devices, never);
-    for (const dependency& d : plain.dependencies) {
-        const auto from = static_cast<std::size_t>(d.before.stage);
-        const auto to = static_cast<std::size_t>(d.after.stage);
-        const int a = plain.stages[from].device;
-        const int b = plain.stages[to].device;
-        if (a == b) { continue; }
-        const auto at = static_cast<std::size_t>(a * plain.devices + b);
-        const bool forward = d.before.op == pass::forward;
-        const double latency = step.links[at].latency_us;
-        // The latency of one message overlaps with the next.
-        busy[at] += std::max(d.lag_us - latency, 0.0);
-        const double sent = forward ? chain.forward_head[from] + plain.stages[from].forward_us
-                                    : chain.backward_head[from] + plain.stages[from].backward_input_us;
-        first[at] = std::min(first[at], sent);
-        rest[at] = std::min(rest[at], latency + (forward ? chain.forward_rest[to] : chain.backward_rest[to]));
+/// What a link that carries one message at a time is sure to do in a step: it is `busy_us` after `first_us`, and `rest_us`
+/// follow.
+struct link_work {
+    double first_us{std::numeric_limits<double>::infinity()};
+    double busy_us{};
+    double rest_us{std::numeric_limits<double>::infinity()};
+
+    constexpr void add(double first, double busy, double rest) noexcept {
+        first_us = std::min(first_us, first);
+        busy_us += busy;
+        rest_us = std::min(rest_us, rest);
     }
-    double bound = 0;
-    for (std::size_t at = 0; at != busy.size(); ++at) {
-        if (busy[at] > 0) { bound = std::max(bound, first[at] + plain.microbatches * busy[at] + rest[at]); }
+    [[nodiscard]] constexpr double bound_us() const noexcept {
+        return busy_us > 0 ? first_us + busy_us + rest_us : 0.0;
     }
-    return bound;
+};
+
+/// Calls `f` with the number of every link of a route, once.
+template <class F>
+constexpr void for_each_link(const link_route& route, F f) {
+    if (route.first >= 0) { f(static_cast<std::size_t>(route.first)); }
+    if (route.second >= 0 && route.second != route.first) { f(static_cast<std::size_t>(route.second)); }
 }
+
+/// The work of the links of a candidate: of every directed pair of devices, and of what several pairs and exchanges between
+/// replicas share; each message with the shortest way to it and after it.
+class links_work {
+public:
+    constexpr links_work(const candidate_step& step, const chain_times& chain) {
+        const schedule_problem& plain = step.plain;
+        const auto devices = static_cast<std::size_t>(plain.devices);
+        pairs_.resize(devices * devices, link_work{});
+        for (const dependency& d : plain.dependencies) {
+            const auto from = static_cast<std::size_t>(d.before.stage);
+            const auto to = static_cast<std::size_t>(d.after.stage);
+            const int a = plain.stages[from].device;
+            const int b = plain.stages[to].device;
+            if (a == b) { continue; }
+            const auto at = static_cast<std::size_t>(a * plain.devices + b);
+            const bool forward = d.before.op == pass::forward;
+            const double latency = step.world.links[at].latency_us;
+            // The latency of one message overlaps with the next.
+            const double busy = plain.microbatches * std::max(d.lag_us - latency, 0.0);
+            const double sent = forward ? chain.forward_head[from] + plain.stages[from].forward_us
+                                        : chain.backward_head[from] + plain.stages[from].backward_input_us;
+            const double rest = latency + (forward ? chain.forward_rest[to] : chain.backward_rest[to]);
+            pairs_[at].add(sent, busy, rest);
+            if (!step.world.routes.empty()) { add(step.world.routes[at], sent, busy, rest); }
+        }
+    }
+    /// An exchange between the replicas of `rank`, not before `first` and with `rest` after it.
+    constexpr void add_exchange(const simulation_options& world, std::size_t rank, double first, double busy,
+                                double rest) {
+        add(world.replica_route(rank), first, busy, rest);
+    }
+    [[nodiscard]] constexpr double bound_us() const noexcept {
+        double bound = 0;
+        for (const auto* all : {&pairs_, &shared_}) {
+            for (const link_work& one : *all) { bound = std::max(bound, one.bound_us()); }
+        }
+        return bound;
+    }
+
+private:
+    std::vector<link_work> pairs_{};
+    std::vector<link_work> shared_{};
+
+    constexpr void add(const link_route& route, double first, double busy, double rest) {
+        if (!(busy > 0)) { return; }
+        for_each_link(route, [&](std::size_t number) {
+            if (shared_.size() <= number) { shared_.resize(number + 1, link_work{}); }
+            shared_[number].add(first, busy, rest);
+        });
+    }
+};
 
 } // namespace detail
 
@@ -104,16 +151,17 @@ struct chain_times {
 /// is known already.
 ///
 /// The maximum of: one microbatch alone; per device, its load between the earliest start of its first pass and what must
-/// follow its last, then the reduction of some stage and its optimizer; per directed link, its messages; per group of rings,
-/// all reductions after the first one that can begin. What the simulator is told to do takes at least that.
+/// follow its last, then the reduction of some stage, its optimizer and the exchange of new weights where state is sharded,
+/// or all its reductions after the first that can begin, as its replicas exchange one after the other; per directed pair of
+/// devices and per shared link, all that it carries. What the simulator is told to do takes at least that.
 [[nodiscard]] constexpr double step_bound_us(const candidate_step& step, double known_us = 0) {
     const schedule_problem& plain = step.plain;
+    const simulation_options& world = step.world;
     const detail::chain_times chain{plain};
     const auto devices = static_cast<std::size_t>(plain.devices);
     const double never = std::numeric_limits<double>::infinity();
     const double times = plain.microbatches;
 
-    double passes_us = std::max({known_us, chain.forward_rest.front(), detail::link_bound_us(step, chain)});
     std::vector<double> head(devices, never);
     std::vector<double> load(devices, 0.0);
     std::vector<double> after(devices, 0.0);
@@ -129,21 +177,28 @@ struct chain_times {
         stage_end[s] =
             chain.forward_head[s] + times * (once.forward_us + once.backward_input_us + once.backward_weight_us);
     }
+    detail::links_work links{step, chain};
+    // What must follow the reductions of a device.
+    std::vector<double> ending(devices, 0.0);
+    for (std::size_t d = 0; d != devices && step.replicas > 1; ++d) {
+        const double weights = weight_exchange_us(world, d, step.parameter_bytes[d], step.replicas);
+        ending[d] = world.optimizer_us_of(d) + weights;
+    }
     // What the reductions of a stage last beyond its last pass, whatever else its links do.
     std::vector<double> reduced_after(plain.stages.size(), 0.0);
-    std::vector<double> group_first(devices, never);
-    std::vector<double> group_work(devices, 0.0);
-    std::vector<double> group_after(devices, never);
+    std::vector<detail::link_work> reductions(devices, detail::link_work{});
     for (const gradient_bucket& b : step.buckets) {
         const auto d = static_cast<std::size_t>(b.device);
-        const auto group = static_cast<std::size_t>(step.rings[d].group);
-        const double work = ring_all_reduce_us(b.bytes, step.replicas, step.rings[d].line);
+        const std::int64_t bytes = gradient_bytes_of(b.bytes, world.kept);
+        const double work = reduce_us(world, d, bytes, step.replicas);
+        const double first = std::max(0.0, stage_end[static_cast<std::size_t>(b.stage)] - b.before_end_us);
         double& beyond = reduced_after[static_cast<std::size_t>(b.stage)];
         beyond = std::max(beyond, work - b.before_end_us);
-        group_first[group] =
-            std::min(group_first[group], std::max(0.0, stage_end[static_cast<std::size_t>(b.stage)] - b.before_end_us));
-        group_work[group] += work;
-        group_after[group] = std::min(group_after[group], step.device_optimizer_us[d]);
+        reductions[d].add(first, work, ending[d]);
+        if (step.replicas < 2) { continue; }
+        const double busy = gradient_ways(world.kept) *
+                            exchange_occupied_us(world, d, share_bytes_of(bytes, step.replicas), step.replicas);
+        links.add_exchange(world, d, first, busy, ending[d]);
     }
     // Some stage of a device has the device's last pass; one without gradients reduces nothing.
     std::vector<double> least_reduction(devices, never);
@@ -151,15 +206,12 @@ struct chain_times {
         double& least = least_reduction[static_cast<std::size_t>(plain.stages[s].device)];
         least = std::min(least, reduced_after[s]);
     }
-    double bound = passes_us;
+    double bound = std::max({known_us, chain.forward_rest.front(), links.bound_us()});
     for (std::size_t d = 0; d != devices; ++d) {
         if (head[d] == never) { continue; }
         const double own_end = head[d] + load[d];
-        const double reduced = step.replicas > 1 ? least_reduction[d] : 0.0;
-        bound = std::max({bound, own_end + after[d], own_end + reduced + step.device_optimizer_us[d]});
-        if (step.replicas > 1 && group_work[d] > 0) {
-            bound = std::max(bound, group_first[d] + group_work[d] + group_after[d]);
-        }
+        const double reduced = step.replicas > 1 ? least_reduction[d] + ending[d] : world.optimizer_us_of(d);
+        bound = std::max({bound, own_end + after[d], own_end + reduced, reductions[d].bound_us()});
     }
     return bound;
 }

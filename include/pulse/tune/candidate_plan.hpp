@@ -10,18 +10,20 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/cluster.hpp>
-#include <pulse/hardware/ring_all_reduce.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/synthesis.hpp>
+#include <pulse/simulate/duration.hpp>
+#include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
@@ -29,12 +31,18 @@
 
 namespace pulse {
 
+namespace detail {
+
+[[nodiscard]] constexpr int divided_up(int number, int by) noexcept { return (number + by - 1) / by; }
+
+} // namespace detail
+
 /// Where a candidate cuts the model; throws infeasible_error, naming the skip or the layers, when it cannot.
 ///
 /// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one, unless `fold` asks for the
 /// cut by load; sequential and interleaved: the cut by load. All take fewer bytes within the slack where their partitioner offers it.
-[[nodiscard]] inline partition cut_candidate(const cost_table& costs, const tune_candidate& c, int parameter_copies,
-                                             std::int64_t limit_bytes) {
+[[nodiscard]] inline partition cut_candidate(const cost_table& costs, const tune_candidate& c,
+                                             const parameter_memory& kept, std::int64_t limit_bytes) {
     switch (c.kind) {
     case placement::folded: {
         if (c.fold == fold_cut::balanced) {
@@ -49,10 +57,16 @@ namespace pulse {
         asked.slack = c.slack;
         asked.routing = c.routing;
         asked.memory.limit_bytes = limit_bytes;
-        asked.memory.state_factor = parameter_copies;
         asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
-        maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
-        if (found) { return *std::move(found); }
+        // First with as much room for gradients of other replicas as they can take, then without.
+        const int rooms = c.data_degree < 2 ? 0 : detail::divided_up(kept.gradient_element_bytes(), kept.scalar_bytes);
+        for (const int more : {rooms, 0}) {
+            asked.memory.state_factor =
+                kept.copies - kept.sharded_copies + detail::divided_up(kept.sharded_copies, c.data_degree) + more;
+            maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
+            if (found) { return *std::move(found); }
+            if (rooms == 0) { break; }
+        }
         asked.memory = {};
         return skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
     }
@@ -68,7 +82,8 @@ struct prepared_candidate {
     candidate_step step{};
     /// Of every device, all that it has; 0 is unlimited.
     std::int64_t limit_bytes{};
-    /// Of every device, parameters and workspace: what is left of the limit without them is for the passes.
+    /// Of every device, what is left of the limit without them is for the passes: parameters, room for gradients of other
+    /// replicas, and workspace.
     std::vector<std::int64_t> fixed_bytes{};
     std::int64_t gradient_bytes{}; ///< that one replica sends for the reduction
 };
@@ -82,33 +97,38 @@ struct prepared_candidate {
     made.limit_bytes = limit_bytes;
     const rank_grid grid{c.layout, c.pipeline_degree, c.data_degree};
     candidate_step& step = made.step;
-    step.links = pipeline_links(machine, grid);
-    step.rings = replica_rings(machine, grid);
+    step.world = simulated_on(machine, grid, options.exchange);
+    const parameter_memory& kept = step.world.kept = parameter_memory_of(options, c);
     step.replicas = c.data_degree;
     step.buckets = gradient_buckets(costs, made.cut, c.split_backward);
     for (const gradient_bucket& b : step.buckets) {
-        made.gradient_bytes += ring_all_reduce_bytes(b.bytes, c.data_degree);
+        made.gradient_bytes += reduce_bytes(gradient_bytes_of(b.bytes, kept), c.data_degree, kept);
     }
 
     problem_options ask{};
     ask.microbatches = c.microbatches;
     ask.split_backward = c.split_backward;
     ask.routing = c.routing;
-    ask.links = step.links;
+    ask.links = step.world.links;
     step.plain = make_problem(costs, made.cut, ask);
     ask.recompute = c.recompute;
     step.problem = make_problem(costs, made.cut, ask);
 
+    const step_model model{detail::unordered_plan(costs, made.cut, c), costs};
     for (int d = 0; d != c.pipeline_degree; ++d) {
-        const std::int64_t one = parameter_bytes_on(made.cut, costs, d, 1);
-        step.device_optimizer_us.push_back(optimizer_us(one, options.parameter_copies, options.memory_gb_per_s));
+        const std::int64_t one = parameter_bytes_on(model, d);
+        const std::int64_t stepped = kept.sharded_copies > 0 ? share_bytes_of(one, c.data_degree) : one;
+        step.parameter_bytes.push_back(one);
+        step.world.device_optimizer_us.push_back(
+            optimizer_us(stepped, options.parameter_copies, options.memory_gb_per_s));
+        made.gradient_bytes += (c.data_degree - 1) * weight_share_bytes(one, c.data_degree, kept);
         std::int64_t workspace = 0;
         for (const stage& s : made.cut.stages) {
             for (int l = s.first_layer; l <= s.last_layer && s.device == d; ++l) {
                 workspace = std::max(workspace, costs.layers[static_cast<std::size_t>(l)].workspace_bytes);
             }
         }
-        made.fixed_bytes.push_back(one * options.parameter_copies + workspace);
+        made.fixed_bytes.push_back(kept_bytes_on(model, d, c.data_degree, c.data_degree - 1, kept) + workspace);
     }
     return made;
 }
@@ -159,30 +179,34 @@ namespace detail {
 
 /// Simulates one order of a prepared candidate and fills in the prediction; bytes of memory included. `tight` as in
 /// lower_within.
+///
+/// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages. One
+/// device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
 [[nodiscard]] inline evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared, schedule order,
-                                                            const tune_options& options, bool tight) {
+                                                            bool tight) {
     evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}};
     plan& planned = made.planned;
     planned.order = std::move(order);
+    planned.data_degree = c.data_degree;
 
     const step_model model{planned, costs};
-    lowered_plan lowered = lower_within(planned, model, options.parameter_copies, prepared.limit_bytes, tight);
-    const std::vector<program>& programs = lowered.programs;
-    simulation_options world{};
-    world.links = prepared.step.links;
-    const simulation ran = simulate(planned, model, programs, world);
-    std::vector<double> device_ends{};
-    for (const auto& passes : ran.ranks) { device_ends.push_back(passes.empty() ? 0.0 : passes.back().end_us); }
     const candidate_step& step = prepared.step;
-    const step_end end = end_step(step.buckets, step.replicas, step.rings, stage_ends(prepared.cut, programs, ran),
-                                  device_ends, step.device_optimizer_us);
-    double busy_us = (1.0 - ran.bubble_ratio) * ran.step_us * c.pipeline_degree;
-    for (const double us : step.device_optimizer_us) { busy_us += us; }
-    planned.data_degree = c.data_degree; // not before: the simulator ran one replica, end_step reduces
-    predict_step(planned, end.step_us,
-                 end.step_us > 0 ? std::max(0.0, 1.0 - busy_us / (c.pipeline_degree * end.step_us)) : 0.0);
+    lowered_plan lowered = lower_within(planned, model, step.world.kept, prepared.limit_bytes, tight);
     planned.predicted.peak_memory_bytes = std::move(lowered.peak_bytes);
+    const std::vector<program>& programs = lowered.programs;
+    if (c.pipeline_degree > 1 || c.data_degree == 1) {
+        const simulation ran = simulate(planned, model, programs, step.world);
+        predict_step(planned, ran.step_us, std::max(0.0, ran.bubble_ratio));
+        return made;
+    }
+    plan alone = planned;
+    alone.data_degree = 1;
+    const simulation ran = simulate(alone, model, programs, {});
+    const double step_us = end_step_us(step.buckets, step.replicas, step.world, stage_ends(prepared.cut, programs, ran),
+                                       ran.step_us, step.parameter_bytes[0]);
+    const double busy_us = (1.0 - ran.bubble_ratio) * ran.step_us + step.world.optimizer_us_of(0);
+    predict_step(planned, step_us, step_us > 0 ? std::max(0.0, 1.0 - busy_us / step_us) : 0.0);
     return made;
 }
 
@@ -191,8 +215,8 @@ namespace detail {
 /// memory_error when none fits.
 template <class OrderOf>
 [[nodiscard]] evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
-                                                const prepared_candidate& prepared, const tune_options& options,
-                                                std::vector<std::int64_t> room, int attempts, const OrderOf& order_of) {
+                                                const prepared_candidate& prepared, std::vector<std::int64_t> room,
+                                                int attempts, const OrderOf& order_of) {
     const std::int64_t limit = prepared.limit_bytes;
     schedule_problem problem = prepared.step.problem;
     std::vector<std::int64_t> least{};
@@ -207,7 +231,7 @@ template <class OrderOf>
             if (device < 0) { throw; }
             throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
         }
-        evaluated_candidate made = simulate_candidate(costs, c, prepared, std::move(order), options, attempt > 0);
+        evaluated_candidate made = simulate_candidate(costs, c, prepared, std::move(order), attempt > 0);
         made.room_bytes = room;
         const auto& peaks = made.planned.predicted.peak_memory_bytes;
         const int over = worst_over(peaks, limit);
@@ -243,7 +267,7 @@ template <class OrderOf>
                                                             const prepared_candidate& prepared,
                                                             const tune_options& options) {
     return detail::fit_candidate(
-        costs, c, prepared, options, {}, adapts_to_memory(c.method) ? 9 : 0,
+        costs, c, prepared, {}, adapts_to_memory(c.method) ? 9 : 0,
         [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, options); });
 }
 
@@ -255,7 +279,7 @@ template <class OrderOf>
                                                           const prepared_candidate& prepared,
                                                           const tune_options& options,
                                                           const std::vector<std::int64_t>& room, double& proof_us) {
-    return detail::fit_candidate(costs, c, prepared, options, room, 2, [&](const schedule_problem& problem) {
+    return detail::fit_candidate(costs, c, prepared, room, 2, [&](const schedule_problem& problem) {
         synthesis found = options.refine(problem);
         if (problem.memory_limit_bytes.empty() && c.recompute == recomputation::none) {
             proof_us = std::max(proof_us, found.lower_bound_us);

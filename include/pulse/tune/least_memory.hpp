@@ -11,25 +11,26 @@
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
 
 namespace pulse {
 
 /// Bytes that a device needs whatever the order of passes, by what they are for.
 struct least_memory {
     int device{};
-    std::int64_t parameter_bytes{}; ///< all copies
+    std::int64_t parameter_bytes{}; ///< all copies, of the replica with the largest share where state is sharded
+    std::int64_t replica_bytes{};   ///< room for gradients of other replicas
     std::int64_t workspace_bytes{};
     std::int64_t microbatch_bytes{}; ///< one microbatch alone: activations, skips and gradients at their peak
 
     [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept {
-        return parameter_bytes + workspace_bytes + microbatch_bytes;
+        return parameter_bytes + replica_bytes + workspace_bytes + microbatch_bytes;
     }
     [[nodiscard]] constexpr bool operator==(const least_memory&) const = default;
 };
@@ -106,10 +107,11 @@ namespace detail {
 /// What each device needs for a cut at least, by the exact buffers of one microbatch that runs alone: no order of any
 /// number of microbatches has a layout that takes less, and running them one after the other takes hardly more.
 ///
-/// `parameter_copies` as in pipeline_options. Throws input_error where the cut does not fit the cost table.
+/// Throws input_error where the cut does not fit the cost table.
 [[nodiscard]] constexpr std::vector<least_memory> least_memory_of(const cost_table& costs, const partition& cut,
                                                                   bool split_backward, skip_routing routing,
-                                                                  recomputation recompute, int parameter_copies) {
+                                                                  recomputation recompute, const parameter_memory& kept,
+                                                                  int replicas = 1) {
     plan alone{};
     alone.pipeline_degree = cut.devices;
     alone.microbatches = 1;
@@ -122,8 +124,9 @@ namespace detail {
     std::vector<least_memory> least{};
     for (const program& of_rank : lower(alone, model)) {
         const int d = of_rank.device;
-        least.push_back({d, parameter_bytes_on(cut, costs, d, parameter_copies), workspace_bytes_of(model, d),
-                         detail::needed_for_passes(model, of_rank)});
+        const std::int64_t rooms = replica_bytes_on(model, d, replicas, kept);
+        least.push_back({d, kept_bytes_on(model, d, replicas, replicas - 1, kept) - rooms, rooms,
+                         workspace_bytes_of(model, d), detail::needed_for_passes(model, of_rank)});
     }
     return least;
 }

@@ -13,6 +13,7 @@
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
@@ -92,21 +93,23 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
 
 } // namespace detail
 
-/// Bytes that each device takes for a plan: its step's memory and its parameters, all copies.
+/// Bytes that each device takes for a plan, on the replica that takes most: its step's memory, its parameters with all that
+/// is kept of them, and room for gradients of other replicas.
 [[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const step_model& model,
                                                              const std::vector<program>& programs,
-                                                             int parameter_copies) {
+                                                             const parameter_memory& kept) {
     std::vector<std::int64_t> peaks{};
+    const int last = planned.data_degree - 1; // its shares of sharded state are the largest
     for (const program& of_rank : programs) {
         peaks.push_back(lay_out(model, of_rank).total_bytes() +
-                        parameter_bytes_on(planned.cut, model.costs(), of_rank.device, parameter_copies));
+                        kept_bytes_on(model, of_rank.device, planned.data_degree, last, kept));
     }
     return peaks;
 }
 [[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs,
-                                                             int parameter_copies) {
+                                                             const parameter_memory& kept) {
     const step_model model{planned, costs};
-    return peak_bytes(planned, model, lower(planned, model), parameter_copies);
+    return peak_bytes(planned, model, lower(planned, model), kept);
 }
 
 namespace detail {
@@ -208,14 +211,14 @@ struct lowered_plan {
 
 /// Lowers the plan with as many spare sends, up to those of a new plan, as the limit leaves room for; with none where it
 /// is exceeded without them. `tight` says that it probably is: then few are tried first.
-[[nodiscard]] constexpr lowered_plan lower_within(plan& made, const step_model& model, int parameter_copies,
+[[nodiscard]] constexpr lowered_plan lower_within(plan& made, const step_model& model, const parameter_memory& kept,
                                                   std::int64_t limit, bool tight) {
     const int wanted = plan{}.spare_sends;
     const auto lower_with = [&](int spare_sends) {
         lowered_plan lowered{};
         made.spare_sends = spare_sends;
         lowered.programs = lower(made, model);
-        lowered.peak_bytes = peak_bytes(made, model, lowered.programs, parameter_copies);
+        lowered.peak_bytes = peak_bytes(made, model, lowered.programs, kept);
         return lowered;
     };
     lowered_plan best = lower_with(tight ? 0 : wanted);
@@ -282,7 +285,7 @@ struct lowered_plan {
             refuse();
         }
         expected.peak_memory_bytes =
-            detail::lower_within(made, model, options.parameter_copies, options.memory_limit_bytes, attempt > 0)
+            detail::lower_within(made, model, {options.parameter_copies}, options.memory_limit_bytes, attempt > 0)
                 .peak_bytes;
         over = detail::worst_over(expected.peak_memory_bytes, options.memory_limit_bytes);
         if (over < 0) { break; }

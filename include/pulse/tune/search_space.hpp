@@ -11,11 +11,13 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/rank_grid.hpp>
 #include <pulse/schedule/list_scheduler.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/synthesis.hpp>
-#include <pulse/tune/rank_grid.hpp>
+#include <pulse/simulate/grid_links.hpp>
 
 namespace pulse {
 
@@ -42,6 +44,8 @@ struct tune_candidate {
     /// How much longer than the least load a device may work for fewer bytes.
     double slack{};
     fold_cut fold{fold_cut::collocated};
+    /// Each replica keeps a share of the optimizer's state (ZeRO, stage 1); of one replica it makes no difference.
+    bool sharded_optimizer{};
 
     [[nodiscard]] constexpr bool operator==(const tune_candidate&) const = default;
 };
@@ -81,8 +85,18 @@ struct tune_options {
     /// Of every folded candidate.
     fold_cut fold{fold_cut::collocated};
 
+    /// Whether replicas share the optimizer's state.
+    std::vector<bool> sharded_optimizers{false};
+    /// To whom replicas send.
+    replica_exchange exchange{replica_exchange::direct};
+
     /// Copies of the parameters that a device keeps: values, gradients, AdamW's two moments, an average.
     int parameter_copies{5};
+    /// Of those, what replicas may share: all but values and gradients; -1: all but two.
+    int sharded_copies{-1};
+    /// Of an element of the parameters, and of their gradients.
+    int scalar_bytes{4};
+    int gradient_bytes{4};
     /// Rate at which the optimizer reads and writes them; 0: its time does not count.
     double memory_gb_per_s{};
     /// Per device; 0 is the memory of the cluster's devices, and where that is 0 too, unlimited.
@@ -155,6 +169,12 @@ inline void require_sensible(const tune_options& options, int devices) {
     present(!options.layouts.empty(), "layouts");
     present(!options.methods.empty(), "methods");
     present(!options.slacks.empty(), "slacks");
+    present(!options.sharded_optimizers.empty(), "sharded_optimizers");
+    if (options.sharded_copies < -1 || options.sharded_copies > options.parameter_copies) {
+        fail("sharded_copies: it must be from 0 to parameter_copies, or -1");
+    }
+    if (options.scalar_bytes < 1) { fail("scalar_bytes: it must be at least 1"); }
+    if (options.gradient_bytes < 1) { fail("gradient_bytes: it must be at least 1"); }
     if (options.parameter_copies < 0) { fail("parameter_copies: it must not be negative"); }
     if (options.memory_limit_bytes < 0) { fail("memory_limit_bytes: it must not be negative"); }
     if (!(options.memory_gb_per_s >= 0.0)) { fail("memory_gb_per_s: it must not be negative"); }
@@ -221,6 +241,15 @@ template <class Values, class Set, class Once>
 
 } // namespace detail
 
+/// What each rank of a candidate keeps of its parameters.
+[[nodiscard]] inline parameter_memory parameter_memory_of(const tune_options& options, const tune_candidate& c) {
+    const int shared = options.sharded_copies >= 0 ? options.sharded_copies : std::max(options.parameter_copies - 2, 0);
+    return {.copies = options.parameter_copies,
+            .sharded_copies = c.sharded_optimizer ? shared : 0,
+            .scalar_bytes = options.scalar_bytes,
+            .gradient_bytes = options.gradient_bytes};
+}
+
 /// What the options leave out of the space.
 struct left_out_candidates {
     int indivisible{}; ///< degrees and sizes that do not multiply to the global batch
@@ -231,8 +260,8 @@ struct left_out_candidates {
 /// Every candidate, in an order that depends on the options alone. Degrees, sizes and counts that do not multiply to the
 /// global batch are left out and counted, and so are candidates for which a method is not defined.
 ///
-/// Choices without effect are made once: one device has no routing and no layout, and no split (nothing waits for it) where
-/// it need not have one; a folded placement takes the first routing, as its skips stay on their devices. One device runs
+/// Choices without effect are made once: one replica shares no state; one device has no routing and no layout, and no split
+/// (nothing waits for it) where it need not have one; a folded placement takes the first routing, as its skips stay on their devices. One device runs
 /// its microbatches one after the other: it is a candidate of the list scheduler and of GPipe alone, and of no space that
 /// asks for a split. Throws input_error for options that make no sense.
 [[nodiscard]] inline std::vector<tune_candidate> enumerate_candidates(const tune_options& options, int devices,
@@ -282,6 +311,10 @@ struct left_out_candidates {
         [](const tune_candidate&) { return false; });
     all = detail::multiply(
         all, options.slacks, [](tune_candidate& c, double slack) { c.slack = slack; }, alone);
+    all = detail::multiply(
+        all, options.sharded_optimizers,
+        [](tune_candidate& c, bool sharded) { c.sharded_optimizer = sharded && c.data_degree > 1; },
+        [](const tune_candidate& c) { return c.data_degree == 1; });
     std::vector<tune_candidate> kept{};
     const auto& splits = options.split_backwards;
     const bool split_only = std::find(splits.begin(), splits.end(), false) == splits.end();

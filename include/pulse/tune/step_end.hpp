@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <vector>
 
-#include <pulse/hardware/ring_all_reduce.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/profile/cost_table.hpp>
-#include <pulse/tune/rank_grid.hpp>
+#include <pulse/simulate/duration.hpp>
+#include <pulse/simulate/simulation_options.hpp>
 
 namespace pulse {
 
@@ -65,23 +66,13 @@ struct gradient_bucket {
     return buckets;
 }
 
-/// When every device has its gradients reduced and its parameters stepped, from the times at which its passes end.
-struct step_end {
-    std::vector<double> device_us{};
-    double step_us{};
-};
-
-/// Ends a step: buckets are reduced in the order in which they are complete, rings of one group one after the other, while
-/// the passes go on; a device steps its parameters when its passes and reductions have ended.
+/// When the ranks of one device alone (plain data parallelism) have reduced their gradients and stepped their parameters:
+/// buckets are reduced in the order in which they are complete, while the passes go on.
 ///
-/// `stage_end_us`: end of the last pass of every stage; `device_end_us`: of every device; `device_optimizer_us`: time of
-/// its optimizer. Traffic of the pipeline on the same links is not taken into account.
-[[nodiscard]] constexpr step_end end_step(const std::vector<gradient_bucket>& buckets, int replicas,
-                                          const std::vector<replica_ring>& rings,
-                                          const std::vector<double>& stage_end_us,
-                                          const std::vector<double>& device_end_us,
-                                          const std::vector<double>& device_optimizer_us) {
-    step_end made{device_end_us, 0};
+/// `stage_end_us`: end of the last pass of every stage; `passes_end_us`: of the device. `parameter_bytes`: of one copy.
+[[nodiscard]] constexpr double end_step_us(const std::vector<gradient_bucket>& buckets, int replicas,
+                                           const simulation_options& world, const std::vector<double>& stage_end_us,
+                                           double passes_end_us, std::int64_t parameter_bytes) {
     std::vector<std::size_t> order{};
     for (std::size_t b = 0; b != buckets.size() && replicas > 1; ++b) { order.push_back(b); }
     const auto ready = [&](std::size_t b) {
@@ -89,18 +80,13 @@ struct step_end {
     };
     std::sort(order.begin(), order.end(),
               [&](std::size_t a, std::size_t b) { return ready(a) != ready(b) ? ready(a) < ready(b) : a < b; });
-    std::vector<double> free_us(rings.size(), 0.0);
+    double free_us = 0;
     for (const std::size_t b : order) {
-        const auto device = static_cast<std::size_t>(buckets[b].device);
-        double& line_free = free_us[static_cast<std::size_t>(rings[device].group)];
-        line_free = std::max(line_free, ready(b)) + ring_all_reduce_us(buckets[b].bytes, replicas, rings[device].line);
-        made.device_us[device] = std::max(made.device_us[device], line_free);
+        free_us = std::max(free_us, ready(b)) +
+                  reduce_us(world, 0, gradient_bytes_of(buckets[b].bytes, world.kept), replicas);
     }
-    for (std::size_t d = 0; d != made.device_us.size(); ++d) {
-        made.device_us[d] += device_optimizer_us[d];
-        made.step_us = std::max(made.step_us, made.device_us[d]);
-    }
-    return made;
+    return std::max(passes_end_us, free_us) + world.optimizer_us_of(0) +
+           weight_exchange_us(world, 0, parameter_bytes, replicas);
 }
 
 } // namespace pulse

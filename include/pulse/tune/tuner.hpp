@@ -88,7 +88,7 @@ public:
     }
 
 private:
-    using cut_key = std::tuple<int, int, int, int, int, int, double>;
+    using cut_key = std::tuple<int, int, int, int, int, int, int, double>;
     struct maybe_cut {
         std::optional<partition> cut{};
         std::string why{};
@@ -128,6 +128,7 @@ private:
                 c.microbatch_size,
                 static_cast<int>(c.routing),
                 keeps,
+                c.sharded_optimizer ? 1 : 0,
                 c.slack};
     }
 
@@ -137,7 +138,7 @@ private:
         if (at == cuts_.end()) {
             maybe_cut found{};
             try {
-                found.cut = cut_candidate(costs(c.microbatch_size), c, options_.parameter_copies, limit_);
+                found.cut = cut_candidate(costs(c.microbatch_size), c, parameter_memory_of(options_, c), limit_);
             } catch (const infeasible_error& e) { found.why = e.what(); }
             at = cuts_.emplace(key, std::move(found)).first;
         }
@@ -150,7 +151,7 @@ private:
         auto at = least_.find(key);
         if (at == least_.end()) {
             const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, c.recompute,
-                                             options_.parameter_copies);
+                                             parameter_memory_of(options_, c), c.data_degree);
             at = least_
                      .emplace(key, *std::max_element(all.begin(), all.end(),
                                                      [](const least_memory& a, const least_memory& b) {
@@ -238,6 +239,7 @@ private:
     [[nodiscard]] std::string text_of(const least_memory& need) const {
         return "device " + std::to_string(need.device) + " needs " + std::to_string(need.total_bytes()) + " bytes of " +
                std::to_string(limit_) + ": parameters and their copies " + std::to_string(need.parameter_bytes) +
+               (need.replica_bytes > 0 ? ", gradients of other replicas " + std::to_string(need.replica_bytes) : "") +
                ", one microbatch " + std::to_string(need.microbatch_bytes) + ", workspace " +
                std::to_string(need.workspace_bytes);
     }

@@ -98,6 +98,7 @@ struct tuning {
     }
     if (c.recompute != recomputation::none) { text += ", recompute " + std::string{name_of(c.recompute)}; }
     if (c.pipeline_degree > 1 && c.data_degree > 1) { text += ", " + std::string{name_of(c.layout)}; }
+    if (c.sharded_optimizer) { text += ", sharded optimizer"; }
     if (c.kind == placement::folded && c.fold == fold_cut::balanced) { text += ", cut by load"; }
     if (c.method != schedule_method::list) { text += ", " + std::string{name_of(c.method)}; }
     if (c.slack > 0) { text += ", slack " + std::to_string(c.slack).substr(0, 5); }

@@ -44,6 +44,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                   {"interleaved", method::interleaved},
                                   {"zb-v", method::zb_v}};
     const choices<bool> answers{{"yes", true}, {"no", false}};
+    const choices<sharding> shardings{{"yes", sharding::yes}, {"no", sharding::no}, {"tuned", sharding::tuned}};
     const choices<pulse::skip_routing> routings{{"direct", pulse::skip_routing::direct},
                                                 {"relayed", pulse::skip_routing::relayed}};
     const choices<pulse::recomputation> recomputations{{"none", pulse::recomputation::none},
@@ -81,6 +82,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--routing", a.routing, routings, "How skips between devices travel");
     choice("--recomputation", a.recompute, recomputations, "What runs forward once more instead of being kept");
     choice("--schedule", a.schedule, methods, "Who orders the passes; ilp: search, then the integer program's proof");
+    choice("--shard-optimizer", a.optimizer, shardings,
+           "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
     app.add_option("--memory-limit", a.memory_limit_bytes, "Memory of each device")
         ->check(number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"))
         ->type_name("BYTES");

@@ -11,6 +11,9 @@ namespace pulse_plan {
 /// Who orders the passes, as the command line names it.
 enum class method { ilp, list, gpipe, one_f_one_b, interleaved, zb_v };
 
+/// Whether replicas share the optimizer's state. A plan file does not say it, so it is tuned only where that is asked.
+enum class sharding { no, yes, tuned };
+
 /// What the command line says, validated. What is empty or absent is tuned, or follows from the rest.
 struct arguments {
     std::string model{};
@@ -28,6 +31,7 @@ struct arguments {
     std::optional<bool> split_backward{};
     std::optional<pulse::skip_routing> routing{};
     std::optional<pulse::recomputation> recompute{};
+    sharding optimizer{sharding::no};
     std::optional<std::int64_t> memory_limit_bytes{};
     std::optional<method> schedule{};
     double time_limit_s{2.0};

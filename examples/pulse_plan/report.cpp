@@ -62,8 +62,11 @@ std::string devices_text(const request& asked, const pulse::plan& planned, const
     const std::int64_t limit =
         asked.options.memory_limit_bytes > 0 ? asked.options.memory_limit_bytes : asked.machine.memory_bytes;
     text_table table;
-    table.row({"device", "load ms", "of greatest", "weights", "gradients", "optimizer", "workspace", "activations",
-               "skips", "peak", "of limit"});
+    // Where replicas send their gradients, there is room for them.
+    std::vector<std::string> head{"device", "load ms", "of greatest", "weights", "gradients", "optimizer", "workspace"};
+    if (planned.data_degree > 1) { head.emplace_back("replicas"); }
+    for (const char* name : {"activations", "skips", "peak", "of limit"}) { head.emplace_back(name); }
+    table.row(head);
     for (std::size_t d = 0; d != memory.size(); ++d) {
         const pulse::memory_timeline& held = memory[d];
         std::int64_t activations = 0;
@@ -74,11 +77,17 @@ std::string devices_text(const request& asked, const pulse::plan& planned, const
         }
         const std::int64_t peak = planned.predicted.peak_memory_bytes[d];
         const double load = loads.device_load_us[d];
-        table.row({std::to_string(d), number_text(load * 1e-3, 2),
-                   percent_text(loads.max_load_us > 0 ? load / loads.max_load_us : 1), bytes(held.weight_bytes),
-                   bytes(held.gradient_bytes), bytes(held.optimizer_bytes), bytes(held.workspace_bytes),
-                   bytes(activations), bytes(skips), bytes(peak),
-                   limit > 0 ? percent_text(static_cast<double>(peak) / static_cast<double>(limit)) : "no limit"});
+        std::vector<std::string> row{std::to_string(d),
+                                     number_text(load * 1e-3, 2),
+                                     percent_text(loads.max_load_us > 0 ? load / loads.max_load_us : 1),
+                                     bytes(held.weight_bytes),
+                                     bytes(held.gradient_bytes),
+                                     bytes(held.optimizer_bytes),
+                                     bytes(held.workspace_bytes)};
+        if (planned.data_degree > 1) { row.push_back(bytes(held.replica_bytes)); }
+        for (const std::int64_t kind : {activations, skips, peak}) { row.push_back(bytes(kind)); }
+        row.push_back(limit > 0 ? percent_text(static_cast<double>(peak) / static_cast<double>(limit)) : "no limit");
+        table.row(row);
     }
     return table.str(1);
 }

@@ -108,7 +108,7 @@ request make_request(const arguments& a) {
         const pulse::cost_table costs = pulse::load_profile(a.profile);
         device = pulse::find_device(costs.device.view());
         for (const pulse::layer_cost& layer : costs.layers) { made.parameter_bytes += layer.parameter_bytes; }
-        made.options.parameter_copies = copies_of_32_bit;
+        made.options.parameter_copies = copies_of_32_bit; // scalars and gradients of 32 bits, the options' own
         const int size = a.microbatch_size.value_or(costs.microbatch_size);
         made.options.microbatch_sizes = {size};
         if (!a.microbatch_size) {
@@ -128,6 +128,7 @@ request make_request(const arguments& a) {
         made.parameters = model.parameters;
         made.parameter_bytes = model.parameters * scalar_bytes;
         made.options.parameter_copies = copies_of_16_bit;
+        made.options.scalar_bytes = made.options.gradient_bytes = scalar_bytes;
         if (a.microbatch_size) { made.options.microbatch_sizes = {*a.microbatch_size}; }
         made.costs_of = [graph = model.graph, device](int samples) {
             return pulse::analytic_costs(graph, *device, samples, scalar_bytes);
@@ -166,6 +167,14 @@ request make_request(const arguments& a) {
     if (a.split_backward) { options.split_backwards = {*a.split_backward}; }
     if (a.routing) { options.routings = {*a.routing}; }
     if (a.recompute) { options.recomputations = {*a.recompute}; }
+    switch (a.optimizer) {
+    case sharding::no: break;
+    case sharding::yes: options.sharded_optimizers = {true}; break;
+    case sharding::tuned: options.sharded_optimizers = {false, true}; break;
+    }
+    if (a.optimizer == sharding::yes && (a.data == 1 || a.pipeline == a.devices)) {
+        refuse("--shard-optimizer: there is one replica, which keeps all of it");
+    }
     if (a.pipeline == 1 && a.split_backward == true) {
         refuse("--split-backward: with --pipeline 1 nothing waits for a weight gradient");
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <pulse/model/graph_of.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/runtime/value_watch.hpp>
@@ -178,10 +179,20 @@ private:
         mine_.sent.gradient = after.gradient - before.gradient;
     }
 
+    /// What the plan has for the rank: for its device on the replica with the largest shares of state, with its own instead.
+    [[nodiscard]] std::int64_t planned_bytes() const {
+        const int device = executor_.place().device;
+        const auto kept_by = [&](int replica) {
+            return pulse::kept_bytes_on(executor_.model(), device, in_.plan.data_degree, replica, in_.kept);
+        };
+        return in_.plan.predicted.peak_memory_bytes[static_cast<std::size_t>(device)] -
+               kept_by(in_.plan.data_degree - 1) + kept_by(executor_.place().replica);
+    }
+
     /// The last checkpoint, and what the rank leaves.
     void finish(std::int64_t first) {
         mine_.rank = rank();
-        mine_.planned_bytes = in_.plan.predicted.peak_memory_bytes[static_cast<std::size_t>(executor_.place().device)];
+        mine_.planned_bytes = planned_bytes();
         mine_.measured_bytes = executor_.memory().used_bytes() + executor_.replica_bytes() +
                                executor_.parameters().bytes() + optimizer_.bytes();
         optimizer_.read_state(executor_.parameters(), [this](const rank_state<const float>& kept) {

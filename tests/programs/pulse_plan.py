@@ -26,7 +26,7 @@ atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 
 OPTIONS = ("--model", "--device", "--profile", "--devices", "--cluster", "--global-batch", "--pipeline", "--data", "--waves",
-           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--memory-limit", "--schedule",
+           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--memory-limit", "--schedule",
            "--time-limit", "--out", "--svg", "--trace")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "sdxl": 2567463684, "sdxl_fine": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
@@ -182,6 +182,23 @@ class Inputs(Case):
         _, plan = self.plan(*words, "--memory-limit", limit)
         self.assertLessEqual(max(plan["predicted"]["peak_memory_bytes"]), limit)
         self.refused(*words, "--memory-limit", 10 ** 9, code=3, naming="emory")
+
+    def test_replicas_may_share_the_optimizers_state(self):
+        words = (*SMALL, "--pipeline", 2, "--data", 2, "--microbatch-size", 4, "--placement", "folded", "--waves", 1,
+                 "--recomputation", "none")
+        text, plan = self.plan(*words)
+        self.assertNotIn("sharded optimizer", text)
+        self.assertRegex(text, r"device .* replicas ")
+        shared_text, shared = self.plan(*words, "--shard-optimizer", "yes")
+        self.assertIn("sharded optimizer", shared_text)
+        # 12 of the 16 bytes of a parameter are state; the last replica may have an element more of each layer than half.
+        saved = sum(plan["predicted"]["peak_memory_bytes"]) - sum(shared["predicted"]["peak_memory_bytes"])
+        self.assertTrue(0 <= 6 * MODELS["uvit_s2"] - saved <= 12 * 50, saved)
+        limit = max(shared["predicted"]["peak_memory_bytes"])
+        self.refused(*words, "--memory-limit", limit, code=3, naming="gradients of other replicas")
+        _, tuned = self.plan(*words, "--memory-limit", limit, "--shard-optimizer", "tuned")
+        self.assertLessEqual(max(tuned["predicted"]["peak_memory_bytes"]), limit)
+        self.refused(*SMALL, "--pipeline", 4, "--shard-optimizer", "yes", naming="--shard-optimizer")
 
     def test_a_model_that_cannot_be_cut_says_so(self):
         at = written("profile.json", profile(4))

@@ -1,12 +1,18 @@
 #include "arguments.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "../command_line.hpp"
+#include "setup.hpp"
 
 namespace pulse_train {
 
@@ -26,6 +32,41 @@ const char* name_of(precision_kind precision) {
     default: return "fp32";
     }
 }
+
+namespace {
+
+/// The values of arguments, read when all is parsed: those that every rank must be given alike.
+class common_arguments {
+public:
+    template <class T>
+    void add(const std::string& name, const T& value) {
+        if constexpr (std::is_floating_point_v<T>) {
+            all_.emplace_back(name, [&value] { return exact(value); });
+        } else if constexpr (std::is_integral_v<T>) {
+            all_.emplace_back(name, [&value] { return std::to_string(value); });
+        }
+    }
+    template <class T>
+    void add(const std::string& name, const T& value, const choices<T>& names) {
+        all_.emplace_back(name, [&value, &names] {
+            const auto is_it = [&](const auto& one) { return one.second == value; };
+            return std::find_if(names.begin(), names.end(), is_it)->first;
+        });
+    }
+    [[nodiscard]] std::vector<std::pair<std::string, std::string>> values() const {
+        std::vector<std::pair<std::string, std::string>> read;
+        for (const auto& [name, value] : all_) {
+            // what a process has for itself
+            if (name != "--threads" && name != "--timeout") { read.emplace_back(name, value()); }
+        }
+        return read;
+    }
+
+private:
+    std::vector<std::pair<std::string, std::function<std::string()>>> all_{};
+};
+
+} // namespace
 
 std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     arguments a;
@@ -70,10 +111,13 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     const auto file_or_folder = [&](const char* name, std::string& value, const char* what, const char* meaning) {
         app.add_option(name, value, meaning)->type_name(what);
     };
+    common_arguments common;
     const auto value = [&](const char* name, auto& held, const CLI::Validator& check, const char* meaning) {
+        common.add(name, held);
         app.add_option(name, held, meaning)->check(check);
     };
     const auto choice = [&](const char* name, auto& held, const auto& names, const char* usual, const char* meaning) {
+        common.add(name, held, names);
         app.add_option(name, held, meaning)->transform(one_of(names))->type_name(names_in(names))->default_str(usual);
     };
 
@@ -124,6 +168,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
           "Pipelines over which a step's microbatches are spread; divides --ranks");
     app.add_flag("--shard-optimizer", a.shard_optimizer,
                  "Each replica keeps optimizer state of its share of the weights");
+    common.add("--shard-optimizer", a.shard_optimizer);
     value("--waves", a.waves, whole(1, 16), "Waves of a folded placement");
     value("--microbatch-size", a.microbatch_size, whole(1, 65536), "Samples in a microbatch");
     value("--microbatches", a.microbatches, whole(1, 65536), "Microbatches in a step of a replica");
@@ -188,6 +233,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                           std::to_string(a.ranks) + " ranks equally",
                       exit_code);
     }
+    a.common = common.values();
     if (!a.plan_file.empty()) {
         for (const char* name :
              {"--ranks", "--replicas", "--waves", "--microbatch-size", "--microbatches", "--placement", "--routing",

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pulse/launch/identity.hpp>
@@ -71,6 +72,8 @@ struct arguments {
     int keep{2};
     int sample{64};
     int sample_steps{50};
+    /// Arguments that must be the same on every rank: their names, and what was said or is usual.
+    std::vector<std::pair<std::string, std::string>> common{};
 };
 
 /// Parses the command line. Empty when the program is to exit at once with `exit_code`: after --help, or after one line

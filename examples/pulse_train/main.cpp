@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
         return pulse_train::run_as_process(*parsed, stop_requested);
     }
     try {
+        pulse_train::require_alone(*parsed);
         pulse_train::run_for (*parsed)(*parsed, stop_requested);
         return 0;
     } catch (const pulse::input_error& e) {

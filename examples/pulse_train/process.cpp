@@ -19,6 +19,7 @@
 #endif
 
 #include "run.hpp"
+#include "setup.hpp"
 
 namespace pulse_train {
 
@@ -32,6 +33,7 @@ namespace {
 
 /// The job as one of the processes.
 void train_among(const arguments& a, rank_collectives& others, const std::atomic<bool>& stop) {
+    require_same_start(a, others);
     arguments mine = a;
     mine.processes = &others;
     mine.ranks = others.size();
@@ -62,6 +64,21 @@ struct last_words {
 
 #if PULSE_TRAIN_MPI
 
+/// A launcher that MPI does not know has started several processes, and each believes that it is the only one.
+void require_whole_world(int size) {
+    if (size != 1) { return; }
+    const pulse::launch::rank_identity who = pulse::launch::identify();
+    if (who.world_size != 1) {
+        throw pulse::input_error{
+            "--transport mpi: " + who.source + " has started " + std::to_string(who.world_size) +
+            " processes, but MPI knows of this one alone: start them by the mpirun that belongs to "
+            "this MPI, or by srun with its --mpi"};
+    }
+    if (who.source == "single process") {
+        std::cerr << "pulse_train: --transport mpi: there is one process; mpirun -n RANKS starts more\n";
+    }
+}
+
 int run_on_mpi(const arguments& a, const std::atomic<bool>& stop) {
     last_words end;
     const auto report = [&](const std::exception& e) {
@@ -71,6 +88,7 @@ int run_on_mpi(const arguments& a, const std::atomic<bool>& stop) {
     std::unique_ptr<pulse::launch::watch> watch;
     const auto body = [&](pulse::mpi::transport& world) {
         end.rank = world.rank();
+        require_whole_world(world.size());
         watch = pulse::mpi::watch_over(world, {.timeout = patience(a)});
         try {
             transport_of<pulse::mpi::transport> among{world};
@@ -126,6 +144,16 @@ int run_on_nccl(const arguments& a, const std::atomic<bool>& stop) {
 }
 
 } // namespace
+
+void require_alone(const arguments& a) {
+    const pulse::launch::rank_identity who = pulse::launch::identify();
+    if (who.world_size == 1) { return; }
+    const bool host = a.backend == backend_kind::host;
+    throw pulse::input_error{"--transport: " + who.source + " has started " + std::to_string(who.world_size) +
+                             " processes (this is rank " + std::to_string(who.rank) +
+                             "), each of which would train alone and write the same files; with --transport " +
+                             (host ? "mpi" : "nccl") + " they train together"};
+}
 
 nccl_registration::nccl_registration(device_process_maker maker) { nccl_maker() = maker; }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <pulse/model/layer.hpp>
+#include <pulse/runtime/same_run.hpp>
 #include <pulse/train/checkpoint_folder.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -47,6 +48,9 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
     if (a.processes != nullptr) { share_plan(in, *a.processes); }
     in.config = config_of(in);
+    if (a.processes != nullptr) {
+        pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of(images)}});
+    }
     if (!a.resume.empty()) {
         in.resume_from = pulse::train::find_checkpoint(a.resume);
         require_same_config(in);

@@ -2,7 +2,9 @@
 
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,13 +12,17 @@
 #include <zlib.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/fingerprint.hpp>
 #include <pulse/io/idx.hpp>
+#include <pulse/launch/agree.hpp>
+#include <pulse/launch/build.hpp>
 #include <pulse/partition/validate.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/json.hpp>
+#include <pulse/runtime/checked_transport.hpp>
 #include <pulse/train/checkpoint_reader.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 
@@ -63,6 +69,11 @@ pulse::train::image_dataset load_images(const arguments& a, const sample_shape& 
     return {images.rows, images.columns, 1, std::move(images.pixels), {.seed = a.seed}};
 }
 
+std::string text_of(const pulse::train::image_dataset& images) {
+    const std::uint64_t sum = pulse::checksum_of(std::as_bytes(images.pixels()));
+    return std::to_string(images.size()) + " (" + pulse::fingerprint{}.add(sum).text() + ")";
+}
+
 int read_plan(run_inputs& in) {
     if (in.args.plan_file.empty()) { return in.args.microbatch_size; }
     in.plan = pulse::load_plan(in.args.plan_file);
@@ -94,6 +105,12 @@ void make_plan(run_inputs& in, const pulse::parameter_memory& kept) {
     }
     require_runnable(in);
     in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, kept);
+}
+
+void require_same_start(const arguments& a, rank_collectives& among) {
+    std::vector<pulse::launch::common_value> mine{{"build", pulse::launch::build_text()}};
+    for (const auto& [name, value] : a.common) { mine.push_back({name, value}); }
+    pulse::launch::agree(among, mine);
 }
 
 void share_plan(run_inputs& in, rank_collectives& among) {

@@ -24,6 +24,9 @@ struct sample_shape {
 /// where the model reads_text.
 [[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted, bool reads_text);
 
+/// How many images there are, and a checksum of them.
+[[nodiscard]] std::string text_of(const pulse::train::image_dataset& images);
+
 /// The shortest text that is read as the same number again.
 [[nodiscard]] std::string exact(double value);
 
@@ -33,6 +36,10 @@ struct sample_shape {
 /// Makes the plan of the run from its costs where none was read. Throws input_error naming where the plan is from unless
 /// it fits the model and cannot deadlock. `parameter_copies` as in pulse::pipeline_options.
 void make_plan(run_inputs& in, const pulse::parameter_memory& kept);
+
+/// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments where
+/// that matters; to be called first, by every rank, where ranks are processes.
+void require_same_start(const arguments& a, rank_collectives& among);
 
 /// Costs and plan become those of rank 0; to be called by every rank, where ranks are processes.
 void share_plan(run_inputs& in, rank_collectives& among);

@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,26 @@ def start(*more, out, steps=STEPS, alone=False):
     program = ["--enable-recovery", "sh", "-c", '"$@"; echo "status $?"', "sh", PROGRAM] if alone else [PROGRAM]
     return subprocess.Popen([*LAUNCH, *program, "--transport", "mpi", *options(*more, out=out, steps=steps)], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def start_with_another(*more, out, program=PROGRAM, data=DATA):
+    """The last rank is told more, or has other data, or is another program."""
+    count, first = LAUNCH[-2:]
+    assert int(first) == RANKS
+    one = ["--transport", "mpi", *options(out=out, steps=1)]
+    other = [str(data) if word == str(DATA) else word for word in one] + [str(word) for word in more]
+    return subprocess.Popen([*LAUNCH[:-2], count, str(RANKS - 1), PROGRAM, *one, ":", count, "1", program, *other], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def rebuilt():
+    """The program with another build id, as its linker would have given it to other code."""
+    content = bytearray(pathlib.Path(PROGRAM).read_bytes())
+    note = content.index(struct.pack("<III4s", 4, 20, 3, b"GNU\0")) # owner, bytes, kind: NT_GNU_BUILD_ID
+    content[note + 16] ^= 1
+    path = fresh()
+    path.write_bytes(content)
+    path.chmod(0o755)
+    return path
 
 
 def loss(out):
@@ -169,6 +190,36 @@ class Ends(Case):
         for wrong in (("--ranks", 2), ("--timeout", 0)):
             with self.subTest(wrong):
                 self.assertIn(wrong[0], self.ends(start(*wrong, out=fresh())))
+
+    def test_ranks_that_are_not_the_same(self):
+        """All say what differs, and whose it is, before anything is written."""
+        data = write_images(fresh(), idx_bytes(seed=2))
+        digits = "[0-9a-f]{16}"
+        for name, wanted, child in (
+                ("build", rf"build: rank 3 has {digits} \([^\n]*\), rank 0 has {digits} \([^\n]*\); --seed: rank 3 has 7, rank 0 has 1\n",
+                 start_with_another("--seed", 7, out=ROOM / "none", program=rebuilt())),
+                ("images", rf"images: rank 3 has 256 \({digits}\), rank 0 has 256 \({digits}\)\n",
+                 start_with_another(out=ROOM / "none", data=data))):
+            with self.subTest(name):
+                output = self.ends(child, 2)
+                said = re.findall(r"pulse_train: rank (\d): pulse: the ranks differ: " + wanted, output)
+                self.assertEqual(sorted(said), [str(rank) for rank in range(RANKS)], output)
+                self.assertFalse((ROOM / "none").exists())
+
+    def test_without_a_transport(self):
+        """Processes that do not know of each other write the same files."""
+        out = fresh()
+        for more in ((), ("--transport", "threads")):
+            child = subprocess.run([*LAUNCH, PROGRAM, *options(*more, out=out)], capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual(child.returncode, 2, child.stderr)
+            self.assertRegex(child.stderr, rf"pulse_train: --transport: [^\n]* {RANKS} processes [^\n]*--transport mpi")
+        self.assertFalse(out.exists())
+        # MPI knows nothing of torchrun's processes
+        alone = {**os.environ, "RANK": "1", "WORLD_SIZE": "2"}
+        child = subprocess.run([PROGRAM, "--transport", "mpi", *options(out=out)], env=alone, capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(child.returncode, 2, child.stderr)
+        self.assertIn("torchrun has started 2 processes", child.stderr)
+        self.assertFalse(out.exists())
 
     def test_a_signal_that_mpirun_passes_on_ends_it_well(self):
         out = fresh()

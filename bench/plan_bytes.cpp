@@ -99,7 +99,7 @@ bytes_row measure_row(const pulse::known_model& known, const pulse::device& on, 
     pulse::cost_table costs = pulse::analytic_costs(known.graph, on, 1, 2);
     bytes_row row{known.name.str(), static_cast<int>(costs.layers.size()), devices, {}, {}, {}};
     row.conditioned = measure_placements(costs, devices, slack, row.why_not);
-    costs.conditioning_bytes = 0;
+    costs.conditioning_bytes = costs.frozen_conditioning_bytes = 0;
     row.tensors = measure_placements(costs, devices, slack, row.why_not);
     return row;
 }

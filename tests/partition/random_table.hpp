@@ -42,6 +42,7 @@ inline cost_table random_table(std::mt19937& random, int layers, skip_pattern pa
         table.layers.push_back(cost);
     }
     table.conditioning_bytes = draw(0, 1) * 8;
+    table.frozen_conditioning_bytes = table.conditioning_bytes > 0 && layers % 2 == 0 ? 6 : 0;
     const auto skip = [&table, &draw](int from, int to) {
         if (from >= 0 && from < to && to < static_cast<int>(table.layers.size())) {
             table.skips.push_back({from, to, draw(0, 9) * 8});

@@ -100,6 +100,9 @@ private:
             made.skips.push_back({from, to, made.layers[static_cast<std::size_t>(from)].output_bytes, residual});
         }
         made.conditioning_bytes = coin() ? 4 * between(1, 64) : 0;
+        // None of it, a part of it or all of it needs no gradient.
+        const int parts = static_cast<int>(made.conditioning_bytes / 4);
+        made.frozen_conditioning_bytes = 4 * (coin() ? 0 : coin() ? between(0, parts) : parts);
         made.input_bytes = 4 * between(1, 200);
         return made;
     }

@@ -77,7 +77,7 @@ struct toy_model {
                     read += b(e) * in[from + 1];
                 }
                 sum.layers[at] += gradient[at] * read;
-                sum.conditioning += c(l) * gradient[at];
+                if (costs.conditioning_gradient_bytes() > 0) { sum.conditioning += c(l) * gradient[at]; }
                 if (l > 0) { gradient[at - 1] += 2 * a(l) * in[at] * gradient[at]; }
             }
         }
@@ -200,7 +200,7 @@ private:
         const buffer_id shared{buffer_kind::conditioning_gradient, model_.conditioning_run(s), m};
         if (s + 1 == model_.stage_count()) {
             put(own)[0] = toy_model::loss_gradient(pulse::index_of(m), output(last, m));
-            if (model_.has_conditioning()) { put(shared)[0] = 0; }
+            if (model_.has_conditioning_gradient()) { put(shared)[0] = 0; }
         }
         auto& deferred = put({buffer_kind::deferred, s, m});
         const auto gradient = [&](int l) -> value& { return l == last ? put(own)[0] : deferred[l]; };
@@ -210,7 +210,7 @@ private:
             for (const int e : toy_.edges_at(l, true)) {
                 put({buffer_kind::skip_gradient, e, m})[0] = toy_model::b(e) * g;
             }
-            if (model_.has_conditioning()) { put(shared)[0] += toy_.c(l) * g; }
+            if (model_.has_conditioning_gradient()) { put(shared)[0] += toy_.c(l) * g; }
             const value back = 2 * toy_model::a(l) * input_of(l, m) * g;
             if (l > model_.first_layer(s)) {
                 gradient(l - 1) += back;
@@ -228,7 +228,7 @@ private:
                                       : get({buffer_kind::deferred, s, m}).at(l);
             sum_.layers[static_cast<std::size_t>(l)] += g * read;
         }
-        if (s == 0 && model_.has_conditioning()) {
+        if (s == 0 && model_.has_conditioning_gradient()) {
             sum_.conditioning += get({buffer_kind::conditioning_gradient, 0, m})[0];
         }
     }

@@ -67,6 +67,7 @@ cost_table random_costs(std::mt19937& random) {
     }
     std::stable_partition(costs.skips.begin(), costs.skips.end(), [](const skip_cost& edge) { return !edge.residual; });
     costs.conditioning_bytes = random_bytes(random);
+    costs.frozen_conditioning_bytes = random() % 2U == 0U ? 0 : costs.conditioning_bytes / 3;
     costs.input_bytes = random_bytes(random);
     return costs;
 }
@@ -161,6 +162,13 @@ TEST_CASE("the fixed format is read, with 0 for what it may leave out") {
     json without = json::parse(small);
     without.erase("input_bytes");
     CHECK(parse_profile(without.dump()).input_bytes == 0);
+    CHECK(costs.frozen_conditioning_bytes == 0);
+    CHECK(print_profile(costs).find("frozen") == std::string::npos);
+    json frozen = json::parse(small);
+    frozen["frozen_conditioning_bytes"] = 7;
+    CHECK(parse_profile(frozen.dump()).conditioning_gradient_bytes() == 0);
+    frozen["frozen_conditioning_bytes"] = 8;
+    CHECK(refusal(frozen).find("frozen_conditioning_bytes") != std::string::npos);
     without.erase("residuals");
     CHECK(parse_profile(without.dump()).skips == std::vector<skip_cost>{{0, 1, 16}});
     CHECK(print_profile(parse_profile(without.dump())).find("residuals") == std::string::npos);

@@ -59,6 +59,8 @@ struct graph_view {
     std::span<const skip_link> skips{};
     /// Elements per sample of the conditioning that every boundary relays.
     std::int64_t conditioning_elements{};
+    /// Of those, at the end, what nothing that is trained makes: no gradient of it is needed.
+    std::int64_t frozen_conditioning_elements{};
 };
 
 /// A model's graph as a constexpr value: `graph_of<M>()` returns one.
@@ -68,8 +70,11 @@ struct static_graph {
     std::array<layer_node, Layers> layers{};
     std::array<skip_link, Skips> skips{};
     std::int64_t conditioning_elements{};
+    std::int64_t frozen_conditioning_elements{};
 
-    [[nodiscard]] constexpr graph_view view() const noexcept { return {model, layers, skips, conditioning_elements}; }
+    [[nodiscard]] constexpr graph_view view() const noexcept {
+        return {model, layers, skips, conditioning_elements, frozen_conditioning_elements};
+    }
 };
 
 } // namespace pulse

@@ -53,7 +53,10 @@ template <any_model M>
         first.statistics_elements += statistics_elements<module>();
         first.workspace_elements = std::max<std::int64_t>(first.workspace_elements, module::workspace_elements);
         graph.conditioning_elements = module::output::elements;
-        if constexpr (reads_context<module>) { graph.conditioning_elements += module::context::elements; }
+        if constexpr (reads_context<module>) {
+            graph.conditioning_elements += module::context::elements;
+            if constexpr (!trains_context<module>) { graph.frozen_conditioning_elements = module::context::elements; }
+        }
     }
     return graph;
 }

@@ -95,6 +95,10 @@ concept reads_context = requires {
     typename T::context;
 };
 
+/// C, a conditioning module, needs the gradient of the text states: it trains what makes them.
+template <class C>
+concept trains_context = requires { requires C::trains_context; };
+
 template <class T>
 concept skip_input_is_shape = !concatenates<T> || requires {
     requires static_shape<typename T::skip_input>;

@@ -36,7 +36,7 @@ struct link_use {
                                                         skip_routing routing, const link& between) {
     const auto devices = static_cast<std::size_t>(cut.devices);
     std::vector<link_use> all(devices * devices, link_use{});
-    const auto send = [&](int from, int to, std::int64_t bytes) {
+    const auto send = [&](int from, int to, std::int64_t bytes, std::int64_t frozen) {
         for (const bool back : {false, true}) {
             const int a = back ? to : from;
             const int b = back ? from : to;
@@ -44,8 +44,8 @@ struct link_use {
             use.from = a;
             use.to = b;
             ++use.messages;
-            use.bytes += bytes;
-            use.us += between.transfer_us(bytes);
+            use.bytes += back ? bytes - frozen : bytes;
+            use.us += between.transfer_us(back ? bytes - frozen : bytes);
         }
     };
     const auto device_at = [&](int s) { return cut.stages[static_cast<std::size_t>(s)].device; };
@@ -58,12 +58,12 @@ struct link_use {
             const bool rides = routing == skip_routing::relayed && device_at(from) != device_at(to);
             if (rides && from <= s && s < to) { bytes += edge.bytes; }
         }
-        send(device_at(s), device_at(s + 1), bytes);
+        send(device_at(s), device_at(s + 1), bytes, costs.frozen_conditioning_bytes);
     }
     for (const skip_cost& edge : costs.skips) {
         const int from = device_at(stage_of(cut.stages, edge.from));
         const int to = device_at(stage_of(cut.stages, edge.to));
-        if (routing == skip_routing::direct && from != to) { send(from, to, edge.bytes); }
+        if (routing == skip_routing::direct && from != to) { send(from, to, edge.bytes, 0); }
     }
     std::erase_if(all, [](const link_use& use) { return use.messages == 0; });
     return all;

@@ -29,10 +29,15 @@ struct traffic {
     return costs.layers[static_cast<std::size_t>(layer)].output_bytes + costs.conditioning_bytes;
 }
 
+/// What comes back there: the gradients of these, but for conditioning that needs none.
+[[nodiscard]] constexpr std::int64_t boundary_gradient_bytes(const cost_table& costs, int layer) noexcept {
+    return boundary_bytes(costs, layer) - costs.frozen_conditioning_bytes;
+}
+
 /// Bytes that cross between devices for one microbatch of a training step under `cut`.
 ///
 /// Every boundary between stages of different devices sends its activation and conditioning forward and gradients of
-/// the same sizes back. A skip tensor whose ends are on one device waits there and costs nothing. Any other is sent
+/// the same sizes back, but for conditioning that needs none. A skip tensor whose ends are on one device waits there and costs nothing. Any other is sent
 /// once when `routing` is direct, and once per device change from its source stage to its target stage when relayed;
 /// its gradient goes the same way back. So does a residual edge, under every placement. Each edge counts: no tensor is
 /// shared between edges of one source, or with the main activation. Requires a partition that covers the layers of
@@ -44,6 +49,7 @@ struct traffic {
         changes[s] = changes[s - 1];
         if (cut.stages[s - 1].device != cut.stages[s].device) {
             sum.boundary_forward += boundary_bytes(costs, cut.stages[s - 1].last_layer);
+            sum.boundary_backward += boundary_gradient_bytes(costs, cut.stages[s - 1].last_layer);
             ++changes[s];
         }
     }
@@ -54,7 +60,6 @@ struct traffic {
         const int hops = routing == skip_routing::direct ? 1 : changes[to] - changes[from];
         sum.skip_forward += edge.bytes * hops;
     }
-    sum.boundary_backward = sum.boundary_forward;
     sum.skip_backward = sum.skip_forward;
     return sum;
 }

@@ -62,6 +62,10 @@ public:
     [[nodiscard]] constexpr bool split_backward() const noexcept { return split_backward_; }
     [[nodiscard]] constexpr recomputation recompute() const noexcept { return recompute_; }
     [[nodiscard]] constexpr bool has_conditioning() const noexcept { return costs_.conditioning_bytes > 0; }
+    /// Whether any of the conditioning needs a gradient.
+    [[nodiscard]] constexpr bool has_conditioning_gradient() const noexcept {
+        return costs_.conditioning_gradient_bytes() > 0;
+    }
     [[nodiscard]] constexpr const layer_cost& layer(int l) const noexcept {
         return costs_.layers[static_cast<std::size_t>(l)];
     }
@@ -111,8 +115,8 @@ public:
         case buffer_kind::activation_gradient: return layer(buffer.index).output_bytes;
         case buffer_kind::skip:
         case buffer_kind::skip_gradient: return edge(buffer.index).bytes;
-        case buffer_kind::conditioning:
-        case buffer_kind::conditioning_gradient: return costs_.conditioning_bytes;
+        case buffer_kind::conditioning: return costs_.conditioning_bytes;
+        case buffer_kind::conditioning_gradient: return costs_.conditioning_gradient_bytes();
         case buffer_kind::saved: return footprint(buffer.index).saved_bytes;
         case buffer_kind::deferred: return footprint(buffer.index).deferred_bytes;
         }
@@ -185,7 +189,7 @@ public:
         const int own = sends == backward ? index + 1 : index; // the stage of this boundary on this side
         std::vector<buffer_id> all{
             {backward ? buffer_kind::activation_gradient : buffer_kind::activation, last_layer(index), m}};
-        if (has_conditioning()) {
+        if (backward ? has_conditioning_gradient() : has_conditioning()) {
             all.push_back(
                 {backward ? buffer_kind::conditioning_gradient : buffer_kind::conditioning, conditioning_run(own), m});
         }
@@ -204,7 +208,8 @@ public:
     /// Whether the part at `position` is a skip tensor or its gradient, for counting.
     [[nodiscard]] constexpr bool is_skip_part(const message_id& message, std::size_t position) const noexcept {
         if (message.kind == message_kind::skip || message.kind == message_kind::skip_gradient) { return true; }
-        return position >= (has_conditioning() ? 2U : 1U);
+        const bool second = is_backward(message) ? has_conditioning_gradient() : has_conditioning();
+        return position >= (second ? 2U : 1U);
     }
 
     /// What `instruction` on `device` does with which buffers; each buffer at most once. Instructions that touch no
@@ -316,7 +321,9 @@ private:
         // The last stage begins both gradients; in the others they arrived, and skip gradients or a stage's share are added.
         const access mode = s + 1 == stage_count() ? access::write : access::update;
         add(all, {buffer_kind::activation_gradient, last_layer(s), m}, mode);
-        if (has_conditioning()) { add(all, {buffer_kind::conditioning_gradient, conditioning_run(s), m}, mode); }
+        if (has_conditioning_gradient()) {
+            add(all, {buffer_kind::conditioning_gradient, conditioning_run(s), m}, mode);
+        }
         add(all, {buffer_kind::deferred, s, m}, access::write);
         if (s > 0) { add(all, {buffer_kind::activation_gradient, first_layer(s) - 1, m}, access::write); }
         for (const int e : edges_into(s)) { add(all, {buffer_kind::skip_gradient, e, m}, access::write); }
@@ -328,7 +335,9 @@ private:
         add_left_by_forward(all, s, m);
         add(all, {buffer_kind::deferred, s, m}, access::read);
         add(all, {buffer_kind::activation_gradient, last_layer(s), m}, access::read);
-        if (s == 0 && has_conditioning()) { add(all, {buffer_kind::conditioning_gradient, 0, m}, access::read); }
+        if (s == 0 && has_conditioning_gradient()) {
+            add(all, {buffer_kind::conditioning_gradient, 0, m}, access::read);
+        }
     }
 };
 

@@ -27,6 +27,7 @@ namespace pulse {
     table.model = graph.model;
     table.microbatch_size = microbatch_size;
     table.conditioning_bytes = graph.conditioning_elements * per_sample;
+    table.frozen_conditioning_bytes = graph.frozen_conditioning_elements * per_sample;
     table.input_bytes = graph.layers.front().input_elements * per_sample;
     table.layers.reserve(graph.layers.size());
     for (const layer_node& node : graph.layers) {

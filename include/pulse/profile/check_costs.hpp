@@ -31,6 +31,9 @@ constexpr void check_costs(const cost_table& costs) {
     if (costs.conditioning_bytes < 0 || costs.input_bytes < 0 || costs.microbatch_size < 1) {
         throw input_error("costs: conditioning_bytes, input_bytes or microbatch_size is out of range");
     }
+    if (costs.frozen_conditioning_bytes < 0 || costs.frozen_conditioning_bytes > costs.conditioning_bytes) {
+        throw input_error("costs: frozen_conditioning_bytes is not from 0 to conditioning_bytes");
+    }
 }
 
 } // namespace pulse

@@ -53,9 +53,15 @@ struct cost_table {
     std::vector<skip_cost> skips{};
     /// Conditioning that every boundary relays with the activation, for one microbatch.
     std::int64_t conditioning_bytes{};
+    /// Of those, what no gradient goes back of: text states of an encoder that is not trained.
+    std::int64_t frozen_conditioning_bytes{};
     /// Input of layer 0 for one microbatch.
     std::int64_t input_bytes{};
 
+    /// Gradient of the conditioning that every boundary sends back with that of the activation.
+    [[nodiscard]] constexpr std::int64_t conditioning_gradient_bytes() const noexcept {
+        return conditioning_bytes - frozen_conditioning_bytes;
+    }
     [[nodiscard]] constexpr bool operator==(const cost_table&) const = default;
 };
 

@@ -73,14 +73,14 @@ inline void check_names(const cost_table& costs) {
 /// The cost table that `text` (format `pulse-profile/1`) describes.
 ///
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
-/// out of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer and "input_bytes",
-/// 0 when absent, and "residuals", a list like "skips" of the edges that may cross a cut, empty when absent. In the
+/// out of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer, "input_bytes" and
+/// "frozen_conditioning_bytes", 0 when absent, and "residuals", a list like "skips" of the edges that may cross a cut, empty when absent. In the
 /// table they follow the skips.
 [[nodiscard]] inline cost_table parse_profile(std::string_view text, std::string_view source = "profile") {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};
     root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "residuals", "conditioning_bytes",
-               "input_bytes"});
+               "frozen_conditioning_bytes", "input_bytes"});
     if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }
     cost_table costs{};
     costs.model = root["model"].name();
@@ -101,6 +101,10 @@ inline void check_names(const cost_table& costs) {
         }
     }
     costs.conditioning_bytes = root["conditioning_bytes"].bytes();
+    costs.frozen_conditioning_bytes = root.bytes_or_none("frozen_conditioning_bytes");
+    if (costs.frozen_conditioning_bytes > costs.conditioning_bytes) {
+        root["frozen_conditioning_bytes"].fail("must not be above conditioning_bytes");
+    }
     costs.input_bytes = root.bytes_or_none("input_bytes");
     return costs;
 }
@@ -145,7 +149,9 @@ inline void check_names(const cost_table& costs) {
             text += "],\n \"residuals\": [";
             print_edges(true);
         }
+        const std::int64_t frozen = costs.frozen_conditioning_bytes;
         return text + "],\n \"conditioning_bytes\": " + std::to_string(costs.conditioning_bytes) +
+               (frozen > 0 ? ",\n \"frozen_conditioning_bytes\": " + std::to_string(frozen) : "") +
                ",\n \"input_bytes\": " + std::to_string(costs.input_bytes) + "\n}\n";
     } catch (const json::exception&) { throw input_error("profile: a name is not UTF-8"); }
 }

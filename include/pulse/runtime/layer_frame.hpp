@@ -63,10 +63,6 @@ concept reads_text = requires { requires C::text_elements != 0; };
 template <class L>
 concept reads_facts = requires { requires L::fact_elements != 0; };
 
-/// C, a conditioning module, needs the gradient of the text states: it trains what makes them.
-template <class C>
-concept trains_context = requires { requires C::trains_context; };
-
 /// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame.
 template <class L, class B>
 concept runs_on = requires(B& b, const backend_frame<B>& frame) {

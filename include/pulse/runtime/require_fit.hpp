@@ -35,6 +35,8 @@ constexpr void require_fit(const graph_view& graph, const cost_table& costs, int
     require(std::ssize(costs.skips), std::ssize(graph.skips), named("the number of skips"));
     require(costs.input_bytes, graph.layers.front().input_elements * scale, named("input_bytes"));
     require(costs.conditioning_bytes, graph.conditioning_elements * scale, named("conditioning_bytes"));
+    require(costs.frozen_conditioning_bytes, graph.frozen_conditioning_elements * scale,
+            named("frozen_conditioning_bytes"));
     for (std::size_t l = 0; l != graph.layers.size(); ++l) {
         const layer_cost& has = costs.layers[l];
         const layer_node& needs = graph.layers[l];

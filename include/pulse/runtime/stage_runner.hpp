@@ -104,8 +104,10 @@ public:
         if (s + 1 == model_.stage_count()) {
             look(value_fault::place::loss_gradient, last, output_gradient_of(s, last, m, at), output_elements(last));
         }
-        if (s + 1 == model_.stage_count() && model_.has_conditioning()) {
-            math_.fill(conditioning_elements(), 0.0F, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
+        if (s + 1 == model_.stage_count() && model_.has_conditioning_gradient()) {
+            const auto elements =
+                model_.costs().conditioning_gradient_bytes() / static_cast<std::int64_t>(sizeof(scalar));
+            math_.fill(elements, 0.0F, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
         }
         for (int l = last; l >= model_.first_layer(s); --l) {
             add_skip_gradients(s, l, m, at);
@@ -228,7 +230,7 @@ private:
         if (const int e = edge_into(s, l); e >= 0) {
             frame.skip_gradient = tensor(at, {buffer_kind::skip_gradient, e, m});
         }
-        if (model_.has_conditioning()) {
+        if (model_.has_conditioning_gradient()) {
             bind_conditioning_gradient<conditioning_module>(
                 frame, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
         }
@@ -252,7 +254,9 @@ private:
              [[maybe_unused]] const conditions& known) {
         if constexpr (Model::is_conditioned) {
             auto frame = conditioner_frame(m, at, known);
-            frame.output_gradient = tensor(at, {buffer_kind::conditioning_gradient, 0, m});
+            if (model_.has_conditioning_gradient()) {
+                frame.output_gradient = tensor(at, {buffer_kind::conditioning_gradient, 0, m});
+            }
             frame.parameter_gradients = parameters_.gradients_of(conditioning_block).data();
             conditioning_module::backward_weight(math_, frame);
         }

@@ -130,8 +130,9 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
             const bool relayed = options.routing == skip_routing::relayed && !detail::share_device(stages, from, to);
             if (relayed && from <= s && s < to) { bytes += edge.bytes; }
         }
+        const std::int64_t back = bytes - costs.frozen_conditioning_bytes;
         dependencies.push_back({{pass::forward, s}, {pass::forward, s + 1}, lag(s, s + 1, bytes)});
-        dependencies.push_back({{pass::backward_input, s + 1}, {pass::backward_input, s}, lag(s + 1, s, bytes)});
+        dependencies.push_back({{pass::backward_input, s + 1}, {pass::backward_input, s}, lag(s + 1, s, back)});
     }
     dependencies.push_back({{pass::forward, count - 1}, {pass::backward_input, count - 1}, 0});
     if (options.split_backward) {

@@ -183,7 +183,7 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
                 run.push_back(run.back() + 1);
             }
             holds.tensor(F(s), run, costs.conditioning_bytes);
-            holds.add(B(run.back()), B(s), costs.conditioning_bytes);
+            holds.add(B(run.back()), B(s), costs.conditioning_gradient_bytes());
         }
     }
     for (const auto& edge : costs.skips) {

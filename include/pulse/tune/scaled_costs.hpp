@@ -32,6 +32,7 @@ namespace pulse {
     }
     for (skip_cost& edge : costs.skips) { scale(edge.bytes); }
     scale(costs.conditioning_bytes);
+    scale(costs.frozen_conditioning_bytes);
     scale(costs.input_bytes);
     costs.microbatch_size = microbatch_size;
     return costs;

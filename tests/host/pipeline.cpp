@@ -50,7 +50,9 @@ int check_pipelines(unsigned seed, int plans, int ranks) {
         REQUIRE(run.losses == want.losses);
         REQUIRE(run.planned_bytes == run.measured_bytes);
         // Only residual edges cross in a folded plan.
-        REQUIRE(run.sent.skip == traffic_of(p.cut, costs, p.routing).skip() * p.microbatches);
+        const traffic expected = traffic_of(p.cut, costs, p.routing);
+        REQUIRE(run.sent.skip == expected.skip() * p.microbatches);
+        REQUIRE(run.sent.boundary == expected.boundary() * p.microbatches);
         if (kind == placement::folded && run.sent.skip != 0) {
             ++crossing;
             REQUIRE(std::any_of(costs.skips.begin(), costs.skips.end(), [](const skip_cost& e) { return e.residual; }));

@@ -64,6 +64,12 @@ TEST_SUITE("constexpr") {
         CHECK_BOTH(pulse::graph_of<around>().conditioning_elements == 16 + 3 * 5);
     }
 
+    TEST_CASE("text states that nothing trains need no gradient") {
+        CHECK_BOTH(pulse::graph_of<around>().frozen_conditioning_elements == 3 * 5);
+        CHECK_BOTH(pulse::graph_of<around>().view().frozen_conditioning_elements == 3 * 5);
+        CHECK_BOTH(graph.frozen_conditioning_elements == 0);
+    }
+
     TEST_CASE("the conditioning module is counted in layer 0") {
         constexpr auto alone = pulse::graph_of<chain>();
         CHECK_BOTH(alone.conditioning_elements == 0);

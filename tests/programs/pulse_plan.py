@@ -185,7 +185,7 @@ class Inputs(Case):
 
     def test_replicas_may_share_the_optimizers_state(self):
         words = (*SMALL, "--pipeline", 2, "--data", 2, "--microbatch-size", 4, "--placement", "folded", "--waves", 1,
-                 "--recomputation", "none")
+                 "--recomputation", "none", "--split-backward", "no", "--schedule", "gpipe")
         text, plan = self.plan(*words)
         self.assertNotIn("sharded optimizer", text)
         self.assertRegex(text, r"device .* replicas ")

@@ -195,7 +195,7 @@ class Inputs(Case):
         saved = sum(plan["predicted"]["peak_memory_bytes"]) - sum(shared["predicted"]["peak_memory_bytes"])
         self.assertTrue(0 <= 6 * MODELS["uvit_s2"] - saved <= 12 * 50, saved)
         limit = max(shared["predicted"]["peak_memory_bytes"])
-        self.refused(*words, "--memory-limit", limit, code=3, naming="gradients of other replicas")
+        self.refused(*words, "--memory-limit", limit, code=3, naming="need more memory")
         _, tuned = self.plan(*words, "--memory-limit", limit, "--shard-optimizer", "tuned")
         self.assertLessEqual(max(tuned["predicted"]["peak_memory_bytes"]), limit)
         self.refused(*SMALL, "--pipeline", 4, "--shard-optimizer", "yes", naming="--shard-optimizer")

@@ -146,8 +146,9 @@ struct memory_error : infeasible_error {
 
     memory_error(int device, std::int64_t needed, std::int64_t limit, std::int64_t fixed) :
         infeasible_error("device " + std::to_string(device) + " needs " + std::to_string(needed) + " bytes of " +
-                         std::to_string(limit) + ": parameters, their copies and workspace " + std::to_string(fixed) +
-                         ", the order's activations, skips and gradients " + std::to_string(needed - fixed)),
+                         std::to_string(limit) + ": parameters, their copies, room for replicas and workspace " +
+                         std::to_string(fixed) + ", the order's activations, skips and gradients " +
+                         std::to_string(needed - fixed)),
         bytes{needed} {}
 };
 

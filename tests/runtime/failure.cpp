@@ -287,6 +287,7 @@ TEST_CASE("an executor refuses costs whose bytes are not the model's, by field")
         CHECK(contains(refused([&](cost_table& c) { c.conditioning_bytes = wrong; }), "conditioning_bytes"));
         CHECK(contains(refused([&](cost_table& c) { c.skips[1].bytes = wrong; }), "skips[1].bytes"));
     }
+    CHECK(contains(refused([](cost_table& c) { c.frozen_conditioning_bytes = 4; }), "frozen_conditioning_bytes"));
     CHECK(contains(refused([](cost_table& c) { ++c.skips[1].from; }), "skips[1].from"));
     CHECK(contains(refused([](cost_table& c) { --c.skips[1].to; }), "skips[1].to"));
     CHECK(contains(refused([](cost_table& c) { c.skips.pop_back(); }), "number of skips"));

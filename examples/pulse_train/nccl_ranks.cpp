@@ -79,6 +79,8 @@ public:
     nccl_process(const arguments& a, pulse::launch::process_group& group) :
         group_{group}, device_{choose_device(a, group.self())}, shares_{devices_are_shared(a, group, device_)},
         timeout_{group.timeout()} {
+        // before anything of CUDA makes a context on another
+        pulse::cuda::select_device(device_);
         if (shares_) { pulse::nccl::share_devices(rank(), group.table().one_machine()); }
     }
 

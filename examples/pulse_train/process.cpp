@@ -124,6 +124,9 @@ int run_on_nccl(const arguments& a, const std::atomic<bool>& stop) {
         if (nccl_maker() == nullptr) { throw pulse::input_error{"--transport nccl: this build has no NCCL"}; }
         const launch::rank_identity who = launch::identify(a.identity);
         end.rank = who.rank;
+        if (who.source == "single process") {
+            std::cerr << "pulse_train: --transport nccl: there is one process; torchrun, srun or mpirun start more\n";
+        }
         const launch::meeting_place place =
             a.store.empty() ? launch::find_meeting_place(who)
                             : launch::meeting_place{launch::read_place(a.store, "--store"), launch::run_id_of()};

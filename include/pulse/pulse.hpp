@@ -74,6 +74,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/baselines/zero_bubble_heuristic.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/certify.hpp>
+#include <pulse/schedule/device_propagation.hpp>
 #include <pulse/schedule/disjunctive_program.hpp>
 #include <pulse/schedule/gap_filler.hpp>
 #include <pulse/schedule/ilp_model.hpp>

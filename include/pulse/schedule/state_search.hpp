@@ -36,10 +36,22 @@ public:
     /// Looks for schedules within limits.
     [[nodiscard]] state_search_result run(const state_limits& limits) { return search(limits, nullptr); }
 
-    /// The same for a turned relaxation to one device; also lists its completion times, complete when finished.
+    /// The same for a relaxation to one device; also lists the completion times of the opposite direction, complete
+    /// when finished.
     [[nodiscard]] state_search_result run(const state_limits& limits, completion_times& times) {
         times = {limits.below_us, {}};
         return search(limits, &times);
+    }
+
+    /// The same; also lists [operation * microbatches + microbatch]: when every pass starts at the earliest in a
+    /// schedule that is short enough, infinity where there is none.
+    [[nodiscard]] state_search_result run(const state_limits& limits, completion_times& times,
+                                          std::vector<double>& earliest) {
+        earliest.assign(p_.ops.size() * m_, never);
+        earliest_ = &earliest;
+        auto out = run(limits, times);
+        earliest_ = nullptr;
+        return out;
     }
 
 private:
@@ -54,7 +66,7 @@ private:
         std::vector<std::size_t> steps{};
         std::vector<double> scores{};
     };
-    /// The operation that was added to an earlier state.
+    /// The operation that was added to an earlier state; `nothing` in the first.
     struct step {
         std::size_t from{};
         std::size_t op{};
@@ -68,6 +80,7 @@ private:
         double work{};
         double tail{std::numeric_limits<double>::infinity()};
     };
+    static constexpr std::size_t nothing = std::numeric_limits<std::size_t>::max();
     static constexpr double never = std::numeric_limits<double>::infinity();
 
     [[nodiscard]] state_search_result search(const state_limits& limits, completion_times* listed) {
@@ -83,7 +96,7 @@ private:
         times_.assign(1 + p_.limit.size(), 0.0);
         held_.assign(p_.limit.size(), 0);
         kept_ = 0;
-        add(now, {0, 0}, 0);
+        add(now, {0, nothing}, 0);
         for (auto& s : now.states) { std::fill(s.steps.begin(), s.steps.end(), std::size_t{0}); }
         for (std::size_t placed = 0; placed != p_.ops.size() * m_ && !now.states.empty(); ++placed) {
             next.places.clear();
@@ -216,6 +229,11 @@ private:
             least_pruned_ = std::min(least_pruned_, value);
             return;
         }
+        // What other states of the same counts dominate is a schedule too.
+        if (earliest_ != nullptr && origin.op != nothing) {
+            double& first = (*earliest_)[origin.op * m_ + counts_[origin.op] - 1];
+            first = std::min(first, end - p_.ops[origin.op].duration);
+        }
         if (listed_ != nullptr) {
             key_.clear();
             for (std::size_t i = counts_.size(); i-- > 0;) { key_ += static_cast<char16_t>(m_ - counts_[i]); }
@@ -314,10 +332,12 @@ private:
         times_[0] = soonest;
         for (std::size_t e = 0; e != p_.links.size(); ++e) {
             const auto& l = p_.links[e];
-            const double free = times_[1 + p_.ops[l.to].device];
+            // What arrives before it can be of use is as good as what arrives then.
+            double free = times_[1 + p_.ops[l.to].device];
             for (std::size_t k = counts_[l.to]; k < counts_[l.from]; ++k) {
                 double& t = arrival_[e][k - counts_[l.to]];
                 t = std::max({t, free, p_.head[l.to * m_ + k]});
+                free = t + p_.ops[l.to].duration;
             }
         }
         return value;
@@ -351,6 +371,7 @@ private:
     double below_{};
     double least_pruned_{};
     completion_times* listed_{};
+    std::vector<double>* earliest_{};
     std::int64_t kept_{};
     /// Sum over the devices of the least times at which they can end.
     double spent_{};

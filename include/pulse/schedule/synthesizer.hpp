@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/device_propagation.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/justification_search.hpp>
 #include <pulse/schedule/justify.hpp>
@@ -85,15 +86,16 @@ public:
     /// incumbent.
     bool tighten(double part, std::int64_t nodes) {
         if (proved() || makespan_ == tightened_ || budget_.ended()) { return false; }
-        part *= std::pow(0.15, fruitless_);
+        part = narrowing_ ? std::max(part, 0.5) : part * std::pow(0.15, fruitless_);
         const double before[] = {makespan_, bound_.makespan_us};
-        auto proof = tighten_bound(problem_, bound_, makespan_, budget_.turn(part, nodes));
+        auto proof = tighten_bound(problem_, bound_, makespan_, budget_.turn(part, nodes), windows_);
         budget_.count(proof.nodes);
         if (!proof.better.devices.empty()) { take(proof.better); }
         raise_bound(proof.lower_bound_us);
         if (proof.finished) { tightened_ = makespan_; }
         // Large problems whose states are too many gain more from search.
         const bool gained = makespan_ != before[0] || bound_.makespan_us != before[1];
+        narrowing_ = proof.narrowing;
         fruitless_ = gained || !long_step() ? 0 : fruitless_ + 1;
         return !proof.finished;
     }
@@ -313,6 +315,9 @@ private:
     schedule best_{};
     std::vector<std::vector<int>> sequences_{};
     double makespan_{std::numeric_limits<double>::infinity()};
+    /// What searches over the states of devices know of all schedules shorter than the best one.
+    device_windows windows_{};
+    bool narrowing_{};
     /// The makespan for which searches over states have nothing more to try.
     double tightened_{-1};
     /// Searches over states since one of them gained something.

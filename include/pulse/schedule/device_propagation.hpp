@@ -31,6 +31,23 @@ struct device_windows {
     std::vector<double> room{};
 };
 
+/// About how many states a device has, the one with the most: counts of a chain of n passes descend, so there are
+/// (M + n over n) of them.
+[[nodiscard]] constexpr double device_states(const indexed_problem& index) {
+    double most = 0;
+    for (const auto& ops : index.on_device) {
+        double states = 1;
+        for (std::size_t i = 1; i <= ops.size(); ++i) {
+            states *= 1 + static_cast<double>(index.microbatches) / static_cast<double>(i);
+        }
+        most = std::max(most, states);
+    }
+    return most;
+}
+
+/// With more, searches over single devices take too long to be made for all of them and again.
+inline constexpr double few_device_states = 20'000;
+
 /// What became of windows that were narrowed.
 enum class device_outcome : std::uint8_t {
     refuted,   ///< no schedule is so short

@@ -86,16 +86,21 @@ public:
     /// incumbent.
     bool tighten(double part, std::int64_t nodes) {
         if (proved() || makespan_ == tightened_ || budget_.ended()) { return false; }
-        part = narrowing_ ? std::max(part, 0.5) : part * std::pow(0.15, fruitless_);
+        // Under a limit, windows of devices prove more than anything else; on long steps a good schedule comes first.
+        const bool narrow = memory_.limited() && (!long_step() || ++tightenings_ > 2);
+        const bool narrowing = narrow && long_step() && narrowing_ && device_states(index_) <= few_device_states;
+        part = narrowing ? std::max(part, 0.8) : part * std::pow(0.15, fruitless_);
         const double before[] = {makespan_, bound_.makespan_us};
-        auto proof = tighten_bound(problem_, bound_, makespan_, budget_.turn(part, nodes), windows_);
+        const auto limit = budget_.turn(part, nodes);
+        auto proof = narrow ? tighten_bound(problem_, bound_, makespan_, limit, windows_)
+                            : tighten_bound(problem_, bound_, makespan_, limit);
         budget_.count(proof.nodes);
         if (!proof.better.devices.empty()) { take(proof.better); }
         raise_bound(proof.lower_bound_us);
         if (proof.finished) { tightened_ = makespan_; }
         // Large problems whose states are too many gain more from search.
         const bool gained = makespan_ != before[0] || bound_.makespan_us != before[1];
-        narrowing_ = proof.narrowing;
+        if (narrow) { narrowing_ = proof.narrowing; }
         fruitless_ = gained || !long_step() ? 0 : fruitless_ + 1;
         return !proof.finished;
     }
@@ -317,7 +322,9 @@ private:
     double makespan_{std::numeric_limits<double>::infinity()};
     /// What searches over the states of devices know of all schedules shorter than the best one.
     device_windows windows_{};
-    bool narrowing_{};
+    /// Whether they will be narrower after the next one.
+    bool narrowing_{true};
+    int tightenings_{};
     /// The makespan for which searches over states have nothing more to try.
     double tightened_{-1};
     /// Searches over states since one of them gained something.

@@ -40,9 +40,9 @@ namespace detail {
 class bound_tightener {
 public:
     bound_tightener(const schedule_problem& problem, const schedule_bound& bound, double upper_bound_us,
-                    const search_limit& limit, device_windows& known) :
+                    const search_limit& limit, device_windows* known) :
         problem_{&problem},
-        limit_{&limit}, bound_{&bound}, known_{&known}, relaxer_{problem, bound},
+        limit_{&limit}, bound_{&bound}, known_{known}, relaxer_{problem, bound},
         times_(static_cast<std::size_t>(problem.devices)), listed_(times_.size(), 0) {
         out_.lower_bound_us = std::min(bound.makespan_us, upper_bound_us);
         out_.makespan_us = upper_bound_us;
@@ -55,7 +55,7 @@ public:
         for (int size = devices; countable && size >= 1; --size) {
             for (int first = 0; first + size <= devices; ++first) { windows.push_back({first, size}); }
         }
-        if (countable && !ended()) { narrow_devices(); }
+        if (countable && known_ != nullptr && !ended()) { narrow_devices(); }
         int largest = 1;
         for (std::int64_t most = 1000; !ended() && !windows.empty(); most *= 4, ++largest) {
             for (int d = 0; d != devices && !ended(); ++d) { list_times(d, most); }
@@ -89,39 +89,26 @@ private:
         out_.lower_bound_us = std::max(out_.lower_bound_us, std::min(makespan_us, out_.makespan_us));
     }
 
-    /// About how many states a device has: counts of a chain of n passes descend, so there are (M + n over n) of them.
-    [[nodiscard]] double most_states() const {
-        double most = 0;
-        for (const auto& ops : relaxer_.index().on_device) {
-            double states = 1;
-            for (std::size_t i = 1; i <= ops.size(); ++i) {
-                states *= 1 + static_cast<double>(problem_->microbatches) / static_cast<double>(i);
-            }
-            most = std::max(most, states);
-        }
-        return most;
-    }
-
     /// Where devices have few states, narrows the windows of all under the best makespan known; then looks for the
     /// longest makespan that narrowing refutes.
     void narrow_devices() {
-        const double states = most_states();
-        if (states > 60'000) { return; }
+        const double states = device_states(relaxer_.index());
+        if (states > few_device_states) { return; }
         out_.narrowing = 20 * states > static_cast<double>(limit_->nodes);
         if (out_.narrowing) { return; }
+        double grain = time_grain_us(*problem_);
+        if (grain < 1e-9 * out_.makespan_us) { grain = 0; } // finer than times can be told apart
         const device_propagator propagator{*problem_, *bound_};
         if (known_->bound.head.empty()) { known_->bound = *bound_; }
         const auto narrow = [&](device_windows& windows, double below_us) {
             const auto outcome = propagator.narrow(windows, limits(below_us, limit_->nodes), out_.nodes);
-            if (outcome == device_outcome::refuted) { refute(below_us); }
+            if (outcome == device_outcome::refuted) { refute(raised_to_grain(below_us, grain)); }
             return outcome;
         };
         const auto first = narrow(*known_, out_.makespan_us * (1 - rounding));
         out_.narrowing = first == device_outcome::cut_short;
         if (first != device_outcome::narrowed) { return; }
         relaxer_ = problem_relaxer{*problem_, known_->bound};
-        double grain = time_grain_us(*problem_);
-        if (grain < 1e-9 * out_.makespan_us) { grain = 0; } // finer than times can be told apart
         const double step = std::max(grain, 1e-5 * out_.makespan_us);
         for (double high = out_.makespan_us; high - out_.lower_bound_us > 1.5 * step && !ended();) {
             const double low = raised_to_grain(out_.lower_bound_us, grain);
@@ -213,9 +200,8 @@ private:
 } // namespace detail
 
 /// Raises a lower bound towards `upper_bound_us`, the makespan of the best schedule known, by searches with growing
-/// numbers of states (`state_search`): over single devices, where their states are few, to narrow the windows of all
-/// passes (`device_propagator`); over single devices from the end, whose completion times then guide searches over
-/// neighbouring devices, the others relaxed, and over all of them. The last one, where it ends, finds the optimum,
+/// numbers of states (`state_search`): over single devices from the end, whose completion times then guide searches
+/// over neighbouring devices, the others relaxed, and over all of them. The last one, where it ends, finds the optimum,
 /// and a better schedule comes with it when there is one. A destructive bound: what is refuted is a makespan below a
 /// threshold; where refuting all below the upper bound takes too many states, half and a quarter of the way are tried.
 ///
@@ -223,16 +209,17 @@ private:
 /// depends on the arguments alone. Throws input_error for an ill-formed problem.
 [[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
                                                    double upper_bound_us, const search_limit& limit) {
-    device_windows windows{};
-    return detail::bound_tightener{problem, bound, upper_bound_us, limit, windows}.run();
+    return detail::bound_tightener{problem, bound, upper_bound_us, limit, nullptr}.run();
 }
 
-/// The same, going on from `windows` of earlier calls for the same problem with no lower `upper_bound_us`, empty ones at
-/// first, and handing back what they have become.
+/// The same, but where single devices have few states it first narrows the windows of all passes
+/// (`device_propagator`), which proves something itself and leaves less to the searches over several devices. Goes on
+/// from `windows` of earlier calls for the same problem with no lower `upper_bound_us`, empty ones at first, and hands
+/// back what they have become.
 [[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
                                                    double upper_bound_us, const search_limit& limit,
                                                    device_windows& windows) {
-    return detail::bound_tightener{problem, bound, upper_bound_us, limit, windows}.run();
+    return detail::bound_tightener{problem, bound, upper_bound_us, limit, &windows}.run();
 }
 
 } // namespace pulse

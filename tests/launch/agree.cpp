@@ -80,9 +80,9 @@ TEST_CASE("what all ranks must have in common is compared, and every rank hears 
         check_all(bring(by, 1, [](int) { return std::vector<common_value>{{"build", "1"}}; }), "agreed");
         check_all(bring(by, 4,
                         [](int r) {
-                            return std::vector<common_value>{{"build", "1"}, {"plan", r == 2 ? "beef" : "a3f1"}};
+                            return std::vector<common_value>{{"build", "1"}, {"plan", r == 2 ? "0eef" : "a3f1"}};
                         }),
-                  "error: pulse: the ranks differ: plan: rank 2 has beef, rank 0 has a3f1");
+                  "error: pulse: the ranks differ: plan: rank 2 has 0eef, rank 0 has a3f1");
     }
     check_all(bring(way::control, 5,
                     [](int r) {

@@ -33,9 +33,13 @@ function(pulse_add_test room)
     if(PULSE_UNITY_TESTS AND NOT arg_APART)
         set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
     endif()
-    # Compiling is most of what a test of the planner costs; what runs the mathematics is tested as its users build it.
-    if(NOT room MATCHES "^(host|nn|runtime|train)$" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    # Compiling is most of what a test costs; what runs the mathematics fast is tested as its users build it.
+    if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+        set(level -O1)
+        if(room STREQUAL "host")
+            set(level -O3)
+        endif()
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}>)
     endif()
 
     # The cases are asked for when the program is built, and read by ctest from the file that this leaves.

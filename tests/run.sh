@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds pulse and runs every test: the release build with all tests, then the sanitizers and clang.
-#   bash tests/run.sh [preset...]      (without a preset: release asan tsan clang)
+# Installs what is missing, builds pulse and runs every test: an optimised build with all tests, then the sanitizers and clang.
+#   bash tests/run.sh [preset...]      (without a preset: check asan asan_clang tsan clang)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bash cmake/install_dependencies.sh build test run
 
+# A compiler cache takes what a file includes from its compilation, and does not preprocess it before.
+export CCACHE_DEPEND=1
+
 jobs=$(nproc)
 presets=("$@")
-[ $# -gt 0 ] || presets=(release asan tsan clang)
+[ $# -gt 0 ] || presets=(check asan asan_clang tsan clang)
 
 failed=()
 summary=$(mktemp)

@@ -155,7 +155,7 @@ TEST_CASE("gradients in double are summed over replicas too") {
 }
 
 TEST_CASE("shares of a layer are neighbours that cover it and are equal but for one element") {
-    for (const std::size_t n : {0, 1, 2, 3, 7, 8, 9, 100, 1001}) {
+    for (const std::size_t n : {0U, 1U, 2U, 3U, 7U, 8U, 9U, 100U, 1001U}) {
         for (const int shares : {1, 2, 3, 4, 7, 16}) {
             std::size_t next = 5;
             std::size_t least = n;

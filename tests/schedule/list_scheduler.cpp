@@ -46,11 +46,7 @@ TEST_CASE("every random problem ends in a valid schedule above its bound, or in 
     int infeasible = 0;
     std::array<int, 3> recomputed{};
     int direct = 0;
-#if defined(__SANITIZE_ADDRESS__)
-    constexpr int rounds = 450; // a sanitized round takes as long as many
-#else
-    constexpr int rounds = 1500;
-#endif
+    constexpr int rounds = PULSE_TEST_SANITIZED ? 450 : 1500; // a sanitized round takes as long as many
     for (int round = 0; round != rounds; ++round) {
         const auto instance = test::random_instance(random, 4, 2, 12);
         auto problem = make_problem(instance.costs, instance.cut, instance.options);

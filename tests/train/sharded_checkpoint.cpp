@@ -325,7 +325,8 @@ TEST_CASE("the last K stay, by when they were written; steps may come again") {
                 CHECK(saved.not_removed.empty());
                 if (transport.rank() == 0) {
                     const auto there = list_checkpoints(folder.path);
-                    CHECK(there.size() == (keep == 0 ? steps.size() : std::min<std::size_t>(steps.size(), keep)));
+                    const auto kept = static_cast<std::size_t>(keep);
+                    CHECK(there.size() == (keep == 0 ? steps.size() : std::min(steps.size(), kept)));
                     CHECK(last_checkpoint(folder.path) == saved.folder);
                     CHECK(read_manifest(saved.folder).state.step == static_cast<std::int64_t>(steps.back()));
                 }

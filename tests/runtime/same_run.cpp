@@ -159,6 +159,7 @@ TEST_CASE("a fingerprint of a graph depends on every number in it, that of a mod
     CHECK_FALSE(changed([](auto&) {}));
     CHECK(changed([](auto& g) { g.model = "other"; }));
     CHECK(changed([](auto& g) { ++g.conditioning_elements; }));
+    CHECK(changed([](auto& g) { ++g.frozen_conditioning_elements; }));
     CHECK(changed([](auto& g) { g.layers[5].name = "other"; }));
     for (const auto number :
          {&layer_node::input_elements, &layer_node::output_elements, &layer_node::parameter_elements,

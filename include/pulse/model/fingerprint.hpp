@@ -13,14 +13,16 @@ namespace pulse {
 
 /// Stands for a graph: names, sizes and costs of its layers, and its skips.
 [[nodiscard]] constexpr fingerprint fingerprint_of(const graph_view& graph) {
+    // Taken apart by count, so that a member that comes to be does not stay outside.
+    const auto& [model, layers, skips, conditioning, frozen_conditioning] = graph;
     fingerprint all;
-    all.add(graph.model.view()).add(graph.conditioning_elements).add(graph.layers.size()).add(graph.skips.size());
-    for (const layer_node& n : graph.layers) {
-        all.add(n.name.view()).add(n.input_elements).add(n.output_elements).add(n.parameter_elements);
-        all.add(n.saved_elements).add(n.deferred_elements).add(n.workspace_elements).add(n.forward_flops);
-        all.add(n.statistics_elements);
+    all.add(model.view()).add(conditioning).add(frozen_conditioning).add(layers.size()).add(skips.size());
+    for (const layer_node& node : layers) {
+        const auto& [name, input, output, parameters, saved, deferred, workspace, flops, statistics] = node;
+        all.add(name.view()).add(input).add(output).add(parameters).add(saved).add(deferred).add(workspace);
+        all.add(flops).add(statistics);
     }
-    for (const skip_link& s : graph.skips) { all.add(s.from).add(s.to).add(s.elements).add(s.residual); }
+    for (const auto& [from, to, elements, residual] : skips) { all.add(from).add(to).add(elements).add(residual); }
     return all;
 }
 

@@ -1,25 +1,31 @@
 #pragma once
 
 #include <pulse/core/fingerprint.hpp>
-#include <pulse/partition/partition.hpp>
 #include <pulse/plan/plan.hpp>
-#include <pulse/schedule/schedule.hpp>
 
 namespace pulse {
 
 /// Stands for what a plan makes ranks do: all of it but the times of passes and what the planner expects.
 [[nodiscard]] constexpr fingerprint fingerprint_of(const plan& planned) {
+    // Taken apart by count, so that a member that comes to be does not stay outside.
+    const auto& [model, pipeline_degree, data_degree, microbatches, microbatch_size, split_backward, routing, recompute,
+                 spare_sends, cut, order, predicted] = planned;
+    static_cast<void>(predicted);
     fingerprint all;
-    all.add(planned.model.view()).add(planned.pipeline_degree).add(planned.data_degree).add(planned.microbatches);
-    all.add(planned.microbatch_size).add(planned.split_backward).add(static_cast<int>(planned.routing));
-    all.add(static_cast<int>(planned.recompute)).add(planned.spare_sends);
-    all.add(static_cast<int>(planned.cut.kind)).add(planned.cut.devices).add(planned.cut.waves);
-    all.add(planned.cut.stages.size());
-    for (const stage& s : planned.cut.stages) { all.add(s.index).add(s.device).add(s.first_layer).add(s.last_layer); }
-    all.add(planned.order.devices.size());
-    for (const auto& passes : planned.order.devices) {
+    all.add(model.view()).add(pipeline_degree).add(data_degree).add(microbatches).add(microbatch_size);
+    all.add(split_backward).add(static_cast<int>(routing)).add(static_cast<int>(recompute)).add(spare_sends);
+    const auto& [kind, devices, waves, stages] = cut;
+    all.add(static_cast<int>(kind)).add(devices).add(waves).add(stages.size());
+    for (const auto& [index, device, first, last] : stages) { all.add(index).add(device).add(first).add(last); }
+    const auto& [orders] = order;
+    all.add(orders.size());
+    for (const auto& passes : orders) {
         all.add(passes.size());
-        for (const timed_pass& p : passes) { all.add(static_cast<int>(p.op)).add(p.stage).add(p.microbatch); }
+        for (const auto& [op, stage, microbatch, start_us, end_us] : passes) {
+            all.add(static_cast<int>(op)).add(stage).add(microbatch);
+            static_cast<void>(start_us);
+            static_cast<void>(end_us);
+        }
     }
     return all;
 }

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev)
-test=(openmpi-bin doctest-dev libstb-dev clang python3 python3-torch libopenblas0-pthread)
+test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist)
 
 fail() {

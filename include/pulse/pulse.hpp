@@ -80,6 +80,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/ilp_model.hpp>
 #include <pulse/schedule/ilp_solver.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/integer_windows.hpp>
 #include <pulse/schedule/jackson_preemptive.hpp>
 #include <pulse/schedule/justification_search.hpp>
 #include <pulse/schedule/justify.hpp>
@@ -116,6 +117,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/window_bound.hpp>
 #include <pulse/schedule/window_propagation.hpp>
 #include <pulse/schedule/window_search.hpp>
+#include <pulse/schedule/window_shaving.hpp>
 #include <pulse/schedule/window_state.hpp>
 
 #include <pulse/plan/access.hpp>

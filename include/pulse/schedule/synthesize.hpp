@@ -31,6 +31,7 @@ template <class Prove>
         const double share = round < 3 ? shares[round] : 1.0;
         run.budget().begin_turn(0.5 * share, nodes);
         run.run_walks();
+        run.run_shaving(share, nodes);
         if (!run.proved()) { prove(0.3 * share); }
         if (!run.tighten(share, nodes)) {
             run.budget().begin_turn(share, nodes);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,7 @@
 #include <pulse/schedule/validate.hpp>
 #include <pulse/schedule/window_bound.hpp>
 #include <pulse/schedule/window_propagation.hpp>
+#include <pulse/schedule/window_shaving.hpp>
 #include <pulse/schedule/window_state.hpp>
 
 namespace pulse {
@@ -105,13 +107,40 @@ public:
         return !proof.finished;
     }
 
+    /// A better bound from windows that are shaved: refutes longer and longer makespans, in steps that grow while that
+    /// succeeds and shrink when it does not. Not for problems of so many instances that it takes long and finds nothing.
+    void run_shaving(double part, std::int64_t nodes) {
+        if (proved() || graph_.instances() > 1024 || budget_.ended()) { return; }
+        part *= std::pow(0.3, unshaven_);
+        const double grain = makespan_grain_us();
+        if (!shaver_) {
+            facts_ = window_facts_of(problem_);
+            shaver_.emplace(facts_, bound_, makespan_, grain);
+        }
+        const double before = bound_.makespan_us;
+        const auto spend = [this](std::int64_t pairs) { return budget_.spend(1 + pairs / 64); };
+        const double longest = cutoff_below(makespan_, grain);
+        for (const double share : {0.5, 0.3, 0.2}) {
+            const double low = bound_.makespan_us;
+            const double cutoff = std::min(longest, low + std::max(shaving_step_ * (longest - low), grain / 2));
+            budget_.begin_turn(share * part, std::max<std::int64_t>(1, nodes / 3));
+            if (shaver_->refute(cutoff, spend)) {
+                raise_bound(least_after(cutoff, grain));
+                shaving_step_ = std::min(1.0, 1.5 * shaving_step_);
+            } else {
+                shaving_step_ = std::max(0.02, 0.6 * shaving_step_);
+            }
+            if (proved() || budget_.ended()) { break; }
+        }
+        unshaven_ = bound_.makespan_us > before ? 0 : unshaven_ + 1;
+    }
+
     /// A better bound from windows alone; not for problems of so many instances that it takes long and finds nothing.
     void run_windows() {
         if (done() || graph_.instances() > 1024) { return; }
         const window_facts facts = window_facts_of(problem_);
         window_propagator propagator{facts};
-        double grain = time_grain_us(problem_);
-        if (grain < 1e-9 * makespan_) { grain = 0; } // finer than times can be told apart
+        const double grain = makespan_grain_us();
         refute_by_windows(
             facts, bound_, propagator, bound_.makespan_us, cutoff_below(makespan_, grain),
             std::max(grain, 1e-6 * makespan_),
@@ -234,6 +263,12 @@ public:
     }
 
 private:
+    /// `time_grain_us`, 0 where it is finer than times can be told apart.
+    [[nodiscard]] double makespan_grain_us() const {
+        const double grain = time_grain_us(problem_);
+        return grain < 1e-9 * makespan_ ? 0 : grain;
+    }
+
     /// Whether parts of the step are worth a search of their own.
     [[nodiscard]] bool long_step() const noexcept { return graph_.instances() > 400; }
 
@@ -329,6 +364,12 @@ private:
     double tightened_{-1};
     /// Searches over states since one of them gained something.
     int fruitless_{};
+    window_facts facts_{};
+    std::optional<window_shaver> shaver_{};
+    /// How far from the bound to the best makespan the next attempt goes.
+    double shaving_step_{0.4};
+    /// Turns of shaving since one of them gained something.
+    int unshaven_{};
     /// Of walks: how long the next one is, and which.
     std::int64_t walk_work_{};
     std::size_t walk_round_{};

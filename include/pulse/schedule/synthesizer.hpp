@@ -108,9 +108,9 @@ public:
     }
 
     /// A better bound from windows that are shaved: refutes longer and longer makespans, in steps that grow while that
-    /// succeeds and shrink when it does not. Not for problems of so many instances that it takes long and finds nothing.
+    /// succeeds and shrink when it does not. Where memory binds, or instances are many, search needs the time more.
     void run_shaving(double part, std::int64_t nodes) {
-        if (proved() || graph_.instances() > 1024 || budget_.ended()) { return; }
+        if (proved() || memory_.limited() || graph_.instances() > 640 || budget_.ended()) { return; }
         part *= std::pow(0.3, unshaven_);
         const double grain = makespan_grain_us();
         if (!shaver_) {

@@ -49,8 +49,8 @@ template <class Prove>
 ///
 /// The bound first, raised by windows where the problem is small; then published orders that are defined for the
 /// problem and fit (the result is never worse, unless the limit is too short to look at them), and priority rules; then
-/// periodic patterns, annealing of the device sequences, iterated justification, shaving of windows and `tighten_bound` by turns, until the
-/// limit, a stop request, or until bound and makespan meet. Whichever of `known` is a schedule of the problem is taken
+/// periodic patterns, annealing of the device sequences, iterated justification, shaving of windows and `tighten_bound`
+/// by turns, until the limit, a stop request, or until bound and makespan meet. Whichever of `known` is a schedule of the problem is taken
 /// into account: the result is never worse. One node is a list schedule, a swap, a rebuilt schedule or a state. With a
 /// limit of nodes alone the result depends on the input only.
 ///

@@ -159,7 +159,8 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
                              "plan.json", "report.json"}) {
         if (name != std::string_view{"samples.png"} || has_samples) { std::printf("  %s\n", in.file(name).c_str()); }
     }
-    if (in.stop->load()) {
+    // A signal may have reached another rank than this.
+    if (in.stop->load() || (results.last_step < in.args.steps && in.args.time_limit_s == 0)) {
         std::printf("\nstopped after step %lld; the same command with --resume %s goes on\n",
                     static_cast<long long>(results.last_step), in.file(checkpoints_name).c_str());
     }

@@ -230,6 +230,14 @@ class Ends(Case):
         steps = len(loss(out))
         self.assertEqual(loss(out), loss(on_threads(steps=steps)))
 
+    def test_a_signal_to_one_rank_ends_all_well(self):
+        out = fresh()
+        child = start("--checkpoint-every", 1, out=out, steps=1000000)
+        self.first_checkpoint(child, out)
+        os.kill(max(processes_of(child)), signal.SIGINT)
+        self.assertIn("stopped after step", self.ends(child, 0))
+        self.assertTrue((out / "checkpoint.safetensors").exists())
+
     def test_a_silent_rank_ends_all(self):
         out = fresh()
         child = start("--checkpoint-every", 1, "--timeout", 12, out=out, steps=1000000)

@@ -106,8 +106,9 @@ TEST_CASE("what all ranks must have in common is compared, and every rank hears 
 TEST_CASE("a value that a rank does not have is different, and one that is long is cut") {
     check_all(bring(way::control, 2,
                     [](int r) {
-                        return r == 0 ? std::vector<common_value>{{"build", "1"}}
-                                      : std::vector<common_value>{{"build", "1"}, {"plan", "2"}};
+                        std::vector<common_value> mine{{"build", "1"}};
+                        if (r == 1) { mine.push_back({"plan", "2"}); }
+                        return mine;
                     }),
               "error: pulse: the ranks differ: plan: rank 1 has 2, rank 0 has nothing");
     const std::string start(64, 'x');

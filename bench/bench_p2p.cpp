@@ -157,7 +157,7 @@ std::string text_of_size(std::int64_t bytes) {
     return std::to_string(bytes) + " B";
 }
 
-ordered_json json_of(const p2p_report& report, const pulse::link_fit& fit) {
+ordered_json json_of(const p2p_report& report, const p2p_fit& fit) {
     ordered_json rows = ordered_json::array();
     for (const p2p_row& row : report.rows) {
         rows.push_back({{"bytes", row.size.bytes},
@@ -171,21 +171,21 @@ ordered_json json_of(const p2p_report& report, const pulse::link_fit& fit) {
                         {"post_us", row.post_us},
                         {"wrong", row.wrong}});
     }
-    ordered_json json{{"path", report.path},
-                      {"text", report.text},
-                      {"between_hosts", report.between_hosts},
-                      {"fit",
-                       {{"latency_us", fit.line.latency_us},
-                        {"bandwidth_gb_per_s", fit.line.bandwidth_gb_per_s},
-                        {"mean_factor", fit.mean_factor},
-                        {"worst_factor", fit.worst_factor},
-                        {"worst_bytes", fit.worst_bytes}}}};
+    ordered_json json{{"path", report.path}, {"text", report.text}, {"between_hosts", report.between_hosts}};
+    json["fit"] = nullptr;
+    if (fit.found) {
+        json["fit"] = {{"latency_us", fit.found->line.latency_us},
+                       {"bandwidth_gb_per_s", fit.found->line.bandwidth_gb_per_s},
+                       {"mean_factor", fit.found->mean_factor},
+                       {"worst_factor", fit.found->worst_factor},
+                       {"worst_bytes", fit.found->worst_bytes}};
+    }
     if (report.copy_gb_per_s > 0) { json["copy_gb_per_s"] = report.copy_gb_per_s; }
     json["rows"] = std::move(rows);
     return json;
 }
 
-void print_report(const p2p_report& report, const pulse::link_fit& fit, bool markdown) {
+void print_report(const p2p_report& report, const p2p_fit& fit, bool markdown) {
     std::printf("\n%s: %s\n", report.path.c_str(), report.text.c_str());
     const bool one_card = report.copy_gb_per_s > 0;
     text_table table{
@@ -212,10 +212,15 @@ void print_report(const p2p_report& report, const pulse::link_fit& fit, bool mar
         std::printf("a large copy on this card: %.0f GB/s; the largest message: %.1f %% of it (target %.0f %%): %s\n",
                     report.copy_gb_per_s, percent, target_percent, percent >= target_percent ? "met" : "missed");
     }
+    if (!fit.found) {
+        std::printf("link: none (%s)\n", fit.why_not.c_str());
+        return;
+    }
+    const pulse::link_fit& line = *fit.found;
     std::printf(
         "link: %.3g us + bytes / (%.4g GB/s); times are off by a factor of %.2f in the mean, %.2f at worst (%s)\n",
-        fit.line.latency_us, fit.line.bandwidth_gb_per_s, fit.mean_factor, fit.worst_factor,
-        text_of_size(fit.worst_bytes).c_str());
+        line.line.latency_us, line.line.bandwidth_gb_per_s, line.mean_factor, line.worst_factor,
+        text_of_size(line.worst_bytes).c_str());
 }
 
 /// The links that files give; throws CLI::ValidationError where one is of the other kind.
@@ -245,6 +250,7 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
     }
     json_output json{a.json};
     std::int64_t wrong = 0;
+    std::string no_link;
     if (measures) {
         const int devices_per_node = devices.count > 0 ? devices.count : 2;
         const std::int64_t memory = devices.count > 0 ? devices.memory_bytes : host_memory_bytes() / devices_per_node;
@@ -258,7 +264,7 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
         const std::vector<p2p_report> reports = measure();
         ordered_json paths = ordered_json::array();
         for (const p2p_report& report : reports) {
-            const pulse::link_fit fit = fit_of(report);
+            const p2p_fit fit = fit_of(report);
             print_report(report, fit, a.markdown);
             paths.push_back(json_of(report, fit));
             for (const p2p_row& row : report.rows) { wrong += row.wrong; }
@@ -266,22 +272,32 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
         const p2p_report& used = path_of_ranks(reports);
         p2p_link link = machine;
         link.path = used.path;
-        link.line = fit_of(used).line;
+        const p2p_fit fit = fit_of(used);
+        ordered_json link_json{};
+        if (fit.found) {
+            link.line = fit.found->line;
+            link_json = {{"path", link.path},
+                         {"between_hosts", between_hosts},
+                         {"latency_us", link.line.latency_us},
+                         {"bandwidth_gb_per_s", link.line.bandwidth_gb_per_s}};
+        } else {
+            no_link = used.path + ": " + fit.why_not;
+        }
         json.write({{"format", p2p_format},
                     {"device", devices.name},
                     {"quick", a.quick},
                     {"devices_per_node", link.devices_per_node},
                     {"memory_bytes", link.memory_bytes},
-                    {"link",
-                     {{"path", link.path},
-                      {"between_hosts", between_hosts},
-                      {"latency_us", link.line.latency_us},
-                      {"bandwidth_gb_per_s", link.line.bandwidth_gb_per_s}}},
+                    {"link", std::move(link_json)},
                     {"paths", std::move(paths)}});
         (between_hosts ? inter : intra) = link;
     }
     if (wrong != 0) {
         std::fprintf(stderr, "bench_p2p: %lld bytes are wrong\n", static_cast<long long>(wrong));
+        return 1;
+    }
+    if (!a.cluster.empty() && !no_link.empty()) {
+        std::fprintf(stderr, "bench_p2p: --cluster: nothing is written, %s\n", no_link.c_str());
         return 1;
     }
     if (!a.cluster.empty()) {

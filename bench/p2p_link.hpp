@@ -33,11 +33,17 @@ struct p2p_link {
     std::int64_t memory_bytes{}; ///< of a device
 };
 
-/// The line through the latencies of a path.
-[[nodiscard]] inline pulse::link_fit fit_of(const p2p_report& report) {
+/// The line through the latencies of a path, or why none fits.
+struct p2p_fit {
+    std::optional<pulse::link_fit> found{};
+    std::string why_not{};
+};
+[[nodiscard]] inline p2p_fit fit_of(const p2p_report& report) {
     std::vector<pulse::link_sample> samples{};
     for (const p2p_row& row : report.rows) { samples.push_back({row.size.bytes, row.p50_us}); }
-    return pulse::fit_link(samples);
+    try {
+        return {pulse::fit_link(samples), {}};
+    } catch (const pulse::input_error& e) { return {std::nullopt, e.what()}; }
 }
 
 /// Of several paths the one that ranks would use: transports before bare copies.

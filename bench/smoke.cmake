@@ -209,6 +209,17 @@ if(name STREQUAL "bench_p2p")
             message(FATAL_ERROR "pulse_plan --cluster: exit status ${result}:\n${output}")
         endif()
     endif()
+    # Where no line fits, what was measured is written all the same, and no cluster.
+    execute_process(COMMAND ${PROGRAM} --quick --path threads --sizes 8 --json ${SCRATCH}/one.json
+        --cluster ${SCRATCH}/none.json RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE error)
+    file(READ ${SCRATCH}/one.json one)
+    string(JSON type TYPE "${one}" link)
+    string(JSON bytes GET "${one}" paths 0 rows 0 bytes)
+    if(NOT result EQUAL 1 OR NOT output MATCHES "link: none .*two sizes" OR NOT error MATCHES "--cluster: nothing is written"
+       OR NOT type STREQUAL "NULL" OR NOT bytes EQUAL 8 OR EXISTS ${SCRATCH}/none.json)
+        message(FATAL_ERROR "bench_p2p of one size: exit status ${result}:\n${output}\n${error}\n${one}")
+    endif()
+    expect_refusal(--cluster ${SCRATCH}/c.json --intra ${SCRATCH}/one.json)
     # A link inside hosts is not one between them; with one of each nothing is measured.
     expect_refusal(--cluster ${SCRATCH}/c.json --inter ${SCRATCH}/p2p.json)
     expect_refusal(--cluster ${SCRATCH}/c.json --intra ${SCRATCH}/p2p.json)

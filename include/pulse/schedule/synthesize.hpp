@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -31,7 +32,7 @@ template <class Prove>
         const double share = round < 3 ? shares[round] : 1.0;
         run.budget().begin_turn(0.5 * share, nodes);
         run.run_walks();
-        run.run_shaving(share, nodes);
+        run.run_shaving(std::min(1.0, 3 * share), nodes);
         if (!run.proved()) { prove(0.3 * share); }
         if (!run.tighten(share, nodes)) {
             run.budget().begin_turn(share, nodes);

@@ -110,8 +110,8 @@ public:
     /// A better bound from windows that are shaved: refutes longer and longer makespans, in steps that grow while that
     /// succeeds and shrink when it does not. Where memory binds, or instances are many, search needs the time more.
     void run_shaving(double part, std::int64_t nodes) {
-        if (proved() || memory_.limited() || graph_.instances() > 640 || budget_.ended()) { return; }
-        part *= std::pow(0.3, unshaven_);
+        if (proved() || memory_.limited() || graph_.instances() > 800 || budget_.ended()) { return; }
+        part *= std::pow(0.15, unshaven_);
         const double grain = makespan_grain_us();
         if (!shaver_) {
             facts_ = window_facts_of(problem_);
@@ -120,10 +120,10 @@ public:
         const double before = bound_.makespan_us;
         const auto spend = [this](std::int64_t pairs) { return budget_.spend(1 + pairs / 64); };
         const double longest = cutoff_below(makespan_, grain);
-        for (const double share : {0.5, 0.3, 0.2}) {
+        for (int attempt = 0; attempt != 3; ++attempt) {
             const double low = bound_.makespan_us;
             const double cutoff = std::min(longest, low + std::max(shaving_step_ * (longest - low), grain / 2));
-            budget_.begin_turn(share * part, std::max<std::int64_t>(1, nodes / 3));
+            budget_.begin_turn(0.5 * part, std::max<std::int64_t>(1, nodes / 3));
             if (shaver_->refute(cutoff, spend)) {
                 raise_bound(least_after(cutoff, grain));
                 shaving_step_ = std::min(1.0, 1.5 * shaving_step_);
@@ -367,7 +367,7 @@ private:
     window_facts facts_{};
     std::optional<window_shaver> shaver_{};
     /// How far from the bound to the best makespan the next attempt goes.
-    double shaving_step_{0.4};
+    double shaving_step_{0.15};
     /// Turns of shaving since one of them gained something.
     int unshaven_{};
     /// Of walks: how long the next one is, and which.

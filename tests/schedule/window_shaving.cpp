@@ -86,7 +86,7 @@ TEST_CASE("shaving goes beyond windows on short steps, never above what a schedu
         int left = 6000;
         const auto hasty = [&](std::int64_t) { return --left > 0; };
         CHECK_FALSE(shaver.refute(known, hasty));
-        const double step = (known - bound.makespan_us) / 32;
+        const double step = (known - bound.makespan_us) / 64;
         double by_windows = bound.makespan_us;
         while (by_windows < known && refuted_by_windows(problem, by_windows)) { by_windows += step; }
         double shaved = by_windows;

@@ -129,6 +129,7 @@ public:
                 shaving_step_ = std::min(1.0, 1.5 * shaving_step_);
             } else {
                 shaving_step_ = std::max(0.02, 0.6 * shaving_step_);
+                if (bound_.makespan_us == before) { break; } // elsewhere the time may do more
             }
             if (proved() || budget_.ended()) { break; }
         }

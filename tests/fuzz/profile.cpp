@@ -3,7 +3,7 @@
 #include "reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    constexpr std::array<std::string_view, 10> fields{
+    constexpr std::array<std::string_view, 11> fields{
         "format", "model",       "device",    "microbatch_size",    "layers",
         "skips",  "input_bytes", "residuals", "conditioning_bytes", "frozen_conditioning_bytes", "the profile"};
     return pulse_fuzz::feed(

@@ -20,7 +20,6 @@ import atexit
 import itertools
 import json
 import math
-import os
 import pathlib
 import shutil
 import struct
@@ -29,6 +28,7 @@ import sys
 import tempfile
 import unittest
 
+import device_tests
 from files import Safetensors
 
 PROGRAM, MODEL, PRECISIONS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
@@ -204,15 +204,5 @@ class Cuda(unittest.TestCase):
         self.assertFalse(out.exists())
 
 
-def device_is_there():
-    """Whether the program finds one: it says so before it does anything."""
-    done = subprocess.run(command("--gpus", "1023", *on(PRECISIONS[0]), out=ROOM / "probe"), capture_output=True, text=True,
-                          timeout=PATIENCE)
-    return "--backend cuda: there is no CUDA device" not in done.stderr
-
-
 if __name__ == "__main__":
-    if not device_is_there():
-        print("GPU: none, the tests are skipped")
-        sys.exit(1 if os.environ.get("PULSE_REQUIRE_GPU") == "1" else 77)
-    unittest.main(verbosity=2)
+    device_tests.main(command("--gpus", "1023", *on(PRECISIONS[0]), out=ROOM / "probe"), PATIENCE)

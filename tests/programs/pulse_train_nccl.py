@@ -23,6 +23,8 @@ import tempfile
 import time
 import unittest
 
+import device_tests
+
 PROGRAM, MODEL, PRECISION, WHERE = sys.argv[1:5]
 del sys.argv[1:5]
 EMULATED = WHERE == "emulated"
@@ -230,15 +232,5 @@ class Ends(Case):
         self.assertEqual((rest / "checkpoint.safetensors").read_bytes(), (whole / "checkpoint.safetensors").read_bytes())
 
 
-def device_is_there():
-    """Whether the program finds one: it says so before it does anything."""
-    done = subprocess.run([PROGRAM, *options("--gpus", 1023, out=ROOM / "probe")], capture_output=True, text=True,
-                          timeout=PATIENCE, env=ENVIRONMENT)
-    return "--backend cuda: there is no CUDA device" not in done.stderr
-
-
 if __name__ == "__main__":
-    if not device_is_there():
-        print("GPU: none, the tests are skipped")
-        sys.exit(1 if os.environ.get("PULSE_REQUIRE_GPU") == "1" else 77)
-    unittest.main(verbosity=2)
+    device_tests.main([PROGRAM, *options("--gpus", 1023, out=ROOM / "probe")], PATIENCE, ENVIRONMENT)

@@ -112,7 +112,7 @@ public:
     void run_shaving(double part, std::int64_t nodes) {
         if (proved() || memory_.limited() || graph_.instances() > 800 || budget_.ended()) { return; }
         part *= std::pow(0.15, unshaven_);
-        const double grain = makespan_grain_us();
+        const double grain = time_grain_us(problem_, makespan_);
         if (!shaver_) {
             facts_ = window_facts_of(problem_);
             shaver_.emplace(facts_, bound_, makespan_, grain);
@@ -141,7 +141,7 @@ public:
         if (done() || graph_.instances() > 1024) { return; }
         const window_facts facts = window_facts_of(problem_);
         window_propagator propagator{facts};
-        const double grain = makespan_grain_us();
+        const double grain = time_grain_us(problem_, makespan_);
         refute_by_windows(
             facts, bound_, propagator, bound_.makespan_us, cutoff_below(makespan_, grain),
             std::max(grain, 1e-6 * makespan_),
@@ -264,12 +264,6 @@ public:
     }
 
 private:
-    /// `time_grain_us`, 0 where it is finer than times can be told apart.
-    [[nodiscard]] double makespan_grain_us() const {
-        const double grain = time_grain_us(problem_);
-        return grain < 1e-9 * makespan_ ? 0 : grain;
-    }
-
     /// Whether parts of the step are worth a search of their own.
     [[nodiscard]] bool long_step() const noexcept { return graph_.instances() > 400; }
 

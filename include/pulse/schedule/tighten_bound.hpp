@@ -96,8 +96,7 @@ private:
         if (states > few_device_states) { return; }
         out_.narrowing = 20 * states > static_cast<double>(limit_->nodes);
         if (out_.narrowing) { return; }
-        double grain = time_grain_us(*problem_);
-        if (grain < 1e-9 * out_.makespan_us) { grain = 0; } // finer than times can be told apart
+        const double grain = time_grain_us(*problem_, out_.makespan_us);
         const device_propagator propagator{*problem_, *bound_};
         if (known_->bound.head.empty()) { known_->bound = *bound_; }
         const auto narrow = [&](device_windows& windows, double below_us) {

@@ -36,6 +36,12 @@ namespace pulse {
     return whole ? static_cast<double>(grain) / scale : 0.0;
 }
 
+/// The same for times of about `makespan_us`: 0 also where the grain is finer than they can be told apart.
+[[nodiscard]] inline double time_grain_us(const schedule_problem& problem, double makespan_us) {
+    const double grain = time_grain_us(problem);
+    return grain < 1e-9 * makespan_us ? 0.0 : grain;
+}
+
 /// The least makespan that is longer than `cutoff_us`: the next multiple of `grain_us`; where the grain is 0, no more
 /// is known than `cutoff_us`.
 [[nodiscard]] inline double least_after(double cutoff_us, double grain_us) {

@@ -130,7 +130,7 @@ TEST_CASE("a rank that does not come is named") {
     const scratch_folder folder;
     const auto said = on_threads(2, [&](int i) -> std::string {
         file_store store{folder.path, ""};
-        agree(store, rank_of(2 * i, 3), "plan", {{"plan", "x"}}, 300ms);
+        agree(store, rank_of(2 * i, 3), "plan", {{"plan", "x"}}, 1500ms);
         return "agreed";
     });
     for (const std::string& s : said) { CHECK(s.find("plan: rank 1 of 3 did not come") != std::string::npos); }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <latch>
 #include <span>
 #include <string>
 #include <vector>
@@ -128,15 +129,22 @@ TEST_CASE("ranks that call different collectives, or do not come, are named") {
     });
     CHECK(mixed[0].find("rank 2 and rank 0 call different collectives") != std::string::npos);
     for (const std::string& s : mixed) { CHECK(s != "summed"); }
-    const auto late = connected(3, 800ms, [](control_plane& control) -> std::string {
+    std::latch others_have_ended{2};
+    const auto late = connected(3, 1500ms, [&](control_plane& control) -> std::string {
         if (control.rank() == 1) {
-            std::this_thread::sleep_for(1500ms);
+            others_have_ended.wait();
             return "";
         }
-        control.sum({});
+        try {
+            control.sum({});
+        } catch (...) {
+            others_have_ended.count_down();
+            throw;
+        }
+        others_have_ended.count_down();
         return "summed";
     });
-    CHECK(late[0] == "error: pulse: rank 1 does not come to a collective within 0.8 s");
+    CHECK(late[0] == "error: pulse: rank 1 does not come to a collective within 1.5 s");
     CHECK(late[2].find("error: pulse: ") == 0);
 }
 

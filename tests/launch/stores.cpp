@@ -83,13 +83,14 @@ TEST_CASE("a store waits for the first of several keys, and not beyond the timeo
         const auto said = with_store(by_files, 2, [&](auto& store, int r) -> std::string {
             const std::vector<std::string> keys{"a", "b", "c"};
             if (r == 1) {
-                std::this_thread::sleep_for(100ms);
+                static_cast<void>(get(store, "it has waited", 10s));
                 store.set("c", "C");
                 return "";
             }
             const auto start = std::chrono::steady_clock::now();
             if (store.get_first(keys, 30ms)) { return "too early"; }
             if (seconds_since(start) < 0.03) { return "it did not wait"; }
+            store.set("it has waited", "");
             const auto found = store.get_first(keys, 10s);
             if (!found || found->index != 2 || found->value != "C") { return "not what was set"; }
             store.set("b", "B");
@@ -135,9 +136,9 @@ TEST_CASE("what is no rank of this run and comes to the store's port changes not
 
 TEST_CASE("a rank of another run is sent away, and says why") {
     const std::uint16_t port = free_port();
-    tcp_store store{rank_of(0, 2), {{"127.0.0.1", port}, "mine", 100ms}};
+    tcp_store store{rank_of(0, 2), {{"127.0.0.1", port}, "mine", 5s, 100ms}};
     const std::string text = on_threads(1, [&](int) -> std::string {
-        tcp_store other{rank_of(1, 2), {{"127.0.0.1", port}, "theirs", 200ms}};
+        tcp_store other{rank_of(1, 2), {{"127.0.0.1", port}, "theirs", 1s}};
         return "";
     })[0];
     INFO(text);

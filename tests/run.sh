@@ -29,7 +29,11 @@ for preset in "${presets[@]}"; do
     ctest --preset "$preset" -j "$jobs" </dev/null 2>&1 | tee "$log" || failed+=("$preset (tests)")
     {
         echo "$preset: $((SECONDS - started)) s"
-        sed -n '/tests passed,/,$p' "$log"
+        grep 'tests passed,' "$log" || true
+        sed -n '/tests FAILED:/,$p' "$log"
+        # What those have said: from the line of a failure to the line of another test.
+        awk '/\*\*\*/ { on = !/\*\*\*Skipped/ } /^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test)/ && !/\*\*\*/ { on = 0 } on' "$log" |
+            head -n 100
     } >>"$summary"
 done
 

@@ -33,7 +33,7 @@ for preset in "${presets[@]}"; do
         sed -n '/tests FAILED:/,$p' "$log"
         # What those have said: from the line of a failure to the line of another test.
         awk '/\*\*\*/ { on = !/\*\*\*Skipped/ } /^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test)/ && !/\*\*\*/ { on = 0 } on' "$log" |
-            head -n 100
+            head -n 100 || true
     } >>"$summary"
 done
 

@@ -283,35 +283,39 @@ TEST_CASE("a rank that says it has failed and returns makes the run fail") {
 }
 
 TEST_CASE("a wait ends after its time with an error that names rank, peer and message") {
-    const auto late = [](bool sends) {
+    // Rank 0 waits for what no other rank has begun; they return when its wait has ended.
+    const auto late = [](auto wait) {
         return error_of(
             [&](mpi::transport& t) {
                 message_part part = room_of(t, 1000000);
-                if (t.rank() == 0 && sends) {
-                    t.post_send(1, message(3, 2), {&part, 1});
-                    t.wait_send(1, message(3, 2));
+                if (t.rank() != 0) {
+                    MPI_Barrier(MPI_COMM_WORLD);
+                    t.sum({});
+                    return;
                 }
-                if (t.rank() == 0 && !sends) {
-                    t.post_recv(1, message(3, 2), {&part, 1});
-                    t.wait_recv(1, message(3, 2));
+                try {
+                    wait(t, part);
+                } catch (...) {
+                    MPI_Barrier(MPI_COMM_WORLD);
+                    throw;
                 }
-                // the others are busy with something else
-                std::this_thread::sleep_for(std::chrono::milliseconds{600});
-                t.sum({});
+                MPI_Barrier(MPI_COMM_WORLD);
             },
             {.timeout_s = 0.3});
     };
-    const std::string received = late(false);
+    const std::string received = late([](mpi::transport& t, message_part& part) {
+        t.post_recv(1, message(3, 2), {&part, 1});
+        t.wait_recv(1, message(3, 2));
+    });
     CHECK(contains(received, "rank 0 waited 0."));
     CHECK(contains(received, " s for boundary 3 of microbatch 2 from rank 1"));
-    CHECK(contains(late(true), " s for rank 1 to take boundary 3 of microbatch 2"));
-    CHECK(contains(error_of(
-                       [](mpi::transport& t) {
-                           if (t.rank() == 0) { t.sum({}); }
-                           std::this_thread::sleep_for(std::chrono::milliseconds{600});
-                       },
-                       {.timeout_s = 0.3}),
-                   "s for a sum (collective operation 1) from rank 1"));
+    const std::string sent = late([](mpi::transport& t, message_part& part) {
+        t.post_send(1, message(3, 2), {&part, 1});
+        t.wait_send(1, message(3, 2));
+    });
+    CHECK(contains(sent, " s for rank 1 to take boundary 3 of microbatch 2"));
+    const std::string summed = late([](mpi::transport& t, message_part&) { t.sum({}); });
+    CHECK(contains(summed, " s for a sum (collective operation 1) from rank 1"));
 }
 
 TEST_CASE("a rank that returns leaves nobody waiting for what it never posts") {

@@ -101,6 +101,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/sequence_graph.hpp>
+#include <pulse/schedule/sequence_levels.hpp>
 #include <pulse/schedule/sequence_search.hpp>
 #include <pulse/schedule/sequence_state.hpp>
 #include <pulse/schedule/stage_memory.hpp>

@@ -16,8 +16,8 @@
 namespace pulse {
 
 /// Iterated justification (after Tormos and Lova, 2001) of parts of a step: shifts some instances of a part in the
-/// order of their ends, places all of it again as late as it can be in that order, then as early as it can be, and goes
-/// on from what is not much longer. What lies before the part and after it stays; the longest paths through both say
+/// order of their ends, places all of it again as early as it can be in that order, or as late and then as early as it
+/// can be, and goes on from what is not much longer. What lies before the part and after it stays; the longest paths through both say
 /// how long the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or cool-down within
 /// memory where a walk over swaps would have to cross many schedules that are worse.
 class justification_search {
@@ -191,23 +191,17 @@ private:
         }
     }
 
-    /// Chooses the part of the step that may change, consecutive instances in order of start: mostly around a place
-    /// that `list_turns` finds, else at its beginning, at its end, or anywhere. The instances before it keep their
-    /// starts, those after it the order on their devices.
+    /// Chooses the part of the step that may change, consecutive instances in an order of evaluation, around a place that
+    /// `list_turns` finds. The instances before it keep their starts, those after it the order on their devices.
     void open(detail::random_numbers& random) {
         const auto& order = state_.order();
         const int count = static_cast<int>(order.size());
         const int size = std::min(count, static_cast<int>((1.5 + 6 * random.unit()) * g_->ops));
-        const auto where = random.below(3);
-        const int reach = std::min(count - size, where == 2 ? count : 2 * size);
-        const int offset = static_cast<int>(random.below(at(reach) + 1));
-        int from = where == 1 ? count - size - offset : offset;
-        if (random.below(4) != 0) {
-            list_turns();
-            const int turn = turns_[random.below(turns_.size())];
-            from = std::clamp(turn - static_cast<int>(random.below(at(size))), 0, count - size);
-        }
+        list_turns();
+        const int turn = turns_[random.below(turns_.size())];
+        const int from = std::clamp(turn - static_cast<int>(random.below(at(size))), 0, count - size);
         const int to = from + size;
+        from_ = from;
         const auto inside = [&](int x) { return state_.place(x) >= from && state_.place(x) < to; };
         std::fill(key_.begin(), key_.end(), std::numeric_limits<double>::infinity());
         now_.clear();
@@ -259,27 +253,48 @@ private:
     /// that the step is `said_us` long through it, and so it is, in the memory that there is; but what takes no time
     /// may come in another order than the one in which it was placed.
     void close(double said_us) {
-        auto next = here_;
         const auto& part = kept_best_.empty() ? now_ : kept_best_;
-        for (std::size_t i = part.size(); i-- > 0;) {
-            const int x = part[i].instance;
-            const auto d = at(g_->device[at(g_->op[at(x)])]);
-            next[d][at(++before_[d])] = x;
-        }
-        const auto old = here_;
+        order_.clear();
+        for (std::size_t i = part.size(); i-- > 0;) { order_.push_back(part[i].instance); }
         const double longest = std::max(said_us, now_us_) * (1 + 1e-9);
-        if (!go_to(next) || now_us_ > longest) {
+        const bool fits = timeless_ ? fits_back() : (state_.reorder(from_, order_), true);
+        now_us_ = state_.makespan_us();
+        if (!fits || state_.excess() > 0 || now_us_ > longest) {
             ++refused_;
-            (void)go_to(old);
-        } else if (now_us_ < best_us_ * (1 - 1e-12)) {
+            (void)go_to(here_);
+            return;
+        }
+        for (const int x : order_) {
+            const auto d = at(g_->device[at(g_->op[at(x)])]);
+            spot_[at(x)] = ++before_[d];
+            here_[d][at(spot_[at(x)])] = x;
+        }
+        if (now_us_ < best_us_ * (1 - 1e-12)) {
             best_us_ = now_us_;
             best_ = here_;
         }
     }
 
-    /// Shifts the present part, and fills it from its end, then from its beginning. How long the step is then.
+    /// Whether all sequences with the part in the order of `order_` can be run.
+    [[nodiscard]] bool fits_back() {
+        auto next = here_;
+        auto last = before_;
+        for (const int x : order_) {
+            const auto d = at(g_->device[at(g_->op[at(x)])]);
+            next[d][at(++last[d])] = x;
+        }
+        return state_.assign(next);
+    }
+
+    /// Shifts the present part and fills it again: from its beginning, or, every other time, from its end before. How
+    /// long the step is then.
     [[nodiscard]] double shifted_span(detail::random_numbers& random) {
         shift(random);
+        if (random.below(2) == 0) {
+            order_.clear();
+            for (std::size_t i = shifted_.size(); i-- > 0;) { order_.push_back(shifted_[i].instance); }
+            return early_.fill(order_);
+        }
         flip(shifted_);
         if (!(late_.fill(order_) < std::numeric_limits<double>::infinity())) {
             return std::numeric_limits<double>::infinity();
@@ -360,6 +375,8 @@ private:
     double best_us_{std::numeric_limits<double>::infinity()};
     std::vector<std::vector<int>> here_{};
     std::vector<std::vector<int>> best_{};
+    /// Where the part begins in the order of the state.
+    int from_{};
     /// The place of every instance in its sequence, and per device that before the part.
     std::vector<int> spot_;
     std::vector<int> before_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <pulse/schedule/sequence_graph.hpp>
+#include <pulse/schedule/sequence_levels.hpp>
 
 namespace pulse {
 
@@ -21,7 +22,7 @@ namespace pulse {
 /// between the two and starts and tails are propagated from there.
 class sequence_state {
 public:
-    explicit sequence_state(const sequence_graph& graph) : g_{&graph} {
+    explicit sequence_state(const sequence_graph& graph) : g_{&graph}, levels_{graph} {
         const auto count = static_cast<std::size_t>(graph.instances());
         start_.resize(count, 0);
         tail_.resize(count, 0);
@@ -30,8 +31,6 @@ public:
         order_.resize(count, 0);
         place_.resize(count, 0);
         mark_.resize(count, 0);
-        level_.resize(count, 0);
-        freed_.resize(count, 0);
         dirty_.resize(count / 64 + 1, 0);
         last_.resize(static_cast<std::size_t>(graph.devices), -1);
     }
@@ -44,12 +43,12 @@ public:
     [[nodiscard]] double duration(int x) const noexcept { return g_->duration[at(g_->op[at(x)])]; }
     [[nodiscard]] double end(int x) const noexcept { return start(x) + duration(x); }
     /// Bytes that its device holds when `x` has ended, where memory is limited.
-    [[nodiscard]] std::int64_t held_after(int x) const noexcept { return level_[at(x)] - freed_[at(x)]; }
+    [[nodiscard]] std::int64_t held_after(int x) const noexcept { return levels_.held_after(x); }
     /// Where `x` stands in `order()`.
     [[nodiscard]] int place(int x) const noexcept { return place_[at(x)]; }
     [[nodiscard]] double makespan_us() const noexcept { return makespan_; }
     /// Bytes over the limits, summed over all instances.
-    [[nodiscard]] std::int64_t excess() const noexcept { return excess_; }
+    [[nodiscard]] std::int64_t excess() const noexcept { return levels_.excess(); }
     /// Instances whose start or tail was computed, since the beginning: the work done.
     [[nodiscard]] std::int64_t visits() const noexcept { return visits_; }
 
@@ -66,8 +65,8 @@ public:
                 last = x;
             }
             last_[d] = last;
-            take_levels(sequences[d], d);
         }
+        levels_.assign(sequences);
         if (!sort()) { return false; }
         for (std::size_t i = 0; i != order_.size(); ++i) { start_[at(order_[i])] = start_of(order_[i]); }
         for (std::size_t i = order_.size(); i-- > 0;) { tail_[at(order_[i])] = tail_of(order_[i]); }
@@ -77,6 +76,48 @@ public:
         exits_.clear();
         measure();
         return true;
+    }
+
+    /// Puts the instances at places [from, from + part.size()) of `order()` into the order of `part`, which names the
+    /// same ones, each after all that it waits for. Costs what it changes. Requires that swaps are not confined.
+    void reorder(int from, const std::vector<int>& part) {
+        const int to = from + static_cast<int>(part.size());
+        ends_.assign(last_.size(), {-1, -1});
+        for (int i = from; i != to; ++i) {
+            const int x = order_[at(i)];
+            auto& ends = ends_[at(g_->device[at(g_->op[at(x)])])];
+            if (const int p = prev(x); p < 0 || place_[at(p)] < from) { ends.first = p; }
+            if (const int n = next(x); n < 0 || place_[at(n)] >= to) { ends.second = n; }
+            levels_.take_out(x);
+        }
+        for (int i = from; i != to; ++i) {
+            order_[at(i)] = part[at(i - from)];
+            place_[at(order_[at(i)])] = i;
+        }
+        for (const int x : part) {
+            auto& ends = ends_[at(g_->device[at(g_->op[at(x)])])];
+            prev_[at(x)] = ends.first;
+            next_[at(x)] = ends.second;
+            if (ends.first >= 0) { next_[at(ends.first)] = x; }
+            if (ends.second >= 0) {
+                prev_[at(ends.second)] = x;
+            } else {
+                last_[at(g_->device[at(g_->op[at(x)])])] = x;
+            }
+            levels_.put(x, ends.first, [&](int y) { return place_[at(y)] < place_[at(x)]; });
+            ends.first = x;
+        }
+        for (const int x : part) { push(x); }
+        for (const auto& [last, after] : ends_) {
+            if (after >= 0) { push(after); }
+        }
+        propagate_starts(from);
+        for (const int x : part) { push(x); }
+        for (int i = from; i != to; ++i) {
+            if (const int p = prev(order_[at(i)]); p >= 0) { push(p); }
+        }
+        propagate_tails(to - 1);
+        measure();
     }
 
     /// Confines swaps to the instances that now stand at places [from, to) of `order()`: until the next `assign`,
@@ -131,14 +172,8 @@ public:
         double tail_u = n >= 0 ? tail(n) + duration(n) : 0.0;
         tail_u = std::max(tail_u, least_after(u));
         const double tail_v = std::max(tail_u + duration(u), least_after(v));
-        swap_effect out{std::max(start_v + duration(v) + tail_v, start_u + duration(u) + tail_u), 0};
-        if (!g_->limit.empty()) {
-            const std::int64_t limit = g_->limit[at(g_->device[at(g_->op[at(u)])])];
-            const auto after = levels_after(u, v);
-            out.excess_change = over(after.first, limit) + over(after.second, limit) - over(level_[at(u)], limit) -
-                                over(level_[at(v)], limit);
-        }
-        return out;
+        const double through = std::max(start_v + duration(v) + tail_v, start_u + duration(u) + tail_u);
+        return {through, levels_.change_by_swap(u, v)};
     }
 
     /// Swaps `u` and the instance after it; false, with nothing changed, when a path leads from one to the other.
@@ -147,7 +182,7 @@ public:
         if (!repair_order(u, v)) { return false; }
         const int p = prev(u);
         const int n = next(v);
-        if (!g_->limit.empty()) { move_levels(u, v); }
+        levels_.swap(u, v);
         prev_[at(v)] = p;
         next_[at(v)] = u;
         prev_[at(u)] = v;
@@ -170,10 +205,6 @@ public:
 
 private:
     [[nodiscard]] static std::size_t at(int x) noexcept { return static_cast<std::size_t>(x); }
-    [[nodiscard]] static std::int64_t over(std::int64_t level, std::int64_t limit) noexcept {
-        return level > limit ? level - limit : 0;
-    }
-
     [[nodiscard]] double ready(int x) const noexcept {
         const auto o = at(g_->op[at(x)]);
         double time = 0;
@@ -207,52 +238,6 @@ private:
             if (x >= 0) { makespan_ = std::max(makespan_, end(x) + tail(x)); }
         }
         for (const int x : exits_) { makespan_ = std::max(makespan_, end(x) + tail(x)); }
-    }
-
-    void take_levels(const std::vector<int>& sequence, std::size_t device) {
-        if (g_->limit.empty()) { return; }
-        if (device == 0) { excess_ = 0; }
-        const auto n = at(g_->ops);
-        std::int64_t held = 0;
-        for (const int x : sequence) { mark_[at(x)] = 0; }
-        for (const int x : sequence) {
-            const auto o = at(g_->op[at(x)]);
-            const int k = x - static_cast<int>(o) * g_->microbatches;
-            level_[at(x)] = held + g_->begins[o];
-            excess_ += over(level_[at(x)], g_->limit[device]);
-            freed_[at(x)] = g_->frees[o];
-            mark_[at(x)] = 1;
-            for (const int other : g_->partners[o]) {
-                if (mark_[at(other * g_->microbatches + k)] != 0) { freed_[at(x)] += g_->shared[o * n + at(other)]; }
-            }
-            held = level_[at(x)] - freed_[at(x)];
-        }
-        for (const int x : sequence) { mark_[at(x)] = 0; }
-    }
-
-    /// Bytes that both release together when they are of one microbatch.
-    [[nodiscard]] std::int64_t shared(int u, int v) const noexcept {
-        const auto a = at(g_->op[at(u)]);
-        const auto b = at(g_->op[at(v)]);
-        const bool same = u - static_cast<int>(a) * g_->microbatches == v - static_cast<int>(b) * g_->microbatches;
-        return same ? g_->shared[a * at(g_->ops) + b] : 0;
-    }
-    /// Levels of u and v when v runs first.
-    [[nodiscard]] std::pair<std::int64_t, std::int64_t> levels_after(int u, int v) const noexcept {
-        const std::int64_t begins_u = g_->begins[at(g_->op[at(u)])];
-        const std::int64_t level_v = level_[at(u)] - begins_u + g_->begins[at(g_->op[at(v)])];
-        return {level_v - (freed_[at(v)] - shared(u, v)) + begins_u, level_v};
-    }
-    void move_levels(int u, int v) noexcept {
-        const std::int64_t limit = g_->limit[at(g_->device[at(g_->op[at(u)])])];
-        const auto after = levels_after(u, v);
-        excess_ += over(after.first, limit) + over(after.second, limit) - over(level_[at(u)], limit) -
-                   over(level_[at(v)], limit);
-        const std::int64_t both = shared(u, v);
-        freed_[at(v)] -= both;
-        freed_[at(u)] += both;
-        level_[at(u)] = after.first;
-        level_[at(v)] = after.second;
     }
 
     /// An order in which every instance comes after all that it waits for, close to that of the starts.
@@ -370,6 +355,7 @@ private:
     }
 
     const sequence_graph* g_;
+    sequence_levels levels_;
     std::vector<double> start_{};
     std::vector<double> tail_{};
     std::vector<int> prev_{};
@@ -379,14 +365,13 @@ private:
     std::vector<int> place_{};
     std::vector<char> mark_{};
     std::vector<int> moved_{};
-    std::vector<std::int64_t> level_{};
-    std::vector<std::int64_t> freed_{};
     std::vector<std::uint64_t> dirty_{};
     std::vector<int> exits_{};
+    /// Per device: the newest instance of a part, or that before it, and the one after the part.
+    std::vector<std::pair<int, int>> ends_{};
     int from_{};
     int to_{};
     double makespan_{};
-    std::int64_t excess_{};
     std::int64_t visits_{};
 };
 

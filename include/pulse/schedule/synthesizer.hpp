@@ -88,10 +88,13 @@ public:
     /// incumbent.
     bool tighten(double part, std::int64_t nodes) {
         if (proved() || makespan_ == tightened_ || budget_.ended()) { return false; }
-        // Under a limit, windows of devices prove more than anything else; on long steps a good schedule comes first.
+        // Under a limit, windows of devices prove more than anything else; on long steps a good schedule comes first, and
+        // where devices have very many states there, hardly anything is proved.
+        const double states = device_states(index_);
         const bool narrow = memory_.limited() && (!long_step() || ++tightenings_ > 2);
-        const bool narrowing = narrow && long_step() && narrowing_ && device_states(index_) <= few_device_states;
+        const bool narrowing = narrow && long_step() && narrowing_ && states <= few_device_states;
         part = narrowing ? std::max(part, 0.8) : part * std::pow(0.15, fruitless_);
+        if (memory_.limited() && long_step() && states > 500 * few_device_states) { part *= 0.1; }
         const double before[] = {makespan_, bound_.makespan_us};
         const auto limit = budget_.turn(part, nodes);
         auto proof = narrow ? tighten_bound(problem_, bound_, makespan_, limit, windows_)

@@ -191,15 +191,18 @@ private:
         }
     }
 
-    /// Chooses the part of the step that may change, consecutive instances in an order of evaluation, around a place that
-    /// `list_turns` finds. The instances before it keep their starts, those after it the order on their devices.
+    /// Chooses the part of the step that may change, consecutive instances in an order of evaluation, mostly around a
+    /// place that `list_turns` finds. The instances before it keep their starts, those after it the order on their devices.
     void open(detail::random_numbers& random) {
         const auto& order = state_.order();
         const int count = static_cast<int>(order.size());
         const int size = std::min(count, static_cast<int>((1.5 + 6 * random.unit()) * g_->ops));
-        list_turns();
-        const int turn = turns_[random.below(turns_.size())];
-        const int from = std::clamp(turn - static_cast<int>(random.below(at(size))), 0, count - size);
+        int from = static_cast<int>(random.below(at(count - size) + 1));
+        if (random.below(8) != 0) {
+            list_turns();
+            const int turn = turns_[random.below(turns_.size())];
+            from = std::clamp(turn - static_cast<int>(random.below(at(size))), 0, count - size);
+        }
         const int to = from + size;
         from_ = from;
         const auto inside = [&](int x) { return state_.place(x) >= from && state_.place(x) < to; };

@@ -60,12 +60,12 @@ TEST_CASE("another order of a part brings starts, tails, memory and makespan to 
         sequence_state state{graph};
         REQUIRE(state.assign(test::random_sequences(random, problem, index)));
         for (int move = 0; move != 10; ++move) {
-            const auto size = 1 + random() % static_cast<unsigned>(graph.instances());
-            const auto from = random() % (static_cast<unsigned>(graph.instances()) - size + 1);
+            const int size = std::uniform_int_distribution<int>{1, graph.instances()}(random);
+            const int from = std::uniform_int_distribution<int>{0, graph.instances() - size}(random);
             const auto first = state.order().begin() + from;
             const auto part = shuffled_part(graph, {first, first + size}, random);
             moved += std::equal(part.begin(), part.end(), first) ? 0 : 1;
-            state.reorder(static_cast<int>(from), part);
+            state.reorder(from, part);
             CHECK(std::equal(part.begin(), part.end(), state.order().begin() + from));
 
             sequence_state fresh{graph};

@@ -47,6 +47,22 @@ std::vector<int> shuffled_part(const sequence_graph& graph, std::vector<int> par
     return out;
 }
 
+/// A state that was brought here step by step is the one that its sequences give at once.
+void check_as_from_scratch(const sequence_state& state) {
+    sequence_state fresh{state.graph()};
+    REQUIRE(fresh.assign(sequences_of(state)));
+    CHECK(state.makespan_us() == fresh.makespan_us());
+    CHECK(state.excess() == fresh.excess());
+    bool same = true;
+    for (int x = 0; x != state.graph().instances(); ++x) {
+        same = same && state.start(x) == fresh.start(x) && state.tail(x) == fresh.tail(x) &&
+               state.prev(x) == fresh.prev(x) && state.next(x) == fresh.next(x) &&
+               state.held_after(x) == fresh.held_after(x) &&
+               state.order()[static_cast<std::size_t>(state.place(x))] == x;
+    }
+    CHECK(same);
+}
+
 } // namespace
 
 TEST_CASE("another order of a part brings starts, tails, memory and makespan to what they are from scratch") {
@@ -67,20 +83,7 @@ TEST_CASE("another order of a part brings starts, tails, memory and makespan to 
             moved += std::equal(part.begin(), part.end(), first) ? 0 : 1;
             state.reorder(from, part);
             CHECK(std::equal(part.begin(), part.end(), state.order().begin() + from));
-
-            sequence_state fresh{graph};
-            const auto sequences = sequences_of(state);
-            REQUIRE(fresh.assign(sequences));
-            CHECK(state.makespan_us() == fresh.makespan_us());
-            CHECK(state.excess() == fresh.excess());
-            bool same = true;
-            for (int x = 0; x != graph.instances(); ++x) {
-                same = same && state.start(x) == fresh.start(x) && state.tail(x) == fresh.tail(x) &&
-                       state.prev(x) == fresh.prev(x) && state.next(x) == fresh.next(x) &&
-                       state.held_after(x) == fresh.held_after(x) &&
-                       state.order()[static_cast<std::size_t>(state.place(x))] == x;
-            }
-            CHECK(same);
+            check_as_from_scratch(state);
             over += state.excess() > 0 ? 1 : 0;
         }
     }
@@ -116,16 +119,8 @@ TEST_CASE("a swap brings starts, tails, memory and makespan to what they are fro
             CHECK(state.excess() == held + effect.excess_change);
             CHECK(state.makespan_us() <= std::max(was, effect.through_us) * (1 + 1e-12));
             CHECK(state.makespan_us() >= effect.through_us * (1 - 1e-12));
-            sequence_state fresh{graph};
+            check_as_from_scratch(state);
             const auto sequences = sequences_of(state);
-            REQUIRE(fresh.assign(sequences));
-            CHECK(state.makespan_us() == fresh.makespan_us());
-            CHECK(state.excess() == fresh.excess());
-            bool same = true;
-            for (int x = 0; x != graph.instances(); ++x) {
-                same = same && state.start(x) == fresh.start(x) && state.tail(x) == fresh.tail(x);
-            }
-            CHECK(same);
             const auto found = find_violation(problem, test::schedule_of(index, state, sequences));
             CHECK((found.rule == schedule_rule::none || found.rule == schedule_rule::memory));
             CHECK((state.excess() > 0) == (found.rule == schedule_rule::memory));

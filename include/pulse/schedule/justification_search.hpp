@@ -17,9 +17,9 @@ namespace pulse {
 
 /// Iterated justification (after Tormos and Lova, 2001) of parts of a step: shifts some instances of a part in the
 /// order of their ends, places all of it again as early as it can be in that order, or as late and then as early as it
-/// can be, and goes on from what is not much longer. What lies before the part and after it stays; the longest paths through both say
-/// how long the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or cool-down within
-/// memory where a walk over swaps would have to cross many schedules that are worse.
+/// can be, and goes on from what is not much longer. What lies before the part and after it stays; the longest paths
+/// through both say how long the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or
+/// cool-down within memory where a walk over swaps would have to cross many schedules that are worse.
 class justification_search {
 public:
     explicit justification_search(const sequence_graph& graph) :
@@ -192,7 +192,8 @@ private:
     }
 
     /// Chooses the part of the step that may change, consecutive instances in an order of evaluation, mostly around a
-    /// place that `list_turns` finds. The instances before it keep their starts, those after it the order on their devices.
+    /// place that `list_turns` finds. The instances before it keep their starts, those after it the order on their
+    /// devices.
     void open(detail::random_numbers& random) {
         const auto& order = state_.order();
         const int count = static_cast<int>(order.size());
@@ -259,34 +260,35 @@ private:
         const auto& part = kept_best_.empty() ? now_ : kept_best_;
         order_.clear();
         for (std::size_t i = part.size(); i-- > 0;) { order_.push_back(part[i].instance); }
+        const auto first = state_.order().begin() + from_;
+        const std::vector<int> was(first, first + static_cast<std::ptrdiff_t>(order_.size()));
         const double longest = std::max(said_us, now_us_) * (1 + 1e-9);
-        const bool fits = timeless_ ? fits_back() : (state_.reorder(from_, order_), true);
+        put(order_);
+        bool fits = true;
+        if (timeless_) {
+            fits = state_.assign(here_);
+        } else {
+            state_.reorder(from_, order_);
+        }
         now_us_ = state_.makespan_us();
         if (!fits || state_.excess() > 0 || now_us_ > longest) {
             ++refused_;
+            put(was);
             (void)go_to(here_);
-            return;
-        }
-        for (const int x : order_) {
-            const auto d = at(g_->device[at(g_->op[at(x)])]);
-            spot_[at(x)] = ++before_[d];
-            here_[d][at(spot_[at(x)])] = x;
-        }
-        if (now_us_ < best_us_ * (1 - 1e-12)) {
+        } else if (now_us_ < best_us_ * (1 - 1e-12)) {
             best_us_ = now_us_;
             best_ = here_;
         }
     }
 
-    /// Whether all sequences with the part in the order of `order_` can be run.
-    [[nodiscard]] bool fits_back() {
-        auto next = here_;
+    /// Writes the part into the sequences in this order.
+    void put(const std::vector<int>& part) {
         auto last = before_;
-        for (const int x : order_) {
+        for (const int x : part) {
             const auto d = at(g_->device[at(g_->op[at(x)])]);
-            next[d][at(++last[d])] = x;
+            spot_[at(x)] = ++last[d];
+            here_[d][at(spot_[at(x)])] = x;
         }
-        return state_.assign(next);
     }
 
     /// Shifts the present part and fills it again: from its beginning, or, every other time, from its end before. How

@@ -26,28 +26,24 @@ public:
         excess_ = 0;
         if (g_->limit.empty()) { return; }
         for (const auto& sequence : sequences) {
-            for (const int x : sequence) { mark_[at(x)] = 0; }
             int last = -1;
             for (const int x : sequence) {
                 put(x, last, [this](int y) { return mark_[at(y)] != 0; });
                 mark_[at(x)] = 1;
                 last = x;
             }
+            for (const int x : sequence) { mark_[at(x)] = 0; }
         }
     }
 
     /// What `excess` would become less what it is if `u` and `v`, which follows it, traded places.
     [[nodiscard]] std::int64_t change_by_swap(int u, int v) const noexcept {
-        if (g_->limit.empty()) { return 0; }
-        const std::int64_t limit = limit_of(u);
-        const auto after = levels_after(u, v);
-        return over(after.first, limit) + over(after.second, limit) - over(level_[at(u)], limit) -
-               over(level_[at(v)], limit);
+        return g_->limit.empty() ? 0 : change_to(u, v, levels_after(u, v));
     }
     void swap(int u, int v) noexcept {
         if (g_->limit.empty()) { return; }
-        excess_ += change_by_swap(u, v);
         const auto after = levels_after(u, v);
+        excess_ += change_to(u, v, after);
         const std::int64_t both = shared(u, v);
         freed_[at(v)] -= both;
         freed_[at(u)] += both;
@@ -92,6 +88,12 @@ private:
         const std::int64_t begins_u = g_->begins[at(g_->op[at(u)])];
         const std::int64_t level_v = level_[at(u)] - begins_u + g_->begins[at(g_->op[at(v)])];
         return {level_v - (freed_[at(v)] - shared(u, v)) + begins_u, level_v};
+    }
+    /// What `excess` would gain if they had these levels instead of theirs.
+    [[nodiscard]] std::int64_t change_to(int u, int v, std::pair<std::int64_t, std::int64_t> after) const noexcept {
+        const std::int64_t limit = limit_of(u);
+        return over(after.first, limit) + over(after.second, limit) - over(level_[at(u)], limit) -
+               over(level_[at(v)], limit);
     }
 
     const sequence_graph* g_;

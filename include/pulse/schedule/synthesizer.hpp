@@ -88,8 +88,8 @@ public:
     /// incumbent.
     bool tighten(double part, std::int64_t nodes) {
         if (proved() || makespan_ == tightened_ || budget_.ended()) { return false; }
-        // Under a limit, windows of devices prove more than anything else; on long steps a good schedule comes first, and
-        // where devices have very many states there, hardly anything is proved.
+        // Under a limit, windows of devices prove more than anything else; on long steps a good schedule comes first,
+        // and where devices have very many states there, hardly anything is proved.
         const double states = device_states(index_);
         const bool narrow = memory_.limited() && (!long_step() || ++tightenings_ > 2);
         const bool narrowing = narrow && long_step() && narrowing_ && states <= few_device_states;

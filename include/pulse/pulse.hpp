@@ -72,8 +72,10 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/baselines/zb_v.hpp>
 #include <pulse/schedule/baselines/zb_v_greedy.hpp>
 #include <pulse/schedule/baselines/zero_bubble_heuristic.hpp>
+#include <pulse/schedule/best_first_bound.hpp>
 #include <pulse/schedule/bound.hpp>
 #include <pulse/schedule/certify.hpp>
+#include <pulse/schedule/device_bounds.hpp>
 #include <pulse/schedule/device_propagation.hpp>
 #include <pulse/schedule/disjunctive_program.hpp>
 #include <pulse/schedule/gap_filler.hpp>
@@ -97,6 +99,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/periodic_search.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/relaxed_problem.hpp>
+#include <pulse/schedule/relaxed_states.hpp>
 #include <pulse/schedule/scaled_times.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>

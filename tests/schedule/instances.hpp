@@ -9,7 +9,9 @@
 
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
 
 namespace pulse::test {
@@ -99,6 +101,19 @@ inline instance random_instance(std::mt19937& random, int most_devices, int most
     options.link.latency_us = lags[up_to(0, 2)];
     options.link.bandwidth_gb_per_s = up_to(0, 1) == 0 ? 0.0 : 0.01;
     return out;
+}
+
+/// The problem of a random instance, three of four times with a limit between one microbatch and two and a half.
+inline schedule_problem limited_problem(std::mt19937& random, int most_devices, int most_waves, int most_microbatches,
+                                        int round) {
+    const auto drawn = random_instance(random, most_devices, most_waves, most_microbatches);
+    auto problem = make_problem(drawn.costs, drawn.cut, drawn.options);
+    if (round % 4 == 0) { return problem; }
+    for (const auto& peaks : profile_memory(problem, index_problem(problem)).peak_from) {
+        const auto alone = peaks.front();
+        problem.memory_limit_bytes.push_back(alone + alone * std::uniform_int_distribution<int>{0, 6}(random) / 4);
+    }
+    return problem;
 }
 
 } // namespace pulse::test

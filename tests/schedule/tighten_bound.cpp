@@ -21,18 +21,6 @@ namespace {
 
 using namespace pulse;
 
-/// A random problem, three of four times with a limit between one microbatch and two and a half.
-schedule_problem random_problem(std::mt19937& random, int devices, int waves, int microbatches, int round) {
-    const auto instance = test::random_instance(random, devices, waves, microbatches);
-    auto problem = make_problem(instance.costs, instance.cut, instance.options);
-    if (round % 4 == 0) { return problem; }
-    for (const auto& peaks : profile_memory(problem, index_problem(problem)).peak_from) {
-        const auto alone = peaks.front();
-        problem.memory_limit_bytes.push_back(alone + alone * std::uniform_int_distribution<int>{0, 6}(random) / 4);
-    }
-    return problem;
-}
-
 search_limit nodes(std::int64_t count) {
     search_limit limit{};
     limit.nodes = count;
@@ -47,7 +35,7 @@ TEST_CASE("the tightened bound is the optimum of tiny problems") {
     int raised = 0;
     int better = 0;
     for (int round = 0; round != 700; ++round) {
-        const auto problem = random_problem(random, 3, 1, 3, round);
+        const auto problem = test::limited_problem(random, 3, 1, 3, round);
         if (problem.stages.size() > 4) { continue; }
         // A poor schedule to start from leaves something to find.
         const auto found = list_search(problem, {list_effort::one, 0, 0, 0});
@@ -82,7 +70,7 @@ TEST_CASE("a search that is cut short never lowers the bound and never passes a 
     std::mt19937 random{78};
     int raised = 0;
     for (int round = 0; round != 60; ++round) {
-        const auto problem = random_problem(random, 4, 2, 8, round);
+        const auto problem = test::limited_problem(random, 4, 2, 8, round);
         const auto bound = bound_schedule(problem);
         const auto poor = list_search(problem, {list_effort::one, 0, 0, 0});
         const auto good = list_search(problem, {list_effort::one, 1, 1, 50});
@@ -105,7 +93,7 @@ TEST_CASE("a relaxation to some devices has no longer optimum than the problem")
     std::mt19937 random{79};
     const auto never = [] { return false; };
     for (int round = 0; round != 150; ++round) {
-        const auto problem = random_problem(random, 3, 1, 4, round);
+        const auto problem = test::limited_problem(random, 3, 1, 4, round);
         const auto makespan = list_search(problem, {list_effort::one, 0, 0, 20}).makespan_us;
         const problem_relaxer relaxer{problem, bound_schedule(problem)};
         for (int d = 0; d != problem.devices; ++d) {
@@ -183,7 +171,7 @@ TEST_CASE("windows that several calls narrow are those of one, and a call that i
     std::mt19937 random{82};
     int raised = 0;
     for (int round = 0; round != 40; ++round) {
-        const auto problem = random_problem(random, 4, 1, 6, round);
+        const auto problem = test::limited_problem(random, 4, 1, 6, round);
         const auto bound = bound_schedule(problem);
         const double upper = list_search(problem, {list_effort::one, 1, 1, 50}).makespan_us;
         device_windows windows{};
@@ -205,7 +193,7 @@ TEST_CASE("windows that several calls narrow are those of one, and a call that i
 TEST_CASE("a tightened bound depends on its arguments alone and stops when asked") {
     std::mt19937 random{80};
     for (int round = 0; round != 20; ++round) {
-        const auto problem = random_problem(random, 3, 2, 6, round);
+        const auto problem = test::limited_problem(random, 3, 2, 6, round);
         const auto bound = bound_schedule(problem);
         const double upper = list_search(problem, {list_effort::one, 0, 0, 0}).makespan_us;
         const auto one = tighten_bound(problem, bound, upper, nodes(2000));

@@ -3,137 +3,94 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <pulse/schedule/relaxed_problem.hpp>
+#include <pulse/schedule/relaxed_states.hpp>
 #include <pulse/schedule/state_limits.hpp>
 
 namespace pulse {
 
-/// Dynamic programming over the states of a relaxed problem.
-///
-/// As microbatches of a pass run in order, a partial schedule is known by its counts (how often every pass has begun),
-/// which also settle the bytes that are held, and by a few times: when devices become free and what is under way
-/// arrives. Passes are added in the order of their starts; layer l holds the states with l passes begun. A state goes
-/// when another with the same counts has no later time, when a pass that takes no memory would have fitted into an
-/// idle time that it leaves, or when heads, tails and loads show that it cannot end in time. With all devices kept the
-/// answer is exact (cf. Held and Karp, 1962; dominance as in Demeulemeester and Herroelen, 1992).
+/// Dynamic programming over the states of a relaxed problem: layer l holds the states with l passes begun. With all
+/// devices kept the answer is exact.
 class state_search {
 public:
     /// At most 65,535 microbatches.
-    explicit state_search(relaxed_problem problem) :
-        p_{std::move(problem)}, m_{p_.microbatches}, guides_(p_.limit.size(), nullptr), guided_(p_.limit.size()) {
-        for (std::size_t i = 0; i != p_.ops.size(); ++i) { guided_[p_.ops[i].device].push_back(i); }
-    }
+    explicit state_search(relaxed_problem problem) : states_{std::move(problem)} {}
 
     /// Uses the completion times of the kept device at place `device`; they outlive the search.
-    void guide(std::size_t device, const completion_times& times) { guides_[device] = &times; }
+    void guide(std::size_t device, const completion_times& times) { states_.guide(device, times); }
 
     /// Looks for schedules within limits.
-    [[nodiscard]] state_search_result run(const state_limits& limits) { return search(limits, nullptr); }
+    [[nodiscard]] state_search_result run(const state_limits& limits) { return search(limits); }
 
     /// The same for a relaxation to one device; also lists the completion times of the opposite direction, complete
     /// when finished.
     [[nodiscard]] state_search_result run(const state_limits& limits, completion_times& times) {
         times = {limits.below_us, {}};
-        return search(limits, &times);
+        states_.list(&times, nullptr);
+        auto out = search(limits);
+        states_.list(nullptr, nullptr);
+        return out;
     }
 
     /// The same; also lists [operation * microbatches + microbatch]: when every pass starts at the earliest in a
     /// schedule that is short enough, infinity where there is none.
     [[nodiscard]] state_search_result run(const state_limits& limits, completion_times& times,
                                           std::vector<double>& earliest) {
-        earliest.assign(p_.ops.size() * m_, never);
-        earliest_ = &earliest;
-        auto out = run(limits, times);
-        earliest_ = nullptr;
+        times = {limits.below_us, {}};
+        earliest.assign(states_.passes(), relaxed_states::never);
+        states_.list(&times, &earliest);
+        auto out = search(limits);
+        states_.list(nullptr, nullptr);
         return out;
     }
 
 private:
-    /// Partial schedules with the same counts. Times of one: the least start of what follows, when each device is free,
-    /// then link by link when the microbatches between the counts of its two ends arrive.
-    struct state {
-        std::u16string counts{};
-        std::vector<std::int64_t> held{};
-        std::vector<double> rest{};
-        std::vector<double> times{};
-        /// Of each: how it came about, and what it promises; less is better.
-        std::vector<std::size_t> steps{};
-        std::vector<double> scores{};
-    };
-    /// The operation that was added to an earlier state; `nothing` in the first.
-    struct step {
-        std::size_t from{};
-        std::size_t op{};
-    };
-    struct layer {
-        std::unordered_map<std::u16string, std::size_t> places{};
-        std::vector<state> states{};
-    };
-    struct part {
-        double from{std::numeric_limits<double>::infinity()};
-        double work{};
-        double tail{std::numeric_limits<double>::infinity()};
-    };
-    static constexpr std::size_t nothing = std::numeric_limits<std::size_t>::max();
-    static constexpr double never = std::numeric_limits<double>::infinity();
-
-    [[nodiscard]] state_search_result search(const state_limits& limits, completion_times* listed) {
-        below_ = limits.below_us;
-        listed_ = listed;
-        least_pruned_ = never;
-        steps_.assign(1, {0, 0});
+    [[nodiscard]] state_search_result search(const state_limits& limits) {
         state_search_result out{};
         bool narrowed = false;
-        layer now{};
-        layer next{};
-        counts_.assign(p_.ops.size(), u'\0');
-        times_.assign(1 + p_.limit.size(), 0.0);
-        held_.assign(p_.limit.size(), 0);
-        kept_ = 0;
-        add(now, {0, nothing}, 0);
-        for (auto& s : now.states) { std::fill(s.steps.begin(), s.steps.end(), std::size_t{0}); }
-        for (std::size_t placed = 0; placed != p_.ops.size() * m_ && !now.states.empty(); ++placed) {
+        relaxed_states::layer now{};
+        relaxed_states::layer next{};
+        states_.begin(limits.below_us, now);
+        for (std::size_t placed = 0; placed != states_.passes() && !now.states.empty(); ++placed) {
             next.places.clear();
             next.states.clear();
-            kept_ = 0;
+            states_.count_anew();
             for (const auto& s : now.states) {
-                if (out.nodes + kept_ > limits.nodes || limits.over()) {
-                    out.nodes += kept_;
+                if (out.nodes + states_.kept() > limits.nodes || limits.over()) {
+                    out.nodes += states_.kept();
                     return out;
                 }
                 for (std::size_t at = 0; at < s.steps.size(); ++at) {
-                    expand(s, s.times.data() + at * (s.times.size() / s.steps.size()), s.steps[at], next);
+                    states_.expand(s, s.times.data() + at * (s.times.size() / s.steps.size()), s.steps[at], next);
                 }
             }
-            out.nodes += kept_;
-            if (kept_ > limits.width) {
+            out.nodes += states_.kept();
+            if (states_.kept() > limits.width) {
                 narrow(next, static_cast<std::size_t>(limits.width));
                 narrowed = true;
             }
             std::swap(now, next);
         }
         out.finished = !narrowed;
-        out.makespan_us = least_pruned_;
+        out.makespan_us = states_.least_pruned_us();
         for (const auto& s : now.states) {
             for (std::size_t i = 0; i != s.steps.size(); ++i) {
-                const auto one = s.times.begin() + static_cast<std::ptrdiff_t>(i * (1 + p_.limit.size()));
-                const double end = *std::max_element(one + 1, one + 1 + static_cast<std::ptrdiff_t>(p_.limit.size()));
+                const auto devices = static_cast<std::ptrdiff_t>(states_.devices());
+                const auto one = s.times.begin() + static_cast<std::ptrdiff_t>(i) * (1 + devices);
+                const double end = *std::max_element(one + 1, one + 1 + devices);
                 if (end >= out.makespan_us) { continue; }
                 out.makespan_us = end;
-                out.order = order_of(s.steps[i]);
+                out.order = states_.order_of(s.steps[i]);
             }
         }
         return out;
     }
 
     /// Leaves `width` states of a layer.
-    void narrow(layer& l, std::size_t width) {
+    static void narrow(relaxed_states::layer& l, std::size_t width) {
         std::vector<double> scores{};
         for (const auto& s : l.states) { scores.insert(scores.end(), s.scores.begin(), s.scores.end()); }
         const auto last = scores.begin() + static_cast<std::ptrdiff_t>(width);
@@ -144,247 +101,12 @@ private:
         for (auto& s : l.states) {
             for (std::size_t i = s.steps.size(); i-- > 0;) {
                 const bool stays = s.scores[i] < worst || (s.scores[i] == worst && equal-- > 0);
-                if (!stays) { erase(s, i, s.times.size() / s.steps.size()); }
+                if (!stays) { relaxed_states::erase(s, i, s.times.size() / s.steps.size()); }
             }
         }
     }
 
-    static void erase(state& s, std::size_t i, std::size_t stride) {
-        std::copy(s.times.end() - static_cast<std::ptrdiff_t>(stride), s.times.end(),
-                  s.times.begin() + static_cast<std::ptrdiff_t>(i * stride));
-        s.times.resize(s.times.size() - stride);
-        s.steps[i] = s.steps.back();
-        s.steps.pop_back();
-        s.scores[i] = s.scores.back();
-        s.scores.pop_back();
-    }
-
-    /// Bytes that the end of the next microbatch of an operation frees; turned: that its start needs.
-    [[nodiscard]] std::int64_t freed(const std::u16string& counts, std::size_t i) const {
-        std::int64_t bytes = 0;
-        for (const auto& r : p_.ops[i].ends) {
-            const auto with = static_cast<std::size_t>(r.with);
-            if (r.with < 0 || (p_.turned ? counts[with] <= counts[i] : counts[with] > counts[i])) { bytes += r.bytes; }
-        }
-        return bytes;
-    }
-
-    void expand(const state& s, const double* times, std::size_t from, layer& next) {
-        const std::size_t devices = p_.limit.size();
-        start_.assign(p_.ops.size(), never);
-        double filled = never;
-        first_.clear();
-        const double* arrival = times + 1 + devices;
-        for (const auto& l : p_.links) {
-            first_.push_back(arrival);
-            arrival += s.counts[l.from] - s.counts[l.to];
-        }
-        for (std::size_t i = 0; i != p_.ops.size(); ++i) {
-            const auto& op = p_.ops[i];
-            if (s.counts[i] == m_) { continue; }
-            const std::int64_t more = p_.turned ? freed(s.counts, i) : op.begins;
-            if (more > p_.limit[op.device] - s.held[op.device]) { continue; }
-            double at = std::max({times[0], times[1 + op.device], p_.head[i * m_ + s.counts[i]]});
-            bool ready = true;
-            for (const std::size_t e : op.into) {
-                ready = ready && s.counts[p_.links[e].from] > s.counts[i];
-                if (ready) { at = std::max(at, *first_[e]); }
-            }
-            if (!ready) { continue; }
-            start_[i] = at;
-            // Completion times are asked about all counts, so that no order may be left out when they are made.
-            const bool free = p_.limit[op.device] == std::numeric_limits<std::int64_t>::max();
-            const bool takes_none = free || (p_.turned ? op.ends.empty() : op.begins == 0);
-            if (takes_none && op.duration > 0 && listed_ == nullptr) { filled = std::min(filled, at + op.duration); }
-        }
-        for (std::size_t i = 0; i != p_.ops.size(); ++i) {
-            if (start_[i] == never || filled <= start_[i]) { continue; }
-            const auto& op = p_.ops[i];
-            const double end = start_[i] + op.duration;
-            counts_ = s.counts;
-            ++counts_[i];
-            times_.assign(times, times + 1 + devices);
-            times_[0] = start_[i];
-            times_[1 + op.device] = end;
-            for (std::size_t e = 0; e != p_.links.size(); ++e) {
-                const auto& l = p_.links[e];
-                const auto count = static_cast<std::size_t>(s.counts[l.from] - s.counts[l.to]);
-                times_.insert(times_.end(), first_[e] + (l.to == i ? 1 : 0), first_[e] + count);
-                if (l.from == i) { times_.push_back(end + l.lag_us); }
-            }
-            held_ = s.held;
-            const std::int64_t change = op.begins - freed(s.counts, i);
-            held_[op.device] += p_.turned ? -change : change;
-            add(next, {from, i}, end);
-        }
-    }
-
-    /// Adds counts_, held_, times_ to a layer where nothing speaks against it.
-    void add(layer& to, step origin, double end) {
-        const auto [at, fresh] = to.places.try_emplace(counts_, to.states.size());
-        if (fresh) { to.states.push_back({counts_, held_, rests(), {}, {}, {}}); }
-        auto& here = to.states[at->second];
-        const double value = raise(here.rest);
-        if (value >= below_) {
-            least_pruned_ = std::min(least_pruned_, value);
-            return;
-        }
-        // What other states of the same counts dominate is a schedule too.
-        if (earliest_ != nullptr && origin.op != nothing) {
-            double& first = (*earliest_)[origin.op * m_ + counts_[origin.op] - 1];
-            first = std::min(first, end - p_.ops[origin.op].duration);
-        }
-        if (listed_ != nullptr) {
-            key_.clear();
-            for (std::size_t i = counts_.size(); i-- > 0;) { key_ += static_cast<char16_t>(m_ - counts_[i]); }
-            const auto [rest, first] = listed_->rest_us.try_emplace(key_, end);
-            if (!first) { rest->second = std::min(rest->second, end); }
-        }
-        auto& list = here.times;
-        const std::size_t stride = times_.size();
-        const auto not_later = [stride](const double* a, const double* b) {
-            for (std::size_t i = 0; i != stride; ++i) {
-                if (a[i] > b[i]) { return false; }
-            }
-            return true;
-        };
-        for (std::size_t i = 0; i != list.size(); i += stride) {
-            if (not_later(list.data() + i, times_.data())) { return; }
-        }
-        for (std::size_t i = 0; i < here.steps.size();) {
-            if (!not_later(times_.data(), list.data() + i * stride)) {
-                ++i;
-                continue;
-            }
-            erase(here, i, stride);
-            --kept_;
-        }
-        list.insert(list.end(), times_.begin(), times_.end());
-        here.scores.push_back(value + 1e-3 * spent_);
-        here.steps.push_back(steps_.size());
-        steps_.push_back(origin);
-        ++kept_;
-    }
-
-    /// Per device: the completion time after counts_, 0 where none is known.
-    [[nodiscard]] std::vector<double> rests() {
-        std::vector<double> out(p_.limit.size(), 0.0);
-        for (std::size_t d = 0; d != out.size(); ++d) {
-            if (guides_[d] == nullptr) { continue; }
-            key_.clear();
-            bool left = false;
-            for (const std::size_t i : guided_[d]) {
-                key_ += counts_[i];
-                left = left || counts_[i] != m_;
-            }
-            const auto at = guides_[d]->rest_us.find(key_);
-            if (left) { out[d] = at == guides_[d]->rest_us.end() ? never : at->second; }
-        }
-        return out;
-    }
-
-    /// Raises times_ to what they can be at the least; the makespan that the state cannot beat.
-    double raise(const std::vector<double>& rest) {
-        const std::size_t devices = p_.limit.size();
-        double value = 0;
-        for (std::size_t d = 0; d != devices; ++d) { value = std::max(value, times_[1 + d]); }
-        least_.assign(p_.ops.size(), never);
-        parts_.assign(devices, part{});
-        arrival_.clear();
-        double* arrival = times_.data() + 1 + devices;
-        for (const auto& l : p_.links) {
-            arrival_.push_back(arrival);
-            arrival += counts_[l.from] - counts_[l.to];
-        }
-        double soonest = never;
-        for (std::size_t i = 0; i != p_.ops.size(); ++i) {
-            const std::size_t k = counts_[i];
-            if (k == m_) { continue; }
-            const auto& op = p_.ops[i];
-            double at = std::max({times_[0], times_[1 + op.device], p_.head[i * m_ + k]});
-            for (const std::size_t e : op.into) {
-                const auto& l = p_.links[e];
-                const std::size_t a = counts_[l.from];
-                const double ahead = static_cast<double>(k + 1) - static_cast<double>(a);
-                at = std::max(at, a > k ? *arrival_[e] : least_[l.from] + ahead * p_.ops[l.from].duration + l.lag_us);
-            }
-            least_[i] = at;
-            soonest = std::min(soonest, at);
-            value = std::max(value, at + op.duration + p_.tail[i * m_ + k]);
-            value = std::max(value, extend(parts_[op.device], i));
-        }
-        spent_ = 0;
-        if (soonest == never) { return value; }
-        for (std::size_t d = 0; d != devices; ++d) {
-            const auto& here = parts_[d];
-            if (here.from == never) { continue; }
-            spent_ += here.from + std::max(rest[d] == never ? 0.0 : rest[d], here.work);
-            if (rest[d] > 0) { value = std::max(value, std::min(here.from + rest[d], guides_[d]->below_us)); }
-            const auto at = std::lower_bound(p_.rest[d].begin(), p_.rest[d].end(), here.work * (1 - 1e-9),
-                                             [](const begun_work& a, double work) { return a.work_us < work; });
-            if (at != p_.rest[d].begin()) { value = std::max(value, here.from + here.work + std::prev(at)->before_us); }
-            times_[1 + d] = std::max(times_[1 + d], here.from);
-        }
-        parts_.assign(devices, part{});
-        for (std::size_t i = p_.ops.size(); i-- > 0;) {
-            if (counts_[i] != m_) { value = std::max(value, extend(parts_[p_.ops[i].device], i)); }
-        }
-        times_[0] = soonest;
-        for (std::size_t e = 0; e != p_.links.size(); ++e) {
-            const auto& l = p_.links[e];
-            // What arrives before it can be of use is as good as what arrives then.
-            double free = times_[1 + p_.ops[l.to].device];
-            for (std::size_t k = counts_[l.to]; k < counts_[l.from]; ++k) {
-                double& t = arrival_[e][k - counts_[l.to]];
-                t = std::max({t, free, p_.head[l.to * m_ + k]});
-                free = t + p_.ops[l.to].duration;
-            }
-        }
-        return value;
-    }
-
-    /// Adds what is left of an operation to a set of one device's passes; the makespan that the set demands.
-    double extend(part& set, std::size_t i) const {
-        set.from = std::min(set.from, least_[i]);
-        set.work += static_cast<double>(m_ - counts_[i]) * p_.ops[i].duration;
-        set.tail = std::min(set.tail, p_.tail[i * m_ + m_ - 1]);
-        return set.from + set.work + set.tail;
-    }
-
-    [[nodiscard]] std::vector<std::vector<int>> order_of(std::size_t at) const {
-        std::vector<std::vector<int>> out(p_.limit.size());
-        std::vector<int> left(p_.ops.size(), static_cast<int>(m_));
-        for (; at != 0; at = steps_[at].from) {
-            const auto& op = p_.ops[steps_[at].op];
-            out[op.device].push_back(op.number * static_cast<int>(m_) + --left[steps_[at].op]);
-        }
-        for (auto& passes : out) { std::reverse(passes.begin(), passes.end()); }
-        return out;
-    }
-
-    relaxed_problem p_;
-    std::size_t m_;
-    std::vector<const completion_times*> guides_;
-    /// Per kept device its operations.
-    std::vector<std::vector<std::size_t>> guided_;
-    std::vector<step> steps_{};
-    double below_{};
-    double least_pruned_{};
-    completion_times* listed_{};
-    std::vector<double>* earliest_{};
-    std::int64_t kept_{};
-    /// Sum over the devices of the least times at which they can end.
-    double spent_{};
-    /// The state under construction, and scratch.
-    std::u16string counts_{};
-    std::u16string key_{};
-    std::vector<double> times_{};
-    std::vector<std::int64_t> held_{};
-    std::vector<double> start_{};
-    std::vector<const double*> first_{};
-    std::vector<double*> arrival_{};
-    std::vector<double> least_{};
-    std::vector<part> parts_{};
+    relaxed_states states_;
 };
 
 } // namespace pulse

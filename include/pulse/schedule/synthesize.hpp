@@ -21,6 +21,7 @@ template <class Prove>
     for (const auto& k : known) { run.take(k); }
     run.run_known_orders();
     run.run_lists({});
+    run.run_devices(0.08);
     (void)run.tighten(0.15, 20'000);
     run.run_windows();
     run.budget().begin_turn(0.35);
@@ -32,6 +33,7 @@ template <class Prove>
         const double share = round < 3 ? shares[round] : 1.0;
         run.budget().begin_turn(0.5 * share, nodes);
         run.run_walks();
+        run.run_devices(0.1 * share);
         run.run_shaving(std::min(1.0, 3 * share), nodes);
         if (!run.proved()) { prove(0.3 * share); }
         if (!run.tighten(share, nodes)) {
@@ -48,12 +50,13 @@ template <class Prove>
 
 /// The best schedule that can be found within the limit, and how far it may be from the optimum.
 ///
-/// The bound first, raised by windows where the problem is small; then published orders that are defined for the
-/// problem and fit (the result is never worse, unless the limit is too short to look at them), and priority rules; then
-/// periodic patterns, annealing of the device sequences, iterated justification, shaving of windows and `tighten_bound`
-/// by turns, until the limit, a stop request, or until bound and makespan meet. Whichever of `known` is a schedule of the problem is taken
-/// into account: the result is never worse. One node is a list schedule, a swap, a rebuilt schedule or a state. With a
-/// limit of nodes alone the result depends on the input only.
+/// The bound first, raised by single devices (`device_bounds`) and, where the problem is small, by windows; then
+/// published orders that are defined for the problem and fit (the result is never worse, unless the limit is too short
+/// to look at them), and priority rules; then periodic patterns, annealing of the device sequences, iterated
+/// justification, more bounds of devices, shaving of windows and `tighten_bound` by turns, until the limit, a stop
+/// request, or until bound and makespan meet. Whichever of `known` is a schedule of the problem is taken into account:
+/// the result is never worse. One node is a list schedule, a swap, a rebuilt schedule or a state. With a limit of nodes
+/// alone the result depends on the input only.
 ///
 /// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch
 /// that runs alone; input_error for an ill-formed problem.

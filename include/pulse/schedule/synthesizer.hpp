@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/device_bounds.hpp>
 #include <pulse/schedule/device_propagation.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/justification_search.hpp>
@@ -82,6 +83,14 @@ public:
             (void)budget_.spend(40 * graph_.instances());
             take(order);
         });
+    }
+
+    /// A better bound from single devices.
+    void run_devices(double part) {
+        if (proved() || graph_.microbatches > 65535 || budget_.ended()) { return; }
+        if (!devices_) { devices_.emplace(problem_, bound_); }
+        budget_.begin_turn(part);
+        raise_bound(devices_->raise(bound_.makespan_us, makespan_, [this] { return budget_.spend(100); }));
     }
 
     /// Searches over states: a better bound, at times a better schedule. False when it has nothing more to try for this
@@ -165,11 +174,11 @@ public:
     /// Patterns of several periods, unrolled and, justified, as priorities: shorter periods while they stay within
     /// memory, longer ones until they do, then two between the last that did not and the first that did. Where
     /// microbatches are few, or memory is free, a pattern must be short; else it is its period that counts, and the
-    /// shortest possible one is worth several tries.
+    /// shortest possible one is worth several tries. A step of no more microbatches than devices has no steady state.
     void run_patterns(std::int64_t moves) {
         double load = 0;
         for (int d = 0; d != index_.devices; ++d) { load = std::max(load, index_.load_us(d)); }
-        if (load == 0 || index_.microbatches < 3) { return; }
+        if (load == 0 || index_.microbatches <= std::max(2, index_.devices)) { return; }
         const bool brief = !memory_.limited() || index_.microbatches <= 2 * index_.devices;
         const auto fits = [&](double factor) {
             for (int tries = factor > 1 ? 1 : 6; tries != 0; --tries) {
@@ -362,6 +371,7 @@ private:
     double tightened_{-1};
     /// Searches over states since one of them gained something.
     int fruitless_{};
+    std::optional<device_bounds> devices_{};
     window_facts facts_{};
     std::optional<window_shaver> shaver_{};
     /// How far from the bound to the best makespan the next attempt goes.

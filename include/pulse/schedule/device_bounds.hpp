@@ -1,0 +1,72 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <pulse/schedule/best_first_bound.hpp>
+#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/relaxed_problem.hpp>
+
+namespace pulse {
+
+/// Lower bounds of a problem from its single devices, the others relaxed, each seen from the beginning and from the
+/// end: searches (`best_first_bound`) of which the one that has proved most goes on. It is given up when it has looked
+/// at many states since it last gained something. Devices with much less work than the busiest one are left out: they
+/// would have to idle for a multiple of what that one does.
+class device_bounds {
+public:
+    /// `bound` is that of `bound_schedule(problem)`. At most 65,535 microbatches. Throws input_error for an ill-formed
+    /// problem.
+    device_bounds(const schedule_problem& problem, const schedule_bound& bound) :
+        most_in_vain_{problem.memory_limit_bytes.empty() ? 300 : 4000} {
+        const problem_relaxer relaxer{problem, bound};
+        const auto load_us = [&](int d) { return relaxer.index().load_us(d) * problem.microbatches; };
+        double most = 0;
+        for (int d = 0; d != problem.devices; ++d) { most = std::max(most, load_us(d)); }
+        const double least = bound.makespan_us - most_idle * (bound.makespan_us - most);
+        for (int d = 0; d != problem.devices; ++d) {
+            if (load_us(d) < least) { continue; }
+            for (const bool turned : {false, true}) { searches_.emplace_back(relaxer.relax({d}, turned)); }
+        }
+    }
+
+    /// Whether there is nothing left to try.
+    [[nodiscard]] bool finished() const noexcept { return searches_.empty(); }
+
+    /// The greatest lower bound found until `spend()`, called before every state, is false: at least `lower_us`, a bound
+    /// known before, and no more than `upper_us`, the makespan of the best schedule known, which must not grow from
+    /// call to call.
+    template <class Spend>
+    [[nodiscard]] double raise(double lower_us, double upper_us, const Spend& spend) {
+        bool goes_on = true;
+        const auto counted = [&] { return goes_on = spend(); };
+        while (goes_on && lower_us < upper_us && !searches_.empty()) {
+            const auto next = std::max_element(searches_.begin(), searches_.end(), [](const auto& a, const auto& b) {
+                const bool begun = a.looked() != 0; // all begin first
+                return begun != (b.looked() != 0) ? begun : a.proved_us() < b.proved_us();
+            });
+            next->run(upper_us, states_at_once, counted);
+            lower_us = std::max(lower_us, next->proved_us());
+            const std::int64_t most = std::min(most_states, most_in_vain_ + 3 * next->gained());
+            if (next->finished() || next->looked() > most) { searches_.erase(next); }
+        }
+        return std::min(lower_us, upper_us);
+    }
+
+private:
+    /// What a device would have to idle, over what the busiest one has to.
+    static constexpr double most_idle = 3;
+    static constexpr std::int64_t states_at_once = 200;
+    /// Of one search, about half a kilobyte each.
+    static constexpr std::int64_t most_states = 500'000;
+
+    std::vector<best_first_bound> searches_{};
+    /// Of a search that proves nothing. Where memory is free, what a device has to idle is proved soon or never.
+    std::int64_t most_in_vain_{};
+};
+
+} // namespace pulse

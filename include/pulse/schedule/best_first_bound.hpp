@@ -11,7 +11,7 @@
 
 namespace pulse {
 
-/// A lower bound of a relaxed problem by best-first search over its states (A*; Hart, Nilsson and Raphael, 1968): always
+/// A lower bound of a relaxed problem by best-first search over its states (A*; Hart, Nilsson and Raphael, 1968): it
 /// goes on from the partial schedule that promises the least makespan, which no schedule beats from then on.
 ///
 /// What makes a step long happens in its warm-up, so that few states prove what it costs, however many microbatches

@@ -21,8 +21,7 @@ class device_bounds {
 public:
     /// `bound` is that of `bound_schedule(problem)`. At most 65,535 microbatches. Throws input_error for an ill-formed
     /// problem.
-    device_bounds(const schedule_problem& problem, const schedule_bound& bound) :
-        most_in_vain_{problem.memory_limit_bytes.empty() ? 300 : 4000} {
+    device_bounds(const schedule_problem& problem, const schedule_bound& bound) {
         const problem_relaxer relaxer{problem, bound};
         const auto load_us = [&](int d) { return relaxer.index().load_us(d) * problem.microbatches; };
         double most = 0;
@@ -32,14 +31,17 @@ public:
             if (load_us(d) < least) { continue; }
             for (const bool turned : {false, true}) { searches_.emplace_back(relaxer.relax({d}, turned)); }
         }
+        const auto count = static_cast<std::int64_t>(searches_.size());
+        if (problem.memory_limit_bytes.empty() || count == 0) { return; }
+        most_in_vain_ = std::max<std::int64_t>(4000, 50'000 / count);
     }
 
     /// Whether there is nothing left to try.
     [[nodiscard]] bool finished() const noexcept { return searches_.empty(); }
 
-    /// The greatest lower bound found until `spend()`, called before every state, is false: at least `lower_us`, a bound
-    /// known before, and no more than `upper_us`, the makespan of the best schedule known, which must not grow from
-    /// call to call.
+    /// The greatest lower bound found until `spend()`, called before every state, is false: at least `lower_us`, known
+    /// before, and no more than `upper_us`, the makespan of the best schedule known, which must not grow from call to
+    /// call.
     template <class Spend>
     [[nodiscard]] double raise(double lower_us, double upper_us, const Spend& spend) {
         bool goes_on = true;
@@ -65,8 +67,9 @@ private:
     static constexpr std::int64_t most_states = 500'000;
 
     std::vector<best_first_bound> searches_{};
-    /// Of a search that proves nothing. Where memory is free, what a device has to idle is proved soon or never.
-    std::int64_t most_in_vain_{};
+    /// Of a search that proves nothing. Where memory is free, what a device has to idle is proved soon or never; else the
+    /// fewer devices have much work, the longer they are worth looking at.
+    std::int64_t most_in_vain_{300};
 };
 
 } // namespace pulse

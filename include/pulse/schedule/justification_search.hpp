@@ -291,11 +291,11 @@ private:
         }
     }
 
-    /// Shifts the present part and fills it again: from its beginning, or, every other time, from its end before. How
+    /// Shifts the present part and fills it again: from its beginning, or, one time in three, from its end before. How
     /// long the step is then.
     [[nodiscard]] double shifted_span(detail::random_numbers& random) {
         shift(random);
-        if (random.below(2) == 0) {
+        if (random.below(3) != 0) {
             order_.clear();
             for (std::size_t i = shifted_.size(); i-- > 0;) { order_.push_back(shifted_[i].instance); }
             return early_.fill(order_);

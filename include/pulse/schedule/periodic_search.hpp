@@ -83,7 +83,7 @@ public:
     /// What is looked for.
     enum class goal : std::uint8_t {
         fitting, ///< the first pattern within memory: the search ends there, and its length matters little
-        shortest, ///< the shortest within memory: the price of memory rises and falls, so that the walk stays near the limit
+        shortest, ///< the shortest within memory: its price rises and falls, so that the walk stays near the limit
     };
 
     /// One cooling from `warm_us` to `cold_us` in at most `moves` moves.

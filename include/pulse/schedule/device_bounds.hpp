@@ -67,8 +67,8 @@ private:
     static constexpr std::int64_t most_states = 500'000;
 
     std::vector<best_first_bound> searches_{};
-    /// Of a search that proves nothing. Where memory is free, what a device has to idle is proved soon or never; else the
-    /// fewer devices have much work, the longer they are worth looking at.
+    /// Of a search that proves nothing. Where memory is free, what a device has to idle is proved soon or never; else
+    /// the fewer devices have much work, the longer they are worth looking at.
     std::int64_t most_in_vain_{300};
 };
 

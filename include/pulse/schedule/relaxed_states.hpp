@@ -53,8 +53,6 @@ public:
     }
 
     [[nodiscard]] std::size_t devices() const noexcept { return p_.limit.size(); }
-    [[nodiscard]] std::size_t operations() const noexcept { return p_.ops.size(); }
-    [[nodiscard]] std::size_t microbatches() const noexcept { return m_; }
     /// Passes of a whole schedule.
     [[nodiscard]] std::size_t passes() const noexcept { return p_.ops.size() * m_; }
 

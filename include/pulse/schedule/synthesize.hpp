@@ -21,7 +21,8 @@ template <class Prove>
     for (const auto& k : known) { run.take(k); }
     run.run_known_orders();
     run.run_lists({});
-    run.run_devices(0.08);
+    run.budget().begin_turn(0.08); // for bounds, with the windows below
+    run.run_devices();
     (void)run.tighten(0.15, 20'000);
     run.run_windows();
     run.budget().begin_turn(0.35);
@@ -33,7 +34,8 @@ template <class Prove>
         const double share = round < 3 ? shares[round] : 1.0;
         run.budget().begin_turn(0.5 * share, nodes);
         run.run_walks();
-        run.run_devices(0.1 * share);
+        run.budget().begin_turn(0.1 * share);
+        run.run_devices();
         run.run_shaving(std::min(1.0, 3 * share), nodes);
         if (!run.proved()) { prove(0.3 * share); }
         if (!run.tighten(share, nodes)) {

@@ -86,10 +86,9 @@ public:
     }
 
     /// A better bound from single devices.
-    void run_devices(double part) {
-        if (proved() || graph_.microbatches > 65535 || budget_.ended()) { return; }
+    void run_devices() {
+        if (done() || graph_.microbatches > 65535) { return; }
         if (!devices_) { devices_.emplace(problem_, bound_); }
-        budget_.begin_turn(part);
         raise_bound(devices_->raise(bound_.makespan_us, makespan_, [this] { return budget_.spend(100); }));
     }
 

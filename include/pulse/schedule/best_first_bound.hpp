@@ -23,26 +23,30 @@ public:
 
     /// No schedule of the relaxation is shorter than this, or than what was asked about last.
     [[nodiscard]] double proved_us() const noexcept { return proved_; }
-    /// Nothing is left to prove: none is shorter than what was asked about, or a whole one is as short as that.
+    /// Nothing is left to prove: none is shorter than what was asked about, or a whole one promises no more than that.
     [[nodiscard]] bool finished() const noexcept { return finished_; }
-    /// Partial schedules that it has looked at, and those of them after which it proved more than before.
+    /// Partial schedules that it has looked at.
     [[nodiscard]] std::int64_t looked() const noexcept { return looked_; }
+    /// How many it had looked at when it last proved more than before.
     [[nodiscard]] std::int64_t gained() const noexcept { return gained_; }
+    /// Partial schedules that it holds in memory, those that others have replaced too.
+    [[nodiscard]] std::int64_t stored() const noexcept { return stored_; }
 
     /// Looks at `most` more partial schedules of makespans below `below_us`, which must not grow from call to call.
     /// Ends early when `spend()`, called before each, is false.
     template <class Spend>
     void run(double below_us, std::int64_t most, const Spend& spend) {
         states_.set_below(below_us);
-        if (looked_ == 0 && open_.empty()) {
+        if (stored_ == 0 && !finished_) {
             states_.begin(below_us, all_);
             take_added();
         }
         for (; !finished_; --most) {
             const double least = open_.empty() ? relaxed_states::never : open_.front().value_us;
             // What was left out promises no less than what was asked about then.
-            if (const double now = std::min(least, below_us); now > proved_) {
-                proved_ = now;
+            proved_ = std::max(proved_, std::min(least, below_us));
+            if (proved_ > noted_ * (1 + 1e-9)) { // more than what another order of sums gives
+                noted_ = proved_;
                 gained_ = looked_;
             }
             finished_ = !(least < below_us) || open_.front().placed == states_.passes();
@@ -62,8 +66,9 @@ private:
         std::size_t place{};
         std::size_t step{};
     };
-    /// Among those that promise the same, the one with fewest passes comes first: none is looked at before all that
-    /// could replace it.
+    /// Among those that promise the same, the one with fewest passes comes first: few are looked at before what could
+    /// replace them. A partial schedule may promise less than the one that it came from, which knew of more tails; it
+    /// must not take over what that one promised, since others replace it by their times alone.
     struct later {
         [[nodiscard]] bool operator()(const promise& a, const promise& b) const noexcept {
             if (a.value_us != b.value_us) { return a.value_us > b.value_us; }
@@ -72,6 +77,7 @@ private:
     };
 
     void take_added() {
+        stored_ += static_cast<std::int64_t>(states_.added().size());
         for (const auto& a : states_.added()) {
             std::size_t placed = 0;
             for (const char16_t count : all_.states[a.place].counts) { placed += count; }
@@ -100,8 +106,11 @@ private:
     /// The one that is gone on from.
     relaxed_states::state one_{};
     double proved_{};
+    /// What it had proved when it last gained something.
+    double noted_{};
     std::int64_t looked_{};
     std::int64_t gained_{};
+    std::int64_t stored_{};
     bool finished_{};
 };
 

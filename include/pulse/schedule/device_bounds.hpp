@@ -8,6 +8,7 @@
 
 #include <pulse/schedule/best_first_bound.hpp>
 #include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/relaxed_problem.hpp>
 
@@ -26,7 +27,8 @@ public:
         const auto load_us = [&](int d) { return relaxer.index().load_us(d) * problem.microbatches; };
         double most = 0;
         for (int d = 0; d != problem.devices; ++d) { most = std::max(most, load_us(d)); }
-        const double least = bound.makespan_us - most_idle * (bound.makespan_us - most);
+        // Sums are rounded: the busiest one always counts.
+        const double least = std::min(most, bound.makespan_us - most_idle * (bound.makespan_us - most)) * (1 - 1e-9);
         for (int d = 0; d != problem.devices; ++d) {
             if (load_us(d) < least) { continue; }
             for (const bool turned : {false, true}) { searches_.emplace_back(relaxer.relax({d}, turned)); }
@@ -46,15 +48,17 @@ public:
     [[nodiscard]] double raise(double lower_us, double upper_us, const Spend& spend) {
         bool goes_on = true;
         const auto counted = [&] { return goes_on = spend(); };
-        while (goes_on && lower_us < upper_us && !searches_.empty()) {
+        // Sums in another order must not make an equal makespan look longer.
+        const double below_us = upper_us * (1 - 4e-10);
+        while (goes_on && lower_us < below_us && !searches_.empty()) {
             const auto next = std::max_element(searches_.begin(), searches_.end(), [](const auto& a, const auto& b) {
                 const bool begun = a.looked() != 0; // all begin first
                 return begun != (b.looked() != 0) ? begun : a.proved_us() < b.proved_us();
             });
-            next->run(upper_us, states_at_once, counted);
+            next->run(below_us, states_at_once, counted);
             lower_us = std::max(lower_us, next->proved_us());
-            const std::int64_t most = std::min(most_states, most_in_vain_ + 3 * next->gained());
-            if (next->finished() || next->looked() > most) { searches_.erase(next); }
+            const bool in_vain = next->looked() > most_in_vain_ + 3 * next->gained();
+            if (next->finished() || in_vain || next->stored() > most_stored) { searches_.erase(next); }
         }
         return std::min(lower_us, upper_us);
     }
@@ -63,8 +67,8 @@ private:
     /// What a device would have to idle, over what the busiest one has to.
     static constexpr double most_idle = 3;
     static constexpr std::int64_t states_at_once = 200;
-    /// Of one search, about half a kilobyte each.
-    static constexpr std::int64_t most_states = 500'000;
+    /// Partial schedules that one search holds: from half a kilobyte each, more where many microbatches are under way.
+    static constexpr std::int64_t most_stored = 300'000;
 
     std::vector<best_first_bound> searches_{};
     /// Of a search that proves nothing. Where memory is free, what a device has to idle is proved soon or never; else

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/schedule/memory_bounds.hpp>
 #include <pulse/schedule/relaxed_problem.hpp>
 #include <pulse/schedule/state_limits.hpp>
 
@@ -88,7 +89,7 @@ public:
     [[nodiscard]] const std::vector<addition>& added() const noexcept { return added_; }
 
     /// Adds every partial schedule with one more pass than the one of `s` with these times, which came about by step
-    /// `from`. Where `next` holds `s` itself, `s` is a copy.
+    /// `from`. Where `next` holds `s` itself, `s` and `times` are copies.
     void expand(const state& s, const double* times, std::size_t from, layer& next) {
         added_.clear();
         const std::size_t devices = p_.limit.size();

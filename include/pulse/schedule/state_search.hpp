@@ -23,16 +23,17 @@ public:
     void guide(std::size_t device, const completion_times& times) { states_.guide(device, times); }
 
     /// Looks for schedules within limits.
-    [[nodiscard]] state_search_result run(const state_limits& limits) { return search(limits); }
+    [[nodiscard]] state_search_result run(const state_limits& limits) {
+        states_.list(nullptr, nullptr);
+        return search(limits);
+    }
 
     /// The same for a relaxation to one device; also lists the completion times of the opposite direction, complete
     /// when finished.
     [[nodiscard]] state_search_result run(const state_limits& limits, completion_times& times) {
         times = {limits.below_us, {}};
         states_.list(&times, nullptr);
-        auto out = search(limits);
-        states_.list(nullptr, nullptr);
-        return out;
+        return search(limits);
     }
 
     /// The same; also lists [operation * microbatches + microbatch]: when every pass starts at the earliest in a
@@ -42,9 +43,7 @@ public:
         times = {limits.below_us, {}};
         earliest.assign(states_.passes(), relaxed_states::never);
         states_.list(&times, &earliest);
-        auto out = search(limits);
-        states_.list(nullptr, nullptr);
-        return out;
+        return search(limits);
     }
 
 private:

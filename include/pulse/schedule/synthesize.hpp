@@ -21,9 +21,10 @@ template <class Prove>
     for (const auto& k : known) { run.take(k); }
     run.run_known_orders();
     run.run_lists({});
-    run.budget().begin_turn(0.08); // for bounds, with the windows below
+    run.budget().begin_turn(0.08, 100'000);
     run.run_devices();
     (void)run.tighten(0.15, 20'000);
+    run.budget().begin_turn(0.1);
     run.run_windows();
     run.budget().begin_turn(0.35);
     run.run_patterns(50000);
@@ -34,7 +35,7 @@ template <class Prove>
         const double share = round < 3 ? shares[round] : 1.0;
         run.budget().begin_turn(0.5 * share, nodes);
         run.run_walks();
-        run.budget().begin_turn(0.1 * share);
+        run.budget().begin_turn(0.1 * share, nodes);
         run.run_devices();
         run.run_shaving(std::min(1.0, 3 * share), nodes);
         if (!run.proved()) { prove(0.3 * share); }

@@ -60,7 +60,7 @@ public:
             const bool in_vain = next->looked() > most_in_vain_ + 3 * next->gained();
             if (next->finished() || in_vain || next->stored() > most_stored) { searches_.erase(next); }
         }
-        return std::min(lower_us, upper_us);
+        return lower_us < below_us ? lower_us : upper_us;
     }
 
 private:

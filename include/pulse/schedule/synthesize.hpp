@@ -53,13 +53,13 @@ template <class Prove>
 
 /// The best schedule that can be found within the limit, and how far it may be from the optimum.
 ///
-/// The bound first, raised by single devices (`device_bounds`) and, where the problem is small, by windows; then
-/// published orders that are defined for the problem and fit (the result is never worse, unless the limit is too short
-/// to look at them), and priority rules; then periodic patterns, annealing of the device sequences, iterated
-/// justification, more bounds of devices, shaving of windows and `tighten_bound` by turns, until the limit, a stop
-/// request, or until bound and makespan meet. Whichever of `known` is a schedule of the problem is taken into account:
-/// the result is never worse. One node is a list schedule, a swap, a rebuilt schedule or a state. With a limit of nodes
-/// alone the result depends on the input only.
+/// The bound first; then published orders that are defined for the problem and fit (the result is never worse, unless
+/// the limit is too short to look at them), and priority rules; then the bound is raised by single devices
+/// (`device_bounds`), by states and, where the problem is small, by windows; then periodic patterns, annealing of the
+/// device sequences, iterated justification, more bounds of devices, shaving of windows and `tighten_bound` by turns,
+/// until the limit, a stop request, or until bound and makespan meet. Whichever of `known` is a schedule of the problem
+/// is taken into account: the result is never worse. One node is a list schedule, a swap, a rebuilt schedule or a
+/// state. With a limit of nodes alone the result depends on the input only.
 ///
 /// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch
 /// that runs alone; input_error for an ill-formed problem.

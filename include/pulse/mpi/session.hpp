@@ -12,6 +12,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/mpi/error.hpp>
+#include <pulse/mpi/patience.hpp>
 #include <pulse/tensor/aligned_bytes.hpp>
 
 namespace pulse::mpi {
@@ -23,7 +24,8 @@ namespace pulse::mpi {
 /// exception that no transport has told to the others), it ends by MPI_Abort, which stops the processes of every rank.
 class session {
 public:
-    /// Initialises MPI unless that was done. Throws error when MPI cannot be called from one thread after the other.
+    /// Initialises MPI unless that was done, on every rank of MPI_COMM_WORLD alike. Throws error when MPI cannot be called
+    /// from one thread after the other.
     session() {
         int before = 0;
         check(MPI_Initialized(&before), "MPI_Initialized");
@@ -37,12 +39,16 @@ public:
         if (level < MPI_THREAD_SERIALIZED) { throw error{"pulse: this MPI does not give MPI_THREAD_SERIALIZED"}; }
         check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        if (owns_) { check(MPI_Comm_dup(MPI_COMM_WORLD, &all_), "MPI_Comm_dup"); }
     }
     session(const session&) = delete;
     session& operator=(const session&) = delete;
     ~session() {
         if (broken_ || (std::uncaught_exceptions() > exceptions_ && !ended_in_order_)) { abort(); }
-        if (owns_) { static_cast<void>(MPI_Finalize()); }
+        if (owns_) {
+            await_others();
+            static_cast<void>(MPI_Finalize());
+        }
     }
 
     /// A transport was made, or has ended: in order when every rank knows that it has.
@@ -66,6 +72,20 @@ private:
         std::_Exit(EXIT_FAILURE);
     }
 
+    /// Waits until every rank is about to call MPI_Finalize. Where one calls MPI_Abort while another is inside that, Open
+    /// MPI's mpirun (4.1.4, PMIx 4.2.2) crashes or hangs for ever in one of five runs.
+    void await_others() noexcept {
+        MPI_Request all_came = MPI_REQUEST_NULL;
+        int done = 0;
+        if (MPI_Ibarrier(all_, &all_came) != MPI_SUCCESS) { return; }
+        patience without_end;
+        while (MPI_Test(&all_came, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) {
+            static_cast<void>(without_end.rest());
+        }
+        static_cast<void>(MPI_Comm_free(&all_));
+    }
+
+    MPI_Comm all_{MPI_COMM_NULL}; ///< an own copy of MPI_COMM_WORLD, of a session that ends MPI
     bool owns_{};
     bool broken_{};
     bool ended_in_order_{};

@@ -10,8 +10,6 @@ namespace pulse::mpi {
 /// A wait of over 2 ms may end 0.1 ms late; in exchange, ranks that share cores do not take them from those that compute.
 class patience {
 public:
-    /// Without an end.
-    patience() = default;
     explicit patience(double seconds) :
         deadline_{clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds})} {}
 
@@ -30,7 +28,7 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
-    clock::time_point deadline_{clock::time_point::max()};
+    clock::time_point deadline_;
     clock::time_point began_{};
     int looks_{};
 };

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -22,28 +21,29 @@ struct rank_transfers {
     std::vector<transfer_slot> slots{};
 };
 
-/// Whether the slots of a device run beside each other, one sequence a way, or one after the other in the order in which
-/// they start, as where a device cannot run two communicators at once.
-enum class slot_order : std::uint8_t { by_way, one_at_a_time };
-
 namespace detail {
 
 /// The order in which things must happen in a step whose slots are NCCL groups, as a graph: a cycle is a hang.
 ///
-/// Nodes are every rank's instructions, and the start and the end of each of its slots. An instruction follows the one
-/// before it and the end of the slots whose transfers it waits for. A slot starts behind the instruction before its last
-/// transfer and behind the end of the slot before it in its order. It ends behind its start and behind the start of every
+/// Nodes are every rank's instructions, and the start and the end of each of its slots. A slot starts behind the instruction
+/// before its last transfer and behind the end of the slot before it. It ends behind its start and behind the start of every
 /// slot of another rank that holds the other side of one of its transfers: inside a slot no transfer waits for another, but
-/// none completes before both sides have started (rendezvous).
+/// none completes before both sides have started (rendezvous). An instruction follows the one before it, the end of the slots
+/// whose transfers it waits for, and the end of every slot that has started before it.
+///
+/// The last is more than a stream asks for. It is what happens where the host waits for the whole device (a kernel is
+/// loaded, memory is freed, a graph is made), where the device runs one communicator at a time, or where its queues are so
+/// few that streams share them: whatever the device puts in order, it is the order in which the host has issued it. A step
+/// without a cycle here has none with fewer orders.
 class slot_graph {
 public:
-    slot_graph(std::span<const rank_transfers> ranks, slot_order order) : ranks_{ranks} {
+    explicit slot_graph(std::span<const rank_transfers> ranks) : ranks_{ranks} {
         for (const rank_transfers& r : ranks) {
             firsts_.push_back(nodes_);
             nodes_ += r.steps.size() + 2 * r.slots.size();
         }
         after_.resize(nodes_);
-        for (std::size_t r = 0; r != ranks.size(); ++r) { add_rank(r, order); }
+        for (std::size_t r = 0; r != ranks.size(); ++r) { add_rank(r); }
         meet();
     }
 
@@ -110,18 +110,16 @@ private:
     }
     void follow(std::size_t later, std::size_t earlier) { after_[earlier].push_back(later); }
 
-    void add_rank(std::size_t rank, slot_order order) {
+    void add_rank(std::size_t rank) {
         const rank_transfers& mine = ranks_[rank];
         std::vector<std::size_t> slot_of(mine.steps.size(), mine.slots.size());
-        std::array<std::size_t, 2> before{mine.slots.size(), mine.slots.size()};
         for (std::size_t s = 0; s != mine.slots.size(); ++s) {
             const transfer_slot& slot = mine.slots[s];
             follow(end(rank, s), start(rank, s));
             const auto last = static_cast<std::size_t>(slot.transfers.back());
             if (last != 0) { follow(start(rank, s), step(rank, last - 1)); }
-            std::size_t& previous = before[order == slot_order::one_at_a_time ? 0 : static_cast<std::size_t>(slot.way)];
-            if (previous != mine.slots.size()) { follow(start(rank, s), end(rank, previous)); }
-            previous = s;
+            if (last + 1 != mine.steps.size()) { follow(step(rank, last + 1), end(rank, s)); }
+            if (s != 0) { follow(start(rank, s), end(rank, s - 1)); }
             for (const int t : slot.transfers) {
                 const auto at = static_cast<std::size_t>(t);
                 slot_of[at] = s;
@@ -181,16 +179,16 @@ private:
 
 /// Why a step whose slots are NCCL groups would hang or mistake one message for another, or nothing when it cannot, whatever
 /// the speeds of the ranks. `ranks` are those of one replica.
-[[nodiscard]] inline verdict prove_slots(std::span<const rank_transfers> ranks, slot_order order) {
-    return detail::slot_graph{ranks, order}.judge();
+[[nodiscard]] inline verdict prove_slots(std::span<const rank_transfers> ranks) {
+    return detail::slot_graph{ranks}.judge();
 }
 
 namespace detail {
 
 /// Cuts the slots of several transfers that never end into slots of one; whether there were any.
-[[nodiscard]] inline bool cut_stuck_slots(std::vector<rank_transfers>& ranks, slot_order order) {
+[[nodiscard]] inline bool cut_stuck_slots(std::vector<rank_transfers>& ranks) {
     bool cut = false;
-    const auto open = slot_graph{ranks, order}.stuck();
+    const auto open = slot_graph{ranks}.stuck();
     for (auto at = open.rbegin(); at != open.rend(); ++at) {
         std::vector<transfer_slot>& slots = ranks[at->first].slots;
         const auto whole = slots.begin() + static_cast<std::ptrdiff_t>(at->second);
@@ -207,8 +205,8 @@ namespace detail {
 
 } // namespace detail
 
-/// The slots of all ranks of a replica, proved for both orders: as large as they may be, and of one transfer each where
-/// larger ones would hang, since no program of lower() can.
+/// The slots of all ranks of a replica, proved: as large as they may be, and of one transfer each where larger ones would hang,
+/// since no program of lower() can.
 [[nodiscard]] inline std::vector<rank_transfers> transfers_of(const step_model& model,
                                                               const std::vector<program>& programs) {
     std::vector<rank_transfers> ranks;
@@ -216,10 +214,8 @@ namespace detail {
         ranks.push_back({transfer_steps(model, p), {}});
         ranks.back().slots = slots_of(ranks.back().steps);
     }
-    for (const slot_order order : {slot_order::one_at_a_time, slot_order::by_way}) {
-        while (detail::cut_stuck_slots(ranks, order)) {}
-    }
-    if (prove_slots(ranks, slot_order::by_way) || prove_slots(ranks, slot_order::one_at_a_time)) {
+    while (detail::cut_stuck_slots(ranks)) {}
+    if (prove_slots(ranks)) {
         for (rank_transfers& r : ranks) { r.slots = slots_of(r.steps, 1); }
     }
     return ranks;

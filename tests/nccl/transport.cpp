@@ -73,6 +73,7 @@ struct nccl_run {
     traffic_count sent{};
     std::int64_t early_receives{};
 };
+template <class Transport = ranks_of>
 nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool by_slots) {
     const cost_table costs = blank_costs(graph_of<toy>().view(), planned.microbatch_size, sizeof(float));
     const rank_grid grid{rank_layout::pipeline_inside, planned.pipeline_degree, planned.data_degree};
@@ -80,9 +81,9 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool by_sl
     result.gradients.resize(static_cast<std::size_t>(grid.data));
     std::mutex mutex;
     host::run_ranks(grid.size(), {}, [&](host::thread_transport& control) {
-        ranks_of transport{control, grid, {.timeout = 20s}};
+        Transport transport{control, grid, {.timeout = 20s}};
         math backend{transport.stream()};
-        executor<toy, math, ranks_of> rank{backend, transport, planned, costs};
+        executor<toy, math, Transport> rank{backend, transport, planned, costs};
         if (by_slots) {
             const auto all = transfers_of(rank.model(), lower(planned, rank.model()));
             transport.follow(all[static_cast<std::size_t>(rank.place().device)]);
@@ -112,6 +113,21 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool by_sl
     });
     return result;
 }
+
+/// NCCL ranks of which some wait for the shares of other replicas as soon as they are asked for them, and the others never
+/// see that a message has arrived.
+struct uneven_ranks : ranks_of {
+    using ranks_of::ranks_of;
+    static inline unsigned late = 0; ///< a bit a rank
+
+    [[nodiscard]] bool arrived(int peer, message_id m) {
+        const bool is_late = (late >> rank() & 1U) != 0;
+        emulated_cuda::answer_queries(!is_late);
+        bool found = ranks_of::arrived(peer, m);
+        while (!found && !is_late && m.kind == message_kind::gradient_share) { found = ranks_of::arrived(peer, m); }
+        return found;
+    }
+};
 
 plan draw_plan(std::mt19937& random, int devices, int replicas) {
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
@@ -191,6 +207,23 @@ TEST_CASE("replicas on NCCL ranks sum their gradients as thread ranks do") {
     }
 }
 
+TEST_CASE("replicas whose hosts wait for their devices do not wait for each other, whichever of them are late") {
+    std::mt19937 random{47};
+    plan p;
+    p.pipeline_degree = p.data_degree = 2;
+    p.microbatches = 1;
+    p.cut = draw_cut(blank_costs(graph_of<toy>().view(), 1, sizeof(float)), placement::folded, 2, 2, random);
+    p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+    const auto want = run_replicated<toy, host::reference_backend<float>>(p, 13);
+    for (unsigned late = 0; late != 16; ++late) {
+        INFO("late ranks: " << late);
+        uneven_ranks::late = late;
+        // The second step makes graphs of every instruction, for which the host waits.
+        const nccl_run run = run_plan<uneven_ranks>(p, 13, 2, true);
+        for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
+    }
+}
+
 TEST_CASE("an error of NCCL, and a rank that fails, end every rank with the first error") {
     const auto step = [](ranks_of& t, bool fails) {
         std::array<message_part, 1> part{part_of(t.allocate(count * sizeof(unsigned)))};
@@ -231,6 +264,22 @@ TEST_CASE("an error of NCCL, and a rank that fails, end every rank with the firs
     INFO(text);
     CHECK(text.find("remote error") != std::string::npos);
     CHECK(std::chrono::steady_clock::now() - start < 10s);
+    CHECK(emulated_nccl::communicators() == 0);
+}
+
+TEST_CASE("a run ends where what one communicator sends waits for what another one receives") {
+    const int before = emulated_nccl::hung_aborts();
+    CHECK(error_of({rank_layout::pipeline_inside, 2, 1}, {.timeout = 20s}, [&](ranks_of& t) {
+              if (t.rank() == 1) { return t.sum({}); }
+              std::array<message_part, 1> in{part_of(t.allocate(count * sizeof(unsigned)))};
+              std::array<message_part, 1> out{part_of(t.allocate(count * sizeof(unsigned)))};
+              t.post_recv(1, message(1, message_kind::boundary_gradient), in);
+              t.wait_recv(1, message(1, message_kind::boundary_gradient));
+              cuda::copy_async(out[0].data, in[0].data, in[0].bytes, t.stream());
+              t.post_send(1, message(0), out);
+              throw error{"rank 0 gives up"};
+          }) == "rank 0 gives up");
+    CHECK(emulated_nccl::hung_aborts() == before);
     CHECK(emulated_nccl::communicators() == 0);
 }
 

@@ -102,10 +102,8 @@ public:
         p.over.block(on);
         p.waited = true;
     }
-    [[nodiscard]] bool arrived(int world_peer, message_id message) {
-        const posting& p = find(false, world_peer, message);
-        return p.launched && p.over.reached();
-    }
+    /// Whether wait() for that message would return: it makes a stream wait, never the host.
+    [[nodiscard]] bool arrived(int world_peer, message_id message) { return find(false, world_peer, message).launched; }
 
     /// A transfer that this rank is ready for and that has not ended for so long, in words; none when there is none.
     [[nodiscard]] std::optional<std::string> stuck(clock::duration longest) {

@@ -24,6 +24,7 @@
 #include <pulse/cuda/stream.cuh>
 #include <pulse/launch/watch.hpp>
 #include <pulse/nccl/communicator.cuh>
+#include <pulse/nccl/connect.cuh>
 #include <pulse/nccl/host_collectives.cuh>
 #include <pulse/nccl/lane.cuh>
 #include <pulse/nccl/message_memory.cuh>
@@ -58,7 +59,11 @@ public:
         try {
             make_lanes();
             agree_on_memory();
-            for (std::size_t l = 0; l != lanes_.size(); ++l) { connect(lanes_[l]); }
+            for (std::size_t l = 0; l != lanes_.size(); ++l) {
+                const bool between_replicas = l == 2;
+                connect(lanes_[l], between_replicas ? replica() : device(),
+                        between_replicas ? grid_.data : grid_.pipeline, while_alive(options_.timeout));
+            }
         } catch (const std::exception& e) {
             if (dynamic_cast<const nccl_error*>(&e) != nullptr) { hear_who_failed(); }
             fail("rank " + std::to_string(rank_) + ": " + e.what());
@@ -80,8 +85,7 @@ public:
             }
         } catch (...) { // the communicators are aborted
         }
-        memory_.forget_communicators();
-        for (lane& l : lanes_) { l.with().abort(); }
+        abort_lanes();
         memory_.release();
     }
 
@@ -139,8 +143,7 @@ public:
         failed_ = true;
         {
             const std::lock_guard lock{mutex_};
-            memory_.forget_communicators();
-            for (lane& l : lanes_) { l.with().abort(); }
+            abort_lanes();
         }
         if (options_.seen != nullptr) { options_.seen->fail(what); }
         if (std::this_thread::get_id() != guard_.get_id()) { control_.fail(what); }
@@ -234,32 +237,6 @@ private:
         memory_ = message_memory{can[0] == static_cast<double>(size())};
     }
 
-    /// A byte from every rank of the lane to every other: connections are made now, while all ranks are there.
-    void connect(lane& on) {
-        const bool between_replicas = &on == &lanes_.back() && lanes_.size() == 3;
-        const int ranks = between_replicas ? grid_.data : grid_.pipeline;
-        const int me = between_replicas ? replica() : device();
-        cuda::device_memory<std::byte> room(2);
-        cuda::fill_bytes_async(room.data(), 0, 2, on.stream().get());
-        for (int distance = 1; distance < ranks; ++distance) {
-            const int after = (me + distance) % ranks;
-            const int before = (me + ranks - distance) % ranks;
-            check(ncclGroupStart(), "ncclGroupStart");
-            const ncclResult_t out = ncclSend(room.data(), 1, ncclUint8, after, on.with().get(), on.stream().get());
-            const ncclResult_t in = ncclRecv(room.data() + 1, 1, ncclUint8, before, on.with().get(), on.stream().get());
-            check(ncclGroupEnd(), "ncclGroupEnd", on.with().get());
-            check(out, "ncclSend", on.with().get());
-            check(in, "ncclRecv", on.with().get());
-            settle(on.with().get(), "the first message of a pair of ranks", while_alive(options_.timeout));
-        }
-        const patience wait = while_alive(options_.timeout);
-        while (!on.stream().idle()) {
-            wait();
-            check(on.with().state(), "the first message of a pair of ranks", on.with().get());
-            std::this_thread::sleep_for(std::chrono::microseconds{50});
-        }
-    }
-
     [[nodiscard]] lane& lane_of(message_id message) {
         if (!is_between_replicas(message.kind)) { return lanes_[static_cast<std::size_t>(way_of(message.kind))]; }
         if (lanes_.size() < 3) { throw input_error{"pulse: a message between replicas, of which there is one"}; }
@@ -327,6 +304,19 @@ private:
         lane& on = lane_of(message);
         slots_.before_wait(on.find_ordinal(sends, peer, message), stream());
         on.wait(sends, peer, message, stream_for(message));
+    }
+    /// All at once: ncclCommAbort marks its communicator and then waits for that one's streams, which may stand behind what
+    /// another one receives (commDestroySync of NCCL 2.19 to 2.30).
+    void abort_lanes() noexcept {
+        memory_.forget_communicators();
+        std::vector<std::jthread> aborting;
+        try {
+            for (lane& l : lanes_) {
+                aborting.emplace_back([&l] { l.with().abort(); });
+            }
+        } catch (...) {} // without threads, those that are left are aborted one after the other
+        aborting.clear();
+        for (lane& l : lanes_) { l.with().abort(); }
     }
     template <class Call>
     void collective(Call call) {

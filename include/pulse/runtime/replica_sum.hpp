@@ -30,11 +30,12 @@ namespace pulse {
 ///
 /// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica and
 /// reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has its
-/// shares posted by all, then its sums, then the next. Where posts wait (link_options::blocking), what a post waits for has
-/// arrived when it returns, so start() does the whole reduction on the spot, at the same instruction of every replica: take
-/// the global order that lower() follows, put all replicas' copies of an event next to each other, and replace all_reduce
-/// by its messages in the order of for_each_pair. Every rank's posts are in that order, so of all messages not yet
-/// transferred the first one has both its ranks standing at it.
+/// shares posted by all, then its sums, then the next. That holds while the host waits for nothing else. Where posts wait
+/// (link_options::blocking), and where the host may have to wait for a device that is receiving (NCCL), arrived() is true as
+/// soon as a message is posted, so start() does the whole reduction on the spot, at the same instruction of every replica:
+/// take the global order that lower() follows, put all replicas' copies of an event next to each other, and replace
+/// all_reduce by its messages in the order of for_each_pair. Every rank's posts are in that order, so of all messages not
+/// yet transferred the first one has both its ranks standing at it.
 template <backend B, transport T>
 class replica_sum {
 public:

@@ -57,6 +57,7 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaDeviceSynchronize() {
     return api([] {
         if (!end_captures()) { refuse(cudaErrorStreamCaptureUnsupported); }
+        drain();
         run_all();
     });
 }

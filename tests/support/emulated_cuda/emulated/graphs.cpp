@@ -112,7 +112,10 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::si
     });
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-    return api([&] { *exec = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)}; });
+    return api([&] {
+        drain();
+        *exec = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
+    });
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t on) {
     return api([&] { static_cast<void>(stream_of(on)); });

@@ -54,6 +54,11 @@ cudaError_t& last_error() {
     return last;
 }
 
+bool& tells_what_is_done() {
+    static thread_local bool tells = true;
+    return tells;
+}
+
 std::size_t this_thread() {
     static std::size_t count = 0;
     static thread_local const std::size_t mine = ++count; // under the lock
@@ -109,6 +114,12 @@ void run_all() {
     }
 }
 
+void drain() {
+    for (cudaStream_t stream : the().streams) {
+        if (stream->maker == this_thread()) { run_until(*stream, stream->last_message); }
+    }
+}
+
 void require_no_capture() {
     for (const auto& open : the().captures) {
         if (open->mode == cudaStreamCaptureModeRelaxed) { continue; }
@@ -127,6 +138,7 @@ void require_not_captured(const CUstream_st& stream) {
 
 void enqueue(CUstream_st& stream, operation run) {
     if (stream.capturing != nullptr) {
+        if (stream.capturing->broken != cudaSuccess) { refuse(cudaErrorStreamCaptureInvalidated); }
         stream.capturing->nodes.push_back({std::move(run), stream.last});
         stream.last = {stream.capturing->nodes.size() - 1};
         return;
@@ -140,7 +152,7 @@ void require_device(int device) {
 }
 
 cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
-                           std::function<void()> body) {
+                           std::function<void()> body, const void* kernel) {
     return api([&] {
         CUstream_st& on = stream_of(stream);
         const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
@@ -149,6 +161,11 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cuda
             refuse(cudaErrorInvalidConfiguration);
         }
         if (shared_bytes > shared_bytes_limit) { refuse(cudaErrorInvalidValue); }
+        const std::pair<std::size_t, const void*> loaded{this_thread(), kernel};
+        if (kernel != nullptr && !the().kernels_loaded.contains(loaded)) {
+            drain();
+            the().kernels_loaded.insert(loaded);
+        }
         enqueue(on, [=, run = std::move(body)] {
             ++the().kernels;
             run_grid(grid, block, shared_bytes, run);
@@ -175,6 +192,8 @@ std::size_t pinned_bytes() {
     const std::scoped_lock lock(the().guard);
     return the().pinned_bytes;
 }
+
+void answer_queries(bool answers) { tells_what_is_done() = answers; }
 
 bool end_captures() {
     const std::scoped_lock lock(the().guard);

@@ -64,6 +64,8 @@ struct CUstream_st {
     std::uint64_t completed{};
     std::uint64_t serial{}; ///< a later stream may have the same address
     int priority{};
+    std::size_t maker{};          ///< the thread: a rank that is one has a device of its own in truth
+    std::uint64_t last_message{}; ///< the position behind the last group of messages
     bool running{};
     std::shared_ptr<emulated_cuda::capture> capturing;
     std::vector<std::size_t> last; ///< nodes that the next captured node follows
@@ -98,6 +100,7 @@ struct device {
     std::set<cudaStream_t> streams;
     std::set<cudaEvent_t> events;
     std::vector<std::shared_ptr<capture>> captures;
+    std::set<std::pair<std::size_t, const void*>> kernels_loaded; ///< by the thread whose device has them
     CUstream_st default_stream;
     std::size_t device_bytes{};
     std::size_t pinned_bytes{};
@@ -113,6 +116,9 @@ device& the();
 
 /// What cudaGetLastError gives to this thread.
 cudaError_t& last_error();
+
+/// Whether queries of this thread may say that a point of a stream is reached; see runtime.hpp.
+bool& tells_what_is_done();
 
 /// A number for each thread that asked; under the lock.
 std::size_t this_thread();
@@ -168,7 +174,12 @@ void run_until(CUstream_st& stream, std::uint64_t position);
 void await(CUstream_st& stream, std::uint64_t position);
 /// Runs what an event stands for.
 void run_mark(const mark& where);
+
 void run_all();
+
+/// What a call does that waits for the calling thread's device: it is not ready while a message is under way in a stream
+/// that the thread has made. Other work stays where it is, so that an order that nobody asked for does not come by luck.
+void drain();
 
 /// Calls that capturing forbids, to the thread that captures or to all.
 void require_no_capture();

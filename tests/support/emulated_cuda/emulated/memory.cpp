@@ -49,6 +49,7 @@ void release(void* memory, bool device) {
     require_no_capture();
     const auto found = the().memory.find(reinterpret_cast<std::uintptr_t>(memory));
     if (found == the().memory.end() || found->second.device != device) { refuse(cudaErrorInvalidValue); }
+    drain();
     deferring(run_all);
 #if defined(__SANITIZE_ADDRESS__)
     ASAN_UNPOISON_MEMORY_REGION(memory, found->second.bytes);

@@ -1,6 +1,7 @@
 #include <emulated/nccl.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -92,6 +94,7 @@ struct state {
     std::vector<std::shared_ptr<group>> groups{};
     int ids{};
     int many{};
+    int hung_aborts{};
     int good_groups{-1};
     bool memory{true};
 };
@@ -206,6 +209,20 @@ ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t
     return stream_of_open == stream ? ncclSuccess : ncclInvalidUsage;
 }
 
+/// How long an abort waits for its streams before it tells of a hang.
+constexpr std::chrono::seconds abort_limit{10};
+
+/// Runs what the streams of a communicator's groups have up to its last group; whether that was possible.
+bool groups_are_over(const bool& aborted) {
+    for (const auto& g : all().groups) {
+        if (g->aborted.get() != &aborted || !the().streams.contains(g->stream)) { continue; }
+        try {
+            emulated_cuda::deferring([&] { emulated_cuda::run_until(*g->stream, g->position); });
+        } catch (const emulated_cuda::not_ready&) { return false; }
+    }
+    return true;
+}
+
 } // namespace
 
 void fail_group_after(int groups) {
@@ -223,6 +240,10 @@ int communicators() {
 int groups_of_many() {
     const std::scoped_lock lock(the().guard);
     return all().many;
+}
+int hung_aborts() {
+    const std::scoped_lock lock(the().guard);
+    return all().hung_aborts;
 }
 void allow_memory(bool allowed) {
     const std::scoped_lock lock(the().guard);
@@ -299,9 +320,19 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    const std::scoped_lock lock(the().guard);
+    std::unique_lock lock(the().guard);
     if (all().alive.erase(comm) == 0) { return ncclInvalidArgument; }
     *comm->aborted = true;
+    const auto end = std::chrono::steady_clock::now() + abort_limit;
+    while (!groups_are_over(*comm->aborted)) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds{50});
+        lock.lock();
+        if (std::chrono::steady_clock::now() > end) {
+            ++all().hung_aborts;
+            return ncclInternalError;
+        }
+    }
     std::erase_if(all().handles, [&](const auto& registered) { return registered.second == comm; });
     if (comm->partners != nullptr) {
         for (auto& [rank, of] : *comm->partners) {
@@ -334,6 +365,7 @@ ncclResult_t ncclGroupEnd() {
         g->stream = stream_of_open;
         emulated_cuda::enqueue(emulated_cuda::stream_of(g->stream), [g = g] { run(*g); });
         g->position = emulated_cuda::stream_of(g->stream).issued;
+        emulated_cuda::stream_of(g->stream).last_message = g->position;
         if (g->between) { let_device_run(g->stream); }
     }
     open.clear();

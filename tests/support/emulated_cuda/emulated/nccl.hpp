@@ -9,7 +9,8 @@
 /// message of it is over; a message goes over when the groups of both its sides have started, whatever else is in them.
 /// Messages of a pair of ranks are matched in the order of the calls. So a program that would hang in NCCL does not end
 /// here: the call that waits gets cudaErrorUnknown where the groups wait for each other in a circle. Communicators are as
-/// those that do not block: init and split are in progress until every rank has come.
+/// those that do not block: init and split are in progress until every rank has come. An abort marks its communicator and
+/// then waits for all that stands before the last group of it in its stream, as NCCL does; after 10 s it fails.
 namespace emulated_nccl {
 
 /// The next call of that many of ncclGroupEnd, of any rank, fails. For tests of errors.
@@ -19,6 +20,8 @@ void fail_group_after(int groups);
 [[nodiscard]] int communicators();
 /// Groups that were started with more than one message.
 [[nodiscard]] int groups_of_many();
+/// Aborts that have failed: what they waited for did not end.
+[[nodiscard]] int hung_aborts();
 /// Whether ncclMemAlloc gives memory.
 void allow_memory(bool allowed);
 

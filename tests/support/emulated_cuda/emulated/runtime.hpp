@@ -18,9 +18,10 @@
 /// (pulse::cuda::upload waits). Captured graphs are replayed by need, the branch that was captured last first.
 namespace emulated_cuda {
 
-/// Puts a kernel into a stream, or says what is wrong with the sizes, as cudaLaunchKernel would.
+/// Puts a kernel into a stream, or says what is wrong with the sizes, as cudaLaunchKernel would. `kernel` names it: the
+/// first launch of each loads it, which drains the device; null is there already.
 [[nodiscard]] cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
-                                         std::function<void()> body);
+                                         std::function<void()> body, const void* kernel = nullptr);
 
 /// Kernels that have run in this process.
 [[nodiscard]] std::int64_t executed_kernels();
@@ -34,6 +35,10 @@ namespace emulated_cuda {
 
 /// What of a stream has not run.
 [[nodiscard]] std::size_t pending(cudaStream_t stream);
+
+/// Whether event queries of the calling thread may say that the event is reached; else they say that it is not, as where the
+/// device is slow and the host looks too early.
+void answer_queries(bool answers);
 
 /// What a wait for the whole device does to captures: all end, of whatever thread and mode. Whether there were none.
 bool end_captures();

@@ -37,6 +37,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
         static std::uint64_t streams = 0;
         made->serial = ++streams;
         made->priority = priority;
+        made->maker = this_thread();
         the().streams.insert(made.get());
         *stream = made.release();
     });
@@ -137,10 +138,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     return api([&] {
         const CUevent_st& asked = event_of(event);
-        if (!asked.recorded || asked.when->set) { return; }
+        if (!asked.recorded) { return; }
         if (asked.where.in != nullptr) { refuse(cudaErrorStreamCaptureUnsupported); }
-        run_next(stream_of(asked.where.stream));
-        if (!asked.when->set) { refuse(cudaErrorNotReady); }
+        if (!asked.when->set) { run_next(stream_of(asked.where.stream)); }
+        if (!asked.when->set || !tells_what_is_done()) { refuse(cudaErrorNotReady); }
     });
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {

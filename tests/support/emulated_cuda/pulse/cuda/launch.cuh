@@ -30,7 +30,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
         grid, block, shared_bytes, stream,
         [kernel, values = std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)] {
             std::apply(kernel, values);
-        });
+        },
+        reinterpret_cast<const void*>(kernel));
     if (status == cudaSuccess) { return; }
     static_cast<void>(cudaGetLastError());
     const auto text = [](dim3 size) {

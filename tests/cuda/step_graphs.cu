@@ -162,6 +162,39 @@ TEST_CASE("work that cannot be captured yet is started as it is and captured the
     CHECK(x.download(b.math.stream())[0] == 170);
 }
 
+TEST_CASE("work whose capture a library ends is started as it is from then on, and other work is captured") {
+    for (const bool throws : {false, true}) {
+        CAPTURE(throws);
+        bench b;
+        const device_array<int> x(std::vector<int>{1});
+        const device_array<int> y(std::vector<int>{1});
+        int calls = 0;
+        const auto run = [&] {
+            b.graphs.run(
+                0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+                [&] {
+                    ++calls;
+                    if (cuda::capture_of(b.math.stream()) != 0) { // what it waits for a graph cannot
+                        void* memory = nullptr;
+                        CHECK(cudaMalloc(&memory, 64) != cudaSuccess);
+                        static_cast<void>(cudaGetLastError());
+                        if (throws) { throw pulse::error{"the library has failed"}; }
+                    }
+                    cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 1);
+                });
+        };
+        for (int step = 0; step != 4; ++step) {
+            run();
+            b.run(1, y.data(), 1);
+        }
+        CHECK(calls == 5);
+        CHECK(x.download(b.math.stream())[0] == 31);
+        CHECK(y.download(b.math.stream())[0] == 31);
+        CHECK(b.graphs.captured() == 1);
+        CHECK(b.graphs.given_up() == 1);
+    }
+}
+
 TEST_CASE("a backend that replays no graphs has its work started anew each time") {
     machine math;
     math.graphs = false;

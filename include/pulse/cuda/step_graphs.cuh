@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -10,6 +12,7 @@
 
 #include <cuda_runtime.h>
 
+#include <pulse/core/error.hpp>
 #include <pulse/cuda/capture_guard.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/range.cuh>
@@ -19,12 +22,18 @@
 
 namespace pulse::cuda {
 
+/// A capture ended before its work did: a library made a call that a graph cannot hold, or another thread waited for the
+/// whole device.
+struct capture_ended : error {
+    using error::error;
+};
+
 /// Work that a stream was given while it was captured, to be started again as one thing.
 class captured_work {
 public:
     captured_work() = default;
     /// Captures what `work()` puts into the stream; nothing of it runs. What `work` throws passes through, and the stream
-    /// is as before.
+    /// is as before. Throws capture_ended, whatever `work` has thrown then.
     template <class Work>
     captured_work(cudaStream_t stream, Work&& work) {
         const std::shared_lock nobody_waits_for_the_device{capture_guard()};
@@ -32,13 +41,22 @@ public:
         cudaGraph_t graph = nullptr;
         try {
             work();
+        } catch (const not_capturable&) {
+            static_cast<void>(leave(stream));
+            throw;
+        } catch (const std::exception& e) {
+            if (leave(stream) == cudaErrorStreamCaptureInvalidated) { throw capture_ended{e.what()}; }
+            throw;
         } catch (...) {
-            static_cast<void>(cudaStreamEndCapture(stream, &graph));
-            static_cast<void>(cudaGetLastError());
-            if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
+            static_cast<void>(leave(stream));
             throw;
         }
-        check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+        const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+        if (ended == cudaErrorStreamCaptureInvalidated) {
+            static_cast<void>(cudaGetLastError());
+            throw capture_ended{"a call that cannot be captured was made meanwhile"};
+        }
+        check(ended, "cudaStreamEndCapture");
         const cudaError_t made = cudaGraphInstantiate(&handle_, graph, 0);
         static_cast<void>(cudaGraphDestroy(graph));
         check(made, "cudaGraphInstantiate");
@@ -57,6 +75,15 @@ public:
     void start(cudaStream_t stream) const { check(cudaGraphLaunch(handle_, stream), "cudaGraphLaunch"); }
 
 private:
+    /// Ends a capture whose work is of no use, and says how it ended.
+    static cudaError_t leave(cudaStream_t stream) noexcept {
+        cudaGraph_t graph = nullptr;
+        const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+        static_cast<void>(cudaGetLastError());
+        if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
+        return ended;
+    }
+
     cudaGraphExec_t handle_{};
 };
 
@@ -66,7 +93,9 @@ private:
 ///
 /// The first time sizes the scratch and chooses algorithms, which cannot be done while a stream is captured; work that
 /// throws not_capturable all the same (its backend was used for something else in between) is started as it is and captured
-/// the next time. Where the backend has replays_graphs() and it is false, nothing is captured. Every instruction is a range on the timeline of a profiler, named by pass, stage and microbatch.
+/// the next time. An instruction whose capture is ended by a library is started as it is from then on; the first of them is
+/// named on stderr. Where the backend has replays_graphs() and it is false, nothing is captured. Every instruction is a range
+/// on the timeline of a profiler, named by pass, stage and microbatch.
 class step_graphs {
 public:
     /// For the instructions of a program; `math` has stream() and scratch_bytes().
@@ -96,7 +125,7 @@ public:
             ++replayed_;
             return;
         }
-        if (on_ && stayed && !mine.captured && capture(mine, work)) {
+        if (on_ && stayed && !mine.given_up && !mine.captured && capture(mine, work)) {
             mine.captured.start(stream_);
             return;
         }
@@ -109,6 +138,8 @@ public:
     /// How often an instruction was captured, and how often what was captured was started again.
     [[nodiscard]] std::int64_t captured() const noexcept { return captured_; }
     [[nodiscard]] std::int64_t replayed() const noexcept { return replayed_; }
+    /// Instructions that are not captured any more, as their capture was ended.
+    [[nodiscard]] std::int64_t given_up() const noexcept { return given_up_; }
 
 private:
     [[nodiscard]] static std::vector<std::string> names_of(const program& of_rank) {
@@ -125,7 +156,16 @@ private:
     bool capture(entry& mine, Work& work) {
         try {
             mine.captured = captured_work{stream_, work};
-        } catch (const not_capturable&) { return false; }
+        } catch (const not_capturable&) { return false; } catch (const capture_ended& e) {
+            mine.given_up = true;
+            if (given_up_++ == 0) {
+                std::fprintf(stderr,
+                             "pulse: %s is started call by call from now on, as it cannot be captured in a CUDA graph: "
+                             "%s. It may not be the only one.\n",
+                             mine.name.c_str(), e.what());
+            }
+            return false;
+        }
         mine.scratch_bytes = scratch_bytes_(math_);
         ++captured_;
         return true;
@@ -137,6 +177,7 @@ private:
         captured_work captured{};
         std::int64_t scratch_bytes{};
         bool seen{};
+        bool given_up{};
     };
 
     cudaStream_t stream_;
@@ -146,6 +187,7 @@ private:
     std::vector<const void*> now_{};
     std::int64_t captured_{};
     std::int64_t replayed_{};
+    std::int64_t given_up_{};
     bool on_{true};
 };
 

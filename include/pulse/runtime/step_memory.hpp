@@ -26,9 +26,14 @@ public:
         workspace_{static_cast<std::size_t>(layout.workspace_bytes)}, block_size_{layout.block_bytes},
         workspace_size_{layout.workspace_bytes}, slot_size_{layout.slot_bytes},
         slot_used_(layout.slot_bytes.size(), 0) {
+        // In one piece: NCCL rounds every allocation up to 2 MiB.
+        std::int64_t all = 0;
+        for (const std::int64_t bytes : layout.slot_bytes) { all += aligned(bytes); }
+        std::byte* next = transport.allocate(static_cast<std::size_t>(all));
         slots_.reserve(layout.slot_bytes.size());
         for (const std::int64_t bytes : layout.slot_bytes) {
-            slots_.push_back(transport.allocate(static_cast<std::size_t>(bytes)));
+            slots_.push_back(next);
+            next += aligned(bytes);
         }
     }
 

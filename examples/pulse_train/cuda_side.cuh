@@ -55,6 +55,7 @@ public:
             devices_ = {dynamic_cast<device_process&>(*processes_).device()};
             return;
         }
+        pulse::cuda::widen_queues();
         const int count = pulse::cuda::device_count();
         if (count == 0) { throw pulse::input_error{"--backend cuda: there is no CUDA device"}; }
         if (devices_.empty()) {

@@ -29,6 +29,7 @@ using nccl_transport = pulse::nccl::transport<pulse::launch::control_plane>;
 
 /// The device of this rank: on its machine every rank has the one of its place. Throws input_error where there are less.
 int choose_device(const arguments& a, const pulse::launch::member& self) {
+    pulse::cuda::widen_queues();
     const int there = pulse::cuda::device_count();
     if (there == 0) { throw pulse::input_error{"--backend cuda: host " + self.host + " has no CUDA device"}; }
     // Launchers may show every process its own device alone: who has which is compared afterwards.

@@ -32,6 +32,7 @@ static_assert(pulse::transport<rank_transport>, "nccl::transport is a transport"
 constexpr int skipped = 77;
 
 int run_rank() {
+    cuda::widen_queues();
     const launch::rank_identity who = launch::identify();
     launch::process_group group{who, launch::find_meeting_place(who)};
     const int devices = cuda::device_count();

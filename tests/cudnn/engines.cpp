@@ -15,10 +15,10 @@
 #include <support/convolution_recorder.hpp>
 #include <support/skip.hpp>
 
-#include <pulse/cuda/cudnn/choose_plan.cuh>
 #include <pulse/cuda/cudnn/convolution_request.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/run_time_compiler.cuh>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/sdxl.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
@@ -169,7 +169,8 @@ TEST_CASE("the convolutions that tests compute on a device have engines, without
         const target device = target::described(cudnn_tests::properties_json(facts));
         for (std::size_t p = 0; p != precisions.size(); ++p) {
             for (std::size_t i = whole ? 0 : turn % 12; i < all[p].size(); i += whole ? 1 : 12) {
-                const auto& [one, batch] = all[p][i];
+                const test::recorded_convolution& one = all[p][i].first;
+                const int batch = all[p][i].second;
                 INFO(facts.name << ", " << precisions[p].name << ", batch " << batch << ", " << text_of(one));
                 convolution_request request = request_of(one, batch, precisions[p].type);
                 supply found = supply_of(request, device, rules_of(precisions[p]));

@@ -21,6 +21,7 @@
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/graph.cuh>
 #include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/run_time_compiler.cuh>
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/plan_options.cuh>

@@ -11,10 +11,10 @@
 #include <cuda_runtime.h>
 #include <cudnn.h>
 
-#include <pulse/cuda/cudnn/convolution.cuh>
 #include <pulse/cuda/cudnn/descriptor.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/run_time_compiler.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/plan_options.cuh>
 
@@ -32,18 +32,6 @@ struct choice {
     std::string refusal{}; ///< what was said of the first engine that was passed over; empty where none was
 };
 
-/// Whether cuDNN finds what it compiles engines with: where libnvrtc is missing it proposes none of those, and says
-/// nothing (9.19). Asks for a graph that every device from sm_80 on has run-time compiled engines for, and no others.
-[[nodiscard]] inline bool compiles_at_run_time(const target& device) {
-    const convolution_graph small{{64, 64, 8, 8},  1, convolution_pass::backward_weight, convolution_form::widened,
-                                  CUDNN_DATA_HALF, 16};
-    return !engines_for(make_graph(small, device.handle), device, {}).empty();
-}
-
-/// Where to look when run-time compiled engines are not there or cannot be made ready.
-inline constexpr const char* compiler_hint =
-    "engines that are compiled at run time need libnvrtc and libnvrtc-builtins where the loader finds them";
-
 /// Why a choice has no plan, in words of which cuDNN is the subject.
 [[nodiscard]] inline std::string why_none(const library& dnn, const choice& of) {
     if (!of.refusal.empty()) { return "its first engine was refused: " + of.refusal; }
@@ -60,7 +48,7 @@ inline constexpr const char* compiler_hint =
     const target here{dnn.get(), {}};
     const std::string key = "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
                             std::to_string(options.workspace_limit) + ", " + (options.times() ? "timed, " : "") +
-                            (rules.tensor_float ? "TF32, " : "") + graph.text();
+                            (rules.tensor_float ? "TF32, " : "plain sums, ") + graph.text();
     if (const auto kept = options.store.find(key)) {
         try {
             return {plan{here, *kept}, {}};

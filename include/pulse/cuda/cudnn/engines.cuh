@@ -57,7 +57,7 @@ struct target {
 
 /// Which engines may compute a result.
 struct engine_rules {
-    bool tensor_float{true};            ///< factors in float may be rounded to TF32
+    bool tensor_float{true};            ///< factors in float may be rounded to TF32, and sums be transformed ones
     bool allow_run_time_compiled{true}; ///< engines that are compiled when their plan is made: about a second each
 };
 

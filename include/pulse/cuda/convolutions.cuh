@@ -214,7 +214,7 @@ private:
         }
         throw pulse::error("cuDNN has no engine for " + text_of(r) + ": " + cudnn::why_none(dnn_, chosen));
     }
-    /// Once, as what follows is slower too and trains a little worse.
+    /// Once: other shapes fare alike.
     void say_rounded(const cudnn::convolution_request& r, const cudnn::choice& before) {
         if (std::exchange(said_rounded_, true)) { return; }
         std::fprintf(

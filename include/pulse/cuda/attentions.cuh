@@ -43,8 +43,8 @@ struct attention_options {
 
 /// Attention by cuDNN or by pulse's own kernels under precision policy P: attention and attention_backward of
 /// cuda/attention.cuh, with an engine chosen once for each shape and batch. cuDNN is started, and a plan is made,
-/// when a shape first needs it; plans are the heuristics' first, as cuDNN compiles each for a second or more. One line on
-/// stderr says so when a plan could not be made.
+/// when a shape first needs it; plans are the heuristics' first, as cuDNN compiles each for a second or more. One line
+/// on stderr says so when a plan could not be made.
 template <class P>
 class attentions {
 public:

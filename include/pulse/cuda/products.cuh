@@ -38,8 +38,8 @@ public:
         options_.require_valid();
     }
 
-    /// y = x weight^T + bias, or y += it. 1x1 convolutions of stride 1 are this over all pixels. The bias comes with the
-    /// product where cuBLASLt can, else from a kernel that reads and writes y once more.
+    /// y = x weight^T + bias, or y += it. 1x1 convolutions of stride 1 are this over all pixels. The bias comes with
+    /// the product where cuBLASLt can, else from a kernel that reads and writes y once more.
     void forward(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
                  std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how) {
         cublas::product p = begin(s.out_features, rows, s.in_features, how);

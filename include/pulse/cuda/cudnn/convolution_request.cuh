@@ -38,8 +38,8 @@ struct convolution_request {
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {
     using form = convolution_form;
     if (r.pass == convolution_pass::backward_weight && r.type != CUDNN_DATA_FLOAT) {
-        // cuDNN knows no 16-bit weight gradient in float alone: an add or a copy in float must follow in the same kernel,
-        // which is compiled at run time. What needs no compiler writes 16 bits.
+        // cuDNN knows no 16-bit weight gradient in float alone: an add or a copy in float must follow in the same
+        // kernel, which is compiled at run time. What needs no compiler writes 16 bits.
         if (r.adds) { return {form::accumulate, form::plain}; }
         return {form::widened, form::accumulate, form::plain};
     }

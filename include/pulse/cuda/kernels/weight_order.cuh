@@ -86,7 +86,7 @@ void pack_weight(const queue& on, const weight_block& s, const T* weight, T* pac
            sizeof(float) * static_cast<std::size_t>(kernels::weight_tile * s.taps), on.stream, s, weight, packed);
 }
 
-/// Adds a gradient in cuDNN's order to a block of a gradient in the checkpoint's. Moves e + 8 bytes per element at least.
+/// Adds a gradient in cuDNN's order to a block of a gradient in the checkpoint's. Moves e + 8 bytes per element.
 template <class T>
 void add_packed_gradient(const queue& on, const weight_block& s, const T* packed, float* dweight) {
     const dim3 grid(static_cast<unsigned>(s.out_channels),

@@ -14,8 +14,9 @@
 /// to 128 numbers, as on sm_80.
 ///
 /// There are four engines: engine 0 rounds floats to TF32 and needs no workspace; engine 1 takes them as they are and
-/// needs a workspace, which it fills with NaN; engine 2, a fallback, is like engine 1 without workspace; engine 3, which
-/// comes before engine 1, stands for Winograd's: floats lose as much in it as in engine 0, and no tensor core is used.
+/// needs a workspace, which it fills with NaN; engine 2, a fallback, is like engine 1 without workspace; engine 3,
+/// which comes before engine 1, stands for Winograd's: floats lose as much in it as in engine 0, and no tensor core is
+/// used.
 ///
 /// As the library marks them, engines of attention, of fused weight gradients and of graphs of three operations are
 /// compiled at run time. Tensors are in memory of the device: of pinned memory the library says nothing.

@@ -89,7 +89,8 @@ library_call library_convolution(const pulse::conv2d_shape& s, int batch, layer_
         cuda::plan_options options;
         options.candidates = candidates;
         plans.push_back(cudnn::choose_plan(made->dnn, stream, cudnn::make_graph(graph, made->dnn.get()), {}, options,
-                                           cuda::device_key(), sizes));
+                                           cuda::device_key(), sizes)
+                            .made);
         if (!plans.back()) { throw pulse::error("cuDNN has no engine for a convolution of the bench"); }
         workspace = std::max(workspace, plans.back().workspace_bytes());
     }

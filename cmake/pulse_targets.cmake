@@ -103,7 +103,7 @@ endif()
 
 # nvcc is the consumer's: it is asked for C++20 by the feature where CMake knows it, else by the flag itself.
 find_package(CUDAToolkit 12.0 QUIET)
-find_package(CUDNN 9.0 QUIET)
+find_package(CUDNN 9.13.1 QUIET) # attention as one operation: cudnn-frontend takes it from here on
 set(missing)
 foreach(package IN ITEMS CUDAToolkit CUDNN)
     if(NOT ${package}_FOUND)

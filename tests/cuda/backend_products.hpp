@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <backend_trial.hpp>
+#include <drawn_shapes.hpp>
 
 namespace cuda = pulse::cuda;
 using pulse::conv2d_shape;
@@ -19,36 +20,22 @@ using namespace pulse::test;
 
 namespace backend_tests {
 
-/// Shapes of every kind: windows of 1 to 3, both strides, uneven padding, odd and single channels.
-inline conv2d_shape any_convolution(source& draw) {
-    conv2d_shape s{};
-    constexpr int channels[] = {1, 2, 3, 4, 5, 8, 16, 24};
-    s.in_channels = channels[draw.between(0, 7)];
-    s.out_channels = channels[draw.between(0, 7)];
-    s.kernel = draw.between(1, 3);
-    s.stride = draw.between(1, 2);
-    s.pad_before = draw.between(0, s.kernel - 1);
-    s.pad_after = draw.between(0, s.kernel - 1);
-    s.in_height = draw.between(3, 7);
-    s.in_width = draw.between(3, 7);
-    return s;
-}
-
 template <class P>
-void check_convolutions(unsigned seed, int rounds, const cuda::plan_options& options = {}) {
+void check_convolutions(const convolution_draw& draws, const cuda::plan_options& options = {}) {
     using T = typename P::scalar;
-    backend_trial<P> trial{seed, options};
+    backend_trial<P> trial{draws.seed, options};
     source& draw = trial.draw;
-    for (int round = 0; round != rounds; ++round) {
-        const conv2d_shape s = any_convolution(draw);
-        const int batch = draw.between(1, 3);
-        const int second = draw.between(0, s.in_channels - 1);
+    for (const drawn_convolution& one : draw_convolutions(draws)) {
+        const conv2d_shape& s = one.shape;
+        const int batch = one.batch;
+        const int second = one.second;
+        const bool adds = one.adds;
+        const bool biased = one.biased;
+        const int offset = one.offset;
         const int first = s.in_channels - second;
-        const bool adds = round % 2 == 0;
         const into how = adds ? into::add : into::write;
-        const int offset = round % 3 == 2 ? 1 : 0;
-        const bool biased = draw.between(0, 2) != 0;
-        CAPTURE(round);
+        CAPTURE(P::name);
+        CAPTURE(batch);
         CAPTURE(s.in_channels);
         CAPTURE(s.out_channels);
         CAPTURE(s.kernel);
@@ -188,10 +175,10 @@ TEST_CASE("weights are put into cuDNN's order, and gradients back into the check
 }
 
 TEST_CASE("backend: convolutions of every kind are what the reference means") {
-    check_convolutions<cuda::bf16>(11, 12);
-    check_convolutions<cuda::fp16>(12, 12);
-    check_convolutions<cuda::tf32>(13, 8);
-    check_convolutions<cuda::fp32>(14, 12);
+    check_convolutions<cuda::bf16>(bf16_convolutions);
+    check_convolutions<cuda::fp16>(fp16_convolutions);
+    check_convolutions<cuda::tf32>(tf32_convolutions);
+    check_convolutions<cuda::fp32>(fp32_convolutions);
 }
 
 TEST_CASE("backend: linear layers of every kind are what the reference means") {
@@ -205,7 +192,7 @@ TEST_CASE("backend: what is chosen by timing computes the same") {
     cuda::plan_options options;
     options.store = cuda::plan_store{};
     options.candidates = 4;
-    check_convolutions<cuda::bf16>(31, 2, options);
-    check_convolutions<cuda::fp32>(32, 2, options);
+    check_convolutions<cuda::bf16>(timed_bf16_convolutions, options);
+    check_convolutions<cuda::fp32>(timed_fp32_convolutions, options);
     check_products<cuda::bf16>(33, 2, options);
 }

@@ -82,6 +82,7 @@ struct backend_trial {
         for (const doubles& v : inputs) { here.emplace_back(v, v.empty() ? 0 : offset); }
         for (const tensor<T>& t : here) { pointers.push_back(t.data()); }
         const tensor<Out> result = adds ? tensor<Out>(before, offset) : tensor<Out>(n, offset);
+        on.weights_changed(); // other numbers may be where others were
         op(on, pointers, result.data());
 
         doubles wanted = adds ? before : doubles(static_cast<std::size_t>(n), std::numeric_limits<double>::quiet_NaN());

@@ -7,10 +7,12 @@
 
 #include <doctest/doctest.h>
 
+#include <cuda/drawn_shapes.hpp>
 #include <support/skip.hpp>
 
 #include <pulse/cuda/attention_engine.cuh>
 #include <pulse/cuda/cudnn/attention.cuh>
+#include <pulse/cuda/cudnn/attention_rules.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/hunyuan_dit.hpp>
@@ -109,4 +111,51 @@ TEST_CASE("every attention of the zoo has an engine: cuDNN's or pulse's own on t
                         without.empty() ? "none" : without.c_str());
         }
     }
+}
+
+TEST_CASE("the attention that tests leave to cuDNN has an engine on every device, both ways") {
+    if (!has_driver()) { return test::skip("neither libcuda.so.1 nor its stub is there"); }
+    for (const cudnn_tests::device_facts& facts : {cudnn_tests::a100, cudnn_tests::h200, cudnn_tests::b200}) {
+        const target device = target::described(cudnn_tests::properties_json(facts));
+        for (const test::chosen_attention& one : test::cudnn_attentions) {
+            for (const attention_pass pass : {attention_pass::forward, attention_pass::backward}) {
+                for (const cudnnDataType_t type : {CUDNN_DATA_BFLOAT16, CUDNN_DATA_HALF}) {
+                    INFO(facts.name << ": " << text_of(one.shape));
+                    CHECK(engine_count({one.shape, one.batch, pass, type}, device) != 0);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("attention is left to cuDNN but for what is known to be wrong with it") {
+    constexpr auto forward = attention_pass::forward;
+    constexpr auto backward = attention_pass::backward;
+    constexpr auto taken = [](attention_pass pass, int tokens, int keys, int sm, std::size_t version) {
+        return attention_fault(pass, {tokens, 2, 64, keys}, sm, version).empty();
+    };
+    for (const int sm : {80, 86, 90, 100, 120}) {
+        for (const std::size_t version : {91301U, 91500U, 91501U, 91900U, 92501U, 92600U}) {
+            for (const int keys : {2, 63, 64, 77, 128, 144, 192, 256, 576, 1000, 4096}) {
+                CAPTURE(sm);
+                CAPTURE(version);
+                CAPTURE(keys);
+                CHECK(taken(forward, 2, keys, sm, version));
+                CHECK(taken(forward, 576, keys, sm, version));
+                const bool whole = keys % 128 == 0;
+                const bool half = keys % 128 == 64;
+                CHECK(taken(backward, 576, keys, sm, version) ==
+                      (whole || (version > 91500 && !(half && sm == 90 && version < 92600))));
+                for (const attention_pass pass : {forward, backward}) { // one query is nowhere safe
+                    CHECK_FALSE(taken(pass, 1, keys, sm, version));
+                }
+            }
+            for (const attention_pass pass : {forward, backward}) {
+                CHECK_FALSE(taken(pass, 64, 1, sm, version));
+                CHECK_FALSE(taken(pass, 128, 128, sm, 91300));
+                CHECK_FALSE(taken(pass, 128, 128, sm, 90800));
+            }
+        }
+    }
+    static_assert(taken(backward, 33, 70, 90, 91900) && !taken(backward, 576, 576, 90, 91900)); // SD 2.1 at 24x24
 }

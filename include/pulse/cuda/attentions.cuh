@@ -3,20 +3,26 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 
 #include <cuda_runtime.h>
 
 #include <pulse/cuda/attention.cuh>
 #include <pulse/cuda/attention_engine.cuh>
 #include <pulse/cuda/cudnn/attention.cuh>
+#include <pulse/cuda/cudnn/attention_rules.cuh>
 #include <pulse/cuda/cudnn/choose_plan.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/graph.cuh>
 #include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/run_time_compiler.cuh>
+#include <pulse/cuda/device.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/plan_options.cuh>
 #include <pulse/cuda/precision.cuh>
@@ -26,8 +32,8 @@
 
 namespace pulse::cuda {
 
-/// Which passes of attention are cuDNN's where it has an engine for them; all others are pulse's own. cuDNN takes
-/// 16-bit scalars only.
+/// Which passes of attention are cuDNN's where it has an engine for them and nothing is known against it
+/// (cudnn::attention_fault); all others are pulse's own. cuDNN takes 16-bit scalars only.
 struct attention_options {
     bool cudnn_forward{true};
     /// cuDNN adds the gradients of queries in an order that varies, so that results may differ from run to run in their
@@ -37,7 +43,8 @@ struct attention_options {
 
 /// Attention by cuDNN or by pulse's own kernels under precision policy P: attention and attention_backward of
 /// cuda/attention.cuh, with an engine chosen once for each shape and batch. cuDNN is started, and a plan is made,
-/// when a shape first needs it; plans are the heuristics' first, as cuDNN compiles each for a second or more.
+/// when a shape first needs it; plans are the heuristics' first, as cuDNN compiles each for a second or more. One line
+/// on stderr says so when a plan could not be made.
 template <class P>
 class attentions {
 public:
@@ -115,17 +122,16 @@ public:
         run(on.stream, *plan, bindings, workspace);
     }
 
-    /// A line for each pass, shape and batch that was met so far: what computes it.
+    /// A line for each pass, shape and batch that was met so far: what computes it, and why cuDNN, which was asked for,
+    /// does not.
     [[nodiscard]] std::string report() const {
         std::string text;
-        for (const auto& [met, plan] : plans_) {
+        for (const auto& [met, found] : plans_) {
             const auto& [which, tokens, keys, heads, head_size, batch] = met;
             const attention_shape s{tokens, heads, head_size, keys};
-            const attention_engine engine = plan ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
-            text += std::string{"attention "} + (which == pass::forward ? "forward" : "backward") + ", batch " +
-                    std::to_string(batch) + ", " + std::to_string(tokens) + " tokens to " + std::to_string(keys) +
-                    ", " + std::to_string(heads) + " heads of " + std::to_string(head_size) + ": " + name_of(engine) +
-                    "\n";
+            const attention_engine engine = found.plan ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
+            text += text_of(which, s, batch) + ": " + name_of(engine) +
+                    (found.fault.empty() ? "" : "; cuDNN: " + found.fault) + "\n";
         }
         return text;
     }
@@ -133,6 +139,10 @@ public:
 private:
     /// pass, tokens, keys, heads, head_size, batch
     using key = std::tuple<pass, int, int, int, int, int>;
+    struct prepared {
+        cudnn::plan plan{};
+        std::string fault{}; ///< why there is none, where cuDNN was asked for
+    };
 
     template <std::size_t N>
     void run(cudaStream_t stream, const cudnn::plan& plan, const std::array<cudnn::plan::binding, N>& bindings,
@@ -145,29 +155,52 @@ private:
         const key wanted{which, s.tokens, s.keys(), s.heads, s.head_size, batch};
         auto found = plans_.find(wanted);
         if (found == plans_.end()) { found = plans_.emplace(wanted, make_plan(stream, which, s, batch)).first; }
-        return found->second ? &found->second : nullptr;
+        return found->second.plan ? &found->second.plan : nullptr;
     }
-    [[nodiscard]] cudnn::plan make_plan(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
+    [[nodiscard]] prepared make_plan(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
         if constexpr (sizeof(scalar) == 2) {
             if (which == pass::forward ? options_.cudnn_forward : options_.cudnn_backward) {
                 require_not_captured(stream, "a plan of an attention has to be made");
-                if (!dnn_) {
-                    dnn_.emplace();
-                    device_ = device_key();
-                }
-                const cudnn::attention_graph graph{s, batch, which, cudnn::data_type<scalar>()};
-                return cudnn::choose_plan(*dnn_, stream, cudnn::make_graph(graph, dnn_->get()), {}, plan_options_,
-                                          device_, {});
+                const device_properties device = properties_of(current_device());
+                const std::string_view fault = cudnn::attention_fault(
+                    which, s, device.compute_major * 10 + device.compute_minor, cudnnGetVersion());
+                if (!fault.empty()) { return {{}, std::string{fault}}; }
+                return ask(stream, {s, batch, which, cudnn::data_type<scalar>()});
             }
         }
         return {};
+    }
+    [[nodiscard]] prepared ask(cudaStream_t stream, const cudnn::attention_graph& graph) {
+        if (!dnn_) {
+            dnn_.emplace();
+            device_ = device_key();
+        }
+        cudnn::choice chosen;
+        try {
+            chosen = cudnn::choose_plan(*dnn_, stream, cudnn::make_graph(graph, dnn_->get()), {}, plan_options_,
+                                        device_, {});
+        } catch (const cudnn::cudnn_error& e) { chosen.refusal = e.what(); }
+        if (chosen.made) { return {std::move(chosen.made), {}}; }
+        std::string fault = cudnn::why_none(*dnn_, chosen);
+        const bool lacks = !chosen.refusal.empty() || !cudnn::compiles_at_run_time({dnn_->get(), {}});
+        if (lacks && !std::exchange(said_lacking_, true)) {
+            std::fprintf(stderr, "pulse: %s is pulse's, not cuDNN's: %s\n",
+                         text_of(graph.pass, graph.shape, graph.batch).c_str(), fault.c_str());
+        }
+        return {{}, std::move(fault)};
+    }
+    [[nodiscard]] static std::string text_of(pass which, const attention_shape& s, int batch) {
+        return std::string{"attention "} + (which == pass::forward ? "forward" : "backward") + ", batch " +
+               std::to_string(batch) + ", " + std::to_string(s.tokens) + " tokens to " + std::to_string(s.keys()) +
+               ", " + std::to_string(s.heads) + " heads of " + std::to_string(s.head_size);
     }
 
     attention_options options_;
     plan_options plan_options_;
     std::optional<cudnn::library> dnn_{};
     std::string device_{};
-    std::map<key, cudnn::plan> plans_{};
+    std::map<key, prepared> plans_{};
+    bool said_lacking_{};
 };
 
 } // namespace pulse::cuda

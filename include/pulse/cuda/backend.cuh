@@ -57,7 +57,8 @@ public:
     /// With a stream of its own. Throws input_error on bad options.
     explicit backend(const plan_options& options = {}, const attention_options& attention = {}) :
         backend{std::make_optional<cuda::stream>(), nullptr, options, attention} {}
-    /// In a stream that is given, which must live as long as this.
+    /// In a stream that is given, which must live as long as this. It must be made with cudaStreamNonBlocking where
+    /// steps are captured: while another is, no thread may use the default stream, as uploads do.
     explicit backend(cudaStream_t stream, const plan_options& options = {}, const attention_options& attention = {}) :
         backend{std::nullopt, stream, options, attention} {}
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 #include <map>
 #include <string>
@@ -39,7 +40,9 @@ struct channel_block {
 /// bytes; images that are not are copied through scratch. Weights come in the checkpoint's order and are kept in
 /// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in cuDNN's order
 /// and added to the checkpoint's, which moves 16 bytes per weight and call more than an engine that adds in place, and is
-/// what engines do where the two orders are one (1x1 windows, and one channel in float).
+/// what engines do where the two orders are one (1x1 windows, and one channel in float). Engines that do so for 16-bit
+/// images are compiled when their plan is made; where they cannot be, each weight gradient is rounded to 16 bits before
+/// it is added, and one line on stderr says so.
 template <class T>
 class convolutions {
 public:
@@ -112,26 +115,30 @@ public:
         const std::int64_t out_pixels = std::int64_t{batch} * s.out_height() * s.out_width();
         const bool moves_x = computed.in_channels != s.in_channels || !is_pack_aligned(x);
         const bool moves_dy = computed.out_channels != s.out_channels || !is_pack_aligned(dy);
+        const bool rounds = cudnn::rounds_gradient(r, p.form);
         const auto lay = [&](scratch_pieces& pieces) {
             T* const x_at = pieces.take<T>(moves_x ? in_pixels * computed.in_channels : 0);
             T* const dy_at = pieces.take<T>(moves_dy ? out_pixels * computed.out_channels : 0);
-            float* const sum_at = pieces.take<float>(r.adds ? 0 : order.packed_elements());
-            return std::tuple{x_at, dy_at, sum_at, pieces.take<std::byte>(p.plan.workspace_bytes())};
+            float* const sum_at = pieces.take<float>(r.adds || rounds ? 0 : order.packed_elements());
+            T* const rounded_at = pieces.take<T>(rounds ? order.packed_elements() : 0);
+            return std::tuple{x_at, dy_at, sum_at, rounded_at, pieces.take<std::byte>(p.plan.workspace_bytes())};
         };
         scratch_pieces sizes;
         lay(sizes);
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [x_at, dy_at, sum_at, workspace] = lay(pieces);
+        const auto [x_at, dy_at, sum_at, rounded_at, workspace] = lay(pieces);
         if (moves_x) { pad_rows(on, in_pixels, s.in_channels, computed.in_channels, x, x_at); }
         if (moves_dy) { pad_rows(on, out_pixels, s.out_channels, computed.out_channels, dy, dy_at); }
         float* const sum = r.adds ? dweight : sum_at;
+        const void* const result = rounds ? static_cast<void*>(rounded_at) : sum;
         if (!r.adds && (p.form == form::accumulate || p.form == form::scaled_add)) {
             fill_bytes_async(sum, 0, static_cast<std::size_t>(order.packed_elements()), on.stream);
         }
         const std::array<cudnn::plan::binding, 4> bindings{
-            {{id::x, moves_x ? x_at : x}, {id::y, moves_dy ? dy_at : dy}, {id::weight, sum}, {id::target, sum}}};
+            {{id::x, moves_x ? x_at : x}, {id::y, moves_dy ? dy_at : dy}, {id::weight, result}, {id::target, sum}}};
         p.plan.run(dnn_.get(), std::span{bindings}.first(p.form == form::accumulate ? 4 : 3), workspace);
-        if (!r.adds) { add_packed_gradient(on, order, sum, dweight); }
+        if (rounds) { return add_packed_gradient<T>(on, order, rounded_at, dweight); }
+        if (!r.adds) { add_packed_gradient<float>(on, order, sum, dweight); }
     }
 
     void weights_changed() noexcept { weights_.changed(); }
@@ -194,17 +201,33 @@ private:
         const key wanted = key_of(r);
         if (const auto found = plans_.find(wanted); found != plans_.end()) { return found->second; }
         require_not_captured(stream, "a plan of a convolution has to be made");
+        cudnn::choice chosen;
         for (const cudnn::convolution_form form : cudnn::forms_for(r)) {
             const cudnn::convolution_graph g = cudnn::graph_of_request(r, form);
-            cudnn::plan made = cudnn::choose_plan(dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_,
-                                                  device_, trial_tensors(g));
-            if (made) { return plans_.emplace(wanted, prepared{std::move(made), form}).first->second; }
+            cudnn::choice next = cudnn::choose_plan(dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_,
+                                                    device_, trial_tensors(g));
+            if (next.made) {
+                if (cudnn::rounds_gradient(r, form)) { say_rounded(r, chosen); }
+                return plans_.emplace(wanted, prepared{std::move(next.made), form}).first->second;
+            }
+            if (chosen.refusal.empty()) { chosen = std::move(next); }
         }
+        throw pulse::error("cuDNN has no engine for " + text_of(r) + ": " + cudnn::why_none(dnn_, chosen));
+    }
+    /// Once: other shapes fare alike.
+    void say_rounded(const cudnn::convolution_request& r, const cudnn::choice& before) {
+        if (std::exchange(said_rounded_, true)) { return; }
+        std::fprintf(
+            stderr,
+            "pulse: cuDNN cannot add the weight gradient of %s in float (%s): weight gradients of convolutions "
+            "are rounded to 16 bits before they are added\n",
+            text_of(r).c_str(), cudnn::why_none(dnn_, before).c_str());
+    }
+    [[nodiscard]] static std::string text_of(const cudnn::convolution_request& r) {
         const conv2d_shape& s = r.shape;
-        throw pulse::error("cuDNN has no engine for a convolution from " + std::to_string(s.in_channels) + " to " +
-                           std::to_string(s.out_channels) + " channels of " + std::to_string(s.in_height) + "x" +
-                           std::to_string(s.in_width) + ", window " + std::to_string(s.kernel) + ", stride " +
-                           std::to_string(s.stride) + ", batch " + std::to_string(r.batch));
+        return "a convolution from " + std::to_string(s.in_channels) + " to " + std::to_string(s.out_channels) +
+               " channels of " + std::to_string(s.in_height) + "x" + std::to_string(s.in_width) + ", window " +
+               std::to_string(s.kernel) + ", stride " + std::to_string(s.stride) + ", batch " + std::to_string(r.batch);
     }
     [[nodiscard]] static std::vector<cudnn::trial_tensor> trial_tensors(const cudnn::convolution_graph& g) {
         using id = cudnn::convolution_graph::id;
@@ -225,6 +248,7 @@ private:
     cudnn::library dnn_{};
     packed_weights<T> weights_{};
     std::map<key, prepared> plans_{};
+    bool said_rounded_{};
 };
 
 } // namespace pulse::cuda

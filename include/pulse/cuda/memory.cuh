@@ -101,6 +101,10 @@ void fill_bytes_async(T* to, int byte, std::size_t n, cudaStream_t on,
 }
 
 /// n values from host memory to the device; there on return, for every stream. What reads or writes the target must be done.
+///
+/// Captures in other threads go on, if their streams were made with cudaStreamNonBlocking as pulse's are: only "when a
+/// blocking stream is capturing, the legacy stream is in an unusable state" (cudaStreamIsCapturing in
+/// cuda_runtime_api.h).
 template <class T>
 void upload(const T* from, T* to, std::size_t n, std::source_location at = std::source_location::current()) {
     copy_async(to, from, n, nullptr, at);

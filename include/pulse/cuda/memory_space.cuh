@@ -26,7 +26,7 @@ struct memory_space {
         explicit array(std::size_t n) : memory_{n} {
             if (n == 0) { return; }
             check(cudaMemset(memory_.data(), 0, memory_.bytes()), "cudaMemset");
-            // Streams of ours are not ordered with the default one.
+            // Streams of ours are not ordered with the default one; so their captures in other threads go on.
             check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
         }
         [[nodiscard]] Each* data() const noexcept { return memory_.data(); }

@@ -14,6 +14,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/cublas/product.cuh>
 #include <pulse/cuda/kernels/column_sums.cuh>
+#include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/plan_options.cuh>
@@ -37,7 +38,8 @@ public:
         options_.require_valid();
     }
 
-    /// y = x weight^T + bias, or y += it. 1x1 convolutions of stride 1 are this over all pixels.
+    /// y = x weight^T + bias, or y += it. 1x1 convolutions of stride 1 are this over all pixels. The bias comes with
+    /// the product where cuBLASLt can, else from a kernel that reads and writes y once more.
     void forward(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
                  std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how) {
         cublas::product p = begin(s.out_features, rows, s.in_features, how);
@@ -47,18 +49,23 @@ public:
         p.stride_d = s.out_features;
         align(p, weight, x, y);
         if (bias == nullptr) { return run(on, scratch, p, weight, x, y, nullptr); }
-        // The epilogue reads the bias in vectors.
         p.beside = cublas::extra::bias;
-        if (is_pack_aligned(bias)) { return run(on, scratch, p, weight, x, y, bias); }
         const entry& chosen = find(on.stream, p);
+        if (!chosen.how) {
+            p.beside = cublas::extra::none;
+            run(on, scratch, p, weight, x, y, nullptr);
+            return add_per_sample(on, 1, static_cast<int>(rows), s.out_features, bias, y);
+        }
+        // The epilogue reads the bias in vectors.
+        const bool moves = !is_pack_aligned(bias);
         scratch_pieces sizes;
-        sizes.take<T>(s.out_features);
+        sizes.take<T>(moves ? s.out_features : 0);
         sizes.take<std::byte>(chosen.how->workspace_bytes);
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        T* const moved = pieces.take<T>(s.out_features);
-        copy_async(moved, bias, static_cast<std::size_t>(s.out_features), on.stream);
-        chosen.prepared->run(lt_, *chosen.how, weight, x, y, moved, pieces.take<std::byte>(chosen.how->workspace_bytes),
-                             on.stream);
+        T* const moved = pieces.take<T>(moves ? s.out_features : 0);
+        if (moves) { copy_async(moved, bias, static_cast<std::size_t>(s.out_features), on.stream); }
+        chosen.prepared->run(lt_, *chosen.how, weight, x, y, moves ? moved : bias,
+                             pieces.take<std::byte>(chosen.how->workspace_bytes), on.stream);
     }
 
     /// dx = dy weight, or dx += it.
@@ -143,7 +150,7 @@ private:
     }
 
     /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but for
-    /// bias gradients, which can do without.
+    /// products with something beside, which can do without.
     const entry& find(cudaStream_t stream, const cublas::product& p) {
         if (const auto found = entries_.find(p); found != entries_.end()) { return found->second; }
         require_not_captured(stream, "an algorithm has to be chosen");
@@ -158,7 +165,7 @@ private:
             if (!all.empty()) {
                 made.how = all[options_.times() ? fastest_of(stream, *made.prepared, all) : 0];
                 options_.store.keep(key, made.how->text());
-            } else if (p.beside != cublas::extra::bias_gradient) {
+            } else if (p.beside == cublas::extra::none) {
                 throw pulse::error("cuBLASLt has no algorithm for " + p.text());
             }
         }

@@ -130,8 +130,8 @@ public:
             cublasLtMatmulAlgoGetHeuristic(lt.get(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
                                            wanted.get(), std::clamp(most, 1, most_proposals), results.data(), &found);
         if (status == CUBLAS_STATUS_NOT_SUPPORTED) { return {}; }
-        // The manual does not say with which of the two a gradient's type is refused; there is a way without it.
-        if (status == CUBLAS_STATUS_INVALID_VALUE && product_.beside == extra::bias_gradient) { return {}; }
+        // The manual does not say with which of the two an epilogue is refused; there is a way without it.
+        if (status == CUBLAS_STATUS_INVALID_VALUE && product_.beside != extra::none) { return {}; }
         check(status, "cublasLtMatmulAlgoGetHeuristic");
         std::vector<algorithm> kept;
         for (int i = 0; i != found; ++i) {

@@ -14,6 +14,7 @@
 #include <pulse/cuda/cudnn/descriptor.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/run_time_compiler.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/plan_options.cuh>
 
@@ -25,19 +26,32 @@ struct trial_tensor {
     std::int64_t bytes{};
 };
 
+/// A plan for a graph, or why there is none.
+struct choice {
+    cudnn::plan made{};
+    std::string refusal{}; ///< what was said of the first engine that was passed over; empty where none was
+};
+
+/// Why a choice has no plan, in words of which cuDNN is the subject.
+[[nodiscard]] inline std::string why_none(const library& dnn, const choice& of) {
+    if (!of.refusal.empty()) { return "its first engine was refused: " + of.refusal; }
+    if (!compiles_at_run_time({dnn.get(), {}})) { return std::string{"it proposes no engine; "} + compiler_hint; }
+    return "it proposes no engine";
+}
+
 /// The plan for a graph on a handle's device, or none where cuDNN has no engine for it: the one that was kept, else the
 /// first that can be made within the workspace limit, else, if options say so, the one that ran fastest of the first few,
 /// engines that need no compiler before others. Engines that cannot be made ready are passed over.
-[[nodiscard]] inline plan choose_plan(const library& dnn, cudaStream_t stream, const descriptor& graph,
-                                      const engine_rules& rules, const plan_options& options, const std::string& device,
-                                      const std::vector<trial_tensor>& tensors) {
+[[nodiscard]] inline choice choose_plan(const library& dnn, cudaStream_t stream, const descriptor& graph,
+                                        const engine_rules& rules, const plan_options& options,
+                                        const std::string& device, const std::vector<trial_tensor>& tensors) {
     const target here{dnn.get(), {}};
     const std::string key = "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
                             std::to_string(options.workspace_limit) + ", " + (options.times() ? "timed, " : "") +
-                            (rules.tensor_float ? "TF32, " : "") + graph.text();
+                            (rules.tensor_float ? "TF32, " : "plain sums, ") + graph.text();
     if (const auto kept = options.store.find(key)) {
         try {
-            return plan{here, *kept};
+            return {plan{here, *kept}, {}};
         } catch (const cudnn_error& e) { std::fprintf(stderr, "pulse: a kept plan is not taken: %s\n", e.what()); }
     }
     std::vector<engine_config> engines = engines_for(graph, here, rules);
@@ -47,14 +61,25 @@ struct trial_tensor {
     }
     const std::size_t wanted = options.times() ? static_cast<std::size_t>(options.candidates) : 1;
     std::vector<plan> plans;
+    std::string refusal;
     for (const engine_config& engine : engines) {
         if (plans.size() == wanted) { break; }
+        std::string why;
         try {
             plan made{here, engine};
-            if (made.workspace_bytes() <= options.workspace_limit) { plans.push_back(std::move(made)); }
-        } catch (const cudnn_error&) { continue; }
+            if (made.workspace_bytes() <= options.workspace_limit) {
+                plans.push_back(std::move(made));
+                continue;
+            }
+            why = "it needs " + std::to_string(made.workspace_bytes()) + " bytes of workspace, the limit is " +
+                  std::to_string(options.workspace_limit);
+        } catch (const cudnn_error& e) {
+            why = e.what();
+            if (engine.run_time_compiled) { why += std::string{" ("} + compiler_hint + ")"; }
+        }
+        if (refusal.empty()) { refusal = std::move(why); }
     }
-    if (plans.empty()) { return {}; }
+    if (plans.empty()) { return {{}, std::move(refusal)}; }
     std::size_t best = 0;
     if (plans.size() > 1) {
         std::int64_t workspace = 0;
@@ -72,7 +97,7 @@ struct trial_tensor {
         if (best == plans.size()) { best = 0; }
     }
     options.store.keep(key, plans[best].json());
-    return std::move(plans[best]);
+    return {std::move(plans[best]), {}};
 }
 
 } // namespace pulse::cuda::cudnn

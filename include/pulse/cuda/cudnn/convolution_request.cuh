@@ -38,9 +38,10 @@ struct convolution_request {
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {
     using form = convolution_form;
     if (r.pass == convolution_pass::backward_weight && r.type != CUDNN_DATA_FLOAT) {
-        // cuDNN knows no 16-bit weight gradient in float alone: an add or a copy in float must follow in the same kernel.
-        if (r.adds) { return {form::accumulate}; }
-        return {form::widened, form::accumulate};
+        // cuDNN knows no 16-bit weight gradient in float alone: an add or a copy in float must follow in the same
+        // kernel, which is compiled at run time. What needs no compiler writes 16 bits.
+        if (r.adds) { return {form::accumulate, form::plain}; }
+        return {form::widened, form::accumulate, form::plain};
     }
     if (r.pass == convolution_pass::forward && r.has_bias) {
         if (r.adds) { return {form::bias_add, form::scaled_add}; }
@@ -48,6 +49,11 @@ struct convolution_request {
     }
     if (r.adds) { return {form::scaled_add}; }
     return {form::plain};
+}
+
+/// Whether a form rounds a gradient to the type of the images before it is added to what is kept in float.
+[[nodiscard]] inline bool rounds_gradient(const convolution_request& r, convolution_form form) noexcept {
+    return r.pass == convolution_pass::backward_weight && r.type != CUDNN_DATA_FLOAT && form == convolution_form::plain;
 }
 
 /// The graph of a request in one of its forms, for pointers aligned to 16 bytes.

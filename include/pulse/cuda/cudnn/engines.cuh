@@ -57,7 +57,7 @@ struct target {
 
 /// Which engines may compute a result.
 struct engine_rules {
-    bool tensor_float{true};            ///< factors in float may be rounded to TF32
+    bool tensor_float{true};            ///< factors in float may be rounded to TF32, and sums be transformed ones
     bool allow_run_time_compiled{true}; ///< engines that are compiled when their plan is made: about a second each
 };
 
@@ -68,14 +68,23 @@ struct engine_config {
 };
 
 /// Whether the rules leave an engine out. Engines that are not deterministic, or that add partial sums in less than
-/// float, always are.
+/// float, always are. Where floats may not be rounded, so are Winograd's and Fourier's, which do not sum the products
+/// themselves and lose bits of their own.
 [[nodiscard]] inline bool is_excluded(const descriptor& engine, const engine_rules& rules) {
     const auto notes = engine.get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
     return std::any_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
-        return note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
-               note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
-               (!rules.tensor_float &&
-                (note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE || note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+        switch (note) {
+        case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+        case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION: return true;
+        case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+        case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
+        case CUDNN_NUMERICAL_NOTE_FFT:
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD:
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13: return !rules.tensor_float;
+        default: return false;
+        }
     });
 }
 

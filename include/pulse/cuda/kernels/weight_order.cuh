@@ -86,11 +86,12 @@ void pack_weight(const queue& on, const weight_block& s, const T* weight, T* pac
            sizeof(float) * static_cast<std::size_t>(kernels::weight_tile * s.taps), on.stream, s, weight, packed);
 }
 
-/// Adds a gradient in cuDNN's order to a block of a gradient in the checkpoint's. Moves 12 bytes per element at least.
-inline void add_packed_gradient(const queue& on, const weight_block& s, const float* packed, float* dweight) {
+/// Adds a gradient in cuDNN's order to a block of a gradient in the checkpoint's. Moves e + 8 bytes per element.
+template <class T>
+void add_packed_gradient(const queue& on, const weight_block& s, const T* packed, float* dweight) {
     const dim3 grid(static_cast<unsigned>(s.out_channels),
                     static_cast<unsigned>((s.channels + kernels::weight_tile - 1) / kernels::weight_tile));
-    launch(kernels::reorder_weight<float, float, true>, grid, dim3(256),
+    launch(kernels::reorder_weight<T, float, true>, grid, dim3(256),
            sizeof(float) * static_cast<std::size_t>(kernels::weight_tile * s.taps), on.stream, s, packed, dweight);
 }
 

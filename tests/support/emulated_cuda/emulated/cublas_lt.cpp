@@ -20,6 +20,7 @@ namespace {
 std::array<std::int64_t, 2> executions{};
 std::int64_t calls = 0;
 bool bias_gradients = true;
+std::uint32_t bias_alignment = 0;
 
 constexpr std::uint64_t algorithm_mark = 0x656d756c61746564U;
 constexpr std::size_t workspace_of_algorithm_1 = 1024;
@@ -132,6 +133,7 @@ bool take(T& into, const void* from, std::size_t bytes) {
 std::int64_t executed(int algorithm) { return executions.at(static_cast<std::size_t>(algorithm)); }
 std::int64_t heuristic_calls() { return calls; }
 void set_bias_gradients_supported(bool supported) { bias_gradients = supported; }
+void set_bias_alignment(int bytes) { bias_alignment = static_cast<std::uint32_t>(bytes); }
 
 } // namespace emulated_cuda::cublas_lt
 
@@ -236,6 +238,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     const cublasStatus_t status = judge(of(d), of(a), of(b), of(c), of(to));
     if (status != CUBLAS_STATUS_SUCCESS) { return status; }
     const wishes& w = of(preference);
+    if (of(d).epilogue == CUBLASLT_EPILOGUE_BIAS && w.alignment[3] < bias_alignment) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     bool aligned = true;
     for (const std::uint32_t bytes : w.alignment) { aligned = aligned && bytes >= 16; }
     // the one with a workspace comes first where it may, so that workspaces are tried

@@ -18,4 +18,7 @@ namespace emulated_cuda::cublas_lt {
 /// Whether the heuristic knows the BGRADB epilogue; it does unless told otherwise.
 void set_bias_gradients_supported(bool supported);
 
+/// The alignment of d in bytes from which on the heuristic knows the BIAS epilogue; any, unless told otherwise.
+void set_bias_alignment(int bytes);
+
 } // namespace emulated_cuda::cublas_lt

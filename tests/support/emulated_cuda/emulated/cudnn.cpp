@@ -25,11 +25,13 @@ struct cudnnContext {
 namespace emulated_cuda::cudnn {
 namespace {
 
-std::array<std::int64_t, 3> executions{};
+std::array<std::int64_t, 4> executions{};
 std::int64_t plans_made = 0;
 std::int64_t plans_restored = 0;
 bool takes_fused = true;
 bool takes_identity = true;
+compiler found_compiler = compiler::whole;
+bool refuses_plans = false;
 thread_local std::string last_message;
 
 std::vector<part> operations_of(const node& graph) { return graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).parts; }
@@ -94,6 +96,11 @@ void run(const node& graph, memory& where, bool rounds) {
 
 constexpr std::int64_t workspace_of_engine_1 = 4096;
 
+[[nodiscard]] bool is_compiled(const std::vector<part>& operations) {
+    const bool of_weight = operations[0]->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+    return is_attention(operations) || operations.size() > 2 || (of_weight && operations.size() > 1);
+}
+
 part make_config(const part& graph, std::int64_t engine_index) {
     const part engine = std::make_shared<node>();
     engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
@@ -102,7 +109,11 @@ part make_config(const part& graph, std::int64_t engine_index) {
     if (engine_index == 0) {
         engine->put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     }
-    if (operations_of(*graph).size() > 2) {
+    if (engine_index == 3) {
+        engine->put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                    CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6);
+    }
+    if (is_compiled(operations_of(*graph))) {
         engine->put(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
     }
     engine->final = true;
@@ -182,8 +193,10 @@ void finalize(node& n) {
         require_supported(*graph);
         const auto mode = n.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
         value results{CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, {}, {}};
-        if (mode == CUDNN_HEUR_MODE_A) {
-            results.parts = {make_config(graph, 0), make_config(graph, 1)};
+        if (found_compiler == compiler::none && is_compiled(operations_of(*graph))) {
+            // finalized, and nothing in it
+        } else if (mode == CUDNN_HEUR_MODE_A) {
+            results.parts = {make_config(graph, 0), make_config(graph, 3), make_config(graph, 1)};
         } else if (mode == CUDNN_HEUR_MODE_FALLBACK) {
             results.parts = {make_config(graph, 2)};
         } else {
@@ -209,6 +222,11 @@ void finalize(node& n) {
         {
             const node& config = *n.child(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
             require_supported(*graph_of(config));
+            if (refuses_plans) { refuse(CUDNN_STATUS_EXECUTION_FAILED, "no plan is made ready"); }
+            if (found_compiler != compiler::whole && is_compiled(operations_of(*graph_of(config)))) {
+                refuse(CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED,
+                       "Encountered runtime kernel compilation failure at: compilationResult != NVRTC_SUCCESS");
+            }
             const std::int64_t bytes = engine_of(config) == 1 ? workspace_of_engine_1 : 0;
             n.put(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, bytes);
             std::ostringstream out;
@@ -240,6 +258,8 @@ cudnnStatus_t guarded(F f) {
 std::int64_t executed(int engine) { return executions.at(static_cast<std::size_t>(engine)); }
 std::int64_t planned() { return plans_made; }
 std::int64_t restored() { return plans_restored; }
+void set_compiler(compiler found) { found_compiler = found; }
+void set_plans_refused(bool refused) { refuses_plans = refused; }
 void set_supported(bool fused, bool identity) {
     takes_fused = fused;
     takes_identity = identity;
@@ -254,10 +274,14 @@ extern "C" {
 std::size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
 
 const char* cudnnGetErrorString(cudnnStatus_t status) {
+    if (status == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED) {
+        return "CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED";
+    }
     switch (CUDNN_STATUS_CATEGORY(status)) {
     case 0: return "CUDNN_STATUS_SUCCESS";
     case 2000: return "CUDNN_STATUS_BAD_PARAM";
     case 3000: return "CUDNN_STATUS_NOT_SUPPORTED";
+    case 5000: return "CUDNN_STATUS_EXECUTION_FAILED";
     default: return "CUDNN_STATUS_INTERNAL_ERROR";
     }
 }
@@ -363,7 +387,10 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                     if (child->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) {
                         const tensor_facts facts{*child};
                         if (facts.by_value) { where.keep_value(facts); }
-                        static_cast<void>(where.of(facts));
+                        const void* const at = where.of(facts);
+                        if (!facts.by_value && !facts.is_virtual && !emulated_cuda::is_device(at)) {
+                            bad("tensor " + std::to_string(facts.id) + " is not in memory of the device");
+                        }
                     }
                 }
             }
@@ -371,7 +398,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         const cudaError_t status = emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, handle->stream, [=]() mutable {
             auto* const floats = static_cast<float*>(workspace);
             for (std::int64_t i = 0; i < bytes / 4; ++i) { floats[i] = std::numeric_limits<float>::quiet_NaN(); }
-            run(*graph, where, engine == 0);
+            run(*graph, where, engine == 0 || engine == 3);
             ++executions[static_cast<std::size_t>(engine)];
         });
         if (status != cudaSuccess) { refuse(CUDNN_STATUS_EXECUTION_FAILED, "the launch"); }

@@ -13,8 +13,13 @@
 /// So is attention: forward as one operation, backward as matrix products, sums and pointwise operations, of heads of up
 /// to 128 numbers, as on sm_80.
 ///
-/// There are three engines: engine 0 rounds floats to TF32 and needs no workspace; engine 1 takes them as they are and
-/// needs a workspace, which it fills with NaN; engine 2, a fallback, is like engine 1 without workspace.
+/// There are four engines: engine 0 rounds floats to TF32 and needs no workspace; engine 1 takes them as they are and
+/// needs a workspace, which it fills with NaN; engine 2, a fallback, is like engine 1 without workspace; engine 3,
+/// which comes before engine 1, stands for Winograd's: floats lose as much in it as in engine 0, and no tensor core is
+/// used.
+///
+/// As the library marks them, engines of attention, of fused weight gradients and of graphs of three operations are
+/// compiled at run time. Tensors are in memory of the device: of pinned memory the library says nothing.
 namespace emulated_cuda::cudnn {
 
 /// Graphs that have run in this process, by engine.
@@ -26,5 +31,16 @@ namespace emulated_cuda::cudnn {
 
 /// What the engines take: fused graphs, and among them those that end in an identity. Both unless told otherwise.
 void set_supported(bool fused, bool identity);
+
+/// What of NVRTC the loader finds, with what cuDNN 9.19 does then.
+enum class compiler : std::uint8_t {
+    whole,
+    no_builtins, ///< engines that are compiled at run time are proposed, and refused when their plan is finalized
+    none         ///< they are not proposed
+};
+/// The whole, unless told otherwise.
+void set_compiler(compiler found);
+/// Whether plans of any engine are refused when they are finalized.
+void set_plans_refused(bool refused);
 
 } // namespace emulated_cuda::cudnn

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include <emulated/machine.hpp>
@@ -108,6 +109,12 @@ void set(void* to, int value, std::size_t bytes, cudaStream_t on) {
 }
 
 } // namespace
+
+bool is_device(const void* address) {
+    const std::scoped_lock lock(the().guard);
+    return is_device(address, 1);
+}
+
 } // namespace emulated_cuda
 
 using namespace emulated_cuda;

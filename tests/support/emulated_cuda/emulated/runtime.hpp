@@ -33,6 +33,9 @@ namespace emulated_cuda {
 [[nodiscard]] std::size_t device_bytes();
 [[nodiscard]] std::size_t pinned_bytes();
 
+/// Whether an address is in memory of the device.
+[[nodiscard]] bool is_device(const void* address);
+
 /// What of a stream has not run.
 [[nodiscard]] std::size_t pending(cudaStream_t stream);
 

@@ -222,6 +222,10 @@ void finalize(node& n) {
         {
             const node& config = *n.child(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
             require_supported(*graph_of(config));
+            // Its kernels are loaded.
+            if (emulated_cuda::drain_device() != cudaSuccess) {
+                refuse(CUDNN_STATUS_EXECUTION_FAILED, "a lost device");
+            }
             if (refuses_plans) { refuse(CUDNN_STATUS_EXECUTION_FAILED, "no plan is made ready"); }
             if (found_compiler != compiler::whole && is_compiled(operations_of(*graph_of(config)))) {
                 refuse(CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED,

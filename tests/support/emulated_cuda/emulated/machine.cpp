@@ -193,6 +193,10 @@ std::size_t pinned_bytes() {
     return the().pinned_bytes;
 }
 
+cudaError_t drain_device() {
+    return api([] { drain(); });
+}
+
 void answer_queries(bool answers) { tells_what_is_done() = answers; }
 
 bool end_captures() {

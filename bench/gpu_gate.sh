@@ -5,8 +5,8 @@
 #       into one file, FOLDER.tar.gz (build/gate/pulse_gate.tar.gz); --from takes programs that are built already
 #   gpu_gate.sh correctness|speed RESULT [--python FILE] [--plans FILE] [--only REGEX] [--seconds N] [--step-seconds N]
 #       runs from the unpacked folder where there are a driver, CUDA and a Python with torch and NVIDIA's wheels; RESULT
-#       is then a folder of at most 8 files. --plans: the plans.tar.gz of another call, so that engines are not compiled again
-#       (that in RESULT, where there is one); --only: test cases whose names match; --seconds: of the whole call;
+#       is then a folder of at most 8 files. --plans: the plans.tar.gz of another call, so that engines are not compiled
+#       again (that in RESULT, where there is one); --only: test cases whose names match; --seconds: of the whole call;
 #       --step-seconds: of a step at most
 #   gpu_gate.sh summary RESULT
 #       prints what passed and what did not, and the figures against their targets
@@ -61,7 +61,8 @@ build() {
         from=$root/build/gate/bin
         cmake -S "$root" -B "$root/build/gate" -DCMAKE_BUILD_TYPE=Release -DPULSE_NATIVE=OFF -DCMAKE_SKIP_RPATH=ON \
             -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DPULSE_TEST_ARCHITECTURES=90 \
-            -DPULSE_TRAIN_HOST=ddpm_fmnist_small -DPULSE_TRAIN_CUDA="sd_tiny:bf16;ddpm_fmnist_small:bf16" &&
+            -DCMAKE_CUDA_FLAGS=--compress-mode=size -DPULSE_TRAIN_HOST=ddpm_fmnist_small \
+            -DPULSE_TRAIN_CUDA="sd_tiny:bf16;ddpm_fmnist_small:bf16" &&
             cmake --build "$root/build/gate" -j "$(nproc)" --target "${programs[@]}" || exit 1
     fi
     rm -rf "$into" "$into.tar.gz"
@@ -200,14 +201,14 @@ correctness() {
     library=$({ names_of '--source-file=*backend*'; names_of '--test-case=*cuDNN*'; } | sort -u)
     kernels=$(names_of '--test-case-exclude=*cuDNN*' '--source-file=*attention.cu,*conditioned.cu,*copy_bytes.cu,'\
 '*group_norm.cu,*layer_norm.cu,*pointwise.cu,*training_kernels.cu')
-    cases "own kernels" 50 "$own" "$here/test_cuda"
+    cases "own kernels" 45 "$own" "$here/test_cuda"
     # Beside the cases: both wait for engines to be compiled.
     for model in "${on_host[@]}"; do
-        step "training as on the host, $model" 140 \
+        step "training as on the host, $model" 130 \
             "${train[@]}" pulse_train_cuda.py "$here/pulse_train" "$model" bf16 &
         training+=($!)
     done
-    cases "library calls" 140 "$library" "$here/test_cuda"
+    cases "library calls" 130 "$library" "$here/test_cuda"
     wait "${training[@]}"
     sanitizer=$(find_tool compute-sanitizer)
     for tool in memcheck racecheck synccheck; do
@@ -215,7 +216,7 @@ correctness() {
         # Cases ask for what CUDA refuses.
         [ $tool != memcheck ] || options+=(--report-api-errors no)
         if [ -n "$sanitizer" ]; then
-            cases "$tool" 30 "$kernels" "$sanitizer" "${options[@]}" "$here/test_cuda"
+            cases "$tool" 38 "$kernels" "$sanitizer" "${options[@]}" "$here/test_cuda"
         else
             record skipped 0 "$tool" "no compute-sanitizer"
         fi
@@ -225,7 +226,7 @@ correctness() {
         step "NCCL ranks as threads, $model" 35 \
             "${train[@]}" pulse_train_nccl.py "$here/pulse_train" "$model" bf16 "$where" "$nccl_cases"
     done
-    step "bench_p2p" 45 "$here/bench_p2p" "${messages[@]}" --json "$figures/bench_p2p.json"
+    step "bench_p2p" 40 "$here/bench_p2p" "${messages[@]}" --json "$figures/bench_p2p.json"
     # Each part alone: what runs out of time writes no figures.
     local blocks=("$here/bench_blocks" --part operations --torch none --rounds "$rounds" "${small[@]}" --batch "$batch")
     step "operations that move memory" 35 "${blocks[@]}" --only "${memory[@]}" --json "$figures/memory.json"

@@ -27,7 +27,7 @@ refuse() {
 
 # What the machine with the card has, by its C library, its driver and NVIDIA's wheels; and what travels.
 there='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda(rt)?|cublas(Lt)?|cudnn[a-z_]*|nccl))\.so'
-carried='^(libdnnl|libgomp|libOpenCL)\.so'
+carried='^(libdnnl|libgomp|libOpenCL|libz)\.so'
 
 # Copies the program's libraries that travel; says which it needs besides.
 carry_libraries() { # PROGRAM INTO

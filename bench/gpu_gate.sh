@@ -288,7 +288,7 @@ run() {
     python=$(command -v python3) only=. where=gpu step_seconds=100000
     local plans='' seconds=560
     shift 2
-    models=(sd_tiny ddpm_fmnist_small) nccl_cases=Training messages=(--sizes 8 4K 64K 1M 16M 256M 1G)
+    models=(sd_tiny ddpm_fmnist_small) nccl_cases=Training messages=(--sizes 8 4K 64K 1M 16M 256M)
     on_host=("${models[@]}")
     small=() batch=4 memory=(norm geglu upsample sum_rows silu copy) products=(conv2d linear) attention=(attention)
     unet=sd21 first=sd21 torch=(--torch eager compile) rounds=11

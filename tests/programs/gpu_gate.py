@@ -261,6 +261,15 @@ cp "$FAKE/$what" "${@: -1}"
         self.assertEqual({(rows.status[step], rows.word[step]) for step in rows.status}, {("not run", "no time")})
         self.assertIn("attention", rows.status)
 
+    def test_a_file_that_is_too_large_to_come_back(self):
+        plans = fresh("kept") / "plans"
+        plans.mkdir()
+        (plans / "a.plan").write_bytes(os.urandom(17 << 20))
+        subprocess.run(["tar", "-C", plans.parent, "-czf", plans.parent / "plans.tar.gz", "plans"], check=True)
+        rows, _ = self.gated("speed", result := fresh("result"), "--seconds", 1, "--plans", plans.parent / "plans.tar.gz", status=1)
+        self.assertEqual((rows.status["plans.tar.gz"], rows.word["plans.tar.gz"]), ("failed", "more than 16 MiB, left out"))
+        self.assertFalse((result / "plans.tar.gz").exists())
+
     def test_figures_that_miss_their_target(self):
         self.set("memory", BLOCKS | {"rows": [row("silu", 0, 90.0), row("norm", 0, 84.9)]})
         self.set("conv2d", BLOCKS | {"rows": [row("conv2d", 1, 99.0, 96.9)]})

@@ -105,9 +105,7 @@ verdict() { # STATUS TOOK LIMIT
         0) echo passed ;;
         77) echo skipped ;;
         124) echo "timed out" ;;
-        # killed: by timeout, or by something else before
-        137) if [ "$2" -ge "$3" ]; then echo "timed out"; else echo failed; fi ;;
-        *) echo failed ;;
+        *) if [ "$1" = 137 ] && [ "$2" -ge "$3" ]; then echo "timed out"; else echo failed; fi ;; # killed by timeout
     esac
 }
 # Sets `limit` to what time is left for a step; records and returns 1 where none is.
@@ -176,8 +174,7 @@ find_tool() { # NAME
 versions() {
     local program
     cat "$here/commit.txt"
-    uname -srm
-    nproc
+    uname -srm && nproc
     nvidia-smi || echo "no nvidia-smi"
     "$(find_tool nvcc || echo nvcc)" --version || echo "no nvcc"
     echo "LD_LIBRARY_PATH=$LD_LIBRARY_PATH"
@@ -257,21 +254,22 @@ speed() {
 # Leaves the files of a call; a file that is too large to be sent home is left out.
 finish() {
     local file separator=''
-    if compgen -G "$figures/*.json" >/dev/null; then
-        {
-            printf '{'
-            for file in "$figures"/*.json; do
-                printf '%s"%s":' "$separator" "$(basename "$file" .json)"
-                cat "$file"
-                separator=,
-            done
-            printf '}\n'
-        } >"$result/$part.json"
+    for file in "$figures"/*.json; do
+        [ ! -f "$file" ] || printf '%s"%s":%s' "$separator" "$(basename "$file" .json)" "$(cat "$file")"
+        separator=,
+    done | sed '1s/^/{/; $s/$/}/' >"$result/$part.json"
+    [ -s "$result/$part.json" ] || rm "$result/$part.json"
+    if [ -d "$PULSE_PLAN_CACHE" ]; then
+        # Which engine of cuDNN computes which graph, or one that stands in is taken for another.
+        for file in "$PULSE_PLAN_CACHE"/*.plan; do
+            sed -n 2p "$file"
+            grep -ao '"engine":{"engineId":[0-9]*' "$file"
+        done >"$logs/plans.log"
+        tar -C "$scratch" -czf "$result/plans.tar.gz" plans
     fi
     # The end of a log says what went wrong.
     find "$logs" -name '*.log' -size +1024k -exec sh -c 'tail -c 1048576 "$1" >"$1.end" && mv "$1.end" "$1"' _ {} \;
     tar -C "$scratch" -czf "$result/${part}_logs.tar.gz" logs
-    [ ! -d "$PULSE_PLAN_CACHE" ] || tar -C "$scratch" -czf "$result/plans.tar.gz" plans
     for file in "$result"/*.tar.gz; do
         if [ "$(stat -c %s "$file")" -gt $((16 * 1048576)) ]; then
             record failed 0 "$(basename "$file")" "more than 16 MiB, left out"

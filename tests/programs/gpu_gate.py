@@ -166,7 +166,7 @@ class Steps(unittest.TestCase):
                                                          {"path": "copy", "copy_gb_per_s": 100, "rows": [{"gb_per_s": 91}]}]})
         script(self.gate / "test_cuda", r'''
 [[ "$*" == *--list-test-cases* ]] && { echo "[doctest] listing"; cat "$FAKE/names"; exit; }
-mkdir -p "$PULSE_PLAN_CACHE" && echo kept >"$PULSE_PLAN_CACHE/a.plan"
+mkdir -p "$PULSE_PLAN_CACHE" && printf 'a\na graph\n{"engine":{"engineId":10,' >"$PULSE_PLAN_CACHE/a.plan"
 echo "$@ $LD_LIBRARY_PATH $CUDA_DEVICE_MAX_CONNECTIONS"
 case "$*" in
     *fails*) exit 1 ;;
@@ -230,6 +230,7 @@ cp "$FAKE/$what" "${@: -1}"
         self.assertRegex(said, r"step of sd21, batch 4: 2.00 ms\n  torch eager: 4.00 ms, pulse is 2.00 times as fast\n"
                                r"  torch compile: no compiler\n  attention: 1 by cuDNN, 1 by pulse\n")
         self.assertIn(f"--script {self.gate}/blocks_peer.py", self.log(result, "speed", "step_of_sd21"))
+        self.assertIn('a graph\n"engine":{"engineId":10\n', self.log(result, "speed", "plans.log"))
         with tarfile.open(result / "plans.tar.gz") as plans:
             self.assertIn("plans/a.plan", plans.getnames())
         elsewhere = fresh("result")

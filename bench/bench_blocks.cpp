@@ -3,9 +3,9 @@
 // not from the cache, and a sample of every result is checked against plain loops in double. Then forward and backward
 // passes of whole ResNet blocks and transformers, and whole training steps of both UNets; these are also run in PyTorch
 // (blocks_peer.py) on the same card, where the Python that is found has it, and both sides' results are compared.
-//   bench_blocks [--part operations layers steps] [--batch 1 4 16] [--only TEXT] [--rounds N] [--quick] [--markdown]
+//   bench_blocks [--part operations layers steps] [--batch 1 4 16] [--only TEXT...] [--rounds N] [--quick]
 //                [--torch eager compile graphs | none] [--torch-device cuda|cpu] [--torch-precision master|autocast]
-//                [--python FILE] [--json FILE]
+//                [--python FILE] [--script FILE] [--markdown] [--json FILE]
 // Exit status: 0 measured, 1 failed or something is wrong, 2 refused, 77 no GPU.
 #include <algorithm>
 #include <cstdio>
@@ -149,7 +149,8 @@ std::vector<compared_row> own_steps(const bench_options& options, const block_re
             if (made.own.failure.empty()) {
                 made.ceiling_percent = 100 * made.own.flops / made.own.seconds / report.flops_per_second;
                 made.agreed = made.own.agreed;
-                std::printf("pulse, %s: %.2f ms\n", full_name(name, "", batch).c_str(), 1e3 * made.own.seconds);
+                std::printf("pulse, %s: %.2f ms\n%s", full_name(name, "", batch).c_str(), 1e3 * made.own.seconds,
+                            made.own.attention.c_str());
             } else {
                 made.wrong = made.own.out_of_memory() ? 0 : 1;
                 std::printf("pulse, %s: %s\n", full_name(name, "", batch).c_str(), made.own.failure.c_str());
@@ -228,6 +229,7 @@ int measure(const bench_options& options) {
                 report.flops_per_second * 1e-12);
     if (options.blocks.quick) { std::puts("--quick: the figures mean nothing"); }
     const json rows = operations(report, options.markdown);
+    std::fputs(report.attention.c_str(), stdout); // or pulse's own kernels are taken for cuDNN's
     std::vector<compared_row> layers = own_layers(report);
     std::vector<compared_row> steps = own_steps(options, report);
     const json about = ask_torch(options, layers, steps);
@@ -244,6 +246,7 @@ int measure(const bench_options& options) {
                 {"driver", driver},
                 {"copy_gb_per_s", report.bytes_per_second * 1e-9},
                 {"product_tflop_per_s", report.flops_per_second * 1e-12},
+                {"attention", report.attention},
                 {"quick", options.blocks.quick},
                 {"rows", rows},
                 {"torch", about},
@@ -265,7 +268,8 @@ int main(int argc, char** argv) {
                  "bench_blocks"};
     app.add_option("--part", parts, "what is measured")->check(CLI::IsMember({"operations", "layers", "steps"}));
     app.add_option("--batch", options.blocks.batches, "samples of a microbatch")->check(CLI::PositiveNumber);
-    app.add_option("--only", options.blocks.only, "operations, layers and 'step MODEL' whose name contains this");
+    app.add_option("--only", options.blocks.only,
+                   "operations, layers and 'step MODEL' whose name contains one of these");
     app.add_option("--rounds", options.blocks.rounds, "timings of which the median counts")->check(CLI::Range(3, 1000));
     app.add_flag("--quick", options.blocks.quick, "one small shape of each; the figures mean nothing");
     app.add_option("--torch", modes,
@@ -275,7 +279,9 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"cuda", "cpu"}));
     app.add_option("--torch-precision", options.torch.precision, "of a step in PyTorch, see blocks_peer.py")
         ->check(CLI::IsMember({"master", "autocast"}));
-    app.add_option("--python", options.torch.python, "the Python that has PyTorch");
+    app.add_option("--python", options.torch.python, "the Python that has PyTorch")->check(CLI::ExistingFile);
+    app.add_option("--script", options.torch.script, "blocks_peer.py, where it is not where it was when this was built")
+        ->check(CLI::ExistingFile);
     app.add_flag("--markdown", options.markdown, "print Markdown");
     app.add_option("--json", options.json_file, "write the figures here");
     return pulse_bench::run_bench(app, argc, argv, [&] {

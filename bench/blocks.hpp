@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,13 +12,17 @@ namespace pulse_bench {
 /// What of bench_blocks is measured.
 struct block_options {
     std::vector<int> batches{1, 4, 16};
-    std::string only{}; ///< operations whose name contains this
+    std::vector<std::string> only{}; ///< operations whose name contains one of these; all where there is none
     int rounds{11};     ///< of which the median counts
     bool quick{};       ///< one small shape of each operation; the figures mean nothing
     bool operations{true};
     bool layers{true};
 
-    [[nodiscard]] bool wants(const std::string& operation) const { return operation.find(only) != std::string::npos; }
+    [[nodiscard]] bool wants(const std::string& operation) const {
+        return only.empty() || std::ranges::any_of(only, [&](const std::string& text) {
+            return operation.find(text) != std::string::npos;
+        });
+    }
 };
 
 /// One layer of a UNet with its place: a ResNet block where text_features is 0, else a transformer of one block.
@@ -84,6 +89,7 @@ struct block_report {
     double flops_per_second{}; ///< of a large product in bfloat16
     std::vector<block_row> rows{};
     std::vector<block_row> layers{}; ///< for each batch those of layers_of that are wanted
+    std::string attention{};         ///< what computed each attention, a line each
 };
 
 /// Whether there is a device to measure.

@@ -71,6 +71,7 @@ block_report measure_blocks(const block_options& options) {
             }
         }
     }
+    report.attention = b.attention_report();
     return report;
 }
 

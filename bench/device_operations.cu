@@ -22,6 +22,7 @@ cudaStream_t device_operations::stream() const noexcept { return math_->stream()
 void device_operations::synchronize() const { math_->synchronize(); }
 void device_operations::weights_changed() noexcept { math_->weights_changed(); }
 std::int64_t device_operations::scratch_bytes() const noexcept { return math_->scratch_bytes(); }
+std::string device_operations::attention_report() const { return math_->attention_report(); }
 
 void device_operations::conv2d(const pulse::conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias,
                                T* y, into how) {

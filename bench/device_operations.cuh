@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -46,6 +47,7 @@ public:
     void synchronize() const;
     void weights_changed() noexcept;
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept;
+    [[nodiscard]] std::string attention_report() const;
 
     void conv2d(const pulse::conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how);
     void conv2d_backward_input(const pulse::conv2d_shape& s, int batch, const T* dy, const T* weight, T* dx, into how);

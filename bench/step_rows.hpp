@@ -101,6 +101,7 @@ struct compared_row {
         made["loss"] = f.loss;
         made["gradient_norm"] = f.gradient_norm;
     }
+    if (!f.attention.empty()) { made["attention"] = f.attention; }
     return made;
 }
 

@@ -172,6 +172,7 @@ template <class Model>
         }
         found.seconds = median(seconds);
         found.spread_percent = spread(seconds);
+        found.attention = math.attention_report();
         // All memory of a step is there from the beginning to the end of the run.
         found.bytes = free_before - free_bytes();
     };

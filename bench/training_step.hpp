@@ -26,7 +26,8 @@ struct step_figures {
     std::int64_t parameters{};
     /// Of the first step: loss, norm, parameters, signatures of the prediction and of the conditioning's gradient.
     std::vector<agreed_number> agreed{};
-    double flops{}; ///< of products, the backward pass counted as two forward ones
+    double flops{};          ///< of products, the backward pass counted as two forward ones
+    std::string attention{}; ///< what computed each attention, a line each; of pulse only
 
     [[nodiscard]] bool out_of_memory() const { return failure == "out of memory"; }
 };

@@ -163,6 +163,9 @@ class Training(Case):
         shards = sorted(path.name for path in next((processes / "checkpoints").glob("step-*")).iterdir())
         self.assertEqual(shards, ["manifest.json"] + [f"rank-000{r}.safetensors" for r in range(4)])
 
+    def test_a_pipeline_of_two(self):
+        self.same(self.trained(ranks=2), on_threads(ranks=2))
+
     def test_two_replicas_of_two_that_share_optimizer_state(self):
         """The same bits as one rank with all microbatches; told by arguments, and met in a folder."""
         meeting = fresh("meeting")

@@ -1,0 +1,97 @@
+"""What gpu_gate.sh left in a folder: a table of steps, and figures against their targets. Exits 1 where one is not well.
+
+usage: gate_report.py FOLDER
+"""
+import collections
+import json
+import pathlib
+import sys
+
+# Percent: of the card's copy rate, of cuDNN's and cuBLASLt's own rate, of the copy rate again.
+MEMORY, LIBRARY, MESSAGES = 85, 97, 90
+
+
+def table(rows):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    for row in rows:
+        print("  ".join([cell.ljust(width) for cell, width in zip(row, widths)] + [row[-1]]).rstrip())
+
+
+class Figures:
+    """Figures of one kind and the least that each should be."""
+
+    def __init__(self, what, target):
+        self.what, self.target, self.found = what, target, []
+
+    def say(self):
+        """How many there are below the target; each of these has a line."""
+        missed = sorted((value, name) for name, value in self.found if value < self.target)
+        if self.found:
+            print(f"{self.what}: target {self.target} %, met by {len(self.found) - len(missed)} of {len(self.found)}")
+        for value, name in missed:
+            print(f"  missed: {name}: {value:.1f} %")
+        return len(missed)
+
+
+def say_steps(document):
+    """Steps are said as they come out."""
+    for row in document["steps"]:
+        name, own = f"step of {row['name']}, batch {row['batch']}", row["pulse"]
+        if "us" not in own:
+            print(f"{name}: {own['failure']}")
+            continue
+        print(f"{name}: {own['us'] / 1e3:.2f} ms")
+        for mode, its in row["torch"].items():
+            print(f"  torch {mode}: " + (f"{its['us'] / 1e3:.2f} ms, pulse is {its['us'] / own['us']:.2f} times as fast"
+                                         if "us" in its else its["failure"]))
+    engines = collections.Counter(line.rsplit(": ", 1)[1]
+                                  for text in [document["attention"]] + [row["pulse"].get("attention", "")
+                                                                         for row in document["steps"]]
+                                  for line in text.splitlines())
+    if engines:
+        print("  attention: " + ", ".join(f"{count} by {engine}" for engine, count in engines.items()))
+
+
+def say_figures(documents):
+    """How many figures miss their target."""
+    memory = Figures("memory-bound kernels, of the card's copy rate", MEMORY)
+    library = Figures("convolutions and products, of cuDNN's and cuBLASLt's own rate", LIBRARY)
+    messages = Figures("largest messages of bench_p2p, of the card's copy rate", MESSAGES)
+    meaningless = False
+    for document in documents:
+        meaningless |= document["quick"]
+        for row in document.get("rows", []):
+            name = f"{row['operation']} {row['shape']}, batch {row['batch']}"
+            if row["flop"] == 0:
+                memory.found.append((name, row["ceiling_percent"]))
+            if "library_us" in row:
+                library.found.append((name, 100 * row["library_us"] / row["us"]))
+        for path in document.get("paths", []):
+            if "copy_gb_per_s" in path:
+                messages.found.append((path["path"], 100 * path["rows"][-1]["gb_per_s"] / path["copy_gb_per_s"]))
+        if "steps" in document:
+            say_steps(document)
+    missed = sum(figures.say() for figures in (memory, library, messages))
+    if meaningless:
+        print("figures of the smallest sizes mean nothing: no target is held against them")
+    return 0 if meaningless else missed
+
+
+def main(folder):
+    rows = [line.split("\t") for part in ("correctness", "speed") if (folder / f"{part}.txt").exists()
+            for line in (folder / f"{part}.txt").read_text().splitlines()]
+    if not rows:
+        print(f"gpu_gate: {folder} has no results", file=sys.stderr)
+        return 2
+    table([["status", "s", "step", ""]] + rows)
+    statuses = collections.Counter(row[0] for row in rows)
+    print(", ".join(f"{count} {status}" for status, count in statuses.items()))
+    documents = []
+    for file in (folder / f"{part}.json" for part in ("correctness", "speed")):
+        documents += json.loads(file.read_text()).values() if file.exists() else []
+    missed = say_figures(documents)
+    return 0 if missed == 0 and set(statuses) <= {"passed", "skipped"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

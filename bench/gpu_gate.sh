@@ -1,0 +1,350 @@
+#!/usr/bin/env bash
+# What a card has to say about pulse, for those who have one for half an hour and no compiler's dependencies beside it:
+#   gpu_gate.sh build [--from FOLDER] [--into FOLDER] [--limit MIB]
+#       makes programs that need neither this processor nor this machine's folders, and packs them with what runs them
+#       into one file, FOLDER.tar.gz (build/gate/pulse_gate.tar.gz); --from takes programs that are built already
+#   gpu_gate.sh correctness|speed RESULT [--python FILE] [--plans FILE] [--only REGEX] [--seconds N] [--step-seconds N]
+#       runs from the unpacked folder where there are a driver, CUDA and a Python with torch and NVIDIA's wheels; RESULT
+#       is then a folder of at most 8 files. --plans: the plans.tar.gz of another call, so that engines are not compiled
+#       again (that in RESULT, where there is one); --only: test cases whose names match; --seconds: of the whole call;
+#       --step-seconds: of a step at most
+#   gpu_gate.sh summary RESULT
+#       prints what passed and what did not, and the figures against their targets
+# Exit status: 0 all passed and every target is met, 1 not so, 2 refused.
+# --emulated is for programs that are built with tests/support/emulated_cuda: everything is as small as it can be.
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# Read by those who start it from a checkout; beside carried programs it names nothing.
+root=$(dirname "$here")
+programs=(test_cuda test_nccl_gpu bench_blocks bench_p2p pulse_train)
+
+refuse() {
+    echo "gpu_gate: $*" >&2
+    exit 2
+}
+
+# --- build
+
+# What the machine with the card has, by its C library, its driver and NVIDIA's wheels; and what travels.
+there='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda(rt)?|cublas(Lt)?|cudnn[a-z_]*|nccl))\.so'
+carried='^(libdnnl|libgomp|libOpenCL|libz)\.so'
+
+# Copies the program's libraries that travel; says which it needs besides.
+carry_libraries() { # PROGRAM INTO
+    local line name path missing=0
+    while read -r line; do
+        name=$(basename "${line%% *}")
+        path=$(sed -nE 's/.*=> ([^ ]+) .*/\1/p' <<<"$line")
+        if [[ $name =~ $carried && -f $path ]]; then
+            cp -L "$path" "$2/$name"
+        elif ! [[ $name =~ $there ]]; then
+            echo "gpu_gate: $(basename "$1") needs $name, which no machine with a card has to have" >&2
+            missing=1
+        fi
+    done < <(ldd "$1")
+    return $missing
+}
+
+build() {
+    local from='' into=$root/build/gate/pulse_gate limit=60 program bytes failed=0
+    while [ $# -gt 0 ]; do
+        [ $# -gt 1 ] || refuse "$1 of what?"
+        case $1 in
+            --from) from=$2 ;;
+            --into) into=$2 ;;
+            --limit) limit=$2 ;;
+            *) refuse "build: $1 is not known" ;;
+        esac
+        shift 2
+    done
+    if [ -z "$from" ]; then
+        from=$root/build/gate/bin
+        cmake -S "$root" -B "$root/build/gate" -DCMAKE_BUILD_TYPE=Release -DPULSE_NATIVE=OFF -DCMAKE_SKIP_RPATH=ON \
+            -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DPULSE_TEST_ARCHITECTURES=90 \
+            -DCMAKE_CUDA_FLAGS=--compress-mode=size -DPULSE_TRAIN_HOST=ddpm_fmnist_small \
+            -DPULSE_TRAIN_CUDA="sd_tiny:bf16;ddpm_fmnist_small:bf16" &&
+            cmake --build "$root/build/gate" -j "$(nproc)" --target "${programs[@]}" || exit 1
+    fi
+    rm -rf "$into" "$into.tar.gz"
+    mkdir -p "$into" || exit 1
+    for program in "${programs[@]}"; do
+        [ -f "$from/$program" ] || refuse "there is no $from/$program"
+        strip -o "$into/$program" "$from/$program" || exit 1
+        carry_libraries "$into/$program" "$into" || failed=1
+        if readelf -d "$into/$program" | grep -E 'R(UN)?PATH'; then
+            echo "gpu_gate: $program looks for libraries in a folder of this machine" >&2
+            failed=1
+        fi
+    done
+    cp "$root"/bench/{gpu_gate.sh,gate_report.py,blocks_peer.py} \
+        "$root"/tests/programs/{pulse_train_cuda,pulse_train_nccl,device_tests,files}.py "$into" || exit 1
+    git -C "$root" log -1 --format='%H %cs' >"$into/commit.txt" 2>&1
+    git -C "$root" diff --quiet HEAD 2>/dev/null || echo "and changes that were not committed" >>"$into/commit.txt"
+    tar -C "$(dirname "$into")" -czf "$into.tar.gz" "$(basename "$into")" || exit 1
+    bytes=$(stat -c %s "$into.tar.gz")
+    (cd "$into" && du -b -- * | sort -n)
+    echo "$into.tar.gz: $((bytes / 1048576)) MiB, at most $limit"
+    if [ "$bytes" -gt $((limit * 1048576)) ]; then
+        echo "gpu_gate: that is too large to be carried; the sizes are above" >&2
+        failed=1
+    fi
+    # What is not fit to be carried is not left for it.
+    [ $failed = 0 ] || rm "$into.tar.gz"
+    exit $failed
+}
+
+# --- steps
+
+# STATUS SECONDS STEP WORD, a line of the table; written at once, so that it survives whatever comes after.
+record() {
+    printf '%s\t%s\t%s\t%s\n' "$@" | tee -a "$result/$part.txt"
+}
+# What an exit status means.
+verdict() { # STATUS TOOK LIMIT
+    case $1 in
+        0) echo passed ;;
+        77) echo skipped ;;
+        124) echo "timed out" ;;
+        *) if [ "$1" = 137 ] && [ "$2" -ge "$3" ]; then echo "timed out"; else echo failed; fi ;; # killed by timeout
+    esac
+}
+# Sets `limit` to what time is left for a step; records and returns 1 where none is.
+fit() { # STEP
+    local left=$((deadline - EPOCHSECONDS))
+    [ "$limit" -le "$left" ] || limit=$left
+    [ "$limit" -le "$step_seconds" ] || limit=$step_seconds
+    [ "$left" -ge 5 ] || { record "not run" 0 "$1" "no time"; return 1; }
+}
+# Runs a command as a step; whatever becomes of it, the next one runs.
+step() { # STEP LIMIT COMMAND...
+    local name=$1 limit=$2 log="$logs/${1// /_}.log" started status took word=''
+    shift 2
+    fit "$name" || return
+    started=$EPOCHSECONDS
+    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    took=$((EPOCHSECONDS - started))
+    [ $status = 0 ] || word=$(grep -v '^ *$' "$log" | tail -n 1 | tr '\t' ' ' | cut -c 1-160)
+    record "$(verdict $status $took "$limit")" $took "$name" "$word"
+}
+# The names of test_cuda's cases under its filters, of those that are wanted.
+names_of() { # FILTER...
+    timeout -k 5 30 "$here/test_cuda" --list-test-cases --no-intro "$@" 2>/dev/null |
+        grep -vE '^(\[doctest\]|=====|GPU: |$)' | grep -E -- "$only"
+}
+one_case() { # OUTCOMES FOLDER UNTIL NAME COMMAND...
+    local outcomes=$1 log=$2/${4//[^A-Za-z0-9]/_}.log until=$3 name=$4 left started=$EPOCHSECONDS what="not run"
+    shift 4
+    left=$((until - started))
+    if [ $left -gt 0 ]; then
+        # doctest separates filters by commas
+        timeout -k 5 $left "$@" --no-intro --no-version "--test-case=${name//,/\\,}" >"$log" 2>&1 </dev/null
+        what=$(verdict $? $((EPOCHSECONDS - started)) $left)
+        if [ "$what" = passed ] && grep -q 'test cases: *0 ' "$log"; then what=failed; fi
+    fi
+    printf '%s\t%s\n' "$what" "$name" >>"$outcomes"
+}
+# Test cases as one step, each a process of its own and as many side by side as there are cores: what they wait for is
+# engines that are compiled.
+cases() { # STEP LIMIT NAMES COMMAND...
+    local name=$1 limit=$2 list=$3 folder="$logs/${1// /_}" count status=passed word
+    local started=$EPOCHSECONDS
+    shift 3
+    fit "$name" || return
+    if [ -z "$list" ]; then record failed 0 "$name" "there is no test case"; return; fi
+    mkdir -p "$folder"
+    : >"$folder/outcomes"
+    xargs -d '\n' -P "$(nproc)" -I {} \
+        bash -c 'one_case "$@"' _ "$folder/outcomes" "$folder" $((started + limit)) {} "$@" <<<"$list"
+    count=$(cut -f1 "$folder/outcomes" | sort | uniq -c | sed -E 's/^ +//' | paste -sd, | sed 's/,/, /g')
+    word=$(awk -F'\t' '$1 != "passed" && $1 != "skipped" { printf "; %s: %s", $1, $2 }' "$folder/outcomes")
+    if grep -q '^failed' "$folder/outcomes"; then status=failed
+    elif [ -n "$word" ]; then status="timed out"
+    elif ! grep -q '^passed' "$folder/outcomes"; then status=skipped
+    fi
+    record "$status" $((EPOCHSECONDS - started)) "$name" "$count$word"
+}
+# A program of CUDA, also where it is not on the path.
+find_tool() { # NAME
+    command -v "$1" || ls "${CUDA_HOME:-/usr/local/cuda}/bin/$1" 2>/dev/null
+}
+
+# --- what runs
+
+versions() {
+    local program
+    cat "$here/commit.txt"
+    uname -srm && nproc
+    nvidia-smi || echo "no nvidia-smi"
+    "$(find_tool nvcc || echo nvcc)" --version || echo "no nvcc"
+    echo "LD_LIBRARY_PATH=$LD_LIBRARY_PATH"
+    for program in "$@"; do
+        echo "$program:"
+        LD_LIBRARY_PATH=$with_carried ldd "$here/$program" || return 1
+    done | tee "$scratch/ldd" || return 1
+    if grep 'not found' "$scratch/ldd"; then return 1; fi
+    "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, torch.backends.cudnn.version())'
+}
+
+memory_gib() {
+    local mib
+    mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
+    echo $((${mib:-0} / 1024))
+}
+
+correctness() {
+    local own library kernels sanitizer tool options model training=()
+    own=$(names_of '--source-file-exclude=*backend*' '--test-case-exclude=*cuDNN*')
+    library=$({ names_of '--source-file=*backend*'; names_of '--test-case=*cuDNN*'; } | sort -u)
+    kernels=$(names_of '--test-case-exclude=*cuDNN*' '--source-file=*attention.cu,*conditioned.cu,*copy_bytes.cu,'\
+'*group_norm.cu,*layer_norm.cu,*pointwise.cu,*training_kernels.cu')
+    cases "own kernels" 45 "$own" "$here/test_cuda"
+    # Beside the cases: both wait for engines to be compiled.
+    for model in "${on_host[@]}"; do
+        step "training as on the host, $model" 130 \
+            "${train[@]}" pulse_train_cuda.py "$here/pulse_train" "$model" bf16 &
+        training+=($!)
+    done
+    cases "library calls" 130 "$library" "$here/test_cuda"
+    wait "${training[@]}"
+    sanitizer=$(find_tool compute-sanitizer)
+    for tool in memcheck racecheck synccheck; do
+        options=(--tool "$tool" --error-exitcode 9)
+        # Cases ask for what CUDA refuses.
+        [ $tool != memcheck ] || options+=(--report-api-errors no)
+        if [ -n "$sanitizer" ]; then
+            cases "$tool" 38 "$kernels" "$sanitizer" "${options[@]}" "$here/test_cuda"
+        else
+            record skipped 0 "$tool" "no compute-sanitizer"
+        fi
+    done
+    step "NCCL, 2 and 4 ranks on one card" 30 "$here/test_nccl_gpu"
+    for model in "${models[@]}"; do
+        step "NCCL ranks as threads, $model" 35 \
+            "${train[@]}" pulse_train_nccl.py "$here/pulse_train" "$model" bf16 "$where" "$nccl_cases"
+    done
+    step "bench_p2p" 40 "$here/bench_p2p" "${messages[@]}" --json "$figures/bench_p2p.json"
+    # Each part alone: what runs out of time writes no figures.
+    local blocks=("$here/bench_blocks" --part operations --torch none --rounds "$rounds" "${small[@]}" --batch "$batch")
+    step "operations that move memory" 35 "${blocks[@]}" --only "${memory[@]}" --json "$figures/memory.json"
+    step "convolutions and products" 40 "${blocks[@]}" --only "${products[@]}" --json "$figures/products.json"
+    step "attention" 20 "${blocks[@]}" --only "${attention[@]}" --json "$figures/attention.json"
+}
+
+speed() {
+    local ncu steps=("$here/bench_blocks" --part steps "${small[@]}")
+    local beside=(--rounds "$rounds" --python "$python" --script "$here/blocks_peer.py" "${torch[@]}")
+    step "plans of sd21" 110 "${steps[@]}" --only "$first" --batch 1 4 --rounds 3 --torch none
+    step "step of $unet" 220 "${steps[@]}" --only "$unet" --batch "$batch" "${beside[@]}" --json "$figures/$unet.json"
+    if [ "$(memory_gib)" -ge 100 ]; then
+        step "step of sdxl" 150 "${steps[@]}" --only sdxl --batch 1 "${beside[@]}" --json "$figures/sdxl.json"
+    else
+        record skipped 0 "step of sdxl" "it takes 100 GiB, the card has $(memory_gib)"
+    fi
+    ncu=$(find_tool ncu)
+    if [ -n "$ncu" ]; then
+        # Behind the product that the card's rate is measured by come the kernels of a block, before they are captured.
+        step "kernels of a transformer" 45 "$ncu" --clock-control none --launch-count 200 --section SpeedOfLight \
+            "$here/bench_blocks" --part layers "${small[@]}" --only transformer --batch "$batch" --rounds 3 --torch none
+    else
+        record skipped 0 "kernels of a transformer" "no ncu"
+    fi
+}
+
+# Leaves the files of a call; a file that is too large to be sent home is left out.
+finish() {
+    local file separator=''
+    for file in "$figures"/*.json; do
+        [ ! -f "$file" ] || printf '%s"%s":%s' "$separator" "$(basename "$file" .json)" "$(cat "$file")"
+        separator=,
+    done | sed '1s/^/{/; $s/$/}/' >"$result/$part.json"
+    [ -s "$result/$part.json" ] || rm "$result/$part.json"
+    if [ -d "$PULSE_PLAN_CACHE" ]; then
+        # Which engine of cuDNN computes which graph, or one that stands in is taken for another.
+        for file in "$PULSE_PLAN_CACHE"/*.plan; do
+            sed -n 2p "$file"
+            grep -ao '"engine":{"engineId":[0-9]*' "$file"
+        done >"$logs/plans.log"
+        tar -C "$scratch" -czf "$result/plans.tar.gz" plans
+    fi
+    # The end of a log says what went wrong.
+    find "$logs" -name '*.log' -size +1024k -exec sh -c 'tail -c 1048576 "$1" >"$1.end" && mv "$1.end" "$1"' _ {} \;
+    tar -C "$scratch" -czf "$result/${part}_logs.tar.gz" logs
+    for file in "$result"/*.tar.gz; do
+        if [ "$(stat -c %s "$file")" -gt $((16 * 1048576)) ]; then
+            record failed 0 "$(basename "$file")" "more than 16 MiB, left out"
+            rm "$file"
+        fi
+    done
+    "$python" "$here/gate_report.py" "$result" | tee "$result/summary.txt"
+    exit "${PIPESTATUS[0]}"
+}
+
+run() {
+    [ $# -gt 1 ] || refuse "$1: RESULT is needed"
+    part=$1 result=$2
+    python=$(command -v python3) only=. where=gpu step_seconds=100000
+    local plans='' seconds=560
+    shift 2
+    models=(sd_tiny ddpm_fmnist_small) nccl_cases=Training messages=(--sizes 8 4K 64K 1M 16M 256M)
+    on_host=("${models[@]}")
+    small=() batch=4 memory=(norm geglu upsample sum_rows silu copy) products=(conv2d linear) attention=(attention)
+    unet=sd21 first=sd21 torch=(--torch eager compile) rounds=11
+    export PULSE_REQUIRE_GPU=1
+    while [ $# -gt 0 ]; do
+        [ "$1" = --emulated ] || [ $# -gt 1 ] || refuse "$1 of what?"
+        case $1 in
+            --python) python=$(realpath -s "$2") ;;
+            --plans) plans=$2 ;;
+            --only) only=$2 ;;
+            --seconds) seconds=$2 ;;
+            --step-seconds) step_seconds=$2 ;;
+            --emulated)
+                where=emulated PULSE_REQUIRE_GPU=0
+                # What takes the emulation more than seconds is left out; no model is called none.
+                models=(sd_tiny) nccl_cases=Training.test_a_pipeline_of_two messages=(--quick --sizes 8 64K) on_host=()
+                small=(--quick) batch=2 memory=(copy) products=(linear_backward_input) attention=(silu_backward)
+                unet=small first=none torch=(--torch eager --torch-device cpu) rounds=3
+                shift
+                continue
+                ;;
+            *) refuse "$part: $1 is not known" ;;
+        esac
+        shift 2
+    done
+    [ -x "$python" ] || refuse "there is no Python $python"
+    [ -z "$plans" ] || [ -f "$plans" ] || refuse "there is no $plans"
+    [ -x "$here/test_cuda" ] || refuse "there are no programs in $here: start it from the folder that build makes"
+    mkdir -p "$result" && result=$(cd "$result" && pwd) || exit 1
+    rm -f "$result/$part".* "$result/${part}_logs.tar.gz"
+
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    logs=$scratch/logs figures=$scratch/figures
+    mkdir "$logs" "$figures"
+    deadline=$((EPOCHSECONDS + seconds))
+    [ -n "$plans" ] || plans=$result/plans.tar.gz
+    [ ! -f "$plans" ] || tar -C "$scratch" -xzf "$plans" || refuse "$plans is no plans.tar.gz"
+    export PULSE_PLAN_CACHE=$scratch/plans
+    # There are more streams than the eight queues of the default.
+    export CUDA_DEVICE_MAX_CONNECTIONS=32
+    local wheels
+    wheels=$("$python" -c 'import glob, nvidia
+print(":".join(sorted(folder for path in nvidia.__path__ for folder in glob.glob(path + "/*/lib"))))' 2>/dev/null)
+    export LD_LIBRARY_PATH=$wheels${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    # The carried libraries are for pulse_train alone: torch has its own of the same names.
+    with_carried=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here
+    train=(env -C "$here" LD_LIBRARY_PATH="$with_carried" PYTHONDONTWRITEBYTECODE=1 "$python")
+    export -f versions find_tool one_case verdict
+    export here python scratch with_carried
+    step versions 30 bash -c 'versions "$@"' _ "${programs[@]}"
+    "$part"
+    finish
+}
+
+case ${1:-} in
+    build) shift; build "$@" ;;
+    correctness | speed) run "$@" ;;
+    summary) [ $# = 2 ] || refuse "summary: RESULT is needed"; exec python3 "$here/gate_report.py" "$2" ;;
+    *) refuse "build, correctness, speed or summary" ;;
+esac

@@ -39,8 +39,9 @@
 
 namespace pulse::nccl {
 
-/// One rank of an NCCL run: a P x D grid of processes, each with a device (several ranks of a process are threads with a
-/// device each). It passes messages between device memory beside the work of stream().
+/// One rank of an NCCL run: a P x D grid of processes, each with a device. It passes messages between device memory beside the
+/// work of stream(). Ranks may be threads of one process, with a device each; CUDA then may hold a lock of the process while
+/// it waits for one device, which another rank needs to send what that device waits for.
 ///
 /// Messages of forward passes, of backward passes and between replicas have communicators and streams of their own, and
 /// each is a sequence of NCCL groups in one global order: follow() gives the groups of a plan, which prove_slots has shown
@@ -312,7 +313,9 @@ private:
         std::vector<std::jthread> aborting;
         try {
             for (lane& l : lanes_) {
-                aborting.emplace_back([&l] { l.with().abort(); });
+                if (l.with()) {
+                    aborting.emplace_back([&l] { l.with().abort(); });
+                }
             }
         } catch (...) {} // without threads, those that are left are aborted one after the other
         aborting.clear();

@@ -1,5 +1,5 @@
-// What including pulse costs: seconds of processor time and peak memory of the compiler, for the planner that runs in the
-// compiler (tests/compile_time), the umbrella, all headers of each part, and the backbones of the zoo.
+// What including pulse costs: seconds of processor time and peak memory of the compiler, for the planner that runs in
+// the compiler (tests/compile_time), the umbrella, all headers of each part, and the backbones of the zoo.
 //   bench_compile [--compilers g++,clang++] [--quick] [--json FILE]
 // Exit status: 0 measured, 1 something did not compile, 2 refused.
 #include <sys/resource.h>

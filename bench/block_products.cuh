@@ -81,8 +81,8 @@ template <class B>
     return made;
 }
 
-/// A 3x3 convolution of stride 1; 32 results are checked. A graph orders a weight anew where it reads it first, which is
-/// part of the time here and once for all microbatches of a step.
+/// A 3x3 convolution of stride 1; 32 results are checked. A graph orders a weight anew where it reads it first, which
+/// is part of the time here and once for all microbatches of a step.
 template <class B>
 [[nodiscard]] block_case<B> convolution_case(int batch, int side, int in, int out, layer_pass pass) {
     using T = typename B::scalar;

@@ -168,7 +168,8 @@ struct grid_filter {
 };
 
 /// P in {2,4,8}, M in {P,2P,4P,8P}, W in {1,2}, split or not, memory free or 1F1B's, four cost sets, latency 0, 5, 20 %
-/// of the mean F: 1,152 instances. P = 16 and P = 32, with W = 1 and split only (96 each), come when they are asked for.
+/// of the mean F: 1,152 instances. P = 16 and P = 32, with W = 1 and split only (96 each), come when they are asked
+/// for.
 [[nodiscard]] inline std::vector<grid_instance> schedule_grid(const grid_filter& filter) {
     const auto wants = [](const auto& list, auto value) {
         return list.empty() || std::find(list.begin(), list.end(), value) != list.end();

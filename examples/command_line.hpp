@@ -57,7 +57,8 @@ template <class T>
     return number<std::int64_t>(low, high, "from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
-/// Ends a program's reading of its arguments with one line on stderr and exit status 2; gives what parse() returns then.
+/// Ends a program's reading of its arguments with one line on stderr and exit status 2; gives what parse() returns
+/// then.
 [[nodiscard]] inline std::nullopt_t refuse(const char* program, const std::string& why, int& exit_code) {
     std::cerr << program << ": " << why << '\n';
     exit_code = 2;

@@ -9,8 +9,8 @@
 
 namespace pulse_examples {
 
-/// An instruction as pictures and traces show it: name, kind, stage and microbatch; rank, lane, times and what a transfer
-/// carries are the caller's. None for bookkeeping: stash and release.
+/// An instruction as pictures and traces show it: name, kind, stage and microbatch; rank, lane, times and what a
+/// transfer carries are the caller's. None for bookkeeping: stash and release.
 [[nodiscard]] inline std::optional<pulse::io::timeline_event> event_of(const pulse::instruction& what) {
     namespace op = pulse::op;
     pulse::io::timeline_event e;

@@ -40,7 +40,8 @@ struct arguments {
     bool shard_optimizer{};
     transport_kind transport{transport_kind::threads};
     double timeout_s{300};
-    /// What it says of this process among those of an NCCL run, and where they meet; the rest is known from their launcher.
+    /// What it says of this process among those of an NCCL run, and where they meet; the rest is known from their
+    /// launcher.
     pulse::launch::identity_arguments identity{};
     std::string store{};
     /// Among the ranks, where each is a process and this one of them; null: they are threads of this process.

@@ -35,16 +35,16 @@
 
 namespace pulse_train {
 
-/// Training on CUDA devices under a precision, on ranks that are threads or processes, each with a stream on its device: a
-/// side (see host_side). Several ranks may share a device.
+/// Training on CUDA devices under a precision, on ranks that are threads or processes, each with a stream on its
+/// device: a side (see host_side). Several ranks may share a device.
 template <class Precision>
 class cuda_side {
 public:
     using math = pulse::cuda::backend<Precision>;
     using scalar = typename math::scalar;
     using transport = device_transport;
-    /// Scalars are values and, where they are no floats, master weights are kept beside them; gradients, moments and average
-    /// are floats.
+    /// Scalars are values and, where they are no floats, master weights are kept beside them; gradients, moments and
+    /// average are floats.
     static constexpr int parameter_copies =
         1 + static_cast<int>((4 + (sizeof(scalar) < sizeof(float) ? 1 : 0)) * sizeof(float) / sizeof(scalar));
     static constexpr int state_copies = parameter_copies - 1 - static_cast<int>(sizeof(float) / sizeof(scalar));

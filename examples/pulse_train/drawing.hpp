@@ -16,8 +16,8 @@
 
 namespace pulse_train {
 
-/// Draws images on a side with the averaged weights, the work spread over as many workers as there are ranks. Empty when the
-/// run was asked to stop before they were done.
+/// Draws images on a side with the averaged weights, the work spread over as many workers as there are ranks. Empty
+/// when the run was asked to stop before they were done.
 template <class Model, class Side>
 [[nodiscard]] std::vector<float> draw_samples(const Side& side, const run_inputs& in, const run_results& results) {
     using math = typename Side::math;

@@ -28,12 +28,13 @@
 
 namespace pulse_train {
 
-/// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A side has
+/// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A
+/// side has
 /// - `math`, `transport`, `task`: a backend, a transport and the task of a rank's executor;
 /// - `optimizer`: of a rank; its weights, moments and average are read and set as host memory, and it keeps the
 ///   loss_scaling of the run;
-/// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps; `state_copies` of them are
-///   state of the optimizer, which replicas may share;
+/// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps; `state_copies` of them
+///   are state of the optimizer, which replicas may share;
 /// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
 ///   `run_workers(count, body)`: the same on threads of this process in any case;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
@@ -157,8 +158,8 @@ public:
                 at += r.size;
             }
         }
-        /// Calls use(rank_state<const float>) with all that a rank keeps, and that other replicas keep of its parameters: all
-        /// ranks call it.
+        /// Calls use(rank_state<const float>) with all that a rank keeps, and that other replicas keep of its
+        /// parameters: all ranks call it.
         template <class Parameters, class Use>
         void read_state(const Parameters& parameters, const Use& use) {
             if (replicas_.sharded) {

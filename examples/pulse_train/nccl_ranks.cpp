@@ -27,7 +27,8 @@ namespace {
 
 using nccl_transport = pulse::nccl::transport<pulse::launch::control_plane>;
 
-/// The device of this rank: on its machine every rank has the one of its place. Throws input_error where there are less.
+/// The device of this rank: on its machine every rank has the one of its place. Throws input_error where there are
+/// less.
 int choose_device(const arguments& a, const pulse::launch::member& self) {
     pulse::cuda::widen_queues();
     const int there = pulse::cuda::device_count();
@@ -51,7 +52,8 @@ int choose_device(const arguments& a, const pulse::launch::member& self) {
     return chosen;
 }
 
-/// Whether ranks share a device. Collective; throws input_error on every rank when they do and --gpus did not ask for it.
+/// Whether ranks share a device. Collective; throws input_error on every rank when they do and --gpus did not ask for
+/// it.
 bool devices_are_shared(const arguments& a, pulse::launch::process_group& group, int device) {
     const auto bytes_of = [](const std::string& text) { return std::as_bytes(std::span{text}); };
     const auto text_of = [](const std::vector<std::byte>& bytes) {

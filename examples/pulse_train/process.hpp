@@ -10,12 +10,12 @@
 
 namespace pulse_train {
 
-/// Throws input_error when a launcher has started this process as one of several, each of which would train alone and write
-/// the same files.
+/// Throws input_error when a launcher has started this process as one of several, each of which would train alone and
+/// write the same files.
 void require_alone(const arguments& a);
 
-/// The whole job where every rank is a process of its own that a launcher has started; gives the exit code. Every rank says
-/// why it ends when it does not end well, and all give a code other than 0 then.
+/// The whole job where every rank is a process of its own that a launcher has started; gives the exit code. Every rank
+/// says why it ends when it does not end well, and all give a code other than 0 then.
 [[nodiscard]] int run_as_process(const arguments& a, const std::atomic<bool>& stop);
 
 /// Makes a device_process of the ranks that have met. Collective.

@@ -10,8 +10,8 @@ namespace pulse_train {
 /// current step.
 using run_function = void (*)(const arguments& a, const std::atomic<bool>& stop);
 
-/// Made once for every job that the program can do: each is a source file of its own, which compile side by side, and what
-/// is linked is what there is.
+/// Made once for every job that the program can do: each is a source file of its own, which compile side by side, and
+/// what is linked is what there is.
 struct registration {
     registration(const char* model, backend_kind where, precision_kind precision, run_function run);
 };

@@ -33,12 +33,12 @@ struct sample_shape {
 /// Reads the plan where the arguments name one. Gives the microbatch size of the run.
 [[nodiscard]] int read_plan(run_inputs& in);
 
-/// Makes the plan of the run from its costs where none was read. Throws input_error naming where the plan is from unless
-/// it fits the model and cannot deadlock. `parameter_copies` as in pulse::pipeline_options.
+/// Makes the plan of the run from its costs where none was read. Throws input_error naming where the plan is from
+/// unless it fits the model and cannot deadlock. `parameter_copies` as in pulse::pipeline_options.
 void make_plan(run_inputs& in, const pulse::parameter_memory& kept);
 
-/// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments where
-/// that matters; to be called first, by every rank, where ranks are processes.
+/// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments
+/// where that matters; to be called first, by every rank, where ranks are processes.
 void require_same_start(const arguments& a, rank_collectives& among);
 
 /// Costs and plan become those of rank 0; to be called by every rank, where ranks are processes.

@@ -11,8 +11,8 @@
 
 namespace pulse_train {
 
-/// What a text encoder would say of some prompts: normal numbers by seed, the same on every rank and device. Image i of the
-/// data has the states of prompt i mod prompts.
+/// What a text encoder would say of some prompts: normal numbers by seed, the same on every rank and device. Image i of
+/// the data has the states of prompt i mod prompts.
 class text_states {
 public:
     static constexpr std::size_t prompts = 16;
@@ -34,8 +34,8 @@ private:
     std::vector<float> values_;
 };
 
-/// Samples of any shape to train on where only the work matters: each channel of one has 4 x 4 areas of normal brightness by
-/// seed, so that there is something to learn.
+/// Samples of any shape to train on where only the work matters: each channel of one has 4 x 4 areas of normal
+/// brightness by seed, so that there is something to learn.
 [[nodiscard]] pulse::train::image_dataset synthetic_images(const sample_shape& shape, std::uint64_t seed);
 
 } // namespace pulse_train

@@ -32,7 +32,8 @@ struct traced_rank {
     [[nodiscard]] double microseconds(std::int64_t ns) const { return static_cast<double>(ns - origin_ns) * 1e-3; }
 };
 
-/// One rank's recorded instructions as events, in microseconds. What starts a sum over replicas is none: see reductions_of.
+/// One rank's recorded instructions as events, in microseconds. What starts a sum over replicas is none: see
+/// reductions_of.
 [[nodiscard]] inline std::vector<pulse::io::timeline_event> events_of(const traced_rank& of,
                                                                       const std::vector<pulse::trace_event>& recorded) {
     std::vector<pulse::io::timeline_event> events;
@@ -59,8 +60,8 @@ struct traced_rank {
     return events;
 }
 
-/// Sums of gradients over the replicas, each in a row of its own beside what the rank computes meanwhile; the bytes are those
-/// of the stage's parameters.
+/// Sums of gradients over the replicas, each in a row of its own beside what the rank computes meanwhile; the bytes are
+/// those of the stage's parameters.
 [[nodiscard]] inline std::vector<pulse::io::timeline_event> reductions_of(
     const traced_rank& of, const std::vector<pulse::reduction_event>& recorded) {
     std::vector<pulse::io::timeline_event> events;

@@ -179,7 +179,8 @@ private:
         mine_.sent.gradient = after.gradient - before.gradient;
     }
 
-    /// What the plan has for the rank: for its device on the replica with the largest shares of state, with its own instead.
+    /// What the plan has for the rank: for its device on the replica with the largest shares of state, with its own
+    /// instead.
     [[nodiscard]] std::int64_t planned_bytes() const {
         const int device = executor_.place().device;
         const auto kept_by = [&](int replica) {
@@ -224,8 +225,9 @@ private:
     clock::time_point start_{};
 };
 
-/// Trains on the ranks of a side; whatever stops one rank is thrown here. Where ranks are processes, rank 0 has the results. `ready` is called once, when every rank has all
-/// that it needs and has checked it: nothing is written before.
+/// Trains on the ranks of a side; whatever stops one rank is thrown here. Where ranks are processes, rank 0 has the
+/// results. `ready` is called once, when every rank has all that it needs and has checked it: nothing is written
+/// before.
 template <class Model, class Side, class Ready>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
     std::vector<rank_results> results;

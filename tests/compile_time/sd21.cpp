@@ -1,5 +1,6 @@
-// The planner in the compiler: Stable Diffusion 2.1 is described, cut for four devices, scheduled for eight microbatches,
-// lowered to programs and checked before anything runs. What runs compares the compiler's plan with the program's.
+// The planner in the compiler: Stable Diffusion 2.1 is described, cut for four devices, scheduled for eight
+// microbatches, lowered to programs and checked before anything runs. What runs compares the compiler's plan with the
+// program's.
 
 #include <cstdint>
 #include <string_view>

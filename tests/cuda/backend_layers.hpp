@@ -92,9 +92,9 @@ template <class T>
     return std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
 }
 
-/// A whole UNet, forward and both backward passes over two microbatches, against the reference in double that starts from
-/// the same rounded numbers. Each layer rounds about three tensors on the way there and three on the way back, and its
-/// functions are off by `step`; errors that know nothing of one another add as their squares.
+/// A whole UNet, forward and both backward passes over two microbatches, against the reference in double that starts
+/// from the same rounded numbers. Each layer rounds about three tensors on the way there and three on the way back, and
+/// its functions are off by `step`; errors that know nothing of one another add as their squares.
 template <class M, class P>
 void check_whole(double step) {
     const double error = 4.0 * step * std::sqrt(6.0 * M::layer_count);

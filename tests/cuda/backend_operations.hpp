@@ -320,8 +320,8 @@ void check_operations(unsigned seed) {
 
 using namespace backend_tests;
 
-// The kernels of fp16 are those of bf16 in another type, and tf32 differs from fp32 in products and attention alone: they
-// are compared where these are.
+// The kernels of fp16 are those of bf16 in another type, and tf32 differs from fp32 in products and attention alone:
+// they are compared where these are.
 TEST_CASE("backend: norms, attention, activations and movement are what the reference means") {
     check_operations<cuda::bf16>(41);
 #ifndef __CUDACC__ // nvcc takes minutes for each type of every kernel; the kernels have tests of their own

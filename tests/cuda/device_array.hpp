@@ -13,8 +13,8 @@
 
 namespace pulse::test {
 
-/// An array on the device, poisoned (all bits set: NaN in every scalar) until something writes it; a pad behind it, which
-/// the destructor's owner may check with intact(), must stay poisoned.
+/// An array on the device, poisoned (all bits set: NaN in every scalar) until something writes it; a pad behind it,
+/// which the destructor's owner may check with intact(), must stay poisoned.
 template <class T>
 class device_array {
 public:

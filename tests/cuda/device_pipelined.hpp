@@ -100,8 +100,8 @@ struct device_run : run_result<float> {
     std::vector<std::vector<trace_event>> traces{};
 };
 
-/// Steps of a plan of several replicas on thread ranks, all on device 0: of each replica its gradients by layer after the
-/// last of them, and the bytes that replicas sent each other. Replica r has the data of seed + r.
+/// Steps of a plan of several replicas on thread ranks, all on device 0: of each replica its gradients by layer after
+/// the last of them, and the bytes that replicas sent each other. Replica r has the data of seed + r.
 struct replicated_run {
     std::vector<std::map<int, std::vector<float>>> gradients{};
     std::int64_t gradient_bytes{};

@@ -26,8 +26,8 @@ __global__ void ring_kernel(int n, const T* x, T factor, T amount, T* y) {
     if (i < n) { y[i] = factor * x[i] + amount; }
 }
 
-/// A ring of device ranks: every one doubles what it gets from the one before it and adds its number, round after round,
-/// in two buffers. The sender overwrites its buffer as soon as it may, the receiver reads as soon as it may.
+/// A ring of device ranks: every one doubles what it gets from the one before it and adds its number, round after
+/// round, in two buffers. The sender overwrites its buffer as soon as it may, the receiver reads as soon as it may.
 struct device_ring {
     int count{}; ///< numbers of a message
     int rounds{};
@@ -65,8 +65,8 @@ struct device_ring {
         return values;
     }
 
-    /// Runs this rank's part; how many of its numbers are wrong in the end, and one more when what was sent is not counted
-    /// right.
+    /// Runs this rank's part; how many of its numbers are wrong in the end, and one more when what was sent is not
+    /// counted right.
     template <class Transport>
     [[nodiscard]] int wrong(Transport& t) const {
         const int next = after(t.rank(), t.size());

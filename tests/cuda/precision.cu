@@ -63,7 +63,8 @@ std::vector<float> many_floats(std::uint32_t seed) {
     return values;
 }
 
-/// Nearest value of `mantissa` stored bits and exponents from `least` (subnormal below), ties to even, computed in double.
+/// Nearest value of `mantissa` stored bits and exponents from `least` (subnormal below), ties to even, computed in
+/// double.
 double nearest(double x, int mantissa, int least, double largest) {
     if (x == 0 || std::isinf(x)) { return x; }
     int exponent = 0;

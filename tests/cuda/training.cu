@@ -259,8 +259,8 @@ struct replicated_steps {
     std::int64_t gradient_bytes{};
 };
 
-/// Steps of `replicas` replicas on device 0, gradients as they are after they were summed: of sharded state, nothing but the
-/// replica's own shares are numbers.
+/// Steps of `replicas` replicas on device 0, gradients as they are after they were summed: of sharded state, nothing
+/// but the replica's own shares are numbers.
 template <class Precision>
 replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int replicas, bool sharded) {
     using scalar = typename Precision::scalar;
@@ -388,7 +388,8 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
                       slack + rounding_error<scalar> * std::abs(want.x[i]) + half_step);
                 const double slope = scale * want.gradient[i];
                 const double factor = std::abs(want.gradient[i]) * scale / 1.0;
-                // the gradient is 2 weight / elements times the difference, whose error is `slack`; min-SNR weights are <= 1
+                // the gradient is 2 weight / elements times the difference, whose error is `slack`; min-SNR weights are
+                // <= 1
                 const double per_unit = 2.0 * scale / static_cast<double>(want.x.size());
                 CHECK(std::abs(found.gradient[i] - slope) <=
                       per_unit * slack + (rounding_error<scalar> + 0x1p-22) * factor + half_step);

@@ -1,4 +1,5 @@
-// Half of the time changes the text's JSON where it stands and not its characters, so that most inputs get past the parser.
+// Half of the time changes the text's JSON where it stands and not its characters, so that most inputs get past the
+// parser.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -32,8 +32,8 @@ namespace pulse_fuzz {
            text.find("is there twice") != std::string_view::npos;
 }
 
-/// Feeds a reader. It may refuse with an input_error that names the culprit, and nothing else; what it takes must be printed
-/// and read back the same.
+/// Feeds a reader. It may refuse with an input_error that names the culprit, and nothing else; what it takes must be
+/// printed and read back the same.
 template <class Parse, class Print, class Fields>
 int feed(const std::uint8_t* data, std::size_t size, const Parse& parse, const Print& print, const Fields& fields) {
     const std::string text(reinterpret_cast<const char*>(data), size);

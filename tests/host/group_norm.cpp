@@ -65,7 +65,8 @@ void check_all(onednn_backend& host, source& draw, const group_norm_shape& s, in
         tensor dbeta = draw.normal(s.all_channels());
         p.backward<float>(host, statistics, dxa, dxb, dgamma, dbeta, how);
         p.backward<double>(plain, statistics, dxa, dxb, dgamma, dbeta, how);
-        // One pixel of one channel: the group's two normal values are +-1 and gradients cancel; epsilon limits the rest.
+        // One pixel of one channel: the group's two normal values are +-1 and gradients cancel; epsilon limits the
+        // rest.
         CHECK(worst(dxa, 4.0 * relative) < 1.0);
         CHECK(worst(dxb, 4.0 * relative) < 1.0);
         const std::vector<double> terms(static_cast<std::size_t>(s.all_channels()),

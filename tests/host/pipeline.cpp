@@ -20,8 +20,8 @@ using namespace pulse::test;
 
 namespace {
 
-/// Random plans of Model on oneDNN, at most `ranks` ranks, against the same model without a pipeline. Returns how many sent
-/// the tensor of a residual edge from one rank to another.
+/// Random plans of Model on oneDNN, at most `ranks` ranks, against the same model without a pipeline. Returns how many
+/// sent the tensor of a residual edge from one rank to another.
 template <class Model>
 int check_pipelines(unsigned seed, int plans, int ranks) {
     using math = host::onednn_backend;

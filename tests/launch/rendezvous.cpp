@@ -167,8 +167,8 @@ TEST_CASE("a rank that is there twice is an error on every rank, also when it is
             std::vector<rank_identity> there = world_of(3);
             there.push_back(rank_of(twice, 3));
             const auto said = meet(by_files, there, just_meet);
-            // Which of the two was first is chance, but one of them was not: where all have met before it came, only that
-            // one hears of it.
+            // Which of the two was first is chance, but one of them was not: where all have met before it came, only
+            // that one hears of it.
             int heard = 0;
             for (const std::string& s : said) {
                 INFO(s);

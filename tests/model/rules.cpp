@@ -11,8 +11,8 @@
 
 #include <pulse/model/rules.hpp>
 
-// The rules as a function of values, against a second statement of them that shares no code: every rule that is broken is
-// listed by brute force, and what inspect_model names must be one of them.
+// The rules as a function of values, against a second statement of them that shares no code: every rule that is broken
+// is listed by brute force, and what inspect_model names must be one of them.
 
 namespace {
 

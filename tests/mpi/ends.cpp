@@ -11,8 +11,8 @@
 #include <pulse/mpi/run_rank.hpp>
 
 /// A run in which rank 1 does what the argument says, while the others wait for it in a sum:
-/// throws: it throws; leaves: it returns; silent: it does nothing for longer than anybody waits; early: it throws before it
-/// has a transport. Each rank that is not stopped by MPI writes its error, and all exit with a failure.
+/// throws: it throws; leaves: it returns; silent: it does nothing for longer than anybody waits; early: it throws
+/// before it has a transport. Each rank that is not stopped by MPI writes its error, and all exit with a failure.
 int main(int argc, char** argv) {
     const std::string_view how = argc == 2 ? argv[1] : "";
     int rank = -1;

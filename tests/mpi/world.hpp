@@ -35,8 +35,8 @@ private:
     MPI_Comm get_{MPI_COMM_NULL};
 };
 
-/// body(transport) on every rank, as mpi::run_rank does it, in the session of the test program. Gives back what ended this
-/// rank, as text; empty when nothing did.
+/// body(transport) on every rank, as mpi::run_rank does it, in the session of the test program. Gives back what ended
+/// this rank, as text; empty when nothing did.
 template <class Body>
 std::string error_of(Body body, const mpi::options& how = {}, MPI_Comm over = MPI_COMM_WORLD) {
     mpi::transport end{session_here(), how, over};

@@ -17,8 +17,8 @@
 
 #include <device_ring.hpp>
 
-// NCCL ranks that are processes, each with a GPU, or several on one: started without PULSE_RANK it starts itself for 2 and
-// 4 ranks.
+// NCCL ranks that are processes, each with a GPU, or several on one: started without PULSE_RANK it starts itself for 2
+// and 4 ranks.
 
 namespace {
 

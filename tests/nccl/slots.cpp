@@ -69,8 +69,8 @@ enum class machine {
     host_that_waits ///< as one_queue, and the host waits for every slot before it gets on
 };
 
-/// Runs the slots as NCCL and CUDA would, with ranks that get on at random: each rank's instructions in order, slots as the
-/// machine has it, no transfer before both sides have started. Whether all ranks came to their end.
+/// Runs the slots as NCCL and CUDA would, with ranks that get on at random: each rank's instructions in order, slots as
+/// the machine has it, no transfer before both sides have started. Whether all ranks came to their end.
 bool reaches_the_end(const std::vector<rank_transfers>& ranks, machine on, std::mt19937& random) {
     struct state {
         std::size_t next{};         // instruction
@@ -224,7 +224,8 @@ TEST_CASE("the proof says what a machine that runs the slots does, also of slots
         const pulse_test::planned_model made = draw();
         const step_model model{made.planned, made.costs};
         std::vector<rank_transfers> ranks = transfers_of(model, lower(made.planned, model));
-        // Neighbouring slots are put together, or a transfer is moved to another slot of its way, without asking why not.
+        // Neighbouring slots are put together, or a transfer is moved to another slot of its way, without asking why
+        // not.
         for (rank_transfers& r : ranks) {
             for (std::size_t s = 0; s + 1 < r.slots.size(); ++s) {
                 if (r.slots[s].way != r.slots[s + 1].way || random() % 6 != 0) { continue; }

@@ -114,8 +114,8 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool by_sl
     return result;
 }
 
-/// NCCL ranks of which some wait for the shares of other replicas as soon as they are asked for them, and the others never
-/// see that a message has arrived.
+/// NCCL ranks of which some wait for the shares of other replicas as soon as they are asked for them, and the others
+/// never see that a message has arrived.
 struct uneven_ranks : ranks_of {
     using ranks_of::ranks_of;
     static inline unsigned late = 0; ///< a bit a rank

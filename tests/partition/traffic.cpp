@@ -117,9 +117,9 @@ TEST_CASE("the volume arithmetic of Hunyuan-DiT: 40 blocks, every skip as large 
         std::int64_t direct;
         std::int64_t folded;
     };
-    // One direction, in units of h. The closed forms take each of the P/2 mirrored stage pairs to carry 20 / (P/2) skips;
-    // of them the innermost pair has one less, because blocks 19 and 20 have no skip, and no cut separates these two
-    // but the middle one: relay 1 less, direct 1 less.
+    // One direction, in units of h. The closed forms take each of the P/2 mirrored stage pairs to carry 20 / (P/2)
+    // skips; of them the innermost pair has one less, because blocks 19 and 20 have no skip, and no cut separates these
+    // two but the middle one: relay 1 less, direct 1 less.
     for (const expected& row : {expected{2, 20, 20, 2}, expected{4, 42, 22, 6}, expected{8, 86, 26, 14}}) {
         const int devices = row.devices;
         CAPTURE(devices);

@@ -148,7 +148,8 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
                 CHECK((at.output_gradient >= 0) == (l < last));
                 saved.push_back({at.saved, cost.saved_bytes, 0, 0});
                 if (at.output >= 0) { saved.push_back({at.output, cost.output_bytes, 0, 0}); }
-                // Split: until W. Else a gradient is made by layer l + 1 and read by layer l; deferred lives in layer l.
+                // Split: until W. Else a gradient is made by layer l + 1 and read by layer l; deferred lives in layer
+                // l.
                 const bool split = c.planned.split_backward;
                 const int step = last - l;
                 if (l < last) {

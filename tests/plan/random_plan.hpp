@@ -69,8 +69,8 @@ private:
         return made;
     }
 
-    /// Skips between any layers, several from and into one layer too; under folded placement within a device, unless they
-    /// are residual.
+    /// Skips between any layers, several from and into one layer too; under folded placement within a device, unless
+    /// they are residual.
     [[nodiscard]] pulse::cost_table costs(const pulse::partition& cut) {
         pulse::cost_table made{};
         made.model = pulse::label{std::string_view{"random"}};

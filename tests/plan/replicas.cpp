@@ -21,8 +21,8 @@ namespace {
 
 using namespace pulse;
 
-/// The programs of all ranks of the world, where every message of a sum over replicas is sent and received on its own, in
-/// the order in which a transport whose posts wait makes the executor post them.
+/// The programs of all ranks of the world, where every message of a sum over replicas is sent and received on its own,
+/// in the order in which a transport whose posts wait makes the executor post them.
 std::vector<program> over_replicas(const std::vector<program>& of_pipeline, int replicas, rank_layout layout) {
     const rank_grid grid{layout, static_cast<int>(of_pipeline.size()), replicas};
     std::vector<program> world(static_cast<std::size_t>(grid.size()));

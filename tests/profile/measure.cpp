@@ -44,8 +44,8 @@ const std::vector<call> step{{0, F}, {1, F}, {2, F}, {2, B}, {2, W}, {1, B}, {0,
 
 TEST_CASE("every pass gets the median of its timed runs, and bytes come with it") {
     std::vector<call> calls;
-    // Sweep i of the eight passes: true duration 10 x (place in the step + 1), times 100 while warming up and times 7 in
-    // two of the five sweeps that count; the median must see neither.
+    // Sweep i of the eight passes: true duration 10 x (place in the step + 1), times 100 while warming up and times 7
+    // in two of the five sweeps that count; the median must see neither.
     const auto run = [&calls](int layer, pass op) {
         const std::size_t sweep = calls.size() / step.size();
         const std::size_t place = calls.size() % step.size();

@@ -77,7 +77,8 @@ void check_sums(const plan& p, std::uint64_t seed, const replicated_options& opt
     std::int64_t bytes = 0;
     for (int s = 0; s != model.stage_count(); ++s) { bytes += all_reduce_bytes(model, s, p.data_degree, kept); }
     REQUIRE(run.sent.gradient == bytes * options.steps);
-    // Of every kind the simulator moves what the transport counted; new weights are the optimizer's, which does not run here.
+    // Of every kind the simulator moves what the transport counted; new weights are the optimizer's, which does not run
+    // here.
     const rank_grid grid{options.how.layout, p.pipeline_degree, p.data_degree};
     const cluster two_nodes{.name = "two",
                             .nodes = 2,

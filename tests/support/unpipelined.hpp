@@ -30,8 +30,8 @@ template <class T, template <class> class Vector = plain_vector>
 /// Sums have one order. The gradient of a layer's output is the input gradient of the next layer, plus the skip
 /// gradients of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at
 /// zero and the layers add to it from the last to the first. Parameter gradients add over microbatches in the order of
-/// the calls. Every buffer that a pass must write is poisoned before it. `Vector` is memory that the backend may work on
-/// and the host may touch.
+/// the calls. Every buffer that a pass must write is poisoned before it. `Vector` is memory that the backend may work
+/// on and the host may touch.
 template <any_model M, backend B, template <class> class Vector = plain_vector>
 class unpipelined {
 public:
@@ -83,8 +83,8 @@ public:
         conditioning_gradients.assign(conditioning_parameters.size(), A{0});
     }
 
-    /// `input` is [batch][first layer's input], `timesteps` [batch] (empty without conditioning); `text` and `facts` are
-    /// what the model reads of them, see layer_frame.
+    /// `input` is [batch][first layer's input], `timesteps` [batch] (empty without conditioning); `text` and `facts`
+    /// are what the model reads of them, see layer_frame.
     [[nodiscard]] tape forward(int batch, Vector<T> input, Vector<A> timesteps = {}, Vector<T> text = {},
                                Vector<A> facts = {}) {
         tape t;

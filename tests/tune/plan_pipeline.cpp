@@ -292,7 +292,8 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
                 const std::string text = e.what();
                 CAPTURE(text);
                 CHECK(names_what_binds(text, c.options.memory_limit_bytes));
-                // The scheduler counts a little more coarsely than the layout, so some room above what is needed at most.
+                // The scheduler counts a little more coarsely than the layout, so some room above what is needed at
+                // most.
                 CHECK(percent != 110);
                 ++refused;
             }

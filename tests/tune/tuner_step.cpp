@@ -96,7 +96,8 @@ TEST_CASE("plain data parallelism reduces a layer's gradients while the layers b
     o.global_batch = 2;
     o.memory_gb_per_s = 0;
     const tuning made = tune([&](int) { return costs; }, machine, o);
-    // Backward of layer 1 ends at 8 + 80,000; its 30 MB take 30,000 and end in time; those of layer 0 stand behind 160,008.
+    // Backward of layer 1 ends at 8 + 80,000; its 30 MB take 30,000 and end in time; those of layer 0 stand behind
+    // 160,008.
     const double below = 8 + 2 * 80'000.0;
     CHECK(made.best_row().step_us == doctest::Approx(below + ring_by_rounds(10e6, 2, 1, 1000)));
 
@@ -225,8 +226,8 @@ TEST_CASE("two nodes: pipelines inside them share the outer link for reductions,
         const double lag = 0.5 + 640 / 200.0;
         const double deep = 4 + lag + 4 + 11;
         const double first = deep + lag + 11;
-        // Both reductions leave the node, and their messages take turns: stage 1's share, stage 0's, which is ready when that
-        // has left, the sum of stage 1, the sum of stage 0. A message has left 2 us before it arrives.
+        // Both reductions leave the node, and their messages take turns: stage 1's share, stage 0's, which is ready
+        // when that has left, the sum of stage 1, the sum of stage 0. A message has left 2 us before it arrives.
         const double share1_left = deep + 1000 / 50.0;
         REQUIRE(first < share1_left);
         const double share0_left = share1_left + 500 / 50.0;

@@ -227,8 +227,8 @@ public:
     void weights_changed() noexcept { convolutions_.weights_changed(); }
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_.bytes() + convolutions_.bytes(); }
-    /// Whether an executor that is made with this backend replays CUDA graphs (as it does unless told otherwise) or starts
-    /// every operation anew, which profilers and debuggers show more plainly.
+    /// Whether an executor that is made with this backend replays CUDA graphs (as it does unless told otherwise) or
+    /// starts every operation anew, which profilers and debuggers show more plainly.
     void replay_graphs(bool on) noexcept { replays_graphs_ = on; }
     [[nodiscard]] bool replays_graphs() const noexcept { return replays_graphs_; }
     /// What computes attention: a line for each pass and shape that was met.

@@ -36,13 +36,13 @@ struct channel_block {
 
 /// Convolutions of channels-last images by cuDNN, in scalar type T with sums and weight gradients in float.
 ///
-/// A plan is chosen once for each shape and batch, as `plan_options` says. Engines are chosen for pointers aligned to 16
-/// bytes; images that are not are copied through scratch. Weights come in the checkpoint's order and are kept in
+/// A plan is chosen once for each shape and batch, as `plan_options` says. Engines are chosen for pointers aligned to
+/// 16 bytes; images that are not are copied through scratch. Weights come in the checkpoint's order and are kept in
 /// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in cuDNN's order
-/// and added to the checkpoint's, which moves 16 bytes per weight and call more than an engine that adds in place, and is
-/// what engines do where the two orders are one (1x1 windows, and one channel in float). Engines that do so for 16-bit
-/// images are compiled when their plan is made; where they cannot be, each weight gradient is rounded to 16 bits before
-/// it is added, and one line on stderr says so.
+/// and added to the checkpoint's, which moves 16 bytes per weight and call more than an engine that adds in place, and
+/// is what engines do where the two orders are one (1x1 windows, and one channel in float). Engines that do so for
+/// 16-bit images are compiled when their plan is made; where they cannot be, each weight gradient is rounded to 16 bits
+/// before it is added, and one line on stderr says so.
 template <class T>
 class convolutions {
 public:

@@ -26,9 +26,9 @@ struct device_properties {
     std::size_t l2_bytes{};
 };
 
-/// Asks the driver for 32 queues to a device instead of 8, unless CUDA_DEVICE_MAX_CONNECTIONS says a number: a rank has up to
-/// six streams, and those that share a queue wait for each other. To be called before anything else of CUDA, which reads
-/// it once.
+/// Asks the driver for 32 queues to a device instead of 8, unless CUDA_DEVICE_MAX_CONNECTIONS says a number: a rank has
+/// up to six streams, and those that share a queue wait for each other. To be called before anything else of CUDA,
+/// which reads it once.
 inline void widen_queues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
 
 /// Devices that this process may use; 0 where there is no driver or no device.

@@ -26,15 +26,16 @@ namespace pulse::cuda {
 
 using host::side;
 
-/// One direction between two ranks whose tensors are on devices: messages meet in the order in which both sides post them.
+/// One direction between two ranks whose tensors are on devices: messages meet in the order in which both sides post
+/// them.
 ///
-/// A transfer starts on a stream of its own, behind what either side had put into its stream when it posted: the sender's
-/// tensor is made then, and the receiver's room is free. What a side puts into its stream after its wait runs behind the
-/// transfer. The host waits only until the other side has posted.
+/// A transfer starts on a stream of its own, behind what either side had put into its stream when it posted: the
+/// sender's tensor is made then, and the receiver's room is free. What a side puts into its stream after its wait runs
+/// behind the transfer. The host waits only until the other side has posted.
 class device_channel {
 public:
-    /// Copies run on the sender's device. With `exchange`, a buffer that the sender needs no more changes hands instead,
-    /// where both ranks are on one device.
+    /// Copies run on the sender's device. With `exchange`, a buffer that the sender needs no more changes hands
+    /// instead, where both ranks are on one device.
     device_channel(int from_device, int to_device, bool exchange) :
         from_{from_device}, to_{to_device}, exchanges_{exchange && from_device == to_device},
         copies_{stream_of(from_device)}, ring_{make_ring(first_room)} {}
@@ -62,8 +63,8 @@ public:
         changed_.notify_all();
     }
 
-    /// What is put into `on` from now on runs behind the oldest transfer of `message`. Throws peer_failed, or error when
-    /// the other side has left without posting it.
+    /// What is put into `on` from now on runs behind the oldest transfer of `message`. Throws peer_failed, or error
+    /// when the other side has left without posting it.
     void wait(side who, message_id message, cudaStream_t on) {
         std::unique_lock lock{mutex_};
         const std::uint64_t number = find(who, message);
@@ -84,8 +85,8 @@ public:
         }
     }
 
-    /// Whether the oldest transfer of `message` has started, so that the receiver's host does not wait for it, or its wait
-    /// would throw. Throws as wait.
+    /// Whether the oldest transfer of `message` has started, so that the receiver's host does not wait for it, or its
+    /// wait would throw. Throws as wait.
     [[nodiscard]] bool arrived(message_id message) {
         const std::lock_guard lock{mutex_};
         throw_if_failed();
@@ -100,7 +101,8 @@ public:
             failed_.set(what);
         }
         changed_.notify_all();
-        // What the transfers wait for is in the ranks' streams already, so this ends. An error of theirs has no other place.
+        // What the transfers wait for is in the ranks' streams already, so this ends. An error of theirs has no other
+        // place.
         static_cast<void>(cudaStreamSynchronize(copies_.get()));
         static_cast<void>(cudaGetLastError());
     }

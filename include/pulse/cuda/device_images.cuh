@@ -11,9 +11,11 @@
 
 namespace pulse::cuda {
 
-/// The images of a data set on the calling thread's device, as bytes; tasks of several ranks of a device may share them.
+/// The images of a data set on the calling thread's device, as bytes; tasks of several ranks of a device may share
+/// them.
 ///
-/// Which image stands where in the training order, and what is mirrored, stays with the data set, which must outlive this.
+/// Which image stands where in the training order, and what is mirrored, stays with the data set, which must outlive
+/// this.
 class device_images {
 public:
     /// Copies all images. Throws input_error when an image has more elements than a kernel counts.

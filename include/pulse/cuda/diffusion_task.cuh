@@ -25,17 +25,17 @@ namespace pulse::cuda {
 /// The data and the loss of a pipelined training step of a diffusion model, on a device: the counterpart of
 /// train::diffusion_task for an executor whose tensors are there.
 ///
-/// The same samples, times and noise by seed and global position; noise is made where it is used and never stored. Images
-/// stay on the device; what a step uploads is 44 bytes a sample. Nothing here waits for the device but begin(), for the
-/// upload of the step before.
+/// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
+/// Images stay on the device; what a step uploads is 44 bytes a sample. Nothing here waits for the device but begin(),
+/// for the upload of the step before.
 template <class Precision = bf16>
 class diffusion_task {
 public:
     using scalar = typename Precision::scalar;
 
-    /// All work goes into `stream`, which must be the backend's. `on_optimize` is called once a step, when the gradients of
-    /// this rank are in the stream. Throws input_error naming the option that is out of range, or when the images are not of
-    /// the model's size.
+    /// All work goes into `stream`, which must be the backend's. `on_optimize` is called once a step, when the
+    /// gradients of this rank are in the stream. Throws input_error naming the option that is out of range, or when the
+    /// images are not of the model's size.
     diffusion_task(const device_images& images, const train::noise_schedule& schedule,
                    const train::diffusion_options& options, cudaStream_t stream, std::function<void()> on_optimize) :
         images_{images},
@@ -56,8 +56,8 @@ public:
         return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
 
-    /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`, its
-    /// loss is not. Puts the step's table into the stream.
+    /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`,
+    /// its loss is not. Puts the step's table into the stream.
     void begin(std::uint64_t position, double loss_scale = 1.0) {
         uploaded_.synchronize();
         const std::size_t elements = images_.data().elements();
@@ -94,8 +94,8 @@ public:
                          table_.data() + first_of(microbatch), key_, x);
     }
 
-    /// Keeps the microbatch's share of the step's mean squared error and writes its gradient; `prediction` and `gradient`
-    /// are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
+    /// Keeps the microbatch's share of the step's mean squared error and writes its gradient; `prediction` and
+    /// `gradient` are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
     void loss(int microbatch, const scalar* prediction, scalar* gradient) {
         diffusion_loss<scalar>(on_, images_.layout(), options_.microbatch_size, options_.prediction, images_.pixels(),
                                table_.data() + first_of(microbatch), key_, prediction, gradient,

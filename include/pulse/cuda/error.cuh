@@ -42,8 +42,8 @@ struct out_of_memory : cuda_error {
     std::size_t free_bytes;
 };
 
-/// Throws cuda_error unless `status` is success; `call` is what was called. An error that would be reported again by the
-/// next call is cleared; one that broke the context stays, as nothing but a new process helps.
+/// Throws cuda_error unless `status` is success; `call` is what was called. An error that would be reported again by
+/// the next call is cleared; one that broke the context stays, as nothing but a new process helps.
 inline void check(cudaError_t status, const char* call, std::source_location where = std::source_location::current()) {
     if (status == cudaSuccess) { return; }
     static_cast<void>(cudaGetLastError());

@@ -16,9 +16,9 @@ namespace pulse::cuda {
 /// Runs one pass of one layer on a device and says how long the device took, in microseconds by events: the runner of
 /// measure_costs on a device.
 ///
-/// As in a step, a pass is started as it is the first time and is one captured graph from the second on, so that its time
-/// has none of the host's: warm up for at least two sweeps. Where the device waits for the launch of the graph, that is
-/// part of the time; for a pass of a few microseconds it is most of it.
+/// As in a step, a pass is started as it is the first time and is one captured graph from the second on, so that its
+/// time has none of the host's: warm up for at least two sweeps. Where the device waits for the launch of the graph,
+/// that is part of the time; for a pass of a few microseconds it is most of it.
 template <class Model, class B>
 class layer_timer {
 public:

@@ -17,7 +17,8 @@ namespace pulse::cuda {
 /// Where memory is: on the calling thread's device, or on the host, locked in place so that copies need no staging.
 enum class memory_place : bool { device, pinned_host };
 
-/// Bytes from the runtime, aligned to 256; null for 0 bytes. @throws out_of_memory with what was asked and what is free.
+/// Bytes from the runtime, aligned to 256; null for 0 bytes. @throws out_of_memory with what was asked and what is
+/// free.
 [[nodiscard]] inline std::byte* allocate(memory_place where, std::size_t bytes,
                                          std::source_location at = std::source_location::current()) {
     if (bytes == 0) { return nullptr; }
@@ -100,7 +101,8 @@ void fill_bytes_async(T* to, int byte, std::size_t n, cudaStream_t on,
     check(cudaMemsetAsync(to, byte, n * sizeof(T), on), "cudaMemsetAsync", at);
 }
 
-/// n values from host memory to the device; there on return, for every stream. What reads or writes the target must be done.
+/// n values from host memory to the device; there on return, for every stream. What reads or writes the target must be
+/// done.
 ///
 /// Captures in other threads go on, if their streams were made with cudaStreamNonBlocking as pulse's are: only "when a
 /// blocking stream is capturing, the legacy stream is in an unusable state" (cudaStreamIsCapturing in

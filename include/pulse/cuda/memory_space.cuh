@@ -48,8 +48,8 @@ struct memory_space {
     using clock = stream_clock;
     using sections = step_graphs;
 
-    /// Copies from host memory to the device, and back; done on return. What a stream has still to do to either side must be
-    /// done before (stream::synchronize).
+    /// Copies from host memory to the device, and back; done on return. What a stream has still to do to either side
+    /// must be done before (stream::synchronize).
     template <class T>
     static void upload(std::span<const T> from, T* to) {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -64,7 +64,8 @@ struct memory_space {
     }
 };
 
-/// The order between a backend's stream and the transport's reduction_stream(), in which gradients of replicas are added.
+/// The order between a backend's stream and the transport's reduction_stream(), in which gradients of replicas are
+/// added.
 class reduction_order {
 public:
     template <class B, class Transport>

@@ -59,8 +59,8 @@ template <class Run>
     return least;
 }
 
-/// The index of the candidate that runs fastest; run(i) puts candidate i into the stream, and may throw pulse::error, which
-/// leaves it out. Returns `count` where none runs.
+/// The index of the candidate that runs fastest; run(i) puts candidate i into the stream, and may throw pulse::error,
+/// which leaves it out. Returns `count` where none runs.
 template <class Run>
 [[nodiscard]] std::size_t fastest(cudaStream_t stream, std::size_t count, const Run& run) {
     std::size_t best = count;

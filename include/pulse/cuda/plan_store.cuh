@@ -17,10 +17,10 @@ namespace pulse::cuda {
 
 /// Plans of cuDNN and algorithms of cuBLASLt, kept in a directory between runs of a program.
 ///
-/// One file per key; a key says everything that the text depends on: graph, shapes, types, alignment, device and library
-/// version. A file is written beside its place and then renamed, so that readers, in other processes too, see all of it
-/// or nothing. A file that is damaged, or of another key, is ignored with one line on stderr; so is a directory that
-/// cannot be written. Keeping plans is a convenience: it never fails a program.
+/// One file per key; a key says everything that the text depends on: graph, shapes, types, alignment, device and
+/// library version. A file is written beside its place and then renamed, so that readers, in other processes too, see
+/// all of it or nothing. A file that is damaged, or of another key, is ignored with one line on stderr; so is a
+/// directory that cannot be written. Keeping plans is a convenience: it never fails a program.
 class plan_store {
 public:
     /// Keeps nothing.

@@ -149,8 +149,8 @@ private:
         chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, on.stream);
     }
 
-    /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but for
-    /// products with something beside, which can do without.
+    /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but
+    /// for products with something beside, which can do without.
     const entry& find(cudaStream_t stream, const cublas::product& p) {
         if (const auto found = entries_.find(p); found != entries_.end()) { return found->second; }
         require_not_captured(stream, "an algorithm has to be chosen");

@@ -68,18 +68,18 @@ void run_in_order(weight_exchange& weights, T& transport, cudaStream_t stream) {
 /// counterpart of train::basic_rank_optimizer, with the same protocol over ranks and the same bits however the model is
 /// cut.
 ///
-/// Master weights, moments and average are floats of its own (where scalars are floats, the parameters themselves are the
-/// master weights). A step waits for the device once, for the sums of squares and the losses; the update itself is left in
-/// the stream, and where state is sharded over replicas, their new weights come behind it.
+/// Master weights, moments and average are floats of its own (where scalars are floats, the parameters themselves are
+/// the master weights). A step waits for the device once, for the sums of squares and the losses; the update itself is
+/// left in the stream, and where state is sharded over replicas, their new weights come behind it.
 template <class Precision = bf16>
 class rank_optimizer {
 public:
     using scalar = typename Precision::scalar;
     static constexpr bool keeps_master = !std::is_same_v<scalar, float>;
 
-    /// `layers` and `microbatches`: of the model and of a replica's step. `parameters`: rank_parameters<scalar, float> on the
-    /// calling thread's device, of this rank; with sharded state they must stay where they are. All work goes into `stream`, which must be the backend's. Throws input_error naming
-    /// what is out of range.
+    /// `layers` and `microbatches`: of the model and of a replica's step. `parameters`: rank_parameters<scalar, float>
+    /// on the calling thread's device, of this rank; with sharded state they must stay where they are. All work goes
+    /// into `stream`, which must be the backend's. Throws input_error naming what is out of range.
     template <class Parameters>
     rank_optimizer(std::size_t layers, std::size_t microbatches, Parameters& parameters,
                    const optimizer_options& options, cudaStream_t stream) :
@@ -116,8 +116,8 @@ public:
         fill_bytes_async(average_.data(), 0, owned_size_, stream_);
     }
 
-    /// Sets weights, their average and their compute copy to `values` on the host, in the order of the parameters. Throws
-    /// input_error unless they are this rank's in number. Done on return.
+    /// Sets weights, their average and their compute copy to `values` on the host, in the order of the parameters.
+    /// Throws input_error unless they are this rank's in number. Done on return.
     template <class Parameters>
     void start(std::span<const float> values, Parameters& parameters) {
         require_size("initial weights", values.size(), size_);
@@ -150,7 +150,8 @@ public:
             }
         }
     }
-    /// Gives all replicas the parameters' values that each of them owns, where state is sharded: every replica calls it.
+    /// Gives all replicas the parameters' values that each of them owns, where state is sharded: every replica calls
+    /// it.
     template <transport T>
     void share_weights(T& transport) {
         if (options_.replicas.sharded) { run_in_order(exchange_, transport, stream_); }
@@ -158,8 +159,8 @@ public:
 
     /// Of which parameters the state is, in order: what follows has the values of one range after the other.
     [[nodiscard]] std::span<const element_range> owned() const noexcept { return owned_; }
-    /// On the device, for checkpoints; they may be written between steps. Weights are those of owned() where master weights
-    /// are kept, else the parameters' values, all of them.
+    /// On the device, for checkpoints; they may be written between steps. Weights are those of owned() where master
+    /// weights are kept, else the parameters' values, all of them.
     template <class Parameters>
     [[nodiscard]] std::span<float> weights(Parameters& parameters) const noexcept {
         if constexpr (keeps_master) {
@@ -180,10 +181,10 @@ public:
                                          first_chunk_.bytes() + squares_.bytes() + scratch_.bytes());
     }
 
-    /// One step at `learning_rate`; `step` counts from 1. `losses` is on the device, one value for each microbatch of the replica; null on a rank
-    /// that has none. Gradients are zero afterwards. Every rank of the transport must call it. Throws input_error, before
-    /// anything is exchanged, when sizes are not those that the optimizer was made for; error naming the layer or microbatch
-    /// whose gradient or loss is not finite, where the loss is not scaled.
+    /// One step at `learning_rate`; `step` counts from 1. `losses` is on the device, one value for each microbatch of
+    /// the replica; null on a rank that has none. Gradients are zero afterwards. Every rank of the transport must call
+    /// it. Throws input_error, before anything is exchanged, when sizes are not those that the optimizer was made for;
+    /// error naming the layer or microbatch whose gradient or loss is not finite, where the loss is not scaled.
     template <class Parameters, transport T>
     step_outcome step(Parameters& parameters, T& transport, std::int64_t step, double learning_rate,
                       const double* losses, bool stop) {

@@ -22,8 +22,8 @@
 
 namespace pulse::cuda {
 
-/// A capture ended before its work did: a library made a call that a graph cannot hold, or another thread waited for the
-/// whole device.
+/// A capture ended before its work did: a library made a call that a graph cannot hold, or another thread waited for
+/// the whole device.
 struct capture_ended : error {
     using error::error;
 };
@@ -32,8 +32,8 @@ struct capture_ended : error {
 class captured_work {
 public:
     captured_work() = default;
-    /// Captures what `work()` puts into the stream; nothing of it runs. What `work` throws passes through, and the stream
-    /// is as before. Throws capture_ended, whatever `work` has thrown then.
+    /// Captures what `work()` puts into the stream; nothing of it runs. What `work` throws passes through, and the
+    /// stream is as before. Throws capture_ended, whatever `work` has thrown then.
     template <class Work>
     captured_work(cudaStream_t stream, Work&& work) {
         const std::shared_lock nobody_waits_for_the_device{capture_guard()};
@@ -92,10 +92,10 @@ private:
 /// were; where one moved, it is started as it is and captured anew the next time.
 ///
 /// The first time sizes the scratch and chooses algorithms, which cannot be done while a stream is captured; work that
-/// throws not_capturable all the same (its backend was used for something else in between) is started as it is and captured
-/// the next time. An instruction whose capture is ended by a library is started as it is from then on; the first of them is
-/// named on stderr. Where the backend has replays_graphs() and it is false, nothing is captured. Every instruction is a range
-/// on the timeline of a profiler, named by pass, stage and microbatch.
+/// throws not_capturable all the same (its backend was used for something else in between) is started as it is and
+/// captured the next time. An instruction whose capture is ended by a library is started as it is from then on; the
+/// first of them is named on stderr. Where the backend has replays_graphs() and it is false, nothing is captured. Every
+/// instruction is a range on the timeline of a profiler, named by pass, stage and microbatch.
 class step_graphs {
 public:
     /// For the instructions of a program; `math` has stream() and scratch_bytes().

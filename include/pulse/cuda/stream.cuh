@@ -12,8 +12,8 @@ namespace pulse::cuda {
 /// A queue of work on one device: what is put in runs in order, beside the work of other streams.
 class stream {
 public:
-    /// Of the calling thread's device; never ordered with the default stream. The lower the priority's number, the sooner
-    /// its kernels start where several wait.
+    /// Of the calling thread's device; never ordered with the default stream. The lower the priority's number, the
+    /// sooner its kernels start where several wait.
     explicit stream(int priority = 0) {
         check(cudaStreamCreateWithPriority(&handle_, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority");
     }

@@ -40,8 +40,8 @@ public:
         return static_cast<mark>(next_++);
     }
 
-    /// When the point was reached, in nanoseconds of the host's steady clock; waits for it. Exact to about a microsecond
-    /// between points of one clock, and to what the host needs to see an event between clocks.
+    /// When the point was reached, in nanoseconds of the host's steady clock; waits for it. Exact to about a
+    /// microsecond between points of one clock, and to what the host needs to see an event between clocks.
     [[nodiscard]] std::int64_t nanoseconds(mark m) const {
         events_[m].synchronize();
         return origin_ns_ + std::llround(1e9 * seconds_between(origin_, events_[m]));

@@ -25,8 +25,8 @@ namespace pulse::cuda {
 
 /// How thread ranks on devices pass messages.
 struct thread_options {
-    /// Between ranks of one device, a buffer that its sender needs no more changes hands instead of being copied. Tensors
-    /// then move from step to step, and work that was captured in a graph is not replayed.
+    /// Between ranks of one device, a buffer that its sender needs no more changes hands instead of being copied.
+    /// Tensors then move from step to step, and work that was captured in a graph is not replayed.
     bool exchange{};
 };
 
@@ -133,8 +133,8 @@ private:
 
 /// One rank's end of a thread_group, with the stream in which the rank computes.
 ///
-/// A backend of the rank must use stream(): transfers are ordered with it by events, and neither side's host waits for a
-/// transfer, but only until the other side has posted it.
+/// A backend of the rank must use stream(): transfers are ordered with it by events, and neither side's host waits for
+/// a transfer, but only until the other side has posted it.
 class thread_transport {
 public:
     /// On the thread of the rank, whose device becomes the rank's. Throws input_error when the group has no such rank.

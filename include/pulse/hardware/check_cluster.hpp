@@ -8,8 +8,8 @@
 
 namespace pulse {
 
-/// Throws input_error, naming the field, unless there is a node, a device in it and memory on it, the devices' number fits
-/// an int, latencies are finite and not negative, and every link that a transfer can use has a bandwidth.
+/// Throws input_error, naming the field, unless there is a node, a device in it and memory on it, the devices' number
+/// fits an int, latencies are finite and not negative, and every link that a transfer can use has a bandwidth.
 ///
 /// A cluster of one node needs no link between nodes, and a node of one device none inside: what is not used may be 0.
 constexpr void check_cluster(const cluster& c) {

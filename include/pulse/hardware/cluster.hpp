@@ -9,8 +9,8 @@ namespace pulse {
 
 /// Equal devices in equal nodes. Device i is in node i / devices_per_node.
 ///
-/// Between two devices of one node there is a link of their own each way; all devices of a node share one inter-node link
-/// each way.
+/// Between two devices of one node there is a link of their own each way; all devices of a node share one inter-node
+/// link each way.
 struct cluster {
     label name{};
     int nodes{1};

@@ -26,8 +26,8 @@ inline constexpr cluster v100_pcie_8{.name = "8xv100-pcie",
                                      .memory_bytes = v100_32gb.memory_bytes,
                                      .intra_node = pcie3_x16,
                                      .inter_node = {}};
-/// An Atlas 800 training server: two groups of four Ascend 910, in a group an HCCS port between any two. Between the groups
-/// is PCIe 4.0, whose 31.5 GB/s are of the same class, so all pairs are given the HCCS port.
+/// An Atlas 800 training server: two groups of four Ascend 910, in a group an HCCS port between any two. Between the
+/// groups is PCIe 4.0, whose 31.5 GB/s are of the same class, so all pairs are given the HCCS port.
 inline constexpr cluster ascend_910a_8{.name = "8x910a",
                                        .nodes = 1,
                                        .devices_per_node = 8,

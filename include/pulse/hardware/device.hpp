@@ -9,7 +9,8 @@
 
 namespace pulse {
 
-/// A device as data: peak rates from the maker's documents, and the one share of them that a backbone is assumed to reach.
+/// A device as data: peak rates from the maker's documents, and the one share of them that a backbone is assumed to
+/// reach.
 ///
 /// Rates are dense (no sparsity) with float32 accumulation; 0 where the maker states none. 1 GB = 10^9 bytes.
 struct device {

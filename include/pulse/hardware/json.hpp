@@ -27,8 +27,8 @@ namespace detail {
 
 /// The cluster that `text` (format `pulse-cluster/1`) describes.
 ///
-/// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or out
-/// of range (see check_cluster). Beyond the fixed format it reads "name", empty when absent.
+/// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
+/// out of range (see check_cluster). Beyond the fixed format it reads "name", empty when absent.
 [[nodiscard]] inline cluster parse_cluster(std::string_view text, std::string_view source = "cluster") {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the cluster", "pulse-cluster/1"}};
@@ -47,8 +47,8 @@ namespace detail {
     return read;
 }
 
-/// The cluster as `pulse-cluster/1`; parse_cluster gives the same cluster back. Throws input_error when the cluster is not
-/// valid, so that nothing is written that cannot be read.
+/// The cluster as `pulse-cluster/1`; parse_cluster gives the same cluster back. Throws input_error when the cluster is
+/// not valid, so that nothing is written that cannot be read.
 [[nodiscard]] inline std::string print_cluster(const cluster& c) {
     using json = nlohmann::ordered_json;
     try {

@@ -25,8 +25,8 @@ struct link {
 // Bandwidths are one way, from the makers' documents. Latencies are those of one message as communication libraries see
 // it, rounded: assumptions, not figures of a maker.
 
-/// Both NVLinks 2 between neighbours on the ring of a DGX-1 with V100, 25 GB/s each (NVIDIA DGX-1 with Tesla V100 whitepaper,
-/// 2017: six links, two pairs and two single ones to four of the other seven).
+/// Both NVLinks 2 between neighbours on the ring of a DGX-1 with V100, 25 GB/s each (NVIDIA DGX-1 with Tesla V100
+/// whitepaper, 2017: six links, two pairs and two single ones to four of the other seven).
 inline constexpr link nvlink2_pair{.latency_us = 3.0, .bandwidth_gb_per_s = 50.0};
 /// All six NVLinks 2 of a V100, through a switch (NVIDIA Tesla V100 datasheet: 300 GB/s both ways together).
 inline constexpr link nvlink2{.latency_us = 3.0, .bandwidth_gb_per_s = 150.0};

@@ -15,8 +15,8 @@ namespace pulse::host {
 /// Attention of one head of one sample, with keys along the lanes; made for narrow heads.
 ///
 /// Scores are held in units of log 2, so that probabilities are powers of two. The backward pass recomputes the
-/// probabilities from the logarithms of the row sums (FlashAttention, arXiv:2205.14135, section 3.1 and appendix B), block
-/// of queries by block of queries. The head size is padded to a multiple of 8 with zeros.
+/// probabilities from the logarithms of the row sums (FlashAttention, arXiv:2205.14135, section 3.1 and appendix B),
+/// block of queries by block of queries. The head size is padded to a multiple of 8 with zeros.
 class narrow_attention {
 public:
     static constexpr int block = 64; ///< queries whose scores are kept at a time in the backward pass
@@ -201,7 +201,8 @@ private:
         }
     }
 
-    /// The sum over k of weights[r * row_step + k * step] * rows[k][depth], for eight r, handed over in pieces of a row.
+    /// The sum over k of weights[r * row_step + k * step] * rows[k][depth], for eight r, handed over in pieces of a
+    /// row.
     template <class F>
     [[gnu::always_inline]] void combine(const float* weights, std::int64_t row_step, std::int64_t step,
                                         std::int64_t count, const float* rows, F f) const noexcept {

@@ -23,8 +23,8 @@ namespace pulse::host {
 
 /// The float backend of the host: matrix products and convolutions by oneDNN, the rest by hand.
 ///
-/// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A shape
-/// that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
+/// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A
+/// shape that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
 class onednn_backend : public token_operations, public conditioned_operations {
 public:
     using scalar = float;

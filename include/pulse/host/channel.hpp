@@ -80,7 +80,8 @@ public:
     /// side has left without posting it.
     void wait(side who, message_id message) { wait(who, message, true); }
 
-    /// Whether the receiver's wait for the oldest transfer of `message` would return, or throw, at once. Throws as wait.
+    /// Whether the receiver's wait for the oldest transfer of `message` would return, or throw, at once. Throws as
+    /// wait.
     [[nodiscard]] bool arrived(message_id message) {
         const std::lock_guard lock{mutex_};
         failed_.throw_if_set();

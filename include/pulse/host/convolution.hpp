@@ -160,8 +160,8 @@ private:
             }
             return w.values.data();
         }
-        // A place of an older epoch serves again, so that there are never more than one epoch needs; a weight that is only
-        // late loses its place and finds another. Until the reorder has run, the place holds no epoch's values.
+        // A place of an older epoch serves again, so that there are never more than one epoch needs; a weight that is
+        // only late loses its place and finds another. Until the reorder has run, the place holds no epoch's values.
         auto place = std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.epoch != epoch; });
         if (place == weights_.end()) {
             weights_.push_back({weight, no_epoch, buffer{floats_of(blocked_)}});

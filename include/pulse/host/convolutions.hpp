@@ -12,7 +12,8 @@
 
 namespace pulse::host {
 
-/// "3x28x28 to 32x28x28, kernel 3, stride 1, batch 8"; also of a shape that is no convolution, for the error that says so.
+/// "3x28x28 to 32x28x28, kernel 3, stride 1, batch 8"; also of a shape that is no convolution, for the error that says
+/// so.
 [[nodiscard]] inline std::string text_of(const conv2d_shape& s, int batch) {
     const std::string to = s.stride > 0 ? "x" + std::to_string(s.out_height()) + "x" + std::to_string(s.out_width())
                                         : std::string{" channels"};

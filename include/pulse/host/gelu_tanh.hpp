@@ -17,8 +17,8 @@ template <int W>
     return high < above ? high : above;
 }
 
-/// What sigmoid(2 |u|) lacks of 1, with u = sqrt(2 / pi) (x + 0.044715 x^3): small, so that it keeps its digits. x is in
-/// gelu_tanh_range; (1 + tanh(u)) / 2 is sigmoid(2 u).
+/// What sigmoid(2 |u|) lacks of 1, with u = sqrt(2 / pi) (x + 0.044715 x^3): small, so that it keeps its digits. x is
+/// in gelu_tanh_range; (1 + tanh(u)) / 2 is sigmoid(2 u).
 template <int W>
 [[gnu::always_inline]] inline floats<W> gelu_tanh_tail(const floats<W>& x) noexcept {
     const floats<W> magnitude = x < 0.0F ? -x : x;

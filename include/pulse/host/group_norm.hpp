@@ -12,8 +12,8 @@ namespace pulse::host {
 
 /// GroupNorm of one sample over one source or two, channel by channel along the lanes.
 ///
-/// Sums over pixels run in float over blocks of 64 pixels and in double over blocks and over the channels of a group; the
-/// variance is that of the centred values.
+/// Sums over pixels run in float over blocks of 64 pixels and in double over blocks and over the channels of a group;
+/// the variance is that of the centred values.
 class group_norm_sample {
 public:
     /// Doubles of workspace: two sums for each channel.

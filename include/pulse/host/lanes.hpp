@@ -84,8 +84,8 @@ template <int W>
 
 /// e^x to about one unit in the last place for x between log(FLT_MIN) and log(FLT_MAX), e^bound beyond; NaN stays NaN.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial of degree 6 for e^r (the coefficients of Cephes' expf), and n added
-/// to the exponent.
+/// x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial of degree 6 for e^r (the coefficients of Cephes' expf), and n
+/// added to the exponent.
 template <int W>
 [[gnu::always_inline]] inline floats<W> bounded_exp(const floats<W>& x) noexcept {
     const floats<W> lowest = spread<W>(-87.336544F);
@@ -162,7 +162,8 @@ template <int W>
     return root;
 }
 
-/// Calls f.operator()<W>(first) for ranges of W elements that cover [begin, end): the widest, then narrower, then single.
+/// Calls f.operator()<W>(first) for ranges of W elements that cover [begin, end): the widest, then narrower, then
+/// single.
 template <class F>
 [[gnu::always_inline]] inline void for_lanes(std::int64_t begin, std::int64_t end, F&& f) {
     std::int64_t i = begin;

@@ -9,8 +9,8 @@
 
 namespace pulse::host {
 
-/// The operations of transformers with text, labels and positions as plain loops over scalars of type T, computed in A: a
-/// part of reference_backend.
+/// The operations of transformers with text, labels and positions as plain loops over scalars of type T, computed in A:
+/// a part of reference_backend.
 template <class T, std::floating_point A = T>
 class reference_conditioned {
 public:

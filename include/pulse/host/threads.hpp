@@ -57,8 +57,8 @@ public:
         }
     }
 
-    /// As of a transport. Throws error, and fails the group, when the ranks come with different operations or numbers of
-    /// values, or when one has left.
+    /// As of a transport. Throws error, and fails the group, when the ranks come with different operations or numbers
+    /// of values, or when one has left.
     void sum(int rank, std::span<double> values) {
         together(rank, [&] { collectives_.sum(rank, values); });
     }

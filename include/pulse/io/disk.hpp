@@ -40,9 +40,9 @@ private:
 
 /// The operations from which durable files are made, each one step of the file system.
 ///
-/// What a file holds is safe from a loss of power after sync(); that it is there, under its name, after sync_folder() of
-/// its folder. Every failure throws input_error naming the path and the system's reason. Templates over this class let
-/// tests stop between any two steps.
+/// What a file holds is safe from a loss of power after sync(); that it is there, under its name, after sync_folder()
+/// of its folder. Every failure throws input_error naming the path and the system's reason. Templates over this class
+/// let tests stop between any two steps.
 class disk {
 public:
     /// Makes one folder; false when the name is taken.

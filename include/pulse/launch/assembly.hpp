@@ -29,15 +29,16 @@ namespace pulse::launch::detail {
 
 /// All ranks bring a value, rank 0 judges them, all hear the same verdict: its text, or an error.
 ///
-/// Keys begin with `subject`. Whoever finds something wrong puts it under `subject`/problem: rank 0, and who still waits,
-/// ends with that.
+/// Keys begin with `subject`. Whoever finds something wrong puts it under `subject`/problem: rank 0, and who still
+/// waits, ends with that.
 template <store S>
 class assembly {
 public:
     assembly(S& store, const rank_identity& who, std::string subject, deadline::duration timeout) :
         store_{store}, who_{who}, subject_{std::move(subject)}, timeout_{timeout}, until_{timeout} {}
 
-    /// Ends the assembly for all ranks. Throws launch_error with the text, or with that of the rank that was first to object.
+    /// Ends the assembly for all ranks. Throws launch_error with the text, or with that of the rank that was first to
+    /// object.
     [[noreturn]] void object(const std::string& text) {
         const std::string key = subject_ + "/problem";
         const bool first = store_.set(key, text);

@@ -84,8 +84,8 @@ inline int look_at_object(dl_phdr_info* object, std::size_t, void* data) {
 } // namespace detail
 
 /// Stands for the build that runs: the build id that the linker made of all code and constants of the program or shared
-/// library into which this was compiled, or a fingerprint of its file where there is none, and the compiler. Builds with
-/// other sources, flags or compilers have other texts; the same file has the same one on every machine.
+/// library into which this was compiled, or a fingerprint of its file where there is none, and the compiler. Builds
+/// with other sources, flags or compilers have other texts; the same file has the same one on every machine.
 ///
 /// What is not in it: shared libraries that it loads. Throws error when neither build id nor file can be read.
 [[nodiscard]] inline std::string build_text() {

@@ -25,19 +25,20 @@ namespace pulse::launch {
 struct control_plane_options {
     /// How long a rank waits in a collective for the others.
     deadline::duration timeout{std::chrono::seconds{120}};
-    /// Asked while it waits, where there is one: a rank that has failed ends the wait. It must outlive the control plane.
+    /// Asked while it waits, where there is one: a rank that has failed ends the wait. It must outlive the control
+    /// plane.
     const watch* seen{};
 };
 
-/// Collectives of small values on the host over the connections of all ranks with rank 0: sums of doubles, bytes gathered
-/// and broadcast. The same bits on every rank: rank 0 adds in rank order.
+/// Collectives of small values on the host over the connections of all ranks with rank 0: sums of doubles, bytes
+/// gathered and broadcast. The same bits on every rank: rank 0 adds in rank order.
 ///
 /// One thread of a rank uses it at a time. All ranks call the same collectives in the same order; one that does not is
 /// noticed. After an error every further collective of the rank throws it again, and its connections are closed.
 class control_plane {
 public:
-    /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a rank
-    /// does not connect within the timeout.
+    /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a
+    /// rank does not connect within the timeout.
     template <store S>
     control_plane(S& store, const rank_identity& who, const rank_table& table,
                   const control_plane_options& options = {}) :
@@ -49,8 +50,8 @@ public:
     [[nodiscard]] int rank() const noexcept { return who_.rank; }
     [[nodiscard]] int size() const noexcept { return who_.world_size; }
 
-    /// Every element becomes its sum over ranks; a sum of none is a barrier. Throws launch_error when a rank is lost, does
-    /// not come within the timeout, or calls another collective.
+    /// Every element becomes its sum over ranks; a sum of none is a barrier. Throws launch_error when a rank is lost,
+    /// does not come within the timeout, or calls another collective.
     void sum(std::span<double> values) {
         const frame_writer head = begin(word::sum, values.size());
         for (double& v : values) { v += 0.0; }

@@ -28,8 +28,9 @@ namespace pulse::launch {
 
 /// A store in a folder that all ranks see: one file per key, which appears whole or not at all.
 ///
-/// A value is written under a name of its own and then linked to the key's name; the link fails where the name is taken, on
-/// every machine that shares the folder. Nobody notices here that a rank is lost: what is waited for does not come.
+/// A value is written under a name of its own and then linked to the key's name; the link fails where the name is
+/// taken, on every machine that shares the folder. Nobody notices here that a rank is lost: what is waited for does not
+/// come.
 class file_store {
 public:
     /// Uses the folder `run_id` below `parent` (`parent` itself when it is empty) and makes it where it is absent. What

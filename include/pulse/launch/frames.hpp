@@ -165,8 +165,8 @@ public:
         }
         return !lost_;
     }
-    /// Says that nothing more is sent, and waits for the other side to close too: closing before would drop what it has not
-    /// read yet.
+    /// Says that nothing more is sent, and waits for the other side to close too: closing before would drop what it has
+    /// not read yet.
     void finish(const deadline& until) {
         flush(until);
         ::shutdown(number(), SHUT_WR);

@@ -11,8 +11,8 @@
 
 namespace pulse::launch {
 
-/// Who this process is among those that run together. What a launcher does not say of the machines is -1 until all ranks
-/// have met (rendezvous).
+/// Who this process is among those that run together. What a launcher does not say of the machines is -1 until all
+/// ranks have met (rendezvous).
 struct rank_identity {
     int rank{};
     int world_size{1};
@@ -51,8 +51,8 @@ struct launcher_variables {
     bool starts_ranks;
 };
 
-/// In the order in which they are asked. torchrun may have been started by any of the others, once per machine. Slurm is
-/// last: other launchers start their daemons by it, and what those start sees the daemon's variables.
+/// In the order in which they are asked. torchrun may have been started by any of the others, once per machine. Slurm
+/// is last: other launchers start their daemons by it, and what those start sees the daemon's variables.
 inline constexpr std::array launchers{
     launcher_variables{"PULSE_RANK",
                        "PULSE_RANK",
@@ -148,12 +148,13 @@ inline void check_identity(const rank_identity& who, const char* rank, const cha
 } // namespace detail
 
 /// Who this process is: from the arguments, else from PULSE_RANK and PULSE_WORLD_SIZE (and PULSE_LOCAL_RANK,
-/// PULSE_LOCAL_SIZE, PULSE_NODE), else from the variables of torchrun, Open MPI, PMI (MPICH, Intel MPI) or Slurm, else it
-/// is alone.
+/// PULSE_LOCAL_SIZE, PULSE_NODE), else from the variables of torchrun, Open MPI, PMI (MPICH, Intel MPI) or Slurm, else
+/// it is alone.
 ///
 /// Throws input_error naming the variable or argument that is no number, is there without its partner, or contradicts
 /// another: a rank outside the world, or a world with fewer ranks than another launcher says it has started (each of
-/// several copies would believe to be the same rank). Arguments that give both rank and world size win over all variables.
+/// several copies would believe to be the same rank). Arguments that give both rank and world size win over all
+/// variables.
 [[nodiscard]] inline rank_identity identify(const identity_arguments& given = {}, const environment& from = {}) {
     std::optional<rank_identity> who{};
     const char* size_name = "";

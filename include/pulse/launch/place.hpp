@@ -80,8 +80,8 @@ namespace detail {
 /// Where the ranks of this run meet, in this order:
 /// - PULSE_STORE: "host:port" (rank 0's), or "file:FOLDER" of a folder that all ranks see;
 /// - MASTER_ADDR and MASTER_PORT (torchrun): that host, the port after that one, which torchrun's own store may have;
-/// - under Slurm the first host of the step's list, else this machine when all ranks are on it; the port is drawn by the
-///   run's name.
+/// - under Slurm the first host of the step's list, else this machine when all ranks are on it; the port is drawn by
+///   the run's name.
 ///
 /// Throws input_error naming the variable that is wrong, or PULSE_STORE where nothing says enough.
 [[nodiscard]] inline meeting_place find_meeting_place(const rank_identity& who, const environment& from = {}) {

@@ -16,8 +16,8 @@
 
 namespace pulse::launch {
 
-/// Opens the store of a run, gives it to use(store), and closes it. Throws input_error when a folder cannot be made, and
-/// launch_error when rank 0 is not reached within the timeout.
+/// Opens the store of a run, gives it to use(store), and closes it. Throws input_error when a folder cannot be made,
+/// and launch_error when rank 0 is not reached within the timeout.
 template <class Use>
 auto with_store(const rank_identity& who, const meeting_place& place, deadline::duration timeout, const Use& use) {
     return std::visit(
@@ -38,12 +38,12 @@ struct process_group_options {
     deadline::duration timeout{std::chrono::seconds{60}};
 };
 
-/// The processes of a run, each a rank, from their meeting to their end: a watch over all of them and collectives of values
-/// on the host.
+/// The processes of a run, each a rank, from their meeting to their end: a watch over all of them and collectives of
+/// values on the host.
 class process_group {
 public:
-    /// Collective. Throws input_error when a folder cannot be made, launch_error on every rank, naming the culprits, unless
-    /// all meet within the timeout.
+    /// Collective. Throws input_error when a folder cannot be made, launch_error on every rank, naming the culprits,
+    /// unless all meet within the timeout.
     process_group(const rank_identity& who, const meeting_place& place, const process_group_options& how = {}) :
         who_{who}, timeout_{how.timeout} {
         with_store(who_, place, how.timeout, [&](auto& store) {

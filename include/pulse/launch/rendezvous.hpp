@@ -153,8 +153,8 @@ struct arrival {
 /// All ranks of a run meet and learn of each other; to be called by every rank, once per store.
 ///
 /// Throws launch_error on every rank that is there, within the timeout of the one that waits longest, when ranks are
-/// missing (they are named), when a rank is there twice, when two ranks were told different world sizes or the same place on
-/// one machine, or when a rank is lost meanwhile (tcp_store).
+/// missing (they are named), when a rank is there twice, when two ranks were told different world sizes or the same
+/// place on one machine, or when a rank is lost meanwhile (tcp_store).
 template <store S>
 [[nodiscard]] rank_table rendezvous(S& store, const rank_identity& who,
                                     deadline::duration timeout = std::chrono::seconds{60}) {

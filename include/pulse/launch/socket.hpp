@@ -133,8 +133,8 @@ inline void prepare_socket(int socket) noexcept {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-/// A socket that listens on `port` (0: one that is free) of this machine: on all its addresses, or on the loopback where
-/// `host` is one. `port` is set to the one in use. Throws launch_error when it is taken.
+/// A socket that listens on `port` (0: one that is free) of this machine: on all its addresses, or on the loopback
+/// where `host` is one. `port` is set to the one in use. Throws launch_error when it is taken.
 [[nodiscard]] inline descriptor listen_on(const std::string& host, std::uint16_t& port) {
     descriptor made{};
     int reason = EADDRNOTAVAIL;
@@ -168,8 +168,8 @@ inline void prepare_socket(int socket) noexcept {
     return made;
 }
 
-/// A connection to `at`, by the first of its addresses that answers; empty, with the reason in `why`, when none does before
-/// the deadline.
+/// A connection to `at`, by the first of its addresses that answers; empty, with the reason in `why`, when none does
+/// before the deadline.
 [[nodiscard]] inline descriptor connect_to(const endpoint& at, const deadline& until, std::string& why) {
     const auto list = detail::resolve(at, why);
     for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {

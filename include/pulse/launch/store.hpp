@@ -17,10 +17,10 @@ struct found_value {
     std::string value{};
 };
 
-/// Where ranks leave small values for each other before they have anything better. S satisfies store if, for keys that are
-/// not empty and values of any bytes up to 16 MiB:
-/// 1. set(key, value) gives a key its value once and for all and returns true; where the key has a value, that value stays
-///    and set returns false;
+/// Where ranks leave small values for each other before they have anything better. S satisfies store if, for keys that
+/// are not empty and values of any bytes up to 16 MiB:
+/// 1. set(key, value) gives a key its value once and for all and returns true; where the key has a value, that value
+///    stays and set returns false;
 /// 2. get_first(keys, timeout) waits until one of the keys has a value and gives the first of them that has; none after
 ///    the timeout; with a timeout of 0 it only looks;
 /// 3. both throw launch_error when the store itself, or a rank that takes part, is lost.

@@ -35,12 +35,12 @@ enum class store_word : std::uint64_t { hello, welcome, refused, set, was_set, g
 
 /// The store's side on rank 0: a thread that keeps the values and answers the ranks of one run.
 ///
-/// Who connects and does not greet as a rank of this run within five seconds is shut out and does no harm. When a rank's
-/// connection ends without a goodbye, whoever waits for a value that is not there is told so.
+/// Who connects and does not greet as a rank of this run within five seconds is shut out and does no harm. When a
+/// rank's connection ends without a goodbye, whoever waits for a value that is not there is told so.
 class store_server {
 public:
-    /// Listens on `port` (0: a free one), as listen_on. `secret` tells the ranks that it is this server which they reached,
-    /// of which there are `ranks`, who try for `timeout`.
+    /// Listens on `port` (0: a free one), as listen_on. `secret` tells the ranks that it is this server which they
+    /// reached, of which there are `ranks`, who try for `timeout`.
     store_server(const std::string& host, std::uint16_t port, std::string run_id, std::uint64_t secret, int ranks,
                  deadline::duration timeout) :
         port_{port},

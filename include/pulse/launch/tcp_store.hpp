@@ -45,12 +45,12 @@ struct tcp_store_options {
 
 /// A store that rank 0 serves by TCP; every rank, rank 0 too, is connected to it.
 ///
-/// When a rank's process ends, or leaves by an exception, without the goodbye of this destructor, ranks that wait are told
-/// at once. Any thread may use it, one at a time.
+/// When a rank's process ends, or leaves by an exception, without the goodbye of this destructor, ranks that wait are
+/// told at once. Any thread may use it, one at a time.
 class tcp_store {
 public:
-    /// Throws launch_error when rank 0 cannot listen, when rank 0 is not reached within the timeout, or when what answers
-    /// there is no rank 0 of this run.
+    /// Throws launch_error when rank 0 cannot listen, when rank 0 is not reached within the timeout, or when what
+    /// answers there is no rank 0 of this run.
     tcp_store(const rank_identity& who, const tcp_store_options& options) :
         unwinding_{std::uncaught_exceptions()}, linger_{options.linger}, where_{options.where} {
         std::uint64_t secret = 0;

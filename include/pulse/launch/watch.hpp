@@ -35,14 +35,14 @@ struct watch_options {
 
 /// Tells every rank when one of them fails: a thread on every rank, and a connection from each to rank 0.
 ///
-/// A rank whose process ends or is killed (its connection ends without a goodbye), which is silent (stopped, or its machine
-/// is gone), or which says that it has failed, is reported to all ranks with its name within the timeout. The first failure
-/// is the one that stays. A rank that leaves with a goodbye has not failed; rank 0 stays until the others have left, at
-/// most for the timeout.
+/// A rank whose process ends or is killed (its connection ends without a goodbye), which is silent (stopped, or its
+/// machine is gone), or which says that it has failed, is reported to all ranks with its name within the timeout. The
+/// first failure is the one that stays. A rank that leaves with a goodbye has not failed; rank 0 stays until the others
+/// have left, at most for the timeout.
 class watch {
 public:
-    /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a rank
-    /// does not connect within the timeout.
+    /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a
+    /// rank does not connect within the timeout.
     template <store S>
     watch(S& store, const rank_identity& who, const rank_table& table, const watch_options& options = {}) :
         watch{link_with_rank_0(store, who, table, "watch", options.port, options.timeout), who, table, options} {}
@@ -62,8 +62,8 @@ public:
 
     /// Whether a rank has failed. Takes no lock.
     [[nodiscard]] bool failed() const noexcept { return report_.load(std::memory_order_acquire) != nullptr; }
-    /// The same, after waiting for it: what breaks here may have broken because a rank has failed, which is known a moment
-    /// later.
+    /// The same, after waiting for it: what breaks here may have broken because a rank has failed, which is known a
+    /// moment later.
     bool failed_within(deadline::duration longest) const noexcept {
         const deadline until{longest};
         while (!failed() && !until.passed()) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }

@@ -26,7 +26,8 @@ struct rank_link {
 
 namespace detail {
 
-/// Rank 0: takes a connection of every other rank, whoever else knocks. Throws launch_error on all ranks at the deadline.
+/// Rank 0: takes a connection of every other rank, whoever else knocks. Throws launch_error on all ranks at the
+/// deadline.
 template <store S>
 std::vector<rank_link> accept_ranks(assembly<S>& all, const rank_table& table, const descriptor& listener,
                                     const deadline& until, deadline::duration timeout) {
@@ -103,8 +104,9 @@ rank_link connect_to_rank_0(assembly<S>& all, const rank_identity& who, const ra
 
 } // namespace detail
 
-/// A connection of its own between rank 0 and every other rank: on rank 0 to all others in rank order, elsewhere to rank 0.
-/// To be called by every rank, once per store and `subject`. `port` is where rank 0 listens meanwhile (0: a free one).
+/// A connection of its own between rank 0 and every other rank: on rank 0 to all others in rank order, elsewhere to
+/// rank 0. To be called by every rank, once per store and `subject`. `port` is where rank 0 listens meanwhile (0: a
+/// free one).
 ///
 /// Throws launch_error on every rank, naming who is missing, after the timeout.
 template <store S>

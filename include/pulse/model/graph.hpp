@@ -22,8 +22,8 @@ struct layer_node {
     std::int64_t deferred_elements{};
     std::int64_t workspace_elements{};
     double forward_flops{};
-    /// Statistics of norms and attentions that forward leaves for backward: accumulators, in full precision whatever the
-    /// type of the rest.
+    /// Statistics of norms and attentions that forward leaves for backward: accumulators, in full precision whatever
+    /// the type of the rest.
     std::int64_t statistics_elements{};
 
     /// Bytes of the statistics of a microbatch, rounded up to a multiple of 64: the saved tensors lie behind them.
@@ -45,8 +45,8 @@ struct skip_link {
     int from{};
     int to{};
     std::int64_t elements{};
-    /// The identity path around a part of one block, added where it ends: its two ends need not share a device, and a cut
-    /// between them is paid for. A skip that is not residual is collocated.
+    /// The identity path around a part of one block, added where it ends: its two ends need not share a device, and a
+    /// cut between them is paid for. A skip that is not residual is collocated.
     bool residual{false};
 
     [[nodiscard]] constexpr bool operator==(const skip_link&) const = default;

@@ -26,8 +26,8 @@ template <layer L>
             .statistics_elements = statistics_elements<L>()};
 }
 
-/// A model as the value that planners read. Stage 0 runs the conditioning module before layer 0, so its parameters, FLOPs
-/// saved elements and statistics are counted there; the two share their workspace.
+/// A model as the value that planners read. Stage 0 runs the conditioning module before layer 0, so its parameters,
+/// FLOPs saved elements and statistics are counted there; the two share their workspace.
 template <any_model M>
 [[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of() {
     static_graph<M::layer_count, M::skip_count> graph{.model = M::name};

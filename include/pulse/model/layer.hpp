@@ -50,7 +50,8 @@ concept costed = requires {
     requires std::bool_constant<(static_cast<double>(T::forward_flops()) >= 0.0)>::value;
 };
 
-/// T::saved_elements is how many scalars per sample T's forward pass leaves for its backward passes, without statistics.
+/// T::saved_elements is how many scalars per sample T's forward pass leaves for its backward passes, without
+/// statistics.
 template <class T>
 concept saving = requires {
     requires std::integral<std::remove_cvref_t<decltype(T::saved_elements)>>;
@@ -114,8 +115,8 @@ concept residual_input_is_shape = !adds_residual<T> || requires {
     requires static_shape<typename T::residual_input>;
 };
 
-/// T keeps statistics of norms or attentions: T::statistics_elements is how many accumulators per sample T's forward pass
-/// leaves for its backward passes.
+/// T keeps statistics of norms or attentions: T::statistics_elements is how many accumulators per sample T's forward
+/// pass leaves for its backward passes.
 template <class T>
 concept keeps_statistics = requires {
     T::statistics_elements;
@@ -142,7 +143,8 @@ concept context_is_shape = !reads_context<T> || requires {
 /// 7. L::conditioning, if it is there, is the shape of the model's conditioning, which L reads;
 /// 8. L::residual_input, if it is there, is the shape that L adds to its output;
 /// 9. L::context, if it is there, is the shape of the model's context (text states), which L reads;
-/// 10. L::statistics_elements, if it is there, is an integer: accumulators per sample that L keeps besides saved_elements.
+/// 10. L::statistics_elements, if it is there, is an integer: accumulators per sample that L keeps besides
+///    saved_elements.
 template <class L>
 concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> &&
     deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> &&
@@ -150,8 +152,8 @@ concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> &
 
 /// What makes the model's conditioning (a time embedding): a layer whose input is the timestep, and which runs before
 /// the first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and
-/// workspace_elements with the meaning they have in a layer, statistics_elements if it keeps statistics, and, if it also
-/// gives text states, their shape as `context`.
+/// workspace_elements with the meaning they have in a layer, statistics_elements if it keeps statistics, and, if it
+/// also gives text states, their shape as `context`.
 template <class C>
 concept conditioner = named<C> && has_output<C> && has_parameters<C> && costed<C> && saving<C> && has_workspace<C> &&
     context_is_shape<C> && statistics_are_counted<C>;

@@ -96,10 +96,10 @@ struct model_tag {};
 /// A user derives a named struct, so that symbols and messages stay short:
 /// `struct tiny : pulse::model<"tiny", pulse::layers<a, b, c>, pulse::skips<pulse::skip<"a", "c">>> {};`
 ///
-/// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip edge
-/// names two layers, the source before the target, and carries what the target concatenates; every layer that
-/// concatenates has one skip edge, and every layer that adds one residual edge, of the shape of its output; conditioning
-/// and context that are read are given, in the same shape.
+/// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip
+/// edge names two layers, the source before the target, and carries what the target concatenates; every layer that
+/// concatenates has one skip edge, and every layer that adds one residual edge, of the shape of its output;
+/// conditioning and context that are read are given, in the same shape.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
 struct model : model_tag {
     static_assert(detail::explain_parts<Layers, Skips, Conditioning>(), "pulse: this is not a model; the error above says why");

@@ -7,7 +7,8 @@
 
 namespace pulse {
 
-/// A trainable tensor: its full name in a checkpoint and its shape, in the checkpoint's order (weights [out][in][ky][kx]).
+/// A trainable tensor: its full name in a checkpoint and its shape, in the checkpoint's order (weights
+/// [out][in][ky][kx]).
 struct parameter {
     label name{};
     std::array<int, 4> dims{};

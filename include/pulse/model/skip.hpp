@@ -18,8 +18,8 @@ struct skip : skip_tag {
     static constexpr bool is_residual = false;
 };
 
-/// A residual edge: the output of layer `From` is what layer `To` adds to its output, the identity path around the layers
-/// between them. Unlike a skip it may cross from one device to another; a cut between its ends is paid for.
+/// A residual edge: the output of layer `From` is what layer `To` adds to its output, the identity path around the
+/// layers between them. Unlike a skip it may cross from one device to another; a cut between its ends is paid for.
 template <label From, label To>
 struct residual : skip_tag {
     static constexpr label from = From;

@@ -40,9 +40,9 @@ struct started_both {
 
 /// Messages between every two ranks, matched in the order in which both sides post them.
 ///
-/// A message is a header, and its parts in pieces of at most chunk_bytes under another tag. MPI lets nothing overtake that
-/// has one tag, so the n-th header is that of the n-th message. The receiver asks for the parts when it has seen that the
-/// sender means the same: no receive is ever too short, which not every MPI survives.
+/// A message is a header, and its parts in pieces of at most chunk_bytes under another tag. MPI lets nothing overtake
+/// that has one tag, so the n-th header is that of the n-th message. The receiver asks for the parts when it has seen
+/// that the sender means the same: no receive is ever too short, which not every MPI survives.
 class lane {
 public:
     /// A message that was posted.
@@ -145,8 +145,8 @@ public:
     [[nodiscard]] const traffic_count& sent() const noexcept { return sent_; }
     [[nodiscard]] std::string text_of(const transfer& t) const { return text_(t.mine_.name); }
 
-    /// For a peer that posts nothing more, who has started `theirs` with this rank: takes back the receives that it sends
-    /// nothing for, receives what is not received, and returns whether no transfer with it is under way any more.
+    /// For a peer that posts nothing more, who has started `theirs` with this rank: takes back the receives that it
+    /// sends nothing for, receives what is not received, and returns whether no transfer with it is under way any more.
     [[nodiscard]] bool settle(int peer, const started_both& theirs) {
         for (transfer& t : transfers_) {
             if (!t.open_ || t.peer_ != peer || t.way_ == direction::out || t.cancelled_) { continue; }

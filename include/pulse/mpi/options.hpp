@@ -22,7 +22,8 @@ struct options {
     bool synchronous{};
     /// The most bytes that one MPI message carries; a larger tensor is cut. At most INT_MAX.
     std::size_t chunk_bytes{std::size_t{1} << 30};
-    /// Asked in every wait: why the run cannot go on, when something else than this transport knows it; that tells all ranks.
+    /// Asked in every wait: why the run cannot go on, when something else than this transport knows it; that tells all
+    /// ranks.
     std::function<std::optional<std::string>()> watch{};
 
     /// Throws input_error naming the value that is out of range.

@@ -7,7 +7,8 @@ namespace pulse::mpi {
 
 /// Between two looks at what a rank waits for: first at once, then it lets others run, then it sleeps.
 ///
-/// A wait of over 2 ms may end 0.1 ms late; in exchange, ranks that share cores do not take them from those that compute.
+/// A wait of over 2 ms may end 0.1 ms late; in exchange, ranks that share cores do not take them from those that
+/// compute.
 class patience {
 public:
     explicit patience(double seconds) :

@@ -19,13 +19,13 @@ namespace pulse::mpi {
 
 /// MPI, from its initialisation to its end.
 ///
-/// It ends by MPI_Finalize where every rank has said that it stops, with an error or without: each rank then returns from
-/// main as it wishes. Where that cannot be known (a rank was silent after a failure, or the session is left by an
+/// It ends by MPI_Finalize where every rank has said that it stops, with an error or without: each rank then returns
+/// from main as it wishes. Where that cannot be known (a rank was silent after a failure, or the session is left by an
 /// exception that no transport has told to the others), it ends by MPI_Abort, which stops the processes of every rank.
 class session {
 public:
-    /// Initialises MPI unless that was done, on every rank of MPI_COMM_WORLD alike. Throws error when MPI cannot be called
-    /// from one thread after the other.
+    /// Initialises MPI unless that was done, on every rank of MPI_COMM_WORLD alike. Throws error when MPI cannot be
+    /// called from one thread after the other.
     session() {
         int before = 0;
         check(MPI_Initialized(&before), "MPI_Initialized");
@@ -72,9 +72,10 @@ private:
         std::_Exit(EXIT_FAILURE);
     }
 
-    /// Waits until every rank is about to call MPI_Finalize. Where one calls MPI_Abort while another is inside that, Open
-    /// MPI's mpirun (4.1.4, PMIx 4.2.2) crashes or hangs for ever in one of five runs. Ten minutes is twice what ranks wait
-    /// for each other unless they are told; who has not come then is taken to be dead, which MPI_Finalize may know.
+    /// Waits until every rank is about to call MPI_Finalize. Where one calls MPI_Abort while another is inside that,
+    /// Open MPI's mpirun (4.1.4, PMIx 4.2.2) crashes or hangs for ever in one of five runs. Ten minutes is twice what
+    /// ranks wait for each other unless they are told; who has not come then is taken to be dead, which MPI_Finalize
+    /// may know.
     void await_others() noexcept {
         MPI_Request all_came = MPI_REQUEST_NULL;
         int done = 0;

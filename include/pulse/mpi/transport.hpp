@@ -31,12 +31,12 @@ namespace pulse::mpi {
 
 /// A rank that is a process: the transport between processes of any hosts.
 ///
-/// It is used by one thread at a time. A rank ends it by leave(), or by fail() after an error; every rank does one of the
-/// two, and each waits there for the others, so that no message is under way when the memory of a rank goes.
+/// It is used by one thread at a time. A rank ends it by leave(), or by fail() after an error; every rank does one of
+/// the two, and each waits there for the others, so that no message is under way when the memory of a rank goes.
 class transport {
 public:
-    /// Collective over the processes of `over`. Throws input_error when an option is out of range, error when not all of
-    /// them come in time.
+    /// Collective over the processes of `over`. Throws input_error when an option is out of range, error when not all
+    /// of them come in time.
     explicit transport(session& in, options how = {}, MPI_Comm over = MPI_COMM_WORLD) :
         session_{in}, how_{valid(std::move(how))}, on_{opened(in, over, how_)}, notes_{*on_, 0},
         messages_{*on_, 1, how_, text_of_message}, collectives_{*on_, 3, how_, text_of_collective} {

@@ -18,8 +18,8 @@
 
 namespace pulse::mpi {
 
-/// A watch over the processes of a transport, which learns at once of one that is killed and within the timeout of one that is
-/// silent: MPI itself says neither. Its failure() is what options::watch is for.
+/// A watch over the processes of a transport, which learns at once of one that is killed and within the timeout of one
+/// that is silent: MPI itself says neither. Its failure() is what options::watch is for.
 ///
 /// Collective. Ranks reach rank 0 on this machine's loopback when all are on it, else on its first address for others.
 /// Throws launch_error on every rank when one does not come within the timeout.

@@ -46,8 +46,8 @@ inline void settle(ncclComm_t of, const char* call, const patience& go_on) {
     }
 }
 
-/// A communicator that never blocks the host: whatever is in progress is waited for by settle(), and it can be aborted at
-/// any time. Of the calling thread's device.
+/// A communicator that never blocks the host: whatever is in progress is waited for by settle(), and it can be aborted
+/// at any time. Of the calling thread's device.
 class communicator {
 public:
     communicator() = default;
@@ -66,7 +66,8 @@ public:
     /// Ends what is in progress; close() first, where it is to be done.
     ~communicator() { abort(); }
 
-    /// A communicator with resources of its own of those ranks that give one colour, in the order of their keys. Collective.
+    /// A communicator with resources of its own of those ranks that give one colour, in the order of their keys.
+    /// Collective.
     [[nodiscard]] communicator split(int color, int key, int most_blocks, const patience& go_on) {
         ncclConfig_t config = configured(most_blocks);
         communicator made;
@@ -86,7 +87,8 @@ public:
         const ncclResult_t asked = ncclCommGetAsyncError(handle_, &now);
         return asked == ncclSuccess ? now : asked;
     }
-    /// Ends everything of it on this rank at once; every other rank must do the same. No other thread may be in a call with it.
+    /// Ends everything of it on this rank at once; every other rank must do the same. No other thread may be in a call
+    /// with it.
     void abort() noexcept {
         if (handle_ != nullptr) { static_cast<void>(ncclCommAbort(std::exchange(handle_, nullptr))); }
     }

@@ -22,8 +22,8 @@
 
 namespace pulse::nccl {
 
-/// One of a rank's sequences of transfers: a communicator, the stream in which its groups run one after the other, and the
-/// messages that were posted to it. Not for two threads at once.
+/// One of a rank's sequences of transfers: a communicator, the stream in which its groups run one after the other, and
+/// the messages that were posted to it. Not for two threads at once.
 class lane {
 public:
     using clock = std::chrono::steady_clock;
@@ -34,9 +34,9 @@ public:
     [[nodiscard]] communicator& with() noexcept { return communicator_; }
     [[nodiscard]] const cuda::stream& stream() const noexcept { return *stream_; }
 
-    /// A message whose tensors are there, or whose room is free, when all that is in `on` now is done, or, where `since` is
-    /// given, at that point already. `peer` is the communicator's rank, `world_peer` what errors call it, `ordinal` what
-    /// find_ordinal() gives back.
+    /// A message whose tensors are there, or whose room is free, when all that is in `on` now is done, or, where
+    /// `since` is given, at that point already. `peer` is the communicator's rank, `world_peer` what errors call it,
+    /// `ordinal` what find_ordinal() gives back.
     void post(bool sends, int peer, int world_peer, message_id message, std::span<message_part> parts, cudaStream_t on,
               const cuda::event* since, int ordinal) {
         drop_done();

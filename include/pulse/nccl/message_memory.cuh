@@ -38,8 +38,8 @@ public:
 
     [[nodiscard]] bool registers() const noexcept { return registers_; }
 
-    /// 64-byte aligned. ncclMemAlloc rounds up to the device's granularity, 2 MiB: ask for few large blocks. Throws nccl_error
-    /// or cuda::out_of_memory.
+    /// 64-byte aligned. ncclMemAlloc rounds up to the device's granularity, 2 MiB: ask for few large blocks. Throws
+    /// nccl_error or cuda::out_of_memory.
     [[nodiscard]] std::byte* allocate(std::size_t bytes, std::span<const ncclComm_t> with) {
         bytes = bytes == 0 ? 1 : bytes;
         blocks_.reserve(blocks_.size() + 1);

@@ -16,8 +16,8 @@
 
 namespace pulse::nccl {
 
-/// Where a rank is in the slots of its step: which transfer comes next, whether it is the last of its slot, and from which
-/// point of the computing stream on it may start. Steps follow each other without an end.
+/// Where a rank is in the slots of its step: which transfer comes next, whether it is the last of its slot, and from
+/// which point of the computing stream on it may start. Steps follow each other without an end.
 class step_slots {
 public:
     void follow(const rank_transfers& mine) {
@@ -46,9 +46,9 @@ public:
     /// Receives that could start before the instruction in front of them was done.
     [[nodiscard]] std::int64_t early_receives() const noexcept { return early_receives_; }
 
-    /// The point of `computes` behind which the next transfer of the step may start; none: where it is now. Transfers may
-    /// start in the order in which they are posted, as the proof of their slots wants it: no receive gets before the
-    /// transfer in front of it. Throws error when the next transfer is another.
+    /// The point of `computes` behind which the next transfer of the step may start; none: where it is now. Transfers
+    /// may start in the order in which they are posted, as the proof of their slots wants it: no receive gets before
+    /// the transfer in front of it. Throws error when the next transfer is another.
     [[nodiscard]] const cuda::event* start_of(bool sends, message_id message, cudaStream_t computes) {
         const transfer& now = transfers_[next_];
         if (now.sends != sends || now.message != message) {

@@ -39,22 +39,23 @@
 
 namespace pulse::nccl {
 
-/// One rank of an NCCL run: a P x D grid of processes, each with a device. It passes messages between device memory beside the
-/// work of stream(). Ranks may be threads of one process, with a device each; CUDA then may hold a lock of the process while
-/// it waits for one device, which another rank needs to send what that device waits for.
+/// One rank of an NCCL run: a P x D grid of processes, each with a device. It passes messages between device memory
+/// beside the work of stream(). Ranks may be threads of one process, with a device each; CUDA then may hold a lock of
+/// the process while it waits for one device, which another rank needs to send what that device waits for.
 ///
 /// Messages of forward passes, of backward passes and between replicas have communicators and streams of their own, and
-/// each is a sequence of NCCL groups in one global order: follow() gives the groups of a plan, which prove_slots has shown
-/// not to hang; without it every message is a group. The host never waits for a transfer. A guard thread looks at all of
-/// them: when a rank has failed (NCCL's own error, the watch) or a transfer does not end, it aborts every communicator of
-/// this rank, so that whoever waits for a stream gets on, and the next call throws peer_failed with the first error.
+/// each is a sequence of NCCL groups in one global order: follow() gives the groups of a plan, which prove_slots has
+/// shown not to hang; without it every message is a group. The host never waits for a transfer. A guard thread looks at
+/// all of them: when a rank has failed (NCCL's own error, the watch) or a transfer does not end, it aborts every
+/// communicator of this rank, so that whoever waits for a stream gets on, and the next call throws peer_failed with the
+/// first error.
 ///
 /// `sum`, `gather` and `broadcast` are of values on the host and go through `Control`.
 template <host_collectives Control>
 class transport {
 public:
-    /// Collective. Makes the communicators and connects every pair of ranks that exchange messages. Throws input_error when
-    /// the grid has another size than the run, nccl_error, or what ends the run. `control` must outlive it.
+    /// Collective. Makes the communicators and connects every pair of ranks that exchange messages. Throws input_error
+    /// when the grid has another size than the run, nccl_error, or what ends the run. `control` must outlive it.
     transport(Control& control, const rank_grid& grid, const transport_options& options = {}) :
         control_{control}, grid_{fitting(grid, control)}, rank_{control.rank()}, options_{on_device(options)} {
         try {
@@ -99,9 +100,9 @@ public:
     /// Whether message memory is registered with NCCL.
     [[nodiscard]] bool registers_memory() const noexcept { return memory_.registers(); }
 
-    /// From now on pipeline messages are posted as the steps say, again and again, and start slot by slot. A receive starts as
-    /// soon as its room is free and the transfer before it may start: beside the instruction in front of it, where there is
-    /// one between them.
+    /// From now on pipeline messages are posted as the steps say, again and again, and start slot by slot. A receive
+    /// starts as soon as its room is free and the transfer before it may start: beside the instruction in front of it,
+    /// where there is one between them.
     void follow(const rank_transfers& mine) {
         const std::lock_guard lock{mutex_};
         slots_.follow(mine);
@@ -306,8 +307,8 @@ private:
         slots_.before_wait(on.find_ordinal(sends, peer, message), stream());
         on.wait(sends, peer, message, stream_for(message));
     }
-    /// All at once: ncclCommAbort marks its communicator and then waits for that one's streams, which may stand behind what
-    /// another one receives (commDestroySync of NCCL 2.19 to 2.30).
+    /// All at once: ncclCommAbort marks its communicator and then waits for that one's streams, which may stand behind
+    /// what another one receives (commDestroySync of NCCL 2.19 to 2.30).
     void abort_lanes() noexcept {
         memory_.forget_communicators();
         std::vector<std::jthread> aborting;

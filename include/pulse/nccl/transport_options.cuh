@@ -12,8 +12,8 @@ struct transport_options {
     int device{};
     /// How long a transfer that this rank is ready for may take before the run is given up: longer than a step.
     std::chrono::milliseconds timeout{std::chrono::seconds{120}};
-    /// Where there is one: a rank that has failed ends the run here. It must outlive the transport. Without one, a rank that
-    /// waits in a collective hears of a failure by the means of `Control` alone.
+    /// Where there is one: a rank that has failed ends the run here. It must outlive the transport. Without one, a rank
+    /// that waits in a collective hears of a failure by the means of `Control` alone.
     launch::watch* seen{};
     /// Message memory from ncclMemAlloc, registered once with every communicator: on all ranks, or, where one of them
     /// cannot, on none.

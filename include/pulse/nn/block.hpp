@@ -13,8 +13,8 @@
 
 namespace pulse::nn {
 
-/// Channels, height and width of an image, or a number of tokens and their features and 0; a plain vector of features has
-/// height and width 0, an absent tensor all 0.
+/// Channels, height and width of an image, or a number of tokens and their features and 0; a plain vector of features
+/// has height and width 0, an absent tensor all 0.
 using extent = std::array<int, 3>;
 
 [[nodiscard]] constexpr std::int64_t elements(const extent& e) noexcept {

@@ -16,8 +16,8 @@
 
 namespace pulse::nn {
 
-/// One module that makes conditioning and describes itself: its parameters, FLOPs and what eager autograd keeps. Its passes
-/// are those of all modules together (conditioning_passes).
+/// One module that makes conditioning and describes itself: its parameters, FLOPs and what eager autograd keeps. Its
+/// passes are those of all modules together (conditioning_passes).
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct described_module {
@@ -46,7 +46,8 @@ inline constexpr auto parameters_of_modules = [] {
 /// All modules that make a model's conditioning, as its one conditioner: together they give the embedding that blocks
 /// read as conditioning, of the shape Output, and with Context the text states that blocks attend to.
 ///
-/// Where a text encoder outside of the model gives the text states, no module makes them and they are relayed all the same.
+/// Where a text encoder outside of the model gives the text states, no module makes them and they are relayed all the
+/// same.
 template <class Output, class Context, class... Modules>
 struct conditioning_modules {
     static constexpr label name{"conditioning"};

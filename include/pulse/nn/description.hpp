@@ -131,8 +131,8 @@ struct context_face<Math> {
 ///
 /// `Math` is a plain value like those of `block`, whose member describe(layer_description&, const label& name) lists
 /// its parts in the checkpoint's order. What it saves is what eager autograd keeps besides the inputs, without
-/// statistics; backward_input leaves the gradient of every product's output but the last, whose gradient is the output's; workspace is an
-/// estimate: the widest tensor and the input again.
+/// statistics; backward_input leaves the gradient of every product's output but the last, whose gradient is the
+/// output's; workspace is an estimate: the widest tensor and the input again.
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct described : skip_face<Math>, conditioning_face<Math>, residual_face<Math>, context_face<Math> {
@@ -162,8 +162,8 @@ template <auto Math>
 }
 
 /// A layer that describes itself and has passes: `Math` also has saved_elements(), deferred_elements(),
-/// workspace_elements(), forward, backward_input and backward_weight, as those of `block`, and statistics_elements() where
-/// it keeps statistics.
+/// workspace_elements(), forward, backward_input and backward_weight, as those of `block`, and statistics_elements()
+/// where it keeps statistics.
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct described_block : described<Name, Math>, passes_face<Math> {

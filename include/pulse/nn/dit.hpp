@@ -72,8 +72,8 @@ struct patch_embed {
 /// The end of Hunyuan-DiT: norm_out, scaled and shifted by the conditioning, proj_out, and tokens become an image of
 /// `out_channels`. Parameters: norm_out.linear (the scale's rows, then the shift's), proj_out.
 ///
-/// Saves the modulated tokens, scale and shift, and the statistics; defers the gradients of proj_out's output and of scale
-/// and shift.
+/// Saves the modulated tokens, scale and shift, and the statistics; defers the gradients of proj_out's output and of
+/// scale and shift.
 struct dit_head {
     patch_embed embed{};
     int out_channels{};
@@ -114,7 +114,8 @@ struct dit_head {
     [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept {
         return elements(output()) + 2 * std::int64_t{embed.width};
     }
-    /// Forward, the image as tokens; backward, a gradient of the tokens and a place for the input's where nobody reads it.
+    /// Forward, the image as tokens; backward, a gradient of the tokens and a place for the input's where nobody reads
+    /// it.
     [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept {
         return std::max(elements(output()), 2 * embed.states());
     }

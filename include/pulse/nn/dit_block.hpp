@@ -12,13 +12,15 @@
 
 namespace pulse::nn {
 
-/// One block of Hunyuan-DiT (diffusers' HunyuanDiTBlock): with a skip, x = skip_linear(skip_norm(concat(x, skip))) first;
-/// then x += attn1(norm1(x) + shift(temb)); x += attn2(norm2(x), text); x += ff(norm3(x)), with GELU's tanh form.
+/// One block of Hunyuan-DiT (diffusers' HunyuanDiTBlock): with a skip, x = skip_linear(skip_norm(concat(x, skip)))
+/// first; then x += attn1(norm1(x) + shift(temb)); x += attn2(norm2(x), text); x += ff(norm3(x)), with GELU's tanh
+/// form.
 ///
-/// Queries and keys of both attentions are normed per head and, but for those of the text, rotated by their position. The
-/// rotation is a constant that every device makes for itself. The conditioning is silu(temb), see hunyuan_conditioning.
-/// Saves every normed tensor, queries and keys before and after their norms, values and what is between the parts;
-/// GELU's output is made again for its weight gradient. Defers the gradients of every product's output but the last.
+/// Queries and keys of both attentions are normed per head and, but for those of the text, rotated by their position.
+/// The rotation is a constant that every device makes for itself. The conditioning is silu(temb), see
+/// hunyuan_conditioning. Saves every normed tensor, queries and keys before and after their norms, values and what is
+/// between the parts; GELU's output is made again for its weight gradient. Defers the gradients of every product's
+/// output but the last.
 struct dit_block {
     int rows{};    ///< of tokens
     int columns{}; ///< of tokens

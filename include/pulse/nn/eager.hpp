@@ -17,10 +17,10 @@
 #include <pulse/nn/resnet.hpp>
 #include <pulse/nn/time_embedding.hpp>
 
-// What an eager framework (PyTorch's autograd) keeps of a layer for its backward pass, per sample: inputs of convolutions,
-// linear layers, norms and activations, both factors of a gated product, and q, k, v and the output of an attention that
-// keeps no scores. Each tensor once, the layer's own inputs among them and its output not. Statistics of norms and the
-// logarithms of sums of an attention are left out.
+// What an eager framework (PyTorch's autograd) keeps of a layer for its backward pass, per sample: inputs of
+// convolutions, linear layers, norms and activations, both factors of a gated product, and q, k, v and the output of an
+// attention that keeps no scores. Each tensor once, the layer's own inputs among them and its output not. Statistics of
+// norms and the logarithms of sums of an attention are left out.
 //
 // pulse's own passes keep less: normalised tensors are made again from the statistics (resnet, norm_conv), doubled and
 // padded images are not stored (upsample, downsample), and SiLU(temb) travels with the conditioning.
@@ -68,9 +68,9 @@ template <class L>
 /// A model's graph with the memory of an eager framework instead of pulse's own passes: for plans that it carries out.
 /// The model's layers are pulse's.
 ///
-/// saved_elements of a layer are its eager_elements less its input and skip input, which plans count as outputs of other
-/// layers; those of the conditioning module are counted in layer 0, and statistics are left out. Everything else is as in
-/// graph_of.
+/// saved_elements of a layer are its eager_elements less its input and skip input, which plans count as outputs of
+/// other layers; those of the conditioning module are counted in layer 0, and statistics are left out. Everything else
+/// is as in graph_of.
 template <any_model M>
 [[nodiscard]] constexpr auto eager_graph_of() {
     auto graph = graph_of<M>();

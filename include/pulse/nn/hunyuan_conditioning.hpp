@@ -13,11 +13,11 @@
 namespace pulse::nn {
 
 /// The embedding of time and more that every block of Hunyuan-DiT reads (diffusers'
-/// HunyuanCombinedTimestepTextSizeStyleEmbedding): an MLP of the timestep, plus an MLP of the T5 text states, pooled by one
-/// query of an attention, and in version 1.1 also of the image's sizes and of a style.
+/// HunyuanCombinedTimestepTextSizeStyleEmbedding): an MLP of the timestep, plus an MLP of the T5 text states, pooled by
+/// one query of an attention, and in version 1.1 also of the image's sizes and of a style.
 ///
-/// What eager autograd keeps for its backward pass is left out, as in the tables that the model is compared with: all of
-/// it together is about a hundredth of what one block keeps.
+/// What eager autograd keeps for its backward pass is left out, as in the tables that the model is compared with: all
+/// of it together is about a hundredth of what one block keeps.
 struct hunyuan_time_embedding {
     static constexpr int sinusoid = 256;
     static constexpr int image_sizes = 6;  ///< numbers about the image, each as a sinusoid
@@ -63,8 +63,8 @@ struct hunyuan_time_embedding {
     }
 };
 
-/// The text states that every block of Hunyuan-DiT attends to: those of T5 through an MLP (text_embedder) to the width of
-/// CLIP's, behind CLIP's; where a text ends early there are learned vectors (text_embedding_padding).
+/// The text states that every block of Hunyuan-DiT attends to: those of T5 through an MLP (text_embedder) to the width
+/// of CLIP's, behind CLIP's; where a text ends early there are learned vectors (text_embedding_padding).
 struct hunyuan_text_embedding {
     int tokens{};
     int features{};
@@ -84,8 +84,8 @@ struct hunyuan_text_embedding {
 /// The conditioning of Hunyuan-DiT: c = silu(time_mlp(t) + extra_mlp(pooled text, sizes, style)), and the text states.
 ///
 /// Every block applies SiLU to the embedding before its own projection; here it is done once. Text: CLIP's states
-/// [all - T5's tokens][width], then T5's [tokens][features]. Facts: whether each token of both is a text's (1) or padding
-/// (0); in version 1.1 also the six sizes of the image and the style, which is 0. The text states are trained.
+/// [all - T5's tokens][width], then T5's [tokens][features]. Facts: whether each token of both is a text's (1) or
+/// padding (0); in version 1.1 also the six sizes of the image and the style, which is 0. The text states are trained.
 struct hunyuan_conditioning {
     hunyuan_time_embedding time{};
     hunyuan_text_embedding text{};

@@ -17,11 +17,11 @@
 
 namespace pulse {
 
-/// The structure of a Hunyuan-DiT (Li et al. 2024); fields are named as in diffusers' HunyuanDiT2DModel, but mlp_hidden,
-/// its int(hidden_size * mlp_ratio).
+/// The structure of a Hunyuan-DiT (Li et al. 2024); fields are named as in diffusers' HunyuanDiT2DModel, but
+/// mlp_hidden, its int(hidden_size * mlp_ratio).
 ///
-/// Of num_layers blocks, the last num_layers / 2 - 1 concatenate the output of their mirror in the first half; the two in
-/// the middle have no partner. The head predicts a mean and a variance: twice in_channels.
+/// Of num_layers blocks, the last num_layers / 2 - 1 concatenate the output of their mirror in the first half; the two
+/// in the middle have no partner. The head predicts a mean and a variance: twice in_channels.
 struct hunyuan_dit_config {
     label name{};
     int sample_size{128};
@@ -36,8 +36,8 @@ struct hunyuan_dit_config {
     int text_len{77};
     int text_len_t5{256};
     bool use_style_cond_and_image_meta_size{};
-    /// Positions of the rotary embedding run from 0 to this on both axes: the patches of a 512-pixel image, with which the
-    /// model's training began.
+    /// Positions of the rotary embedding run from 0 to this on both axes: the patches of a 512-pixel image, with which
+    /// the model's training began.
     double rotary_span{32.0};
 
     [[nodiscard]] constexpr int context_tokens() const noexcept { return text_len + text_len_t5; }
@@ -139,8 +139,8 @@ template <hunyuan_dit_config C>
     return found == hunyuan_dit_flaw::none;
 }
 
-/// The backbone that a hunyuan_dit_config describes, with diffusers' parameter names. A bad config stops compilation with
-/// one sentence.
+/// The backbone that a hunyuan_dit_config describes, with diffusers' parameter names. A bad config stops compilation
+/// with one sentence.
 template <hunyuan_dit_config C>
     requires(explain_hunyuan_dit<C>())
 struct hunyuan_dit : hunyuan_dit_parts<C>::model_type {

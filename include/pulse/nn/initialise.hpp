@@ -33,8 +33,9 @@ namespace pulse::nn {
 }
 
 /// Fills the parameters of one layer as PyTorch's default does: weights and biases of convolutions and linear layers
-/// uniform in +-1/sqrt(fan in) (kaiming_uniform with a = sqrt(5)), weights of norms 1, their biases 0. Learned vectors, which
-/// are neither and have two dimensions or more (a position embedding), are uniform with the standard deviation 0.02.
+/// uniform in +-1/sqrt(fan in) (kaiming_uniform with a = sqrt(5)), weights of norms 1, their biases 0. Learned vectors,
+/// which are neither and have two dimensions or more (a position embedding), are uniform with the standard deviation
+/// 0.02.
 ///
 /// `values` is the layer's block, the parameters in order without gaps. The result depends on the seed and the names
 /// only, so that every partition of a model starts from the same weights. T is any type that a double converts to

@@ -11,8 +11,8 @@
 
 namespace pulse::nn {
 
-/// The numbers of a transformer over the pixels of an image that also attends to a text (diffusers' Transformer2DModel of
-/// BasicTransformerBlocks).
+/// The numbers of a transformer over the pixels of an image that also attends to a text (diffusers' Transformer2DModel
+/// of BasicTransformerBlocks).
 struct text_attention {
     int channels{};
     int height{};
@@ -99,9 +99,9 @@ private:
 /// One block of a transformer: a part of spatial_transformer, and a layer where a transformer is cut into layers, named
 /// <transformer>.transformer_blocks.<i>.
 ///
-/// Saves the three normed tensors, q, k and v of both attentions with the heads' outputs, what is between the parts, and
-/// values and gates of the feed-forward, whose product is made again for its weight gradient. Defers the gradients of
-/// every product's output but the last.
+/// Saves the three normed tensors, q, k and v of both attentions with the heads' outputs, what is between the parts,
+/// and values and gates of the feed-forward, whose product is made again for its weight gradient. Defers the gradients
+/// of every product's output but the last.
 struct transformer_block {
     text_attention core{};
 

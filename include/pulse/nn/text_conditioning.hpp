@@ -11,11 +11,12 @@
 
 namespace pulse::nn {
 
-/// The conditioning of a UNet with text: c = silu(time(t) + added(pooled, sizes)), and the text states as they are given.
+/// The conditioning of a UNet with text: c = silu(time(t) + added(pooled, sizes)), and the text states as they are
+/// given.
 ///
 /// The second summand is SDXL's: an MLP of the pooled text and of six numbers about the image, each as a sinusoid
-/// (cosines first); without it c is that of time_embedding, SiLU included. Text: the states [tokens][features], then the
-/// pooled text. Facts: the sizes (original, crop, target). The text states are not trained: they have no gradient.
+/// (cosines first); without it c is that of time_embedding, SiLU included. Text: the states [tokens][features], then
+/// the pooled text. Facts: the sizes (original, crop, target). The text states are not trained: they have no gradient.
 struct text_conditioning {
     static constexpr int sizes = 6;
 

@@ -104,8 +104,8 @@ template <uvit_config C>
     return found == uvit_flaw::none;
 }
 
-/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. A bad config stops compilation with one
-/// sentence.
+/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. A bad config stops compilation
+/// with one sentence.
 template <uvit_config C>
     requires(explain_uvit<C>())
 struct uvit : uvit_parts<C>::model_type {

@@ -16,8 +16,8 @@ namespace pulse::nn {
 /// The beginning of U-ViT: patches of the image become tokens; the time, and the class where there are classes, are
 /// tokens before them, and every position has a learned vector. Parameters: patch_embed.proj, label_emb, pos_embed.
 ///
-/// The class's token comes first. The token of the time is the sinusoid of the timestep, cosines first. Facts: the class.
-/// Saves nothing.
+/// The class's token comes first. The token of the time is the sinusoid of the timestep, cosines first. Facts: the
+/// class. Saves nothing.
 struct vit_embed {
     int channels{};
     int size{}; ///< height and width of the image
@@ -122,8 +122,8 @@ private:
 /// The end of U-ViT: norm, decoder_pred, the tokens of patches become an image, and a 3x3 convolution (final_layer) if
 /// there is one.
 ///
-/// Saves the normed tokens and, with a convolution, its input; keeps the statistics; defers the gradient of decoder_pred's
-/// output.
+/// Saves the normed tokens and, with a convolution, its input; keeps the statistics; defers the gradient of
+/// decoder_pred's output.
 struct vit_head {
     vit_embed embed{};
     bool convolves{};

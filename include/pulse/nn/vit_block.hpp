@@ -14,9 +14,9 @@ namespace pulse::nn {
 /// One block of U-ViT: with a skip, x = skip_linear(concat(x, skip)) first; then x += attn(norm1(x)); x +=
 /// mlp(norm2(x)). Queries, keys and values are one projection without bias; the hidden width is 4 x width. The
 /// concatenation is never made: skip_linear reads both. Saves skip_linear's output, both normed tensors, q,
-/// k, v, the heads' output, what is between attention and feed-forward, and the GELU's input; keeps the statistics of both
-/// norms and the logarithms of sums; the GELU's output is made again for the weight gradient. Defers the gradients of every product's
-/// output but the last.
+/// k, v, the heads' output, what is between attention and feed-forward, and the GELU's input; keeps the statistics of
+/// both norms and the logarithms of sums; the GELU's output is made again for the weight gradient. Defers the gradients
+/// of every product's output but the last.
 struct vit_block {
     int tokens{};
     int width{};

@@ -37,11 +37,11 @@ struct traffic {
 /// Bytes that cross between devices for one microbatch of a training step under `cut`.
 ///
 /// Every boundary between stages of different devices sends its activation and conditioning forward and gradients of
-/// the same sizes back, but for conditioning that needs none. A skip tensor whose ends are on one device waits there and costs nothing. Any other is sent
-/// once when `routing` is direct, and once per device change from its source stage to its target stage when relayed;
-/// its gradient goes the same way back. So does a residual edge, under every placement. Each edge counts: no tensor is
-/// shared between edges of one source, or with the main activation. Requires a partition that covers the layers of
-/// `costs`.
+/// the same sizes back, but for conditioning that needs none. A skip tensor whose ends are on one device waits there
+/// and costs nothing. Any other is sent once when `routing` is direct, and once per device change from its source stage
+/// to its target stage when relayed; its gradient goes the same way back. So does a residual edge, under every
+/// placement. Each edge counts: no tensor is shared between edges of one source, or with the main activation. Requires
+/// a partition that covers the layers of `costs`.
 [[nodiscard]] constexpr traffic traffic_of(const partition& cut, const cost_table& costs, skip_routing routing) {
     traffic sum{};
     std::vector<int> changes(cut.stages.size(), 0); // device changes on the way from stage 0 to each stage

@@ -117,8 +117,8 @@ private:
             stepped_ = true;
         }
     }
-    /// Every value is written while its buffer is free, read and updated while it is alive, and ended by one release: so
-    /// nothing is read before it is written, and nothing is overwritten that a later instruction still reads.
+    /// Every value is written while its buffer is free, read and updated while it is alive, and ended by one release:
+    /// so nothing is read before it is written, and nothing is overwritten that a later instruction still reads.
     constexpr void follow_buffers(const instruction& what) {
         if (const auto* r = std::get_if<op::release>(&what)) {
             if (!alive_.erase(r->buffer)) { return fail("the buffer is not alive"); }
@@ -193,11 +193,11 @@ private:
 
 /// Proves that the programs do the plan's step, with sends that block until their receive is reached (rendezvous).
 ///
-/// Each rank has exactly the passes of its schedule in that order and every message of the step once on either side, with
-/// equal part sizes; every buffer is written before it is read, not overwritten while alive, released once, and none is
-/// left at the end; no waits form a cycle. Independent of `lower`. A program whose reads are served this way also
-/// respects the dependencies between ranks: what a pass reads can only come from the pass that makes it, since a message
-/// carries live buffers only.
+/// Each rank has exactly the passes of its schedule in that order and every message of the step once on either side,
+/// with equal part sizes; every buffer is written before it is read, not overwritten while alive, released once, and
+/// none is left at the end; no waits form a cycle. Independent of `lower`. A program whose reads are served this way
+/// also respects the dependencies between ranks: what a pass reads can only come from the pass that makes it, since a
+/// message carries live buffers only.
 [[nodiscard]] inline check_report check(const plan& planned, const step_model& model, const std::vector<program>& programs) {
     check_report report{};
     std::vector<std::int64_t> peaks{};

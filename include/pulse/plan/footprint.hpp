@@ -29,8 +29,9 @@ namespace pulse {
     return largest;
 }
 
-/// Room for one share of a stage's gradients, where they are summed over `replicas`: `elements` in all, of `layers` layers,
-/// each share of a layer being up to one element more than its D-th part. A rank has D - 1 of them, of its largest stage.
+/// Room for one share of a stage's gradients, where they are summed over `replicas`: `elements` in all, of `layers`
+/// layers, each share of a layer being up to one element more than its D-th part. A rank has D - 1 of them, of its
+/// largest stage.
 [[nodiscard]] constexpr std::int64_t replica_share_bytes(std::int64_t elements, int layers, int replicas,
                                                          int element_bytes) noexcept {
     // One more for the conditioning module, which has shares of its own.

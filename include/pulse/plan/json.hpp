@@ -46,8 +46,8 @@ namespace detail {
 /// that is missing, unknown, of a wrong type or inconsistent.
 ///
 /// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
-/// absent, "skips" or "stages"; plans of before have "skip_policy" in its place: "resident" is none, "recomputed" skips)
-/// and "spare_sends" (2 if absent).
+/// absent, "skips" or "stages"; plans of before have "skip_policy" in its place: "resident" is none, "recomputed"
+/// skips) and "spare_sends" (2 if absent).
 [[nodiscard]] inline plan parse_plan(std::string_view text, std::string_view source = "plan") {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
@@ -94,8 +94,8 @@ namespace detail {
     return made;
 }
 
-/// The plan as `pulse-plan/1`, one stage and one pass a line; parse_plan gives the same plan back. Throws input_error when
-/// the plan is not valid, so that nothing is written that cannot be read.
+/// The plan as `pulse-plan/1`, one stage and one pass a line; parse_plan gives the same plan back. Throws input_error
+/// when the plan is not valid, so that nothing is written that cannot be read.
 [[nodiscard]] inline std::string print_plan(const plan& planned) {
     require_valid(planned, "plan");
     using json = nlohmann::ordered_json;

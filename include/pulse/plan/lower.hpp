@@ -104,14 +104,14 @@ private:
 ///
 /// Each program is one global order of passes and messages (order_step), restricted to the rank. That is why no program
 /// can deadlock, even if a send blocks until its receive is reached (rendezvous): of all events not yet done, take the
-/// first in the global order. Every rank that takes part in it has done all its earlier events and stands at it. If it is
-/// a pass, its inputs come from earlier events and it runs; if it is a message, both of its ranks stand at it and it is
-/// transferred. Either way one more event is done. With sends and receives that do not block, a wait only ever concerns
-/// an event that is earlier in the global order than what follows the wait, so the same induction holds.
+/// first in the global order. Every rank that takes part in it has done all its earlier events and stands at it. If it
+/// is a pass, its inputs come from earlier events and it runs; if it is a message, both of its ranks stand at it and it
+/// is transferred. Either way one more event is done. With sends and receives that do not block, a wait only ever
+/// concerns an event that is earlier in the global order than what follows the wait, so the same induction holds.
 ///
 /// Under recomputation::skips a stage is recomputed right before the first F on its device that reads one of its
-/// skips; under recomputation::stages every stage is, right before each of its B. stash follows what makes the value that
-/// a decoder reads: the recompute under recomputation::skips, otherwise the forward.
+/// skips; under recomputation::stages every stage is, right before each of its B. stash follows what makes the value
+/// that a decoder reads: the recompute under recomputation::skips, otherwise the forward.
 [[nodiscard]] constexpr std::vector<program> lower(const plan& planned, const step_model& model) {
     if (planned.spare_sends < 0) { throw input_error("pulse: plan: spare_sends must not be negative"); }
     detail::program_writer writer{planned, model};

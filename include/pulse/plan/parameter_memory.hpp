@@ -12,7 +12,8 @@ namespace pulse {
 struct parameter_memory {
     /// All: values, gradients, moments, average, master weights.
     int copies{5};
-    /// Of those, how many are spread over the replicas of a stage instead of kept by each (optimizer_replicas::sharded).
+    /// Of those, how many are spread over the replicas of a stage instead of kept by each
+    /// (optimizer_replicas::sharded).
     int sharded_copies{};
     int scalar_bytes{4};
     /// Of one element of a gradient; 0: 4, or as many as a scalar has where that is more.
@@ -83,7 +84,8 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return replicas < 2 ? 0 : most * (replicas - 1);
 }
 
-/// Bytes of sharded state that replica `replica` of `device` keeps: its share_of every layer. The last replica has the most.
+/// Bytes of sharded state that replica `replica` of `device` keeps: its share_of every layer. The last replica has the
+/// most.
 [[nodiscard]] constexpr std::int64_t sharded_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                       const parameter_memory& kept) noexcept {
     std::int64_t elements = 0;
@@ -103,8 +105,8 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return elements * kept.sharded_copies * kept.scalar_bytes;
 }
 
-/// Bytes of parameters, with all that a rank keeps of them, of replica `replica` of `device`, and its room for gradients of
-/// other replicas: all memory of a rank that its order of passes does not change, but for workspace.
+/// Bytes of parameters, with all that a rank keeps of them, of replica `replica` of `device`, and its room for
+/// gradients of other replicas: all memory of a rank that its order of passes does not change, but for workspace.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     return parameter_bytes_on(model, device) * (kept.copies - kept.sharded_copies) +

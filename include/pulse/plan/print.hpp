@@ -45,7 +45,8 @@ namespace pulse {
            std::to_string(index_of(buffer.microbatch));
 }
 
-/// "boundary 2 of microbatch 0"; a boundary or an edge, as message_kind says. "gradient_sum 2 of share 1" between replicas.
+/// "boundary 2 of microbatch 0"; a boundary or an edge, as message_kind says. "gradient_sum 2 of share 1" between
+/// replicas.
 [[nodiscard]] inline std::string to_text(const message_id& message) {
     if (is_between_replicas(message.kind)) {
         return std::string(name_of(message.kind)) + ' ' + std::to_string(message.index) + " of share " +

@@ -23,14 +23,15 @@ namespace pulse::detail {
 
 /// Ranks that run their programs with sends and receives that block until the other side has reached its own.
 ///
-/// Whatever the speeds of the ranks, such a machine does the same: a rank has one instruction to do at a time; one that is
-/// neither send nor recv can always be done; a pair of send and recv that stand opposite each other stays enabled until
-/// it is done, since neither rank can do anything else. So no step ever disables another, all maximal runs do the same
-/// steps (the diamond lemma), and one run that ends proves that all end.
+/// Whatever the speeds of the ranks, such a machine does the same: a rank has one instruction to do at a time; one that
+/// is neither send nor recv can always be done; a pair of send and recv that stand opposite each other stays enabled
+/// until it is done, since neither rank can do anything else. So no step ever disables another, all maximal runs do the
+/// same steps (the diamond lemma), and one run that ends proves that all end.
 ///
-/// That covers plans of several replicas: take the run of one replica that ends and let all replicas do each of its steps
-/// together. At an all_reduce the replicas of that rank stand at the same place, and if all post its messages there, in one
-/// order of all ordered pairs of replicas, those are transferred in that order. This run of all ranks ends, so all do.
+/// That covers plans of several replicas: take the run of one replica that ends and let all replicas do each of its
+/// steps together. At an all_reduce the replicas of that rank stand at the same place, and if all post its messages
+/// there, in one order of all ordered pairs of replicas, those are transferred in that order. This run of all ranks
+/// ends, so all do.
 class rendezvous_machine {
 public:
     constexpr explicit rendezvous_machine(const std::vector<program>& programs) : programs_(programs), at_(programs.size(), 0) {}

@@ -199,9 +199,9 @@ private:
 } // namespace detail
 
 /// Throws input_error, which names `source` and the first field that is wrong, unless the plan is whole and consistent:
-/// degrees and counts agree, the stages cover the layers from 0 without holes on the devices that the placement says, the
-/// schedule has every pass once, none overlapping on a device or before what it depends on, and numbers are finite and
-/// not negative.
+/// degrees and counts agree, the stages cover the layers from 0 without holes on the devices that the placement says,
+/// the schedule has every pass once, none overlapping on a device or before what it depends on, and numbers are finite
+/// and not negative.
 inline void require_valid(const plan& planned, std::string_view source) {
     detail::plan_rules{planned, source}.run();
 }

@@ -83,8 +83,9 @@ public:
     [[nodiscard]] constexpr bool held_apart(int l) const noexcept {
         return held_apart_[static_cast<std::size_t>(l)] != 0;
     }
-    /// Whether a recompute of the stage of layer l leaves the layer's output in scratch: no pass of the stage reads it, and
-    /// what other stages read of it was handed out after F. Only whole recomputed stages, not those that make skips again.
+    /// Whether a recompute of the stage of layer l leaves the layer's output in scratch: no pass of the stage reads it,
+    /// and what other stages read of it was handed out after F. Only whole recomputed stages, not those that make skips
+    /// again.
     [[nodiscard]] constexpr bool drops_again(int l) const noexcept {
         return recompute_ == recomputation::stages && held_apart(l) && l == last_layer(stage_of_layer(l));
     }
@@ -140,7 +141,8 @@ public:
         }
         return all;
     }
-    /// The stage whose F (of a boundary, a skip) or B (of a gradient) makes what the message carries; -1 between replicas.
+    /// The stage whose F (of a boundary, a skip) or B (of a gradient) makes what the message carries; -1 between
+    /// replicas.
     [[nodiscard]] constexpr int producer_stage(const message_id& message) const noexcept {
         switch (message.kind) {
         case message_kind::boundary: return message.index;
@@ -301,7 +303,8 @@ private:
         add(all, {buffer_kind::saved, s, m}, access::write);
         for (int l = first_layer(s); l <= last_layer(s); ++l) {
             if (!held_apart(l) || (again && drops_again(l))) { continue; }
-            // A skip that a decoder of this device reads outlives F: a stage that runs again writes the same bits over it.
+            // A skip that a decoder of this device reads outlives F: a stage that runs again writes the same bits over
+            // it.
             const bool alive =
                 again && recompute_ == recomputation::stages && waits_here_[static_cast<std::size_t>(l)] != 0;
             add(all, {buffer_kind::activation, l, m}, alive ? access::update : access::write);
@@ -318,7 +321,8 @@ private:
     }
     constexpr void add_backward_input(std::vector<buffer_access>& all, int s, microbatch_id m) const {
         add_left_by_forward(all, s, m);
-        // The last stage begins both gradients; in the others they arrived, and skip gradients or a stage's share are added.
+        // The last stage begins both gradients; in the others they arrived, and skip gradients or a stage's share are
+        // added.
         const access mode = s + 1 == stage_count() ? access::write : access::update;
         add(all, {buffer_kind::activation_gradient, last_layer(s), m}, mode);
         if (has_conditioning_gradient()) {

@@ -169,9 +169,9 @@ private:
 
 /// One order of all passes and messages of a step that agrees with every device's order and every dependency.
 ///
-/// Among what could come next, the earliest end comes first (a message's is that of the pass that makes it) and messages
-/// come before passes. So a receive stands before the pass of its rank during which the message is sent, and the transfer
-/// need not wait for that pass. Throws input_error naming a pass when the
+/// Among what could come next, the earliest end comes first (a message's is that of the pass that makes it) and
+/// messages come before passes. So a receive stands before the pass of its rank during which the message is sent, and
+/// the transfer need not wait for that pass. Throws input_error naming a pass when the
 /// schedule is incomplete, has a pass on the wrong device, or cannot be executed because waits form a cycle.
 [[nodiscard]] constexpr std::vector<step_event> order_step(const plan& planned, const step_model& model) {
     return detail::step_graph{planned, model}.order();

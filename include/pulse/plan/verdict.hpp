@@ -8,8 +8,8 @@ namespace pulse {
 
 /// What is wrong, in words, or nothing.
 ///
-/// Stands for std::optional<std::string>, which nvcc 13 does not take for a literal type. No string is made before it is
-/// needed, as clang 14 makes none in constant evaluation.
+/// Stands for std::optional<std::string>, which nvcc 13 does not take for a literal type. No string is made before it
+/// is needed, as clang 14 makes none in constant evaluation.
 class verdict {
 public:
     constexpr verdict() = default;

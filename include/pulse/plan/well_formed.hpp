@@ -16,8 +16,8 @@ namespace pulse {
 
 /// Why an instruction cannot stand in a program of `device` under this plan, wherever it stands; none when it can.
 ///
-/// Its ids exist, its stage or edge belongs to the device, its message is one of the step and goes between the device and
-/// the peer it names, with parts of equal sizes on both sides.
+/// Its ids exist, its stage or edge belongs to the device, its message is one of the step and goes between the device
+/// and the peer it names, with parts of equal sizes on both sides.
 class instruction_rules {
 public:
     constexpr instruction_rules(const plan& planned, const step_model& model, int device)

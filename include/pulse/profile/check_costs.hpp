@@ -7,8 +7,8 @@
 
 namespace pulse {
 
-/// Throws input_error unless the table has a layer, every time is finite and not negative, no byte count is negative and
-/// every skip goes forwards between two of its layers.
+/// Throws input_error unless the table has a layer, every time is finite and not negative, no byte count is negative
+/// and every skip goes forwards between two of its layers.
 constexpr void check_costs(const cost_table& costs) {
     if (costs.layers.empty()) { throw input_error("costs: layers: there is none"); }
     const auto is_time = [](double us) { return us >= 0.0 && us <= std::numeric_limits<double>::max(); };

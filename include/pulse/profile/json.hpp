@@ -74,8 +74,8 @@ inline void check_names(const cost_table& costs) {
 ///
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
 /// out of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer, "input_bytes" and
-/// "frozen_conditioning_bytes", 0 when absent, and "residuals", a list like "skips" of the edges that may cross a cut, empty when absent. In the
-/// table they follow the skips.
+/// "frozen_conditioning_bytes", 0 when absent, and "residuals", a list like "skips" of the edges that may cross a cut,
+/// empty when absent. In the table they follow the skips.
 [[nodiscard]] inline cost_table parse_profile(std::string_view text, std::string_view source = "profile") {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};

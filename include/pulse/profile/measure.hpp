@@ -45,10 +45,10 @@ namespace detail {
 
 /// Costs of a graph as timed on the backend behind `run`; every byte is filled in as by blank_costs.
 ///
-/// A sweep runs the passes in the order of a training step, F of layers 0 to n-1, then B and W of layers n-1 to 0, so that
-/// caches are in the state that they are in at work. Each time is the median over the sweeps after the warm-up, in
-/// microseconds of Clock or as `run` gives it. W is neither run nor charged for a layer without parameters. Throws input_error as
-/// blank_costs and for bad options; what `run` throws passes through.
+/// A sweep runs the passes in the order of a training step, F of layers 0 to n-1, then B and W of layers n-1 to 0, so
+/// that caches are in the state that they are in at work. Each time is the median over the sweeps after the warm-up, in
+/// microseconds of Clock or as `run` gives it. W is neither run nor charged for a layer without parameters. Throws
+/// input_error as blank_costs and for bad options; what `run` throws passes through.
 template <class Clock = std::chrono::steady_clock, layer_runner Runner>
 [[nodiscard]] cost_table measure_costs(const graph_view& graph, int microbatch_size, int scalar_bytes,
                                        label device_name, Runner&& run, const measure_options& options = {}) {

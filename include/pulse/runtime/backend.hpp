@@ -94,7 +94,8 @@ struct patch_shape {
     [[nodiscard]] constexpr bool operator==(const patch_shape&) const = default;
 };
 
-/// LayerNorm that each sample modulates: rows of a sample share one scale and one shift (AdaLN of Peebles and Xie 2022).
+/// LayerNorm that each sample modulates: rows of a sample share one scale and one shift (AdaLN of Peebles and Xie
+/// 2022).
 struct adaptive_norm_shape {
     int features{};
     int tokens{};          ///< rows of a sample
@@ -143,10 +144,10 @@ enum class into : std::uint8_t { write, add };
 ///
 /// B satisfies backend if, with `using scalar` and `using accumulator`, it has every member below. Activations, the
 /// parameters that operations read and the gradients along the way are scalars, of any type. Statistics (of norms, and
-/// the logarithms of sums of an attention), parameter gradients and timesteps are accumulators: a floating-point type of
-/// 4 bytes, or of as many as the scalar if that has more. `batch` is the microbatch size. Weight gradients always add to
-/// what is there, so that microbatches accumulate in the order in which they run. A null bias or bias gradient means
-/// none. Buffers never alias unless said. Every operation is deterministic: same inputs and same
+/// the logarithms of sums of an attention), parameter gradients and timesteps are accumulators: a floating-point type
+/// of 4 bytes, or of as many as the scalar if that has more. `batch` is the microbatch size. Weight gradients always
+/// add to what is there, so that microbatches accumulate in the order in which they run. A null bias or bias gradient
+/// means none. Buffers never alias unless said. Every operation is deterministic: same inputs and same
 /// number of threads, same bits.
 ///
 /// - conv2d, conv2d_backward_input, conv2d_backward_weight
@@ -164,7 +165,8 @@ enum class into : std::uint8_t { write, add };
 ///   geglu_backward writes dx from x and dy.
 /// - silu: y = x * sigmoid(x); silu_backward: dx from x and dy; y may be x, dx may be dy.
 /// - add: y += x; copy: y = x; fill: y = value, which is given as a float or more. Over n elements.
-/// - sum_rows: y[c] += sum over rows of x[row][c], into accumulators: the gradient of a vector that was added to all rows.
+/// - sum_rows: y[c] += sum over rows of x[row][c], into accumulators: the gradient of a vector that was added to all
+///   rows.
 /// - copy_rows: `rows` times n elements, from x and to y with a stride for each, in elements.
 /// - patches_to_image: [tokens][features] -> image, leading tokens left out; image_to_patches is its transpose: it
 ///   writes 0 into the leading tokens.
@@ -172,21 +174,21 @@ enum class into : std::uint8_t { write, add };
 /// - upsample_nearest: [h][w][c] -> [2h][2w][c]; upsample_nearest_backward is its transpose.
 /// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], diffusers' Timesteps; flip puts cosines first, and `shift` is
 ///   its downscale_freq_shift.
-/// - adaptive_norm: y[b][t] = (xhat gamma + beta) (1 + scale[b]) + shift[b] with xhat = (x - mean) / sqrt(var + eps) over
-///   the features of a row; it writes statistics [batch][tokens][2] (mean, 1/sqrt(var + eps)). Gamma and beta may both be
-///   null (1 and 0), and scale may be (0). adaptive_norm_backward writes dx or adds to it, adds to dgamma and dbeta, and
-///   writes dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy, which lie as scale and
-///   shift do; the gradients of null tensors are null.
-/// - gelu_tanh: y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation; gelu_tanh_backward: dx from x
-///   and dy; y may be x, dx may be dy.
-/// - rotary: the pair (a, b) of each head becomes (a cos - b sin, b cos + a sin) of its angle, see rotary_shape, for x and
-///   y [batch][tokens][heads * head_size]; rotary_backward turns dy back; y may be x, dx may be dy.
+/// - adaptive_norm: y[b][t] = (xhat gamma + beta) (1 + scale[b]) + shift[b] with xhat = (x - mean) / sqrt(var + eps)
+///   over the features of a row; it writes statistics [batch][tokens][2] (mean, 1/sqrt(var + eps)). Gamma and beta may
+///   both be null (1 and 0), and scale may be (0). adaptive_norm_backward writes dx or adds to it, adds to dgamma and
+///   dbeta, and writes dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy, which lie as
+///   scale and shift do; the gradients of null tensors are null.
+/// - gelu_tanh: y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation; gelu_tanh_backward: dx from
+///   x and dy; y may be x, dx may be dy.
+/// - rotary: the pair (a, b) of each head becomes (a cos - b sin, b cos + a sin) of its angle, see rotary_shape, for x
+///   and y [batch][tokens][heads * head_size]; rotary_backward turns dy back; y may be x, dx may be dy.
 /// - embedding: y[r] = table[indices[r]], indices being whole numbers that are kept as accumulators;
-///   embedding_backward_weight: dtable[indices[r]] += dy[r], in ascending order of r. The host's throw input_error on an
-///   index out of range; on a device it is not looked at.
-/// - replace_padding: rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the others
-///   stay; replace_padding_backward: dx = dy where the mask is not 0, else 0 (dx may be dy), and dpadding[token] += dy of
-///   the rows whose mask is 0, samples in ascending order.
+///   embedding_backward_weight: dtable[indices[r]] += dy[r], in ascending order of r. The host's throw input_error on
+///   an index out of range; on a device it is not looked at.
+/// - replace_padding: rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the
+///   others stay; replace_padding_backward: dx = dy where the mask is not 0, else 0 (dx may be dy), and dpadding[token]
+///   += dy of the rows whose mask is 0, samples in ascending order.
 /// - scale: y = factor * x over n elements, the factor given as a float or more; y may be x.
 /// - weights_changed(): parameters were written since the last pass; cached reordered weights are stale.
 ///

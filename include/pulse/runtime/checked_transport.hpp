@@ -23,7 +23,8 @@ namespace pulse {
     constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
     std::uint64_t sum = seed ^ (bytes.size() * odd);
     const auto mix = [&](std::uint64_t word) {
-        // a product with an odd number loses nothing, and the rotation brings its high bits down to where the next one starts
+        // a product with an odd number loses nothing, and the rotation brings its high bits down to where the next one
+        // starts
         sum = std::rotl((sum ^ word) * odd, 29);
     };
     std::size_t at = 0;
@@ -39,11 +40,11 @@ namespace pulse {
     return sum;
 }
 
-/// A transport of host memory that proves every message: who sent it, which one it is, how many came before it between the
-/// two ranks, and a checksum of its bytes travel behind its tensors, and wait_recv compares them.
+/// A transport of host memory that proves every message: who sent it, which one it is, how many came before it between
+/// the two ranks, and a checksum of its bytes travel behind its tensors, and wait_recv compares them.
 ///
-/// For clusters whose links or memory are not trusted, and for finding a fault: it reads every byte once more on either side.
-/// All ranks use it, or none.
+/// For clusters whose links or memory are not trusted, and for finding a fault: it reads every byte once more on either
+/// side. All ranks use it, or none.
 template <transport T>
 class checked_transport {
 public:

@@ -57,9 +57,9 @@ struct executor_options {
 /// made from the same plan and costs. The costs give sizes (their times are not read) and must be those of the plan's
 /// microbatch size and the backend's scalar.
 ///
-/// With D replicas the transport is of all P D ranks, and the rank finds its place in the grid by its number; all replicas
-/// run the program of their pipeline device. Gradients of a stage are summed over the replicas from its all_reduce on, in
-/// the order of replicas, beside the instructions that follow; task.optimize() finds the sums.
+/// With D replicas the transport is of all P D ranks, and the rank finds its place in the grid by its number; all
+/// replicas run the program of their pipeline device. Gradients of a stage are summed over the replicas from its
+/// all_reduce on, in the order of replicas, beside the instructions that follow; task.optimize() finds the sums.
 template <class Model, backend B, transport T, waits_for_decoder Policy = resident>
 class executor {
 public:
@@ -85,10 +85,10 @@ public:
     executor& operator=(const executor&) = delete;
 
     /// Runs one step. The task gives the data and takes the results:
-    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m as accumulators, kept until the step ends (stage 0, if the
-    ///   model is conditioned or its first layer reads_timesteps);
-    /// - `task.text(m)`: what a text encoder gives, as scalars, kept until the step ends (stage 0, if the model's conditioning
-    ///   module reads_text);
+    /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m as accumulators, kept until the step ends (stage 0,
+    ///   if the model is conditioned or its first layer reads_timesteps);
+    /// - `task.text(m)`: what a text encoder gives, as scalars, kept until the step ends (stage 0, if the model's
+    ///   conditioning module reads_text);
     /// - `task.facts(m)`: numbers known of each sample as accumulators, kept until the step ends (stage 0, if the
     ///   conditioning module or the first layer reads_facts);
     /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
@@ -140,7 +140,8 @@ public:
     [[nodiscard]] const basic_trace<typename space::clock>& recorded() const noexcept { return trace_; }
 
     /// The next steps look at every tensor of theirs, until told otherwise: to find where a number that is not finite
-    /// comes from, the step that showed it is run again with the same data and weights. Its optimize() should change nothing.
+    /// comes from, the step that showed it is run again with the same data and weights. Its optimize() should change
+    /// nothing.
     void watch_values(bool on) noexcept { watch_.turn(on); }
     /// What this rank found; earliest_fault tells all ranks what the first was.
     [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return watch_.first(); }

@@ -55,10 +55,10 @@ public:
     /// Every layer's parameters, to be filled; call B::weights_changed() afterwards. Gradients are not used.
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
 
-    /// y = model(x, timesteps), all in the backend's space, for `samples` samples; timesteps is not read by a model without
-    /// conditioning, unless its first layer reads it, and `text` and `facts` only where the conditioning module or the
-    /// first layer reads_text or reads_facts (see layer_frame). Throws input_error unless `samples` is 1 to the runner's
-    /// batch, and when text or facts that are read are null.
+    /// y = model(x, timesteps), all in the backend's space, for `samples` samples; timesteps is not read by a model
+    /// without conditioning, unless its first layer reads it, and `text` and `facts` only where the conditioning module
+    /// or the first layer reads_text or reads_facts (see layer_frame). Throws input_error unless `samples` is 1 to the
+    /// runner's batch, and when text or facts that are read are null.
     void run(int samples, const scalar* x, const accumulator* timesteps, scalar* y, const scalar* text = nullptr,
              const accumulator* facts = nullptr) {
         if (samples < 1 || samples > batch_) {

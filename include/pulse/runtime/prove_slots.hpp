@@ -25,16 +25,16 @@ namespace detail {
 
 /// The order in which things must happen in a step whose slots are NCCL groups, as a graph: a cycle is a hang.
 ///
-/// Nodes are every rank's instructions, and the start and the end of each of its slots. A slot starts behind the instruction
-/// before its last transfer and behind the end of the slot before it. It ends behind its start and behind the start of every
-/// slot of another rank that holds the other side of one of its transfers: inside a slot no transfer waits for another, but
-/// none completes before both sides have started (rendezvous). An instruction follows the one before it, the end of the slots
-/// whose transfers it waits for, and the end of every slot that has started before it.
+/// Nodes are every rank's instructions, and the start and the end of each of its slots. A slot starts behind the
+/// instruction before its last transfer and behind the end of the slot before it. It ends behind its start and behind
+/// the start of every slot of another rank that holds the other side of one of its transfers: inside a slot no transfer
+/// waits for another, but none completes before both sides have started (rendezvous). An instruction follows the one
+/// before it, the end of the slots whose transfers it waits for, and the end of every slot that has started before it.
 ///
 /// The last is more than a stream asks for. It is what happens where the host waits for the whole device (a kernel is
-/// loaded, memory is freed, a graph is made), where the device runs one communicator at a time, or where its queues are so
-/// few that streams share them: whatever the device puts in order, it is the order in which the host has issued it. A step
-/// without a cycle here has none with fewer orders.
+/// loaded, memory is freed, a graph is made), where the device runs one communicator at a time, or where its queues are
+/// so few that streams share them: whatever the device puts in order, it is the order in which the host has issued it.
+/// A step without a cycle here has none with fewer orders.
 class slot_graph {
 public:
     explicit slot_graph(std::span<const rank_transfers> ranks) : ranks_{ranks} {
@@ -56,8 +56,8 @@ public:
         for (const auto& [r, s] : open) { text += " " + name(r, s) + ";"; }
         return text;
     }
-    /// Slots that start and never end, or else those that never start, by rank and number. Without any, all instructions end
-    /// too: they wait for slots alone.
+    /// Slots that start and never end, or else those that never start, by rank and number. Without any, all
+    /// instructions end too: they wait for slots alone.
     [[nodiscard]] std::vector<std::pair<std::size_t, std::size_t>> stuck() const {
         std::vector<int> left(nodes_, 0);
         for (const auto& followers : after_) {
@@ -143,7 +143,8 @@ private:
         }
     }
 
-    /// Messages of a way from one rank to another have no name in NCCL: the first that is sent is the first that is received.
+    /// Messages of a way from one rank to another have no name in NCCL: the first that is sent is the first that is
+    /// received.
     void meet() {
         for (const auto& [pair, out] : sent_) {
             const auto& [way, from, to] = pair;
@@ -177,8 +178,8 @@ private:
 
 } // namespace detail
 
-/// Why a step whose slots are NCCL groups would hang or mistake one message for another, or nothing when it cannot, whatever
-/// the speeds of the ranks. `ranks` are those of one replica.
+/// Why a step whose slots are NCCL groups would hang or mistake one message for another, or nothing when it cannot,
+/// whatever the speeds of the ranks. `ranks` are those of one replica.
 [[nodiscard]] inline verdict prove_slots(std::span<const rank_transfers> ranks) {
     return detail::slot_graph{ranks}.judge();
 }
@@ -205,8 +206,8 @@ namespace detail {
 
 } // namespace detail
 
-/// The slots of all ranks of a replica, proved: as large as they may be, and of one transfer each where larger ones would hang,
-/// since no program of lower() can.
+/// The slots of all ranks of a replica, proved: as large as they may be, and of one transfer each where larger ones
+/// would hang, since no program of lower() can.
 [[nodiscard]] inline std::vector<rank_transfers> transfers_of(const step_model& model,
                                                               const std::vector<program>& programs) {
     std::vector<rank_transfers> ranks;

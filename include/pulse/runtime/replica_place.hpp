@@ -36,8 +36,8 @@ struct element_range {
     [[nodiscard]] constexpr bool operator==(const element_range&) const = default;
 };
 
-/// Share number `share` of `shares` of a layer's elements: shares are neighbours in order, cover the layer and differ by one
-/// element at most; of fewer elements than shares some are empty.
+/// Share number `share` of `shares` of a layer's elements: shares are neighbours in order, cover the layer and differ
+/// by one element at most; of fewer elements than shares some are empty.
 ///
 /// Shares are of layers and not of stages, so that they are the same however a model is cut.
 [[nodiscard]] constexpr element_range share_of(const element_range& layer, int shares, int share) noexcept {
@@ -47,8 +47,8 @@ struct element_range {
     return {layer.first + begin, before(static_cast<std::size_t>(share) + 1) - begin};
 }
 
-/// Share number `share` of every layer of a rank's parameters, without empty ones; in their order. `Block` has `first` and
-/// `size`.
+/// Share number `share` of every layer of a rank's parameters, without empty ones; in their order. `Block` has `first`
+/// and `size`.
 template <class Block>
 [[nodiscard]] std::vector<element_range> shares_of(std::span<const Block> layers, int shares, int share) {
     std::vector<element_range> all;
@@ -59,8 +59,8 @@ template <class Block>
     return all;
 }
 
-/// Calls send(to) and receive(from) for every other replica, in the one order of all ordered pairs of replicas: posts that
-/// follow it on every replica end even if a post returns only when its transfer is over.
+/// Calls send(to) and receive(from) for every other replica, in the one order of all ordered pairs of replicas: posts
+/// that follow it on every replica end even if a post returns only when its transfer is over.
 template <class Send, class Receive>
 constexpr void for_each_pair(const replica_place& place, Send send, Receive receive) {
     for (int from = 0; from != place.replicas(); ++from) {

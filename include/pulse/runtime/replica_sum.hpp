@@ -20,30 +20,31 @@ namespace pulse {
 
 /// Sums the gradients of a rank's stages over the replicas, beside what the rank computes.
 ///
-/// The gradient of a stage is D shares (share_of every layer). Replica d receives share d of all others, adds them in the
-/// order of replicas, 0 first, and sends the sum back: over all replicas 2 (D - 1) times the stage's bytes are sent, as on
-/// a ring, and the bits depend neither on time nor on the transport. The gradients of a rank are its accumulators.
+/// The gradient of a stage is D shares (share_of every layer). Replica d receives share d of all others, adds them in
+/// the order of replicas, 0 first, and sends the sum back: over all replicas 2 (D - 1) times the stage's bytes are
+/// sent, as on a ring, and the bits depend neither on time nor on the transport. The gradients of a rank are its
+/// accumulators.
 ///
 /// Stages are reduced one after the other in the order in which they were started, so every pair of replicas posts its
-/// messages in one order: the shares of a stage, its sums, the shares of the next. Sums may still be on their way when the
-/// next stage begins.
+/// messages in one order: the shares of a stage, its sums, the shares of the next. Sums may still be on their way when
+/// the next stage begins.
 ///
-/// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica and
-/// reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has its
-/// shares posted by all, then its sums, then the next. That holds while the host waits for nothing else. Where posts wait
-/// (link_options::blocking), and where the host may have to wait for a device that is receiving (NCCL), arrived() is true as
-/// soon as a message is posted, so start() does the whole reduction on the spot, at the same instruction of every replica:
-/// take the global order that lower() follows, put all replicas' copies of an event next to each other, and replace
-/// all_reduce by its messages in the order of for_each_pair. Every rank's posts are in that order, so of all messages not
-/// yet transferred the first one has both its ranks standing at it.
+/// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica
+/// and reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has
+/// its shares posted by all, then its sums, then the next. That holds while the host waits for nothing else. Where
+/// posts wait (link_options::blocking), and where the host may have to wait for a device that is receiving (NCCL),
+/// arrived() is true as soon as a message is posted, so start() does the whole reduction on the spot, at the same
+/// instruction of every replica: take the global order that lower() follows, put all replicas' copies of an event next
+/// to each other, and replace all_reduce by its messages in the order of for_each_pair. Every rank's posts are in that
+/// order, so of all messages not yet transferred the first one has both its ranks standing at it.
 template <backend B, transport T>
 class replica_sum {
 public:
     using accumulator = typename B::accumulator;
     using adder = typename space_of<B>::template adder<accumulator>;
 
-    /// `parameters` must outlive it and keep its arrays. With `shares_only`, sums are not sent back: a replica ends up with
-    /// those of its own share alone.
+    /// `parameters` must outlive it and keep its arrays. With `shares_only`, sums are not sent back: a replica ends up
+    /// with those of its own share alone.
     replica_sum(B& math, T& transport, const replica_place& place, const step_model& model,
                 backend_parameters<B>& parameters, bool shares_only) :
         transport_{transport},
@@ -249,8 +250,8 @@ private:
         post(s, message_kind::gradient_sum, s.sums_out, s.sums_in);
         s.now = phase::summed;
     }
-    /// ((g0 + g1) + g2) + ...: the replicas before this one among themselves, then its own (a sum of two has the same bits
-    /// either way round), then those after it.
+    /// ((g0 + g1) + g2) + ...: the replicas before this one among themselves, then its own (a sum of two has the same
+    /// bits either way round), then those after it.
     void add_in_order(stage_sum& s) {
         if (s.own.empty()) { return; }
         const auto to_own = [&](const accumulator* from) {

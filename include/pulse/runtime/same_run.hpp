@@ -39,9 +39,9 @@ template <any_model Model, backend B>
             {"plan", fingerprint_of(planned).text() + " (" + size + ")"}};
 }
 
-/// Throws input_error on every rank, naming what differs, the ranks and the values, unless all ranks of a transport (or a
-/// control_plane) have the same build, model, backend and plan, and the same of `more`. Collective; to be called before the
-/// first step.
+/// Throws input_error on every rank, naming what differs, the ranks and the values, unless all ranks of a transport (or
+/// a control_plane) have the same build, model, backend and plan, and the same of `more`. Collective; to be called
+/// before the first step.
 template <any_model Model, backend B, launch::collectives T>
 void require_same_run(T& among, const plan& planned, const std::vector<launch::common_value>& more = {}) {
     std::vector<launch::common_value> mine = values_of_run<Model, B>(planned);

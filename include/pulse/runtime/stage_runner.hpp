@@ -28,8 +28,8 @@ struct nobody_looks {
 /// Runs the passes of whole stages: binds every layer's frame to the step's memory and calls the layer.
 ///
 /// What a task does (feed, conditions_for, loss) is apart from what the layers compute (forward, backward_input,
-/// backward_weight): the first is new in every step, the second the same work on the same addresses. What they compute can
-/// be shown to `look(where, layer, values, elements)` as it is made.
+/// backward_weight): the first is new in every step, the second the same work on the same addresses. What they compute
+/// can be shown to `look(where, layer, values, elements)` as it is made.
 template <class Model, backend B>
 class stage_runner {
 public:

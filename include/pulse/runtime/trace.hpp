@@ -19,22 +19,22 @@ struct trace_event {
     std::int64_t waited_ns{};
 };
 
-/// When the gradients of a stage were summed over the replicas, beside other instructions: from the all_reduce until the
-/// sums were there; nanoseconds of the host's steady clock.
+/// When the gradients of a stage were summed over the replicas, beside other instructions: from the all_reduce until
+/// the sums were there; nanoseconds of the host's steady clock.
 struct reduction_event {
     std::int32_t instruction{};
     std::int64_t start_ns{};
     std::int64_t end_ns{};
 };
 
-/// A rank's record of its steps by the clock of a space: room is taken when it is switched on, so that recording allocates
-/// nothing.
+/// A rank's record of its steps by the clock of a space: room is taken when it is switched on, so that recording
+/// allocates nothing.
 template <class Clock>
 class basic_trace {
 public:
     basic_trace() = default;
-    /// Records until `events` instructions of backend `math` have been seen, then no more; with up to `reductions` sums over
-    /// replicas.
+    /// Records until `events` instructions of backend `math` have been seen, then no more; with up to `reductions` sums
+    /// over replicas.
     template <class B>
     basic_trace(B& math, std::size_t events, std::size_t reductions = 0) :
         room_{events}, clock_{std::make_unique<Clock>(math, 3 * events + 2 * reductions)} {
@@ -65,7 +65,8 @@ public:
         reductions_.push_back({number, clock_->now(), {}, false});
         ++open_reductions_;
     }
-    /// The sum that `number` started is there; `where.now(clock)` is the time. Ignores one whose begin was not recorded.
+    /// The sum that `number` started is there; `where.now(clock)` is the time. Ignores one whose begin was not
+    /// recorded.
     template <class Where>
     void end_reduction(std::int32_t number, const Where& where) {
         for (reduction& r : reductions_) {

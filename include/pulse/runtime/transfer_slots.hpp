@@ -41,7 +41,8 @@ struct transfer_step {
     int free_after{-1};
 };
 
-/// Transfers of one rank that start together and run beside each other: instruction numbers of sends and receives, in order.
+/// Transfers of one rank that start together and run beside each other: instruction numbers of sends and receives, in
+/// order.
 struct transfer_slot {
     transfer_way way{};
     std::vector<int> transfers{};
@@ -100,11 +101,11 @@ inline void order_slots(std::vector<transfer_slot>& slots) {
     });
 }
 
-/// Slots of one rank, in the order in which they start: the transfers of one way that its program posts with nothing between
-/// them for which another rank could wait, at most `most` of them.
+/// Slots of one rank, in the order in which they start: the transfers of one way that its program posts with nothing
+/// between them for which another rank could wait, at most `most` of them.
 ///
-/// The slots of all ranks are one global order of transfers (lower), cut differently on every rank: both sides of a pair
-/// come to their transfers in the same order.
+/// The slots of all ranks are one global order of transfers (lower), cut differently on every rank: both sides of a
+/// pair come to their transfers in the same order.
 [[nodiscard]] inline std::vector<transfer_slot> slots_of(std::span<const transfer_step> steps,
                                                          int most = most_transfers_of_slot) {
     std::vector<transfer_slot> slots;

@@ -61,9 +61,10 @@ struct peer_failed : error {
 /// How ranks pass messages. T satisfies transport if, for messages posted in the same order on both sides of a pair:
 /// 1. post_send and post_recv start a transfer and return; the span stays valid until the matching wait has returned;
 /// 2. wait_send and wait_recv return when the transfer is over; they throw when a rank has failed;
-/// 3. arrived says whether wait_recv of a posted message would return, or throw, without waiting; it never waits itself,
-///    lets what was posted go on where that needs the host, and throws as wait_recv does when a rank has failed. Where a
-///    post returns only when its transfer is over, or a wait makes a stream wait and never the host, it is true from then on;
+/// 3. arrived says whether wait_recv of a posted message would return, or throw, without waiting; it never waits
+///    itself, lets what was posted go on where that needs the host, and throws as wait_recv does when a rank has
+///    failed. Where a post returns only when its transfer is over, or a wait makes a stream wait and never the host, it
+///    is true from then on;
 /// 4. sum(values) replaces every element by its sum over ranks, the same bits on every rank; a sum of none is a
 ///    barrier;
 /// 5. gather(mine) returns, on rank 0, the bytes of every rank in rank order, and nothing on the others;

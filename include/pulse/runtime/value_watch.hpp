@@ -57,8 +57,8 @@ struct value_fault {
            ") is the first that is not finite";
 }
 
-/// Looks at the tensors of a step as they are made and keeps the first of its rank that is not finite. Every look copies
-/// the tensor to the host: it is for finding a fault, not for training.
+/// Looks at the tensors of a step as they are made and keeps the first of its rank that is not finite. Every look
+/// copies the tensor to the host: it is for finding a fault, not for training.
 template <class B>
 class value_watch {
 public:

@@ -12,7 +12,8 @@
 
 namespace pulse {
 
-/// Time of one instruction that computes: the sums of its layers' times; an unsplit backward is B + W; a recompute is F.
+/// Time of one instruction that computes: the sums of its layers' times; an unsplit backward is B + W; a recompute is
+/// F.
 [[nodiscard]] constexpr double duration_us(const step_model& model, const instruction& what) noexcept {
     const auto over = [&](stage_id stage, auto of_layer) {
         double sum = 0;
@@ -36,7 +37,8 @@ namespace pulse {
     return 0;
 }
 
-/// Time in which the replicas of `rank` exchange messages of `share_bytes` each, round after round, when the links are theirs.
+/// Time in which the replicas of `rank` exchange messages of `share_bytes` each, round after round, when the links are
+/// theirs.
 [[nodiscard]] constexpr double exchange_us(const simulation_options& world, std::size_t rank, std::int64_t share_bytes,
                                            int replicas) noexcept {
     double sum = 0;
@@ -60,8 +62,8 @@ namespace pulse {
     return (bytes + replicas - 1) / replicas;
 }
 
-/// How often a gradient is exchanged before the optimizer step: shares there and sums back, or the shares alone where each
-/// replica has the optimizer state of its own.
+/// How often a gradient is exchanged before the optimizer step: shares there and sums back, or the shares alone where
+/// each replica has the optimizer state of its own.
 [[nodiscard]] constexpr int gradient_ways(const parameter_memory& kept) noexcept {
     return kept.sharded_copies > 0 ? 1 : 2;
 }
@@ -79,7 +81,8 @@ namespace pulse {
     return replicas < 2 ? 0 : gradient_ways(kept) * (replicas - 1) * share_bytes_of(gradient_bytes, replicas);
 }
 
-/// What each replica of a rank with `parameter_bytes` sends after the optimizer step: its new weights, where state is sharded.
+/// What each replica of a rank with `parameter_bytes` sends after the optimizer step: its new weights, where state is
+/// sharded.
 [[nodiscard]] constexpr std::int64_t weight_share_bytes(std::int64_t parameter_bytes, int replicas,
                                                         const parameter_memory& kept) noexcept {
     return replicas < 2 || kept.sharded_copies == 0 ? 0 : share_bytes_of(parameter_bytes, replicas);

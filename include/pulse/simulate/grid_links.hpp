@@ -53,8 +53,8 @@ namespace detail {
 
 /// What lies between every two devices of one pipeline: row-major P x P, [from * P + to].
 ///
-/// All replicas run the same schedule, so those that send from one node to another at the same time share that node's link
-/// to the others in equal parts. A step ends with the slowest replica: each entry is the slowest of its pair.
+/// All replicas run the same schedule, so those that send from one node to another at the same time share that node's
+/// link to the others in equal parts. A step ends with the slowest replica: each entry is the slowest of its pair.
 [[nodiscard]] constexpr std::vector<link> pipeline_links(const cluster& machine, const rank_grid& grid) {
     const auto node = [&](int p, int r) { return machine.node_of(grid.rank_of(p, r)); };
     std::vector<link> links{};
@@ -76,9 +76,9 @@ namespace detail {
     return links;
 }
 
-/// The rounds in which the replicas of pipeline device `p` exchange shares: in round j = 1 .. D - 1 each sends to the one j
-/// after it, or on a ring to the next. A round's messages between nodes queue for the link of the node that has most of
-/// them; a round inside nodes is shared with nobody.
+/// The rounds in which the replicas of pipeline device `p` exchange shares: in round j = 1 .. D - 1 each sends to the
+/// one j after it, or on a ring to the next. A round's messages between nodes queue for the link of the node that has
+/// most of them; a round inside nodes is shared with nobody.
 [[nodiscard]] constexpr std::vector<replica_round> replica_rounds_of(const cluster& machine, const rank_grid& grid,
                                                                      int p, replica_exchange how) {
     const auto node = [&](int r) { return static_cast<std::size_t>(machine.node_of(grid.rank_of(p, r % grid.data))); };
@@ -111,12 +111,12 @@ namespace detail {
     return rounds;
 }
 
-/// Links and routes of P pipeline devices with D replicas each on a cluster, in a world that all replicas enter at once; the
-/// routes are those of one of them, and its numbers those of simulated_on for one pipeline. Where replicas are not alike,
-/// because nodes are no multiple of pipelines or the other way round, times are those of the slowest.
+/// Links and routes of P pipeline devices with D replicas each on a cluster, in a world that all replicas enter at
+/// once; the routes are those of one of them, and its numbers those of simulated_on for one pipeline. Where replicas
+/// are not alike, because nodes are no multiple of pipelines or the other way round, times are those of the slowest.
 ///
-/// Between nodes, a rank's replicas take what leaves its node and what enters it: on every node of theirs the same happens.
-/// Throws input_error for a grid without ranks or with more than the cluster has devices.
+/// Between nodes, a rank's replicas take what leaves its node and what enters it: on every node of theirs the same
+/// happens. Throws input_error for a grid without ranks or with more than the cluster has devices.
 [[nodiscard]] constexpr simulation_options simulated_on(const cluster& where, const rank_grid& grid,
                                                         replica_exchange how = replica_exchange::direct) {
     if (grid.pipeline < 1 || grid.data < 1 || grid.size() > where.devices()) {

@@ -67,7 +67,8 @@ struct simulation {
     std::vector<memory_timeline> memory{};
     /// Row-major P x P, [from * P + to]: what went from one rank to another, over whichever links.
     std::vector<link_traffic> pairs{};
-    /// By number: what went over each link that simulation_options::routes names; a message counts on all that it takes.
+    /// By number: what went over each link that simulation_options::routes names; a message counts on all that it
+    /// takes.
     std::vector<link_traffic> shared_links{};
     /// Per rank: what it sends to its data-parallel replicas, gradients (and new weights) in shares rounded up.
     std::vector<std::int64_t> gradient_bytes{};

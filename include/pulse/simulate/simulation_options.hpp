@@ -12,8 +12,8 @@
 
 namespace pulse {
 
-/// The shared links that a message takes, by number from 0; -1 is none. With none at all a pair of ranks has a link of its
-/// own.
+/// The shared links that a message takes, by number from 0; -1 is none. With none at all a pair of ranks has a link of
+/// its own.
 struct link_route {
     int first{-1};
     int second{-1};
@@ -49,11 +49,13 @@ struct simulation_options {
     double optimizer_us{};
     /// Per rank; empty means `optimizer_us` everywhere.
     std::vector<double> device_optimizer_us{};
-    /// Row-major P x P: what the messages of a pair share with those of other pairs; empty: nothing. A message occupies all
-    /// its links from its start until it has left, at the speed that its pair has; links carry one message at a time.
+    /// Row-major P x P: what the messages of a pair share with those of other pairs; empty: nothing. A message occupies
+    /// all its links from its start until it has left, at the speed that its pair has; links carry one message at a
+    /// time.
     std::vector<link_route> routes{};
     /// Per rank: what its data-parallel replicas share with messages and with other ranks' replicas; empty: nothing. A
-    /// reduction is its 2 (D - 1) rounds, one after the other, and on a shared link each takes its turn like any message.
+    /// reduction is its 2 (D - 1) rounds, one after the other, and on a shared link each takes its turn like any
+    /// message.
     std::vector<link_route> replica_routes{};
     /// How many times faster than the cost table each rank computes; empty: all as the table says.
     std::vector<double> device_speed{};
@@ -78,9 +80,9 @@ struct simulation_options {
     }
 };
 
-/// Links and routes of a pipeline whose rank r runs on device devices[r] of a cluster: a link of its own for each ordered
-/// pair inside a node; between nodes, number 2n is what leaves node n and 2n + 1 what enters it. Throws input_error for a
-/// device that the cluster does not have.
+/// Links and routes of a pipeline whose rank r runs on device devices[r] of a cluster: a link of its own for each
+/// ordered pair inside a node; between nodes, number 2n is what leaves node n and 2n + 1 what enters it. Throws
+/// input_error for a device that the cluster does not have.
 [[nodiscard]] constexpr simulation_options simulated_on(const cluster& where, const std::vector<int>& devices) {
     simulation_options made{};
     for (const int from : devices) {

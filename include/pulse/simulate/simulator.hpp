@@ -29,8 +29,9 @@ namespace detail {
 
 /// Every rank has a clock of its own and runs ahead until it waits for a message that has not started.
 ///
-/// When no rank can run, the message that can start first is started. Whatever the ranks post later they post after some
-/// message that has not started yet, so not before that one: no later message would have been earlier on its links.
+/// When no rank can run, the message that can start first is started. Whatever the ranks post later they post after
+/// some message that has not started yet, so not before that one: no later message would have been earlier on its
+/// links.
 class step_simulator {
 public:
     constexpr step_simulator(const plan& planned, const step_model& model, const std::vector<program>& programs,
@@ -249,12 +250,12 @@ private:
 /// hold up their rank; an instruction waits for the receives of what it touches, and a release (or what changes a
 /// buffer) for the sends of it. A message starts when both sides have posted it, the one before it on the same directed
 /// pair has left, and the links that it shares with other pairs are free; it takes bytes / bandwidth to leave and the
-/// latency more to arrive. Shared links carry one message at a time: the one that can start first, and of several the one
-/// that was ready first. The gradients of a stage are reduced over replicas while the rank goes on, on links of their own
-/// or on shared ones; the optimizer step waits for them. All replicas do the same at the same time.
+/// latency more to arrive. Shared links carry one message at a time: the one that can start first, and of several the
+/// one that was ready first. The gradients of a stage are reduced over replicas while the rank goes on, on links of
+/// their own or on shared ones; the optimizer step waits for them. All replicas do the same at the same time.
 ///
-/// Times in microseconds. Throws input_error when the programs wait for messages that never come or disagree about them,
-/// or the options do not have one entry for each rank or pair.
+/// Times in microseconds. Throws input_error when the programs wait for messages that never come or disagree about
+/// them, or the options do not have one entry for each rank or pair.
 [[nodiscard]] constexpr simulation simulate(const plan& planned, const step_model& model,
                                             const std::vector<program>& programs,
                                             const simulation_options& options = {}) {

@@ -17,8 +17,8 @@
 
 namespace pulse::train {
 
-/// A checkpoint's folder inside the folder of checkpoints: `step-00000012`, or `step-00000012.2` when a run came to that
-/// step once more. It is complete when it has a manifest.
+/// A checkpoint's folder inside the folder of checkpoints: `step-00000012`, or `step-00000012.2` when a run came to
+/// that step once more. It is complete when it has a manifest.
 struct step_folder {
     std::filesystem::path path{};
     std::int64_t step{};

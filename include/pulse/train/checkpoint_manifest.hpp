@@ -110,7 +110,8 @@ inline void check_coverage(const checkpoint_entry& entry, const std::string& pla
 } // namespace detail
 
 /// Throws input_error, which names `source` and the field, file or tensor, unless the manifest is one that can be read:
-/// every tensor is there once and covered exactly once, every piece lies inside a file that exists once, no two overlap.
+/// every tensor is there once and covered exactly once, every piece lies inside a file that exists once, no two
+/// overlap.
 inline void check_manifest(const checkpoint_manifest& manifest, std::string_view source) {
     const std::string at{source};
     if (manifest.sequence < 0) { throw input_error(at + ": sequence must not be negative"); }

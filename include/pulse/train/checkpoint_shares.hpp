@@ -38,8 +38,8 @@ struct tensor_range {
     }
 };
 
-/// The ranges of a flat array in which parameters lie one behind another, of which `values` are the elements `first` and
-/// those that follow. Optimizer state that is sharded over replicas is such a share of a stage's array.
+/// The ranges of a flat array in which parameters lie one behind another, of which `values` are the elements `first`
+/// and those that follow. Optimizer state that is sharded over replicas is such a share of a stage's array.
 ///
 /// Throws input_error when the share ends behind the last parameter.
 template <class T>
@@ -95,7 +95,8 @@ struct range_share {
     [[nodiscard]] bool operator==(const range_share&) const = default;
 };
 
-/// Who writes what: every element of every tensor exactly once, by a rank that holds it. `held[rank]` is what ranks hold.
+/// Who writes what: every element of every tensor exactly once, by a rank that holds it. `held[rank]` is what ranks
+/// hold.
 ///
 /// What several ranks hold goes to the one with the least to write so far, the largest ranges first. Throws input_error
 /// naming the tensor that has two shapes, that a rank holds beyond its end, or of which no rank holds a part.

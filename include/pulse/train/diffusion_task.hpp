@@ -25,22 +25,23 @@ struct diffusion_options {
     double min_snr_gamma{};
     int microbatch_size{1};
     int microbatches{1};
-    /// Of each step's samples, which are `replicas` times microbatches microbatches in the order of replicas, the task has
-    /// those of `replica`; the loss is the mean over all.
+    /// Of each step's samples, which are `replicas` times microbatches microbatches in the order of replicas, the task
+    /// has those of `replica`; the loss is the mean over all.
     int replicas{1};
     int replica{};
-    /// Elements of a sample as the model takes and gives it, to be checked against the images; 0: the caller has checked.
+    /// Elements of a sample as the model takes and gives it, to be checked against the images; 0: the caller has
+    /// checked.
     std::int64_t model_elements{};
 };
 
 /// The data and the loss of a pipelined training step of a diffusion model: the task of an executor.
 ///
-/// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and the
-/// last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them.
+/// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and
+/// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them.
 class diffusion_task {
 public:
-    /// `on_optimize` is called once a step, when the gradients of this rank are there. Throws input_error naming the option
-    /// that is out of range, or when the images are not of the model's size.
+    /// `on_optimize` is called once a step, when the gradients of this rank are there. Throws input_error naming the
+    /// option that is out of range, or when the images are not of the model's size.
     diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options,
                    std::function<void()> on_optimize) :
         data_{data},
@@ -73,8 +74,8 @@ public:
         });
     }
 
-    /// Keeps the microbatch's share of the step's mean squared error and writes its gradient; `prediction` and `gradient`
-    /// are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
+    /// Keeps the microbatch's share of the step's mean squared error and writes its gradient; `prediction` and
+    /// `gradient` are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
     void loss(int microbatch, const float* prediction, float* gradient) {
         double& sum = losses_[static_cast<std::size_t>(microbatch)];
         sum = 0;

@@ -9,16 +9,17 @@
 
 namespace pulse::train {
 
-/// A loss or a gradient of a step is not finite. Every rank throws it at the same place, and nothing has changed: the step
-/// may be looked at again (executor::watch_values tells where it began).
+/// A loss or a gradient of a step is not finite. Every rank throws it at the same place, and nothing has changed: the
+/// step may be looked at again (executor::watch_values tells where it began).
 struct not_finite_error : error {
     using error::error;
 };
 
-/// Throws not_finite_error naming the microbatch whose loss, or else the layer whose gradient, is not finite or beyond 1e30.
+/// Throws not_finite_error naming the microbatch whose loss, or else the layer whose gradient, is not finite or beyond
+/// 1e30.
 ///
-/// `losses`: of every microbatch of a step. `squares`: sums of squared gradients, `parts` of the conditioning module first,
-/// then `parts` of every layer.
+/// `losses`: of every microbatch of a step. `squares`: sums of squared gradients, `parts` of the conditioning module
+/// first, then `parts` of every layer.
 inline void require_finite(std::span<const double> losses, std::span<const double> squares, std::size_t parts) {
     const auto fail = [](const std::string& what) {
         throw not_finite_error{what + " is not finite: a smaller learning rate may help"};

@@ -33,22 +33,24 @@ struct step_outcome {
 /// Where an optimizer's rank stands among the replicas of its stages, and whether they share their state.
 struct optimizer_replicas {
     replica_place place{};
-    /// Moments, average and master weights are kept by one replica alone: share_of every layer (ZeRO, stage 1; Rajbhandari
-    /// et al. 2020). The executor must be told the same (executor_options).
+    /// Moments, average and master weights are kept by one replica alone: share_of every layer (ZeRO, stage 1;
+    /// Rajbhandari et al. 2020). The executor must be told the same (executor_options).
     bool sharded{};
 };
 
 /// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns.
 ///
-/// One sum over ranks carries every layer's squared gradient, the loss of every microbatch and the wish to stop. Each value
-/// comes from one rank alone and is added in the model's order, so the step is the same bits however the model is cut. Of
-/// D replicas each sums the squares of its share_of every layer, and has microbatches of its own: with D given, the bits
-/// depend neither on the cut nor on whether state is sharded. `Rule` does the update of the weights, e.g. plain_adamw or host::fused_adamw.
+/// One sum over ranks carries every layer's squared gradient, the loss of every microbatch and the wish to stop. Each
+/// value comes from one rank alone and is added in the model's order, so the step is the same bits however the model is
+/// cut. Of D replicas each sums the squares of its share_of every layer, and has microbatches of its own: with D given,
+/// the bits depend neither on the cut nor on whether state is sharded. `Rule` does the update of the weights, e.g.
+/// plain_adamw or host::fused_adamw.
 template <optimizer_rule Rule = plain_adamw>
 class basic_rank_optimizer {
 public:
-    /// `layers` and `microbatches`: of the model and of a replica's step; `parameters`: elements that this rank owns. `clip_norm` 0
-    /// does not clip; `average_decay` is the limit of the average's warm-up. Throws input_error naming what is out of range.
+    /// `layers` and `microbatches`: of the model and of a replica's step; `parameters`: elements that this rank owns.
+    /// `clip_norm` 0 does not clip; `average_decay` is the limit of the average's warm-up. Throws input_error naming
+    /// what is out of range.
     basic_rank_optimizer(std::size_t layers, std::size_t microbatches, std::size_t parameters,
                          const adamw_constants& constants, double clip_norm, double average_decay, Rule rule = {}) :
         layers_{layers},
@@ -81,7 +83,8 @@ public:
         take_memory();
     }
 
-    /// Of which parameters the state is, in order: first_moment() and the others have the values of one range after the other.
+    /// Of which parameters the state is, in order: first_moment() and the others have the values of one range after the
+    /// other.
     [[nodiscard]] std::span<const element_range> owned() const noexcept { return owned_; }
     [[nodiscard]] std::span<float> first_moment() noexcept { return first_moment_; }
     [[nodiscard]] std::span<float> second_moment() noexcept { return second_moment_; }
@@ -100,9 +103,10 @@ public:
         }
     }
 
-    /// One step at `learning_rate`; `step` counts from 1, `losses` has one value for each microbatch of the replica. Gradients are zero
-    /// afterwards. Every rank of the transport must call it. Throws not_finite_error naming what is not finite, and
-    /// input_error, before anything is exchanged or changed, when sizes are not those that the optimizer was made for.
+    /// One step at `learning_rate`; `step` counts from 1, `losses` has one value for each microbatch of the replica.
+    /// Gradients are zero afterwards. Every rank of the transport must call it. Throws not_finite_error naming what is
+    /// not finite, and input_error, before anything is exchanged or changed, when sizes are not those that the
+    /// optimizer was made for.
     template <transport T>
     step_outcome step(rank_parameters<float>& parameters, T& transport, std::int64_t step, double learning_rate,
                       std::span<const double> losses, bool stop) {

@@ -69,8 +69,8 @@ struct chain_times {
     }
 };
 
-/// What a link that carries one message at a time is sure to do in a step: it is `busy_us` after `first_us`, and `rest_us`
-/// follow.
+/// What a link that carries one message at a time is sure to do in a step: it is `busy_us` after `first_us`, and
+/// `rest_us` follow.
 struct link_work {
     double first_us{std::numeric_limits<double>::infinity()};
     double busy_us{};
@@ -93,8 +93,8 @@ constexpr void for_each_link(const link_route& route, F f) {
     if (route.second >= 0 && route.second != route.first) { f(static_cast<std::size_t>(route.second)); }
 }
 
-/// The work of the links of a candidate: of every directed pair of devices, and of what several pairs and exchanges between
-/// replicas share; each message with the shortest way to it and after it.
+/// The work of the links of a candidate: of every directed pair of devices, and of what several pairs and exchanges
+/// between replicas share; each message with the shortest way to it and after it.
 class links_work {
 public:
     constexpr links_work(const candidate_step& step, const chain_times& chain) {
@@ -147,13 +147,14 @@ private:
 
 } // namespace detail
 
-/// A step time that no order of the candidate's passes can beat, microseconds; `known_us` is any bound of its passes that
-/// is known already.
+/// A step time that no order of the candidate's passes can beat, microseconds; `known_us` is any bound of its passes
+/// that is known already.
 ///
-/// The maximum of: one microbatch alone; per device, its load between the earliest start of its first pass and what must
-/// follow its last, then the reduction of some stage, its optimizer and the exchange of new weights where state is sharded,
-/// or all its reductions after the first that can begin, as its replicas exchange one after the other; per directed pair of
-/// devices and per shared link, all that it carries. What the simulator is told to do takes at least that.
+/// The maximum of: one microbatch alone; per device, its load between the earliest start of its first pass and what
+/// must follow its last, then the reduction of some stage, its optimizer and the exchange of new weights where state is
+/// sharded, or all its reductions after the first that can begin, as its replicas exchange one after the other; per
+/// directed pair of devices and per shared link, all that it carries. What the simulator is told to do takes at least
+/// that.
 [[nodiscard]] constexpr double step_bound_us(const candidate_step& step, double known_us = 0) {
     const schedule_problem& plain = step.plain;
     const simulation_options& world = step.world;

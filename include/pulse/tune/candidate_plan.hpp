@@ -39,8 +39,9 @@ namespace detail {
 
 /// Where a candidate cuts the model; throws infeasible_error, naming the skip or the layers, when it cannot.
 ///
-/// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one, unless `fold` asks for the
-/// cut by load; sequential and interleaved: the cut by load. All take fewer bytes within the slack where their partitioner offers it.
+/// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one, unless `fold` asks for
+/// the cut by load; sequential and interleaved: the cut by load. All take fewer bytes within the slack where their
+/// partitioner offers it.
 [[nodiscard]] inline partition cut_candidate(const cost_table& costs, const tune_candidate& c,
                                              const parameter_memory& kept, std::int64_t limit_bytes) {
     switch (c.kind) {
@@ -82,8 +83,8 @@ struct prepared_candidate {
     candidate_step step{};
     /// Of every device, all that it has; 0 is unlimited.
     std::int64_t limit_bytes{};
-    /// Of every device, what is left of the limit without them is for the passes: parameters, room for gradients of other
-    /// replicas, and workspace.
+    /// Of every device, what is left of the limit without them is for the passes: parameters, room for gradients of
+    /// other replicas, and workspace.
     std::vector<std::int64_t> fixed_bytes{};
     std::int64_t gradient_bytes{}; ///< that one replica sends for the reduction
 };
@@ -181,8 +182,8 @@ namespace detail {
 /// Simulates one order of a prepared candidate and fills in the prediction; bytes of memory included. `tight` as in
 /// lower_within.
 ///
-/// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages. One
-/// device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
+/// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages.
+/// One device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
 [[nodiscard]] inline evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared, schedule order,
                                                             bool tight) {
@@ -211,9 +212,9 @@ namespace detail {
     return made;
 }
 
-/// Asks `order_of` for orders of a candidate's problem until one fits by the exact layout: without a limit, unless `room`
-/// has one, then with what the limit leaves, then with the excess subtracted, at most `attempts` times again. Throws
-/// memory_error when none fits.
+/// Asks `order_of` for orders of a candidate's problem until one fits by the exact layout: without a limit, unless
+/// `room` has one, then with what the limit leaves, then with the excess subtracted, at most `attempts` times again.
+/// Throws memory_error when none fits.
 template <class OrderOf>
 [[nodiscard]] evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
                                                 const prepared_candidate& prepared, std::vector<std::int64_t> room,
@@ -258,12 +259,13 @@ template <class OrderOf>
 
 } // namespace detail
 
-/// Orders a prepared candidate's passes and simulates the step: contention of the pipeline's messages, reduction over the
-/// replicas, optimizer. The plan's prediction is of the whole step and all replicas' samples; its bytes are of one replica.
+/// Orders a prepared candidate's passes and simulates the step: contention of the pipeline's messages, reduction over
+/// the replicas, optimizer. The plan's prediction is of the whole step and all replicas' samples; its bytes are of one
+/// replica.
 ///
 /// A limit is judged by the exact layout of memory. The scheduler is asked without it first; where that order needs too
-/// much, a method that can adapt is given what the limit leaves, and then less by what is still exceeded, as plan_pipeline
-/// does. Throws memory_error when no such order fits.
+/// much, a method that can adapt is given what the limit leaves, and then less by what is still exceeded, as
+/// plan_pipeline does. Throws memory_error when no such order fits.
 [[nodiscard]] inline evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared,
                                                             const tune_options& options) {
@@ -272,10 +274,10 @@ template <class OrderOf>
         [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, options); });
 }
 
-/// Looks longer for an order of a candidate than `found` was looked for, with `options.refine`; where the order needs too
-/// much memory it is asked again, at most twice. `proof_us` becomes a bound of the passes where the search proved one that
-/// holds for every order: without recomputation, which may hide behind transfers, and without a limit, whose holds count
-/// more than the layout; otherwise it stays. Throws memory_error when no order fits.
+/// Looks longer for an order of a candidate than `found` was looked for, with `options.refine`; where the order needs
+/// too much memory it is asked again, at most twice. `proof_us` becomes a bound of the passes where the search proved
+/// one that holds for every order: without recomputation, which may hide behind transfers, and without a limit, whose
+/// holds count more than the layout; otherwise it stays. Throws memory_error when no order fits.
 [[nodiscard]] inline evaluated_candidate refine_candidate(const cost_table& costs, const tune_candidate& c,
                                                           const prepared_candidate& prepared,
                                                           const tune_options& options,

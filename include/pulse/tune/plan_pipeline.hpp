@@ -64,8 +64,8 @@ struct pipeline_options {
 
 namespace detail {
 
-/// The plan of a cut before its passes are ordered, with the bytes of a step predicted. `choices` are pipeline_options or
-/// a tune_candidate; the microbatch size is that of the costs.
+/// The plan of a cut before its passes are ordered, with the bytes of a step predicted. `choices` are pipeline_options
+/// or a tune_candidate; the microbatch size is that of the costs.
 template <class Choices>
 [[nodiscard]] constexpr plan unordered_plan(const cost_table& costs, partition cut, const Choices& choices) {
     plan made{};
@@ -93,8 +93,8 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
 
 } // namespace detail
 
-/// Bytes that each device takes for a plan, on the replica that takes most: its step's memory, its parameters with all that
-/// is kept of them, and room for gradients of other replicas.
+/// Bytes that each device takes for a plan, on the replica that takes most: its step's memory, its parameters with all
+/// that is kept of them, and room for gradients of other replicas.
 [[nodiscard]] constexpr std::vector<std::int64_t> peak_bytes(const plan& planned, const step_model& model,
                                                              const std::vector<program>& programs,
                                                              const parameter_memory& kept) {
@@ -209,8 +209,8 @@ struct lowered_plan {
     std::vector<std::int64_t> peak_bytes{};
 };
 
-/// Lowers the plan with as many spare sends, up to those of a new plan, as the limit leaves room for; with none where it
-/// is exceeded without them. `tight` says that it probably is: then few are tried first.
+/// Lowers the plan with as many spare sends, up to those of a new plan, as the limit leaves room for; with none where
+/// it is exceeded without them. `tight` says that it probably is: then few are tried first.
 [[nodiscard]] constexpr lowered_plan lower_within(plan& made, const step_model& model, const parameter_memory& kept,
                                                   std::int64_t limit, bool tight) {
     const int wanted = plan{}.spare_sends;
@@ -238,12 +238,12 @@ struct lowered_plan {
 
 /// Cuts, schedules and predicts: the whole way from costs to a plan for given degrees.
 ///
-/// A memory limit is judged by the exact layout of the plan, whose spare sends are fewer where it binds. The scheduler is
-/// asked without it first; where that needs too much, methods that can adapt are given what a device has left, and where
-/// the layout of the answer still needs more (alignment, transfers under way, scratch), the excess is subtracted and they
-/// are asked again. The bound is of the passes without the limit, whose holds count more than the layout. Throws
-/// infeasible_error when no cut keeps every skip on one device or the limit cannot be met, and input_error for options that make no sense,
-/// a schedule method that is not defined for the placement, waves or split among them.
+/// A memory limit is judged by the exact layout of the plan, whose spare sends are fewer where it binds. The scheduler
+/// is asked without it first; where that needs too much, methods that can adapt are given what a device has left, and
+/// where the layout of the answer still needs more (alignment, transfers under way, scratch), the excess is subtracted
+/// and they are asked again. The bound is of the passes without the limit, whose holds count more than the layout.
+/// Throws infeasible_error when no cut keeps every skip on one device or the limit cannot be met, and input_error for
+/// options that make no sense, a schedule method that is not defined for the placement, waves or split among them.
 [[nodiscard]] constexpr plan plan_pipeline(const cost_table& costs, const pipeline_options& options) {
     if (options.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
     if (options.parameter_copies < 0) { throw input_error("parameter_copies: it must not be negative"); }

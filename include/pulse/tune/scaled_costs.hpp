@@ -7,12 +7,12 @@
 
 namespace pulse {
 
-/// A cost table for another microbatch size, from one that was measured: times and bytes of activations grow in proportion
-/// to the size, parameters stay.
+/// A cost table for another microbatch size, from one that was measured: times and bytes of activations grow in
+/// proportion to the size, parameters stay.
 ///
 /// An approximation for profiles, which have one size: small microbatches use a device less well than this says, so a
-/// choice far from the measured size deserves a profile of its own. Bytes are rounded up. Throws input_error when a size is
-/// less than 1.
+/// choice far from the measured size deserves a profile of its own. Bytes are rounded up. Throws input_error when a
+/// size is less than 1.
 [[nodiscard]] inline cost_table scaled_costs(cost_table costs, int microbatch_size) {
     if (microbatch_size < 1 || costs.microbatch_size < 1) {
         throw input_error("microbatch_size: it must be at least 1");

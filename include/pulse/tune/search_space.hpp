@@ -104,8 +104,9 @@ struct tune_options {
 
     /// How the candidates' orders are looked for.
     list_options list{.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
-    /// Looks longer for the orders of the best few: gets the scheduling problem, gives an order of it and what it proved.
-    /// Asked again, at most twice each, with memory limits in the problem where the order needs more than a device has.
+    /// Looks longer for the orders of the best few: gets the scheduling problem, gives an order of it and what it
+    /// proved. Asked again, at most twice each, with memory limits in the problem where the order needs more than a
+    /// device has.
     std::function<synthesis(const schedule_problem&)> refine{};
     int refined{3};
 
@@ -257,13 +258,13 @@ struct left_out_candidates {
     std::string why{}; ///< of the first of those
 };
 
-/// Every candidate, in an order that depends on the options alone. Degrees, sizes and counts that do not multiply to the
-/// global batch are left out and counted, and so are candidates for which a method is not defined.
+/// Every candidate, in an order that depends on the options alone. Degrees, sizes and counts that do not multiply to
+/// the global batch are left out and counted, and so are candidates for which a method is not defined.
 ///
-/// Choices without effect are made once: one replica shares no state; one device has no routing and no layout, and no split
-/// (nothing waits for it) where it need not have one; a folded placement takes the first routing, as its skips stay on their devices. One device runs
-/// its microbatches one after the other: it is a candidate of the list scheduler and of GPipe alone, and of no space that
-/// asks for a split. Throws input_error for options that make no sense.
+/// Choices without effect are made once: one replica shares no state; one device has no routing and no layout, and no
+/// split (nothing waits for it) where it need not have one; a folded placement takes the first routing, as its skips
+/// stay on their devices. One device runs its microbatches one after the other: it is a candidate of the list scheduler
+/// and of GPipe alone, and of no space that asks for a split. Throws input_error for options that make no sense.
 [[nodiscard]] inline std::vector<tune_candidate> enumerate_candidates(const tune_options& options, int devices,
                                                                       int nodes, left_out_candidates& left_out) {
     detail::require_sensible(options, devices);

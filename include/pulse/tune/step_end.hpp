@@ -13,8 +13,8 @@
 
 namespace pulse {
 
-/// Time of the optimizer over `parameter_bytes` of one copy: of `copies` copies (values, gradients, moments, ...) all are
-/// read and all but the gradients written, at the rate of the device's memory. 0 GB/s: no time.
+/// Time of the optimizer over `parameter_bytes` of one copy: of `copies` copies (values, gradients, moments, ...) all
+/// are read and all but the gradients written, at the rate of the device's memory. 0 GB/s: no time.
 [[nodiscard]] constexpr double optimizer_us(std::int64_t parameter_bytes, int copies, double memory_gb_per_s) noexcept {
     if (!(memory_gb_per_s > 0.0) || copies < 1) { return 0; }
     return static_cast<double>(parameter_bytes) * (2.0 * copies - 1.0) / (memory_gb_per_s * 1e3);
@@ -66,8 +66,8 @@ struct gradient_bucket {
     return buckets;
 }
 
-/// When the ranks of one device alone (plain data parallelism) have reduced their gradients and stepped their parameters:
-/// buckets are reduced in the order in which they are complete, while the passes go on.
+/// When the ranks of one device alone (plain data parallelism) have reduced their gradients and stepped their
+/// parameters: buckets are reduced in the order in which they are complete, while the passes go on.
 ///
 /// `stage_end_us`: end of the last pass of every stage; `passes_end_us`: of the device. `parameter_bytes`: of one copy.
 [[nodiscard]] constexpr double end_step_us(const std::vector<gradient_bucket>& buckets, int replicas,

@@ -366,16 +366,17 @@ private:
 
 } // namespace detail
 
-/// Chooses degrees, microbatch size, placement, split, recomputation and rank layout together: the plan whose simulated step
-/// over the whole cluster is the shortest, with what became of every other candidate.
+/// Chooses degrees, microbatch size, placement, split, recomputation and rank layout together: the plan whose simulated
+/// step over the whole cluster is the shortest, with what became of every other candidate.
 ///
-/// `costs_of(b)` is the cost table for microbatches of b samples: analytic_costs of a graph, or scaled_costs of a profile.
-/// Every candidate gets a certified bound of its step before any schedule is made (step_bound_us, then lower_bound_us);
-/// candidates are evaluated from the lowest bound upwards, and those whose bound is above the `ranked`-th best step are
-/// dropped. The choice is the one of evaluating all, ties going to the first enumerated. Deterministic.
+/// `costs_of(b)` is the cost table for microbatches of b samples: analytic_costs of a graph, or scaled_costs of a
+/// profile. Every candidate gets a certified bound of its step before any schedule is made (step_bound_us, then
+/// lower_bound_us); candidates are evaluated from the lowest bound upwards, and those whose bound is above the
+/// `ranked`-th best step are dropped. The choice is the one of evaluating all, ties going to the first enumerated.
+/// Deterministic.
 ///
-/// Throws input_error for options that make no sense, infeasible_error when no candidate can be run, saying what binds, and
-/// error when it was stopped before it had any plan; stopped later it returns the best so far.
+/// Throws input_error for options that make no sense, infeasible_error when no candidate can be run, saying what binds,
+/// and error when it was stopped before it had any plan; stopped later it returns the best so far.
 template <class CostsOf>
 [[nodiscard]] tuning tune(CostsOf&& costs_of, const cluster& machine, const tune_options& options) {
     return detail::tuner<CostsOf>{costs_of, machine, options}.run();

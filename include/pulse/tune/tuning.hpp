@@ -67,7 +67,8 @@ struct tuning {
     std::size_t chosen{};
     /// Every candidate, in the order of enumerate_candidates.
     std::vector<tune_row> rows{};
-    /// Rows of the best plans, fastest first: as many as asked for are the fastest of all, the rest was evaluated on the way.
+    /// Rows of the best plans, fastest first: as many as asked for are the fastest of all, the rest was evaluated on
+    /// the way.
     std::vector<std::size_t> ranking{};
     /// Rows by verdict, [static_cast<std::size_t>(verdict)].
     std::array<std::size_t, tune_verdicts> counts{};

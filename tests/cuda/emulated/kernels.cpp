@@ -110,8 +110,8 @@ TEST_CASE("a missing barrier is wrong data") {
     std::mt19937 random(4);
     std::vector<double> values(5000);
     for (double& value : values) { value = static_cast<double>(random() % 64); }
-    // In most blocks the warp that adds is not the last to run; what it reads too early is of another block, so that no two
-    // may be alike: which warps run first depends on how many kernels have run before.
+    // In most blocks the warp that adds is not the last to run; what it reads too early is of another block, so that no
+    // two may be alike: which warps run first depends on how many kernels have run before.
     CHECK(sums_of<flaw::no_barrier>(values, 16) != sums_of<flaw::none>(values, 16));
 }
 

@@ -40,8 +40,8 @@ struct choice {
 }
 
 /// The plan for a graph on a handle's device, or none where cuDNN has no engine for it: the one that was kept, else the
-/// first that can be made within the workspace limit, else, if options say so, the one that ran fastest of the first few,
-/// engines that need no compiler before others. Engines that cannot be made ready are passed over.
+/// first that can be made within the workspace limit, else, if options say so, the one that ran fastest of the first
+/// few, engines that need no compiler before others. Engines that cannot be made ready are passed over.
 [[nodiscard]] inline choice choose_plan(const library& dnn, cudaStream_t stream, const descriptor& graph,
                                         const engine_rules& rules, const plan_options& options,
                                         const std::string& device, const std::vector<trial_tensor>& tensors) {

@@ -84,9 +84,10 @@ __global__ void __launch_bounds__(adamw_threads)
     for (std::int64_t i = 4 * packs + thread; i < n; i += threads) { adamw_one(factors, follow, arrays, i); }
 }
 
-/// One AdamW step on n weights (Loshchilov and Hutter 2019, algorithm 2), with clipping by `factors.gradient_scale`, the
-/// moving average (weight 1 - average_decay for the new value) and the compute copy; gradients are 0 afterwards. One
-/// launch for all tensors: what is of one rank lies in one array. The result of a weight does not depend on where it lies.
+/// One AdamW step on n weights (Loshchilov and Hutter 2019, algorithm 2), with clipping by `factors.gradient_scale`,
+/// the moving average (weight 1 - average_decay for the new value) and the compute copy; gradients are 0 afterwards.
+/// One launch for all tensors: what is of one rank lies in one array. The result of a weight does not depend on where
+/// it lies.
 ///
 /// Moves at least n * (32 + 8 with an average + sizeof(T) with a compute copy) bytes.
 template <class T>

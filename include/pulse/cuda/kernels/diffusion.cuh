@@ -49,8 +49,8 @@ __device__ inline float pixel_of(const image_layout& layout, const std::uint8_t*
     return static_cast<float>(image[(row * layout.width + column) * layout.channels + channel]) / 127.5f - 1.0f;
 }
 
-/// Calls visit(first element, images, noise) with `Count` neighbours of one sample; Count is 1, or a multiple of 4 where
-/// the sample's numbers begin with a whole counter.
+/// Calls visit(first element, images, noise) with `Count` neighbours of one sample; Count is 1, or a multiple of 4
+/// where the sample's numbers begin with a whole counter.
 template <int Count, class Visit>
 __device__ void with_image_and_noise(const image_layout& layout, const std::uint8_t* images,
                                      const diffusion_sample& sample, const random_key& key, int first, Visit& visit) {
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(diffusion_threads)
     with_image_and_noise<Count>(layout, images, sample, key, first, write);
 }
 
-/// x_t = a_t x_0 + s_t noise of `batch` samples [batch][height][width][channels] (Ho et al. 2020, equation 4), the noise
-/// made where it is used: train::q_sample with the numbers of train::random_source.
+/// x_t = a_t x_0 + s_t noise of `batch` samples [batch][height][width][channels] (Ho et al. 2020, equation 4), the
+/// noise made where it is used: train::q_sample with the numbers of train::random_source.
 ///
 /// Moves at least batch * (stored bytes of an image + elements * sizeof(T)) bytes.
 template <class T>

@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(sum_of_squares_threads)
     return static_cast<std::size_t>(chunks) * sizeof(double);
 }
 
-/// squares[l] = sum of the squares of the values of chunks [first_chunk[l], first_chunk[l + 1]), for `layers` layers; in
-/// double, in an order that depends on the layer's size alone. Not finite where a value is not.
+/// squares[l] = sum of the squares of the values of chunks [first_chunk[l], first_chunk[l + 1]), for `layers` layers;
+/// in double, in an order that depends on the layer's size alone. Not finite where a value is not.
 ///
 /// Moves at least sizeof(T) bytes a value.
 template <class T>

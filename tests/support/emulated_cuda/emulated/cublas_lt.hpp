@@ -2,8 +2,9 @@
 
 #include <cstdint>
 
-/// The functions of cuBLASLt that pulse calls, on the CPU: d = alpha op(a) op(b) + beta c in matrices stored by columns,
-/// with the bias and BGRADB epilogues, whose vectors are aligned to 16 bytes. What is not understood is an error.
+/// The functions of cuBLASLt that pulse calls, on the CPU: d = alpha op(a) op(b) + beta c in matrices stored by
+/// columns, with the bias and BGRADB epilogues, whose vectors are aligned to 16 bytes. What is not understood is an
+/// error.
 ///
 /// The heuristic proposes two algorithms: 0 needs no workspace; 1 needs one, which it fills with NaN, and wants 16-byte
 /// alignment. Algorithms say nothing outside the process that made them but their number.

@@ -6,12 +6,12 @@
 ///
 /// Descriptors hold what is set; a graph of one convolution (forward, input gradient, weight gradient), or one followed
 /// by pointwise adds or identities, is computed from the attributes of its descriptors: dims, strides, padding, window
-/// strides, dilations, types, alpha, beta. What is not understood is an error, as is a pointer that is less aligned than its
-/// tensor says. As the library does, it has no engine for 16-bit weight gradients that are stored in float without a
-/// pointwise operation, nor for fused ones of an odd number of channels.
+/// strides, dilations, types, alpha, beta. What is not understood is an error, as is a pointer that is less aligned
+/// than its tensor says. As the library does, it has no engine for 16-bit weight gradients that are stored in float
+/// without a pointwise operation, nor for fused ones of an odd number of channels.
 ///
-/// So is attention: forward as one operation, backward as matrix products, sums and pointwise operations, of heads of up
-/// to 128 numbers, as on sm_80.
+/// So is attention: forward as one operation, backward as matrix products, sums and pointwise operations, of heads of
+/// up to 128 numbers, as on sm_80.
 ///
 /// There are four engines: engine 0 rounds floats to TF32 and needs no workspace; engine 1 takes them as they are and
 /// needs a workspace, which it fills with NaN; engine 2, a fallback, is like engine 1 without workspace; engine 3,

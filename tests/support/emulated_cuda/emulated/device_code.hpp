@@ -1,7 +1,8 @@
 #pragma once
 
-/// What device code may use besides the language, for a host compiler: CUDA's own headers give the types, this one gives
-/// the built-in variables and functions. Each thread of a block is a fiber; barriers and shuffles really exchange.
+/// What device code may use besides the language, for a host compiler: CUDA's own headers give the types, this one
+/// gives the built-in variables and functions. Each thread of a block is a fiber; barriers and shuffles really
+/// exchange.
 
 #include <bit>
 #include <cmath>

@@ -132,8 +132,8 @@ struct runtime_error_code {
 /// An operation cannot go on before another thread has done something; it stays where it is in its stream.
 struct not_ready {};
 
-/// Every call: under the lock; what it refuses is its result and the last error. Where an operation is not ready, the call
-/// is made again until it is: what waits for streams may be repeated.
+/// Every call: under the lock; what it refuses is its result and the last error. Where an operation is not ready, the
+/// call is made again until it is: what waits for streams may be repeated.
 template <class Call>
 cudaError_t api(Call&& call) {
     std::unique_lock lock(the().guard);
@@ -177,8 +177,9 @@ void run_mark(const mark& where);
 
 void run_all();
 
-/// What a call does that waits for the calling thread's device: it is not ready while a message is under way in a stream
-/// that the thread has made. Other work stays where it is, so that an order that nobody asked for does not come by luck.
+/// What a call does that waits for the calling thread's device: it is not ready while a message is under way in a
+/// stream that the thread has made. Other work stays where it is, so that an order that nobody asked for does not come
+/// by luck.
 void drain();
 
 /// Calls that capturing forbids, to the thread that captures or to all.

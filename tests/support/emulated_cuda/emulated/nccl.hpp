@@ -2,15 +2,17 @@
 
 /// NCCL's point-to-point calls between threads of one process, or between processes, over the emulated streams.
 ///
-/// Ranks are processes where PULSE_EMULATED_NCCL names a folder: ids are folders below it, and messages files in them. The
-/// device of such a process goes on by itself, as a thread, and a message of a process that has died is a remote error.
+/// Ranks are processes where PULSE_EMULATED_NCCL names a folder: ids are folders below it, and messages files in them.
+/// The device of such a process goes on by itself, as a thread, and a message of a process that has died is a remote
+/// error.
 ///
 /// A group is one operation of its stream: it starts when all before it in the stream is done, and is done when every
 /// message of it is over; a message goes over when the groups of both its sides have started, whatever else is in them.
 /// Messages of a pair of ranks are matched in the order of the calls. So a program that would hang in NCCL does not end
-/// here: the call that waits gets cudaErrorUnknown where the groups wait for each other in a circle. Communicators are as
-/// those that do not block: init and split are in progress until every rank has come. An abort marks its communicator and
-/// then waits for all that stands before the last group of it in its stream, as NCCL does; after 10 s it fails.
+/// here: the call that waits gets cudaErrorUnknown where the groups wait for each other in a circle. Communicators are
+/// as those that do not block: init and split are in progress until every rank has come. An abort marks its
+/// communicator and then waits for all that stands before the last group of it in its stream, as NCCL does; after 10 s
+/// it fails.
 namespace emulated_nccl {
 
 /// The next call of that many of ncclGroupEnd, of any rank, fails. For tests of errors.

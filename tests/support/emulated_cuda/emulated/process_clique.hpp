@@ -57,8 +57,8 @@ private:
     std::map<int, std::chrono::steady_clock::time_point> looked_{};
 };
 
-/// From now on a thread of this process runs what the stream holds, as a device does, until it is empty: no other rank is
-/// here to do it while the host waits for something else. Under the machine's lock.
+/// From now on a thread of this process runs what the stream holds, as a device does, until it is empty: no other rank
+/// is here to do it while the host waits for something else. Under the machine's lock.
 void let_device_run(cudaStream_t stream);
 
 } // namespace emulated_nccl

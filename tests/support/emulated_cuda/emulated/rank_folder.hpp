@@ -7,8 +7,8 @@
 
 namespace emulated_nccl {
 
-/// A folder in which ranks that are processes leave things for each other: files, each of which is there whole or not at
-/// all.
+/// A folder in which ranks that are processes leave things for each other: files, each of which is there whole or not
+/// at all.
 class rank_folder {
 public:
     explicit rank_folder(std::string path);

@@ -15,9 +15,9 @@
 /// memory, and kernels nothing beyond an allocation. Pageable host memory is copied as CUDA copies it: from it at once,
 /// to it before the call returns. cudaMemcpy and cudaMemset go into
 /// the default stream and, as in CUDA, do not wait for what only the device does: other streams are not ordered with it
-/// (pulse::cuda::upload waits). Captured graphs are replayed by need, the branch that was captured last first. The first
-/// launch of a kernel, a graph that is made, a plan of cuDNN and memory that is freed wait until the device receives and
-/// sends nothing, as they may in CUDA.
+/// (pulse::cuda::upload waits). Captured graphs are replayed by need, the branch that was captured last first. The
+/// first launch of a kernel, a graph that is made, a plan of cuDNN and memory that is freed wait until the device
+/// receives and sends nothing, as they may in CUDA.
 namespace emulated_cuda {
 
 /// Puts a kernel into a stream, or says what is wrong with the sizes, as cudaLaunchKernel would. `kernel` names it: the
@@ -41,8 +41,8 @@ namespace emulated_cuda {
 /// What of a stream has not run.
 [[nodiscard]] std::size_t pending(cudaStream_t stream);
 
-/// Whether event queries of the calling thread may say that the event is reached; else they say that it is not, as where the
-/// device is slow and the host looks too early.
+/// Whether event queries of the calling thread may say that the event is reached; else they say that it is not, as
+/// where the device is slow and the host looks too early.
 void answer_queries(bool answers);
 
 /// What a call does that waits for the calling thread's device: it returns when no message is under way there.

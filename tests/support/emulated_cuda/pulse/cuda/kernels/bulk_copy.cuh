@@ -1,7 +1,8 @@
 #pragma once
 
-/// The meaning of bulk copies: they happen as late as they may. What a load will write is lost from its beginning, and a
-/// store reads when the thread waits for it, so that a slot that is used too early shows. One thread of a block copies.
+/// The meaning of bulk copies: they happen as late as they may. What a load will write is lost from its beginning, and
+/// a store reads when the thread waits for it, so that a slot that is used too early shows. One thread of a block
+/// copies.
 
 #include <cstdint>
 #include <cstring>

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds pulse and runs every test: an optimised build with all tests, then the sanitizers and clang.
-#   bash tests/run.sh [preset...]      (without a preset: check asan asan_clang tsan clang)
+# Installs what is missing, builds pulse and runs its tests.
+#   bash tests/run.sh                  every test, in an optimised build
+#   bash tests/run.sh all              then what sanitizers and clang add
+#   bash tests/run.sh PRESET...        of CMakePresets.json
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,7 +13,10 @@ export CCACHE_DEPEND=1
 
 jobs=$(nproc)
 presets=("$@")
-[ $# -gt 0 ] || presets=(check asan asan_clang tsan clang)
+case "$*" in
+"") presets=(check) ;;
+all) presets=(check asan asan_clang tsan clang) ;;
+esac
 
 failed=()
 summary=$(mktemp)

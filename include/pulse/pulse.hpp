@@ -29,7 +29,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/hardware/device.hpp>
 #include <pulse/hardware/link.hpp>
 #include <pulse/hardware/link_fit.hpp>
-#include <pulse/hardware/ring_all_reduce.hpp>
 
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/check_costs.hpp>
@@ -38,7 +37,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 #include <pulse/partition/closed_regions.hpp>
 #include <pulse/partition/device_speed.hpp>
-#include <pulse/partition/exhaustive.hpp>
 #include <pulse/partition/explain.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/fold_objectives.hpp>
@@ -50,7 +48,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/region_tree.hpp>
 #include <pulse/partition/report.hpp>
-#include <pulse/partition/routing_comparison.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/partition/skip_aware_options.hpp>
@@ -195,7 +192,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/dit.hpp>
 #include <pulse/nn/dit_block.hpp>
-#include <pulse/nn/eager.hpp>
 #include <pulse/nn/hunyuan_conditioning.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/initialise.hpp>

@@ -11,11 +11,11 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/partition/exhaustive.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/validate.hpp>
 
 #include "../support/check_both.hpp"
+#include "exhaustive.hpp"
 #include "random_table.hpp"
 
 namespace {
@@ -74,7 +74,7 @@ constexpr bool compiles_to_the_optimum(int devices, int waves) {
     const partition cut = skip_aware_partition(costs, devices, waves);
     check_partition(cut, costs);
     const partition_report ours = report_of(cut, costs);
-    const partition_report best = report_of(*exhaustive_partition(costs, devices, waves), costs);
+    const partition_report best = report_of(*test::exhaustive_partition(costs, devices, waves), costs);
     return ours.max_load_us == best.max_load_us && ours.bytes == best.bytes && ours.imbalance_us == best.imbalance_us;
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("law 1: the folded optimum equals exhaustive search") {
                     CAPTURE(layers);
                     CAPTURE(repeat);
                     const auto found = find_skip_aware_partition(costs, devices, waves, options);
-                    const auto oracle = exhaustive_partition(costs, devices, waves, options);
+                    const auto oracle = test::exhaustive_partition(costs, devices, waves, options);
                     REQUIRE(found.has_value() == oracle.has_value());
                     ++cases;
                     const std::string kind = std::to_string(devices) + "x" + std::to_string(waves);

@@ -8,7 +8,6 @@
 
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
-#include <pulse/partition/exhaustive.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
@@ -17,6 +16,7 @@
 #include <pulse/zoo/ddpm.hpp>
 
 #include "../support/check_both.hpp"
+#include "exhaustive.hpp"
 
 namespace {
 
@@ -100,7 +100,7 @@ TEST_CASE("the cuts of the backbones are those of exhaustive search") {
         }
         for (const double slack : {0.0, 0.3}) {
             const partition_report ours = report_of(skip_aware_partition(costs, 3, 1, {.slack = slack}), costs);
-            const partition_report best = report_of(*exhaustive_partition(costs, 3, 1, {.slack = slack}), costs);
+            const partition_report best = report_of(*test::exhaustive_partition(costs, 3, 1, {.slack = slack}), costs);
             CHECK(ours.max_load_us == best.max_load_us);
             CHECK(ours.bytes == best.bytes);
             CHECK(ours.imbalance_us == best.imbalance_us);

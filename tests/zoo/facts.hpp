@@ -13,7 +13,8 @@
 
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
-#include <pulse/nn/eager.hpp>
+
+#include <support/eager.hpp>
 
 namespace pulse::test {
 

@@ -9,7 +9,7 @@
 #include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/cost_table.hpp>
 
-namespace pulse {
+namespace pulse::test {
 
 namespace detail {
 
@@ -145,4 +145,4 @@ struct judged_cut {
     return out;
 }
 
-} // namespace pulse
+} // namespace pulse::test

@@ -24,40 +24,45 @@ class Figures:
         self.what, self.target, self.found = what, target, []
 
     def say(self):
-        """How many there are below the target; each of these has a line."""
+        """How many there are below the target; each of these has a line. No figure at all is a miss."""
         missed = sorted((value, name) for name, value in self.found if value < self.target)
-        if self.found:
-            print(f"{self.what}: target {self.target} %, met by {len(self.found) - len(missed)} of {len(self.found)}")
+        if not self.found:
+            print(f"{self.what}: no figures")
+            return 1
+        print(f"{self.what}: target {self.target} %, met by {len(self.found) - len(missed)} of {len(self.found)}")
         for value, name in missed:
             print(f"  missed: {name}: {value:.1f} %")
         return len(missed)
 
 
 def say_steps(document):
-    """Steps are said as they come out."""
+    """Steps are said as they come out; how many of pulse's have failed."""
+    failed = 0
     for row in document["steps"]:
         name, own = f"step of {row['name']}, batch {row['batch']}", row["pulse"]
         if "us" not in own:
             print(f"{name}: {own['failure']}")
+            failed += 1
             continue
         print(f"{name}: {own['us'] / 1e3:.2f} ms")
         for mode, its in row["torch"].items():
             print(f"  torch {mode}: " + (f"{its['us'] / 1e3:.2f} ms, pulse is {its['us'] / own['us']:.2f} times as fast"
                                          if "us" in its else its["failure"]))
-    engines = collections.Counter(line.rsplit(": ", 1)[1]
+    engines = collections.Counter(line.partition("; cuDNN: ")[0].rsplit(": ", 1)[1]
                                   for text in [document["attention"]] + [row["pulse"].get("attention", "")
                                                                          for row in document["steps"]]
                                   for line in text.splitlines())
     if engines:
         print("  attention: " + ", ".join(f"{count} by {engine}" for engine, count in engines.items()))
+    return failed
 
 
-def say_figures(documents):
-    """How many figures miss their target."""
+def say_figures(documents, has_operations):
+    """How many figures miss their target, and how many steps have none."""
     memory = Figures("memory-bound kernels, of the card's copy rate", MEMORY)
     library = Figures("convolutions and products, of cuDNN's and cuBLASLt's own rate", LIBRARY)
     messages = Figures("largest messages of bench_p2p, of the card's copy rate", MESSAGES)
-    meaningless = False
+    missed, meaningless = 0, False
     for document in documents:
         meaningless |= document["quick"]
         for row in document.get("rows", []):
@@ -67,11 +72,12 @@ def say_figures(documents):
             if "library_us" in row:
                 library.found.append((name, 100 * row["library_us"] / row["us"]))
         for path in document.get("paths", []):
-            if "copy_gb_per_s" in path:
+            if "copy_gb_per_s" in path and path["rows"]:
                 messages.found.append((path["path"], 100 * path["rows"][-1]["gb_per_s"] / path["copy_gb_per_s"]))
         if "steps" in document:
-            say_steps(document)
-    missed = sum(figures.say() for figures in (memory, library, messages))
+            missed += say_steps(document)
+    if has_operations:
+        missed += sum(figures.say() for figures in (memory, library, messages))
     if meaningless:
         print("figures of the smallest sizes mean nothing: no target is held against them")
     return 0 if meaningless else missed
@@ -89,7 +95,7 @@ def main(folder):
     documents = []
     for file in (folder / f"{part}.json" for part in ("correctness", "speed")):
         documents += json.loads(file.read_text()).values() if file.exists() else []
-    missed = say_figures(documents)
+    missed = say_figures(documents, (folder / "correctness.json").exists())
     return 0 if missed == 0 and set(statuses) <= {"passed", "skipped"} else 1
 
 

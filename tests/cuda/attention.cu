@@ -301,7 +301,7 @@ TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pul
     // what is wrong with some version on some device is pulse's there
     const cuda::device_properties device = cuda::properties_of(cuda::current_device());
     const auto backward = [&](const attention_shape& s) {
-        const int sm = device.compute_major * 10 + device.compute_minor;
+        const int sm = device.sm();
         return cuda::cudnn::attention_fault(cuda::cudnn::attention_pass::backward, s, sm, cudnnGetVersion()).empty()
                    ? dnn
                    : own;
@@ -323,9 +323,13 @@ TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pul
     check_chosen(none, shape, batch, ++seed, own, own);
     cuda::attentions<cuda::fp32> single({.cudnn_forward = true, .cudnn_backward = true}, plans);
     check_chosen(single, {9, 2, 40}, 1, ++seed, attention_engine::fma, attention_engine::fma);
-    CHECK(usual.report() == "attention forward, batch 1, 9 tokens to 9, 2 heads of 7: pulse, float arithmetic; "
-                            "cuDNN: it proposes no engine\n"
-                            "attention forward, batch 2, 33 tokens to 70, 2 heads of 64: cuDNN\n"
-                            "attention backward, batch 1, 9 tokens to 9, 2 heads of 7: pulse, float arithmetic\n"
-                            "attention backward, batch 2, 33 tokens to 70, 2 heads of 64: pulse, tensor cores\n");
+    // In what words cuDNN has no engine for heads of 7 is its own business.
+    std::string said = usual.report();
+    const std::size_t reason = said.find("; cuDNN: ");
+    REQUIRE(reason != std::string::npos);
+    said.erase(reason, said.find('\n', reason) - reason);
+    CHECK(said == "attention forward, batch 1, 9 tokens to 9, 2 heads of 7: pulse, float arithmetic\n"
+                  "attention forward, batch 2, 33 tokens to 70, 2 heads of 64: cuDNN\n"
+                  "attention backward, batch 1, 9 tokens to 9, 2 heads of 7: pulse, float arithmetic\n"
+                  "attention backward, batch 2, 33 tokens to 70, 2 heads of 64: pulse, tensor cores\n");
 }

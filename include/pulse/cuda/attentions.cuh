@@ -161,9 +161,8 @@ private:
         if constexpr (sizeof(scalar) == 2) {
             if (which == pass::forward ? options_.cudnn_forward : options_.cudnn_backward) {
                 require_not_captured(stream, "a plan of an attention has to be made");
-                const device_properties device = properties_of(current_device());
-                const std::string_view fault = cudnn::attention_fault(
-                    which, s, device.compute_major * 10 + device.compute_minor, cudnnGetVersion());
+                const std::string_view fault =
+                    cudnn::attention_fault(which, s, properties_of(current_device()).sm(), cudnnGetVersion());
                 if (!fault.empty()) { return {{}, std::string{fault}}; }
                 return ask(stream, {s, batch, which, cudnn::data_type<scalar>()});
             }
@@ -176,13 +175,16 @@ private:
             device_ = device_key();
         }
         cudnn::choice chosen;
+        std::string refused_graph;
         try {
             chosen = cudnn::choose_plan(*dnn_, stream, cudnn::make_graph(graph, dnn_->get()), {}, plan_options_,
                                         device_, {});
-        } catch (const cudnn::cudnn_error& e) { chosen.refusal = e.what(); }
+        } catch (const cudnn::cudnn_error& e) { refused_graph = e.what(); }
         if (chosen.made) { return {std::move(chosen.made), {}}; }
-        std::string fault = cudnn::why_none(*dnn_, chosen);
-        const bool lacks = !chosen.refusal.empty() || !cudnn::compiles_at_run_time({dnn_->get(), {}});
+        std::string fault =
+            refused_graph.empty() ? cudnn::why_none(*dnn_, chosen) : "it takes no such graph: " + refused_graph;
+        const bool lacks =
+            !chosen.refusal.empty() || !refused_graph.empty() || !cudnn::compiles_at_run_time({dnn_->get(), {}});
         if (lacks && !std::exchange(said_lacking_, true)) {
             std::fprintf(stderr, "pulse: %s is pulse's, not cuDNN's: %s\n",
                          text_of(graph.pass, graph.shape, graph.batch).c_str(), fault.c_str());

@@ -20,6 +20,8 @@ struct device_properties {
     int multiprocessors{};
     int compute_major{}; ///< compute capability: 9.0 is 9 and 0
     int compute_minor{};
+    /// Compute capability as in sm_90.
+    [[nodiscard]] int sm() const noexcept { return compute_major * 10 + compute_minor; }
     std::size_t memory_bytes{};
     std::size_t shared_bytes_per_block{};       ///< that every kernel may have
     std::size_t shared_bytes_per_block_optin{}; ///< that a kernel may have when it asks for it

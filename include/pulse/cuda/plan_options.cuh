@@ -37,8 +37,8 @@ struct plan_options {
 /// What a kept choice depends on besides graph and library: the kind of device.
 [[nodiscard]] inline std::string device_key() {
     const device_properties found = properties_of(current_device());
-    return "sm_" + std::to_string(found.compute_major * 10 + found.compute_minor) + " " +
-           std::to_string(found.multiprocessors) + " multiprocessors, " + found.name;
+    return "sm_" + std::to_string(found.sm()) + " " + std::to_string(found.multiprocessors) + " multiprocessors, " +
+           found.name;
 }
 
 /// Seconds that one run takes by events, the least of three after one that does not count. Waits for the stream.

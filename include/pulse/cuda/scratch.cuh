@@ -13,11 +13,13 @@
 
 namespace pulse::cuda {
 
-/// The capture that a stream is in, or 0. No two captures of a process have one number.
+/// The capture that a stream is in, or 0. No two captures of a process have one number; a capture that was invalidated
+/// has the greatest.
 [[nodiscard]] inline unsigned long long capture_of(cudaStream_t stream) {
     cudaStreamCaptureStatus status{};
     unsigned long long id = 0;
     check(cudaStreamGetCaptureInfo(stream, &status, &id), "cudaStreamGetCaptureInfo");
+    if (status == cudaStreamCaptureStatusInvalidated) { return ~0ULL; } // CUDA says none
     return status == cudaStreamCaptureStatusNone ? 0 : id;
 }
 

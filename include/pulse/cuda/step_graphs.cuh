@@ -22,8 +22,8 @@
 
 namespace pulse::cuda {
 
-/// A capture ended before its work did: a library made a call that a graph cannot hold, or another thread waited for
-/// the whole device.
+/// There is no graph of some work: its capture was ended, as a library made a call that a graph cannot hold or another
+/// thread waited for the whole device, or the graph could not be made.
 struct capture_ended : error {
     using error::error;
 };
@@ -41,9 +41,6 @@ public:
         cudaGraph_t graph = nullptr;
         try {
             work();
-        } catch (const not_capturable&) {
-            static_cast<void>(leave(stream));
-            throw;
         } catch (const std::exception& e) {
             if (leave(stream) == cudaErrorStreamCaptureInvalidated) { throw capture_ended{e.what()}; }
             throw;
@@ -59,7 +56,10 @@ public:
         check(ended, "cudaStreamEndCapture");
         const cudaError_t made = cudaGraphInstantiate(&handle_, graph, 0);
         static_cast<void>(cudaGraphDestroy(graph));
-        check(made, "cudaGraphInstantiate");
+        if (made != cudaSuccess) {
+            static_cast<void>(cudaGetLastError());
+            throw capture_ended{std::string{"cudaGraphInstantiate: "} + cudaGetErrorString(made)};
+        }
     }
     captured_work(captured_work&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
     captured_work& operator=(captured_work&& other) noexcept {

@@ -14,18 +14,18 @@ namespace pulse::nccl {
 
 /// Sends a byte from every rank of the lane to every other, so that connections are made while all ranks are there:
 /// NCCL makes them with the first message of a pair, and waits for the peer then. Collective over the lane's `ranks`,
-/// of which this is `me`. Throws nccl_error, or what `go_on` throws.
-inline void connect(lane& on, int me, int ranks, const patience& go_on) {
+/// of which this is `me`. Throws nccl_error, or what `go_on` throws; then a message may still be under way to `room`, two
+/// bytes of the device, and freeing it would wait until the lane is aborted.
+inline void connect(lane& on, std::byte* room, int me, int ranks, const patience& go_on) {
     const ncclComm_t with = on.with().get();
     constexpr const char* what = "the first message of a pair of ranks";
-    cuda::device_memory<std::byte> room(2);
-    cuda::fill_bytes_async(room.data(), 0, 2, on.stream().get());
+    cuda::fill_bytes_async(room, 0, 2, on.stream().get());
     for (int distance = 1; distance < ranks; ++distance) {
         const int after = (me + distance) % ranks;
         const int before = (me + ranks - distance) % ranks;
         check(ncclGroupStart(), "ncclGroupStart");
-        const ncclResult_t out = ncclSend(room.data(), 1, ncclUint8, after, with, on.stream().get());
-        const ncclResult_t in = ncclRecv(room.data() + 1, 1, ncclUint8, before, with, on.stream().get());
+        const ncclResult_t out = ncclSend(room, 1, ncclUint8, after, with, on.stream().get());
+        const ncclResult_t in = ncclRecv(room + 1, 1, ncclUint8, before, with, on.stream().get());
         check(ncclGroupEnd(), "ncclGroupEnd", with);
         check(out, "ncclSend", with);
         check(in, "ncclRecv", with);

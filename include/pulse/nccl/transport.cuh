@@ -58,12 +58,13 @@ public:
     /// when the grid has another size than the run, nccl_error, or what ends the run. `control` must outlive it.
     transport(Control& control, const rank_grid& grid, const transport_options& options = {}) :
         control_{control}, grid_{fitting(grid, control)}, rank_{control.rank()}, options_{on_device(options)} {
+        const cuda::device_memory<std::byte> room(2); // freed when the lanes are aborted, where they have to be
         try {
             make_lanes();
             agree_on_memory();
             for (std::size_t l = 0; l != lanes_.size(); ++l) {
                 const bool between_replicas = l == 2;
-                connect(lanes_[l], between_replicas ? replica() : device(),
+                connect(lanes_[l], room.data(), between_replicas ? replica() : device(),
                         between_replicas ? grid_.data : grid_.pipeline, while_alive(options_.timeout));
             }
         } catch (const std::exception& e) {
@@ -314,9 +315,12 @@ private:
         std::vector<std::jthread> aborting;
         try {
             for (lane& l : lanes_) {
-                if (l.with()) {
-                    aborting.emplace_back([&l] { l.with().abort(); });
-                }
+                if (!l.with()) { continue; }
+                aborting.emplace_back([&l, device = options_.device] {
+                    // NCCL goes back to the thread's own device, where it would else leave a context.
+                    static_cast<void>(cudaSetDevice(device));
+                    l.with().abort();
+                });
             }
         } catch (...) {} // without threads, those that are left are aborted one after the other
         aborting.clear();

@@ -234,15 +234,30 @@ std::string binding(const known_model& model, const setting& in, const outcome& 
     return text;
 }
 
-ordered_json compare(const known_model& model, const setting& in, double refine_seconds, bool whole_pipeline) {
+/// Prints what every method comes to. `found` has the outcomes with tuned degrees, which one pipeline of all devices is
+/// compared with where a method is no pipeline.
+ordered_json compare(const known_model& model, const setting& in, double refine_seconds, bool whole_pipeline,
+                     std::vector<outcome>& found) {
     std::vector<method> all = methods(in, refine_seconds);
-    if (whole_pipeline) {
-        for (method& m : all) {
-            if (m.name != "data parallel" && m.name != "any placement") {
-                m.space.pipeline_degrees = {in.machine.devices()};
-            }
+    if (!whole_pipeline) { found.assign(all.size(), {}); }
+    std::vector<std::future<outcome>> others(all.size());
+    for (std::size_t m = 0; m != all.size(); ++m) {
+        if (whole_pipeline) {
+            if (all[m].name == "data parallel" || all[m].name == "any placement") { continue; }
+            all[m].space.pipeline_degrees = {in.machine.devices()};
+        }
+        if (m == 0) { // pulse, whose search has a limit of time, runs alone
+            found[m] = tuned(model, in, all[m]);
+        } else {
+            others[m] = std::async(std::launch::async, [&, m] { return tuned(model, in, all[m]); });
         }
     }
+    for (std::size_t m = 1; m != all.size(); ++m) {
+        if (others[m].valid()) { found[m] = others[m].get(); }
+    }
+    if (!whole_pipeline) { found.push_back(sharded(model, in, false)); }
+    if (!whole_pipeline && in.machine.nodes > 1) { found.push_back(sharded(model, in, true)); }
+
     std::printf("\n%s on %s (%g GB/s between two devices", std::string{model.name.view()}.c_str(),
                 std::string{in.machine.name.view()}.c_str(), in.machine.intra_node.bandwidth_gb_per_s);
     if (in.machine.nodes > 1) { std::printf(", %g GB/s out of a node", in.machine.inter_node.bandwidth_gb_per_s); }
@@ -255,16 +270,6 @@ ordered_json compare(const known_model& model, const setting& in, double refine_
                       {"global_batch", in.global_batch},
                       {"degrees", whole_pipeline ? "one pipeline" : "tuned"},
                       {"methods", ordered_json::array()}};
-    std::vector<outcome> found{};
-    // Pulse's search has a limit of time, so it runs alone.
-    found.push_back(tuned(model, in, all.front()));
-    std::vector<std::future<outcome>> others{};
-    for (std::size_t m = 1; m != all.size(); ++m) {
-        others.push_back(std::async(std::launch::async, [&, m] { return tuned(model, in, all[m]); }));
-    }
-    for (std::future<outcome>& other : others) { found.push_back(other.get()); }
-    found.push_back(sharded(model, in, false));
-    if (in.machine.nodes > 1) { found.push_back(sharded(model, in, true)); }
     const outcome& ours = found.front();
     const outcome* rival = nullptr;
     for (const outcome& o : found) {
@@ -344,9 +349,12 @@ void run(const paper_options& options) {
             if (!has(in.models, name)) { continue; }
             if (options.global_batch > 0) { in.global_batch = options.global_batch; }
             const known_model& model = *find_model(name);
-            all["settings"].push_back(compare(model, in, options.refine_seconds, false));
-            // Of several nodes a pipeline would have more stages than most of the models have layers.
-            if (in.machine.nodes == 1) { all["settings"].push_back(compare(model, in, options.refine_seconds, true)); }
+            std::vector<outcome> found{};
+            // Of several nodes one pipeline would have more stages than most of the models have layers.
+            for (const bool whole_pipeline : {false, true}) {
+                if (whole_pipeline && in.machine.nodes > 1) { continue; }
+                all["settings"].push_back(compare(model, in, options.refine_seconds, whole_pipeline, found));
+            }
         }
     }
     json.write(all);

@@ -304,7 +304,8 @@ else()
     file(CHMOD ${SCRATCH}/no_torch ${SCRATCH}/no_python PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
     foreach(case IN ITEMS "${SCRATCH}/absent=absent is no program that can be run"
             "${SCRATCH}=is no program that can be run" "${CMAKE_CURRENT_LIST_FILE}=is no program that can be run"
-            "${SCRATCH}/no_python=no_python is no Python" "${SCRATCH}/no_torch=torch: No module named 'torch' .is python3-torch")
+            "${SCRATCH}/no_python=no_python is no Python"
+            "${SCRATCH}/no_torch=torch: No module named 'torch' .is python3-torch")
         string(REGEX REPLACE "=.*" "" python "${case}")
         string(REGEX REPLACE "^[^=]*=" "" said "${case}")
         execute_process(COMMAND ${PROGRAM} --quick --python ${python}

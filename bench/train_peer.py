@@ -1,9 +1,10 @@
 """The torch side of bench_train_peer: trains the UNet of tests/nn/torch_unet.py and answers one request a line.
 
-usage: train_peer.py FOLDER_OF_TORCH_UNET THREADS BATCH. Writes a JSON object about this torch, or one with the "failure"
-that lets it not begin. Variants are "nchw", "nhwc" and the same by torch.compile, "compiled_nchw" and "compiled_nhwc".
-Reads "prepare VARIANT" from stdin, takes a first step, which compiles, and writes "ready" or why there is none; reads
-"VARIANT", takes one training step (forward, MSE, backward, AdamW, gradients cleared), and writes its milliseconds.
+usage: train_peer.py FOLDER_OF_TORCH_UNET THREADS BATCH. Writes a JSON object about this torch, or one with the
+"failure" that keeps it from beginning. Variants are "nchw", "nhwc" and both by torch.compile, "compiled_nchw" and
+"compiled_nhwc". Reads "prepare VARIANT" from stdin, takes a first step, which compiles, and writes "ready" or why there
+is none; reads "VARIANT", takes one training step (forward, MSE, backward, AdamW, gradients cleared), and writes its
+milliseconds.
 """
 import json
 import os

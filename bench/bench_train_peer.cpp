@@ -1,13 +1,20 @@
 // The same UNet, batch and optimizer on one rank of pulse and in PyTorch on the CPU, with as many threads, in turn.
-//   bench_train_peer [--threads N] [--batch N] [--rounds N] [--quick] [--json FILE]
+//   bench_train_peer [--threads N] [--batch N] [--rounds N] [--quick] [--python FILE] [--json FILE]
+// torch also runs compiled, where it has torch.compile and that a C++ compiler; the first time this takes minutes.
 // pulse also clips and keeps an average of the weights in its step; torch does not.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -77,18 +84,45 @@ auto of_torch(auto&& call) {
     }
 }
 
+/// torch's side, with what it says of itself. Throws CLI::ValidationError where `command[0]` has no torch.
+std::unique_ptr<pulse_bench::peer_process> start_torch(const std::vector<std::string>& command, nlohmann::json& about) {
+    const std::string& python = command.front();
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(python, ignored) || access(python.c_str(), X_OK) != 0) {
+        throw CLI::ValidationError("--python", python + " is no program that can be run");
+    }
+    try {
+        return of_torch([&] {
+            auto torch = std::make_unique<pulse_bench::peer_process>(command);
+            about = nlohmann::json::parse(torch->read(), nullptr, false);
+            if (!about.is_object()) { throw std::runtime_error{python + " is no Python"}; }
+            if (about.contains("failure")) { throw std::runtime_error{about.value("failure", "")}; }
+            return torch;
+        });
+    } catch (const std::runtime_error& e) { throw CLI::ValidationError("--python", e.what()); }
+}
+
+/// A way to train in torch.
+struct torch_variant {
+    std::string key;       ///< of train_peer.py
+    std::string name;      ///< of its row
+    std::string failure{}; ///< why it is not measured; empty where it is
+    std::vector<double> ms{};
+};
+
 } // namespace
 
 int main(int argc, char** argv) {
     int threads = 1, batch = 32, rounds = 9;
     bool quick = false;
-    std::string json_file;
+    std::string json_file, python = PULSE_PYTHON;
     const CLI::Range whole{1, 1 << 20};
     CLI::App app{"One rank of pulse against PyTorch on the CPU, the same UNet, batch and optimizer",
                  "bench_train_peer"};
     app.add_option("--threads", threads, "threads of each side")->check(whole);
     app.add_option("--batch", batch, "images in a step")->check(whole);
     app.add_option("--rounds", rounds, "steps of each side that count")->check(whole);
+    app.add_option("--python", python, "the Python that has PyTorch");
     app.add_option("--json", json_file, "also write the figures to this file");
     app.add_flag("--quick", quick, "one round of two images: shows that the program works, the figures mean nothing");
     return pulse_bench::run_bench(app, argc, argv, [&] {
@@ -98,13 +132,22 @@ int main(int argc, char** argv) {
             rounds = 1;
             std::puts("--quick: the figures mean nothing");
         }
-        auto torch = of_torch([&] {
-            return std::make_unique<pulse_bench::peer_process>(
-                std::vector<std::string>{PULSE_PYTHON, PULSE_PEER_SCRIPT, PULSE_TORCH_UNET_FOLDER,
-                                         std::to_string(threads), std::to_string(batch)});
-        });
-        const std::string about = of_torch([&] { return torch->read(); });
-        std::vector<double> own_ms, nchw_ms, nhwc_ms, ratios;
+        nlohmann::json about;
+        const auto torch = start_torch(
+            {python, PULSE_PEER_SCRIPT, PULSE_TORCH_UNET_FOLDER, std::to_string(threads), std::to_string(batch)},
+            about);
+        std::vector<torch_variant> variants{{.key = "nchw", .name = "torch, channels first"},
+                                            {.key = "nhwc", .name = "torch, channels last"},
+                                            {.key = "compiled_nchw", .name = "torch.compile, channels first"},
+                                            {.key = "compiled_nhwc", .name = "torch.compile, channels last"}};
+        for (torch_variant& variant : variants) {
+            const std::string answer = of_torch([&] { return torch->ask("prepare " + variant.key); });
+            if (answer != "ready\n") { variant.failure = answer.substr(0, answer.find('\n')); }
+        }
+        if (!std::ranges::any_of(variants, &std::string::empty, &torch_variant::failure)) {
+            throw std::runtime_error{"torch: " + variants.front().failure};
+        }
+        std::vector<double> own_ms;
         const auto costs =
             pulse::analytic_costs(pulse::graph_of<model>().view(), pulse::cpu_core, batch, sizeof(float));
         const auto plan = pulse::plan_pipeline(costs, {.kind = pulse::placement::sequential, .split_backward = false});
@@ -118,40 +161,54 @@ int main(int argc, char** argv) {
             rank_optimizer optimizer{model::layer_count, 1, rank.parameters().values().size(), {}, 1.0, 0.999};
             task work{batch, &rank.parameters(), &optimizer, &transport, &backend};
             for (int r = -2; r != rounds; ++r) {
-                const double nchw = of_torch([&] { return torch->ask_number("nchw"); });
                 const auto start = std::chrono::steady_clock::now();
                 rank.step(work);
                 const double own =
                     std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-                const double nhwc = of_torch([&] { return torch->ask_number("nhwc"); });
-                if (r < 0) { continue; }
-                own_ms.push_back(own);
-                nchw_ms.push_back(nchw);
-                nhwc_ms.push_back(nhwc);
-                ratios.push_back(std::min(nchw, nhwc) / own);
+                if (r >= 0) { own_ms.push_back(own); }
+                for (torch_variant& variant : variants) {
+                    if (!variant.failure.empty()) { continue; }
+                    const double ms = of_torch([&] { return torch->ask_number(variant.key); });
+                    if (r >= 0) { variant.ms.push_back(ms); }
+                }
             }
         });
         const double flops = step_flops() * batch;
-        std::printf("ddpm_fmnist, batch %d, AdamW, %d thread%s, torch %s", batch, threads, threads == 1 ? "" : "s",
-                    about.c_str());
-        const auto row = [&](const char* name, const std::vector<double>& ms) {
-            std::printf("  %-24s %8.1f ms a step  %7.1f samples/s  %6.1f GFLOP/s\n", name, median(ms),
+        std::printf("ddpm_fmnist, batch %d, AdamW, %d thread%s, torch %s, %lld parameters, %s\n", batch, threads,
+                    threads == 1 ? "" : "s", about.value("torch", "").c_str(), about.value("parameters", 0LL),
+                    about.value("blas", "").c_str());
+        const auto row = [&](const std::string& name, const std::vector<double>& ms) {
+            std::printf("  %-29s %8.1f ms a step  %7.1f samples/s  %6.1f GFLOP/s\n", name.c_str(), median(ms),
                         1e3 * batch / median(ms), flops / median(ms) * 1e-6);
         };
         row("pulse, P = 1", own_ms);
-        row("torch, channels first", nchw_ms);
-        row("torch, channels last", nhwc_ms);
-        std::printf("  pulse against the faster torch of each round: %.2fx (median of %d rounds)\n", median(ratios),
-                    rounds);
-        json.write({{"format", "pulse-bench-train-peer/1"},
-                    {"threads", threads},
-                    {"batch", batch},
-                    {"pulse_ms", own_ms},
-                    {"torch_nchw_ms", nchw_ms},
-                    {"torch_nhwc_ms", nhwc_ms},
-                    {"speedup", median(ratios)},
-                    {"gflop_per_s", flops / median(own_ms) * 1e-6},
-                    {"quick", quick}});
+        nlohmann::ordered_json figures{{"format", "pulse-bench-train-peer/1"},
+                                       {"threads", threads},
+                                       {"batch", batch},
+                                       {"torch", about},
+                                       {"pulse_ms", own_ms}};
+        const torch_variant* fastest = nullptr;
+        nlohmann::ordered_json not_measured = nlohmann::ordered_json::object();
+        for (const torch_variant& variant : variants) {
+            if (!variant.failure.empty()) {
+                std::printf("  %-29s %s\n", variant.name.c_str(), variant.failure.c_str());
+                not_measured[variant.key] = variant.failure;
+                continue;
+            }
+            row(variant.name, variant.ms);
+            figures["torch_" + variant.key + "_ms"] = variant.ms;
+            if (fastest == nullptr || median(variant.ms) < median(fastest->ms)) { fastest = &variant; }
+        }
+        std::vector<double> ratios;
+        std::ranges::transform(fastest->ms, own_ms, std::back_inserter(ratios), std::divides{});
+        std::printf("  pulse against the fastest, %s: %.2fx (median of %d rounds)\n", fastest->name.c_str(),
+                    median(ratios), rounds);
+        figures["not_measured"] = not_measured;
+        figures["fastest"] = fastest->key;
+        figures["speedup"] = median(ratios);
+        figures["gflop_per_s"] = flops / median(own_ms) * 1e-6;
+        figures["quick"] = quick;
+        json.write(figures);
         return 0;
     });
 }

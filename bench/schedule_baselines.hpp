@@ -47,8 +47,8 @@ inline constexpr std::array grid_baselines{
 /// The problem of `instance` on another placement, with the same load and the same bytes on every device.
 ///
 /// Sequential: stage d is all that device d has where folded. Interleaved: 2W chunks, chunk c of device d is its c-th
-/// stage where folded. The skips are those of a chain of 2PW stages in which stage s feeds stage 2PW-1-s: a boundary that
-/// relays n of them takes n + 1 latencies, n at most its distance from either end of the chain.
+/// stage where folded. The skips are those of a chain of 2PW stages in which stage s feeds stage 2PW-1-s: a boundary
+/// that relays n of them takes n + 1 latencies, n at most its distance from either end of the chain.
 [[nodiscard]] inline pulse::schedule_problem baseline_problem(const grid_instance& instance, pulse::placement kind,
                                                               bool relays_skips) {
     if (kind == pulse::placement::folded) { return instance.problem; }

@@ -29,6 +29,16 @@ struct sharded_case {
     std::int64_t parameter_bytes{};
 };
 
+/// Layers of 10 us a pass and 8000 bytes of parameters.
+cost_table equal_layers(std::size_t count) {
+    layer_cost layer{};
+    layer.forward_us = layer.backward_input_us = layer.backward_weight_us = 10;
+    layer.parameter_bytes = 8000;
+    cost_table costs{};
+    costs.layers.assign(count, layer);
+    return costs;
+}
+
 /// Layers without parameters among them, a skip over all, one to four nodes, every choice of `sharding`.
 template <class Check>
 void for_each_case(Check check) {
@@ -107,13 +117,7 @@ TEST_CASE("fully sharded: a faster link is never slower") {
 TEST_CASE("fully sharded: every copy of the parameters that is sent costs its bytes") {
     // Four layers of 8000 bytes on two nodes of four: a ring of eight sends 7/8 of each, one of four 3/4, and each
     // device all-reduces its fourth over two nodes.
-    cost_table costs{};
-    for (int l = 0; l != 4; ++l) {
-        layer_cost layer{};
-        layer.forward_us = layer.backward_input_us = layer.backward_weight_us = 10;
-        layer.parameter_bytes = 8000;
-        costs.layers.push_back(layer);
-    }
+    const cost_table costs = equal_layers(4);
     const cluster machine{.nodes = 2,
                           .devices_per_node = 4,
                           .intra_node = {.latency_us = 0, .bandwidth_gb_per_s = 4.0},
@@ -146,13 +150,7 @@ TEST_CASE("fully sharded: every copy of the parameters that is sent costs its by
 }
 
 TEST_CASE("fully sharded: units are gathered as far ahead as is said, and two wait for their reduction at most") {
-    cost_table costs{};
-    for (int l = 0; l != 3; ++l) {
-        layer_cost layer{};
-        layer.forward_us = layer.backward_input_us = layer.backward_weight_us = 10;
-        layer.parameter_bytes = 8000;
-        costs.layers.push_back(layer);
-    }
+    cost_table costs = equal_layers(3);
     // A gather or a scatter takes 7 x 2 us.
     cluster machine{.devices_per_node = 8, .intra_node = {.latency_us = 0, .bandwidth_gb_per_s = 0.5}};
     sharding how{};

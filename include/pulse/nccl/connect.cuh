@@ -14,8 +14,8 @@ namespace pulse::nccl {
 
 /// Sends a byte from every rank of the lane to every other, so that connections are made while all ranks are there:
 /// NCCL makes them with the first message of a pair, and waits for the peer then. Collective over the lane's `ranks`,
-/// of which this is `me`. Throws nccl_error, or what `go_on` throws; then a message may still be under way to `room`, two
-/// bytes of the device, and freeing it would wait until the lane is aborted.
+/// of which this is `me`. Throws nccl_error, or what `go_on` throws; then a message may still be under way to `room`,
+/// two bytes of the device, and freeing it would wait until the lane is aborted.
 inline void connect(lane& on, std::byte* room, int me, int ranks, const patience& go_on) {
     const ncclComm_t with = on.with().get();
     constexpr const char* what = "the first message of a pair of ranks";

@@ -14,15 +14,15 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <pulse/host/backend.hpp>
-#include <pulse/host/reference.hpp>
-#include <pulse/host/threads.hpp>
 #include <pulse/nn/initialise.hpp>
+#include <pulse/onednn/backend.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/profile/measure.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/simulate/simulator.hpp>
+#include <pulse/threads/transport.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/zoo/ddpm.hpp>
 

@@ -19,13 +19,13 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <pulse/host/adamw.hpp>
-#include <pulse/host/backend.hpp>
-#include <pulse/host/threads.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/nn/initialise.hpp>
+#include <pulse/onednn/adamw.hpp>
+#include <pulse/onednn/backend.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
+#include <pulse/threads/transport.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/zoo/ddpm.hpp>

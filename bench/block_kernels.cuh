@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/backend.hpp>
 
 #include "block_trial.cuh"

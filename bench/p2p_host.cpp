@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include <pulse/host/threads.hpp>
+#include <pulse/threads/transport.hpp>
 
 #include "p2p_measure.hpp"
 #include "p2p_paths.hpp"

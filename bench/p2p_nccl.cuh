@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
-#include <pulse/host/threads.hpp>
 #include <pulse/nccl/transport.cuh>
 #include <pulse/plan/rank_grid.hpp>
+#include <pulse/threads/transport.hpp>
 
 #include "p2p_device_tensors.cuh"
 #include "p2p_measure.hpp"

@@ -11,11 +11,11 @@
 #include <nlohmann/json.hpp>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/validate.hpp>
 #if PULSE_BENCH_GLPK
-#include <pulse/schedule/glpk.hpp>
+#include <pulse/schedule/prove/glpk.hpp>
 #include <pulse/schedule/synthesize_with.hpp>
 #endif
 

@@ -24,8 +24,8 @@
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/baselines/chimera.hpp>
-#include <pulse/schedule/bound.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/validate.hpp>

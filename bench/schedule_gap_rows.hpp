@@ -17,7 +17,7 @@
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/io/json_field.hpp>
 #include <pulse/io/parse_json.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
 
 #include "schedule_baselines.hpp"
 #include "schedule_grid.hpp"

@@ -6,14 +6,13 @@ file(GLOB_RECURSE pulse_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.h
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
-list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/(io/[^/]+|[^/]+/json[a-z_]*|train/[a-z_]*checkpoint[a-z_]*)\\.hpp$")
-# The host room needs oneDNN, but for the reference backend and the transport between threads.
+list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint)/[^/]+|[^/]+/json[a-z_]*)\\.hpp$")
+# The backend on CPUs needs oneDNN.
 set(pulse_host_headers ${pulse_headers})
-list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/host/[^/]+\\.hpp$")
-list(FILTER pulse_host_headers EXCLUDE REGEX "/pulse/host/(reference[a-z_]*|threads|channel|collectives)\\.hpp$")
+list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/onednn/[^/]+\\.hpp$")
 # One header includes <glpk.h>.
 set(pulse_glpk_headers ${pulse_headers})
-list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/glpk\\.hpp$")
+list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/prove/glpk\\.hpp$")
 # Ranks that are processes need MPI.
 set(pulse_mpi_headers ${pulse_headers})
 list(FILTER pulse_mpi_headers INCLUDE REGEX "/pulse/mpi/[^/]+\\.hpp$")

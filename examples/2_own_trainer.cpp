@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <vector>
 
-#include <pulse/host/backend.hpp>
-#include <pulse/host/threads.hpp>
 #include <pulse/nn/initialise.hpp>
+#include <pulse/onednn/backend.hpp>
 #include <pulse/pulse.hpp>
+#include <pulse/threads/transport.hpp>
 
 // example-begin own-trainer
 // The model: a small UNet in diffusers' layout. Wrong sizes, edges or names do not compile.

@@ -11,7 +11,7 @@
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #if PULSE_PLAN_GLPK
-#include <pulse/schedule/glpk.hpp>
+#include <pulse/schedule/prove/glpk.hpp>
 #include <pulse/schedule/synthesize_with.hpp>
 #endif
 

@@ -13,7 +13,7 @@
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/traffic.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
 
 #include "words.hpp"
 

@@ -22,8 +22,8 @@
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/rank_optimizer.cuh>
 #include <pulse/cuda/thread_transport.cuh>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/measure.hpp>
-#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 

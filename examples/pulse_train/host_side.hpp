@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/host/adamw.hpp>
-#include <pulse/host/backend.hpp>
-#include <pulse/host/threads.hpp>
+#include <pulse/onednn/adamw.hpp>
+#include <pulse/onednn/backend.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/layer_bench.hpp>
-#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
+#include <pulse/threads/transport.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/rank_optimizer.hpp>

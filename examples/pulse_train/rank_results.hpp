@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
+#include <pulse/checkpoint/checkpoint.hpp>
 #include <pulse/io/timeline_event.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/transport.hpp>
-#include <pulse/train/checkpoint.hpp>
 
 namespace pulse_train {
 

@@ -5,16 +5,16 @@
 #include <map>
 #include <string>
 
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
-#include <pulse/runtime/replica_place.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/rank_optimizer.hpp>
-#include <pulse/plan/parameter_memory.hpp>
 
 #include "arguments.hpp"
 

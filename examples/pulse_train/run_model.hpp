@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include <pulse/checkpoint/folder.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/runtime/same_run.hpp>
-#include <pulse/train/checkpoint_folder.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
 

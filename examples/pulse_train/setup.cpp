@@ -11,6 +11,7 @@
 
 #include <zlib.h>
 
+#include <pulse/checkpoint/reader.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/io/idx.hpp>
@@ -23,7 +24,6 @@
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/json.hpp>
 #include <pulse/runtime/checked_transport.hpp>
-#include <pulse/train/checkpoint_reader.hpp>
 #include <pulse/tune/plan_pipeline.hpp>
 
 #include "artifacts.hpp"

@@ -3,9 +3,9 @@
 #include <map>
 #include <string>
 
-#include <pulse/train/dataset.hpp>
-#include <pulse/train/sharded_checkpoint.hpp>
+#include <pulse/checkpoint/sharded.hpp>
 #include <pulse/plan/parameter_memory.hpp>
+#include <pulse/train/dataset.hpp>
 
 #include "arguments.hpp"
 #include "rank_transport.hpp"

@@ -7,8 +7,8 @@
 
 #include <pulse/io/timeline_event.hpp>
 #include <pulse/plan/instruction.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
-#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/simulate/duration.hpp>
 

@@ -10,18 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/checkpoint/merged.hpp>
+#include <pulse/checkpoint/reader.hpp>
+#include <pulse/checkpoint/sharded.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/runtime/value_watch.hpp>
-#include <pulse/train/checkpoint_reader.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/learning_rate.hpp>
-#include <pulse/train/merged_checkpoint.hpp>
 #include <pulse/train/not_finite.hpp>
 #include <pulse/train/rank_optimizer.hpp>
-#include <pulse/train/sharded_checkpoint.hpp>
 
 #include "artifacts.hpp"
 #include "loss_scaling.hpp"

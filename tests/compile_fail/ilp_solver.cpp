@@ -3,7 +3,7 @@
 // error-1: pulse: an ilp_solver needs ilp_answer solve(const ilp_model&, const ilp_request&)
 // error-2: pulse: an ilp_solver needs ilp_answer solve(const ilp_model&, const ilp_request&)
 
-#include <pulse/schedule/certify.hpp>
+#include <pulse/schedule/prove/certify.hpp>
 
 struct own_solver {
 #if CASE == 1

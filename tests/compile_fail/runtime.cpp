@@ -6,8 +6,8 @@
 // error-4: pulse: only the first layer of a model reads facts of the samples
 // error-5: pulse: a layer that runs reads a skip or a residual, not both
 
-#include <pulse/host/reference.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/layer_table.hpp>
 
 #include "../support/archetype.hpp"

@@ -17,7 +17,7 @@
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/analytic.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/validate.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>

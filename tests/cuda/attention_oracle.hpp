@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <pulse/cuda/precision.cuh>
-#include <pulse/host/reference_tokens.hpp>
+#include <pulse/reference/tokens.hpp>
 
 #include <device_array.hpp>
 

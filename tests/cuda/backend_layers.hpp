@@ -15,8 +15,8 @@
 
 #include <pulse/cuda/backend.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/host/reference.hpp>
 #include <pulse/nn/resnet.hpp>
+#include <pulse/reference/backend.hpp>
 
 #include <compare.hpp>
 #ifndef __CUDACC__

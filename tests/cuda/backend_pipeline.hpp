@@ -19,10 +19,10 @@
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/rank_optimizer.cuh>
 #include <pulse/cuda/thread_transport.cuh>
-#include <pulse/host/reference.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/uvit.hpp>
+#include <pulse/reference/backend.hpp>
 
 #include <support/random_plan.hpp>
 

@@ -13,7 +13,7 @@
 
 #include <pulse/cuda/backend.cuh>
 #include <pulse/cuda/device.cuh>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 
 #include <attention_kernels.hpp>
 #include <compare.hpp>

@@ -10,7 +10,7 @@
 #include <pulse/cuda/kernels/embedding.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/kernels/rotary.cuh>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 
 #include <compare.hpp>
 

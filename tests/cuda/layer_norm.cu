@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <pulse/cuda/kernels/layer_norm_backward.cuh>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 
 #include <compare.hpp>
 

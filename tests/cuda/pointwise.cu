@@ -10,7 +10,7 @@
 #include <pulse/cuda/kernels/patches.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 
 #include <compare.hpp>
 

@@ -17,10 +17,10 @@
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/rank_optimizer.cuh>
 #include <pulse/cuda/thread_transport.cuh>
-#include <pulse/host/threads.hpp>
 #include <pulse/plan/rank_grid.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/parameters.hpp>
-#include <pulse/runtime/replica_place.hpp>
+#include <pulse/threads/transport.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <pulse/train/checkpoint_manifest.hpp>
+#include <pulse/checkpoint/manifest.hpp>
 
 #include "reader.hpp"
 

@@ -9,7 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <host/parity.hpp>
-#include <pulse/host/adamw.hpp>
+#include <pulse/onednn/adamw.hpp>
 
 using namespace host_tests;
 using pulse::optimizer_update;

@@ -12,8 +12,8 @@
 
 #include <host/parity.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/host/backend.hpp>
-#include <pulse/host/parallel.hpp>
+#include <pulse/onednn/backend.hpp>
+#include <pulse/onednn/parallel.hpp>
 
 using namespace host_tests;
 using pulse::attention_shape;

@@ -9,8 +9,8 @@
 
 #include <host/parity.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/host/backend.hpp>
-#include <pulse/host/reference.hpp>
+#include <pulse/onednn/backend.hpp>
+#include <pulse/reference/backend.hpp>
 
 using namespace host_tests;
 using pulse::adaptive_norm_shape;

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/host/lanes.hpp>
+#include <pulse/onednn/lanes.hpp>
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <nn/small_uvit.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
-#include <pulse/host/backend.hpp>
+#include <pulse/onednn/backend.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/zoo/ddpm.hpp>
 

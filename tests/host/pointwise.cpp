@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <host/parity.hpp>
-#include <pulse/host/backend.hpp>
-#include <pulse/host/reference.hpp>
+#include <pulse/onednn/backend.hpp>
+#include <pulse/reference/backend.hpp>
 
 using namespace host_tests;
 using pulse::into;

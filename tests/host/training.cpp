@@ -19,14 +19,14 @@
 
 #include <support/random_plan.hpp>
 #include <support/unpipelined.hpp>
-#include <pulse/host/adamw.hpp>
-#include <pulse/host/backend.hpp>
-#include <pulse/host/threads.hpp>
+#include <pulse/checkpoint/checkpoint.hpp>
 #include <pulse/nn/initialise.hpp>
+#include <pulse/onednn/adamw.hpp>
+#include <pulse/onednn/backend.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/forward_runner.hpp>
-#include <pulse/train/checkpoint.hpp>
+#include <pulse/threads/transport.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/zoo/ddpm.hpp>

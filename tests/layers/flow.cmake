@@ -30,13 +30,16 @@ set(beside_umbrella
     launch/store_server.hpp launch/tcp_store.hpp launch/wake_up.hpp launch/watch.hpp launch/watch_links.hpp
     runtime/same_run.hpp
     zoo/hunyuan_dit.hpp zoo/known_models.hpp zoo/sdxl.hpp zoo/stable_diffusion.hpp zoo/uvit.hpp)
-set(flow_host core tensor runtime plan/instruction)
+set(flow_reference core tensor runtime)
+set(flow_threads core tensor runtime plan/instruction)
+set(flow_onednn core tensor runtime reference)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
 set(flow_io core)
 set(flow_train core tensor model nn runtime io plan)
+set(flow_checkpoint core model runtime io plan)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
-set(flow_cuda core tensor model nn plan runtime train profile host/channel host/threads)
+set(flow_cuda core tensor model nn plan runtime train profile threads)
 # A leaf: nothing outside includes it.
 set(flow_mpi core tensor plan/instruction plan/print runtime/transport launch)
 # Ranks on several GPUs; whoever launched them.

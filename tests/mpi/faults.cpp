@@ -10,8 +10,8 @@
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
-#include <pulse/host/reference.hpp>
 #include <pulse/mpi/transport.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/executor.hpp>
 
 #include "world.hpp"

@@ -15,8 +15,8 @@
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/host/reference.hpp>
 #include <pulse/mpi/transport.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/executor.hpp>
 
 #include "world.hpp"

@@ -9,8 +9,8 @@
 #include <support/random_plan.hpp>
 #include <support/replicated.hpp>
 #include <support/toy_model.hpp>
-#include <pulse/host/reference.hpp>
 #include <pulse/mpi/transport.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/executor.hpp>
 
 #include "world.hpp"

@@ -21,9 +21,9 @@
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/space.cuh>
-#include <pulse/host/threads.hpp>
 #include <pulse/nccl/transport.cuh>
 #include <pulse/runtime/executor.hpp>
+#include <pulse/threads/transport.hpp>
 
 #include <support/random_plan.hpp>
 #include <support/replicated.hpp>

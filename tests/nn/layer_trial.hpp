@@ -12,8 +12,8 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/host/reference.hpp>
 #include <pulse/model/layer.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
 namespace pulse::test {

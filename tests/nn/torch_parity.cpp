@@ -6,7 +6,7 @@
 #include <nn/small_text.hpp>
 #include <nn/small_uvit.hpp>
 #include <support/skip.hpp>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
 TEST_CASE("small UNets and U-ViTs in double on the reference backend equal PyTorch in every gradient") {

@@ -5,7 +5,7 @@
 #include <nn/crooked_unet.hpp>
 #include <nn/small_uvit.hpp>
 #include <support/skip.hpp>
-#include <pulse/host/backend.hpp>
+#include <pulse/onednn/backend.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
 TEST_CASE("UNets and U-ViTs in float on the oneDNN backend equal PyTorch in every gradient") {

@@ -13,8 +13,8 @@
 #include <nn/layer_trial.hpp>
 #include <support/conditions.hpp>
 #include <support/unpipelined.hpp>
-#include <pulse/host/reference.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/reference/backend.hpp>
 
 namespace pulse::test {
 

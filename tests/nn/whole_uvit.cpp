@@ -7,7 +7,7 @@
 
 #include <nn/small_uvit.hpp>
 #include <nn/whole_trial.hpp>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <support/check_both.hpp>
 

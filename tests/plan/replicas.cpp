@@ -12,8 +12,8 @@
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/rendezvous.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
-#include <pulse/runtime/replica_place.hpp>
 
 #include "random_plan.hpp"
 

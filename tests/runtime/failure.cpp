@@ -14,7 +14,7 @@
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 
 using namespace pulse;
 using namespace pulse::test;

@@ -17,7 +17,7 @@
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/checked_transport.hpp>
 
 using namespace pulse;

@@ -15,9 +15,9 @@
 #include <support/random_plan.hpp>
 #include <support/replicated.hpp>
 #include <support/toy_model.hpp>
-#include <pulse/host/reference.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/parameter_memory.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
 

@@ -11,10 +11,10 @@
 #include <support/archetype.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
-#include <pulse/host/reference.hpp>
-#include <pulse/host/threads.hpp>
 #include <pulse/profile/analytic.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/same_run.hpp>
+#include <pulse/threads/transport.hpp>
 
 using namespace pulse;
 using namespace pulse::test;

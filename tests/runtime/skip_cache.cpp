@@ -10,8 +10,8 @@
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
-#include <pulse/host/reference.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 
 using namespace pulse;

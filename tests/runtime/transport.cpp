@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/host/threads.hpp>
+#include <pulse/threads/transport.hpp>
 
 using namespace pulse;
 using clock_type = std::chrono::steady_clock;

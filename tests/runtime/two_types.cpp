@@ -13,9 +13,9 @@
 #include <support/bfloat16.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
-#include <pulse/host/reference.hpp>
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/uvit.hpp>
+#include <pulse/reference/backend.hpp>
 
 using namespace pulse;
 using namespace pulse::test;

@@ -8,7 +8,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/baselines/gpipe.hpp>
 #include <pulse/schedule/baselines/one_f_one_b.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "instances.hpp"

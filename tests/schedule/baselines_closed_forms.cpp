@@ -10,7 +10,7 @@
 #include <pulse/schedule/baselines/interleaved.hpp>
 #include <pulse/schedule/baselines/zb_h1.hpp>
 #include <pulse/schedule/baselines/zb_v.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "instances.hpp"

@@ -10,7 +10,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/validate.hpp>
 

@@ -8,8 +8,8 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/bound.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "exact_solver.hpp"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include <pulse/schedule/ilp_solver.hpp>
+#include <pulse/schedule/prove/ilp_solver.hpp>
 
 namespace pulse::test {
 

@@ -9,10 +9,10 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/bound.hpp>
-#include <pulse/schedule/certify.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
-#include <pulse/schedule/scaled_times.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/prove/certify.hpp>
+#include <pulse/schedule/prove/scaled_times.hpp>
 #include <pulse/schedule/synthesize_with.hpp>
 #include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/validate.hpp>

@@ -9,12 +9,12 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/partition/partition.hpp>
-#include <pulse/schedule/best_first_bound.hpp>
-#include <pulse/schedule/device_bounds.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/bound/best_first_bound.hpp>
+#include <pulse/schedule/bound/device_bounds.hpp>
+#include <pulse/schedule/bound/relaxed_problem.hpp>
+#include <pulse/schedule/bound/state_search.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/problem.hpp>
-#include <pulse/schedule/relaxed_problem.hpp>
-#include <pulse/schedule/state_search.hpp>
 
 #include "exact_solver.hpp"
 #include "instances.hpp"

@@ -13,15 +13,15 @@
 #include <glpk.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/bound.hpp>
-#include <pulse/schedule/certify.hpp>
-#include <pulse/schedule/disjunctive_program.hpp>
-#include <pulse/schedule/glpk.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
-#include <pulse/schedule/scaled_times.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/prove/certify.hpp>
+#include <pulse/schedule/prove/disjunctive_program.hpp>
+#include <pulse/schedule/prove/glpk.hpp>
+#include <pulse/schedule/prove/scaled_times.hpp>
+#include <pulse/schedule/prove/window_propagation.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
-#include <pulse/schedule/window_propagation.hpp>
 
 #include "brute_solver.hpp"
 #include "every_schedule.hpp"

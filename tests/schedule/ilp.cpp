@@ -9,12 +9,12 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/bound.hpp>
-#include <pulse/schedule/disjunctive_program.hpp>
-#include <pulse/schedule/ilp_model.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/prove/disjunctive_program.hpp>
+#include <pulse/schedule/prove/ilp_model.hpp>
+#include <pulse/schedule/prove/window_propagation.hpp>
 #include <pulse/schedule/validate.hpp>
-#include <pulse/schedule/window_propagation.hpp>
 
 #include "brute_solver.hpp"
 #include "every_schedule.hpp"

@@ -8,10 +8,10 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/schedule/gap_filler.hpp>
-#include <pulse/schedule/justification_search.hpp>
-#include <pulse/schedule/sequence_graph.hpp>
-#include <pulse/schedule/sequence_state.hpp>
+#include <pulse/schedule/improve/gap_filler.hpp>
+#include <pulse/schedule/improve/justification_search.hpp>
+#include <pulse/schedule/improve/sequence_graph.hpp>
+#include <pulse/schedule/improve/sequence_state.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "random_runs.hpp"

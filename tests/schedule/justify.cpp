@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/schedule/justify.hpp>
+#include <pulse/schedule/improve/justify.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "random_runs.hpp"

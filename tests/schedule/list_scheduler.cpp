@@ -11,7 +11,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/baselines/gpipe.hpp>
 #include <pulse/schedule/baselines/one_f_one_b.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "instances.hpp"

@@ -6,8 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/schedule/periodic_pattern.hpp>
-#include <pulse/schedule/periodic_search.hpp>
+#include <pulse/schedule/construct/periodic_pattern.hpp>
+#include <pulse/schedule/construct/periodic_search.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "random_runs.hpp"

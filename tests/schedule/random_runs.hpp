@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <pulse/schedule/baselines/gpipe.hpp>
+#include <pulse/schedule/construct/list_engine.hpp>
+#include <pulse/schedule/improve/sequence_state.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
-#include <pulse/schedule/list_engine.hpp>
 #include <pulse/schedule/memory_guard.hpp>
-#include <pulse/schedule/sequence_state.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "instances.hpp"

@@ -5,8 +5,8 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/schedule/sequence_search.hpp>
-#include <pulse/schedule/sequence_state.hpp>
+#include <pulse/schedule/improve/sequence_search.hpp>
+#include <pulse/schedule/improve/sequence_state.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "random_runs.hpp"

@@ -7,9 +7,9 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/device_propagation.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
-#include <pulse/schedule/tighten_bound.hpp>
+#include <pulse/schedule/bound/device_propagation.hpp>
+#include <pulse/schedule/bound/tighten_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "every_schedule.hpp"

@@ -8,7 +8,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/baselines/gpipe.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/validate.hpp>
 
 #include "instances.hpp"

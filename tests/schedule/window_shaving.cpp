@@ -4,12 +4,12 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/schedule/bound.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/prove/window_bound.hpp>
+#include <pulse/schedule/prove/window_shaving.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/time_grain.hpp>
-#include <pulse/schedule/window_bound.hpp>
-#include <pulse/schedule/window_shaving.hpp>
 
 #include "exact_solver.hpp"
 #include "small_problems.hpp"

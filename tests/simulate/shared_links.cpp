@@ -17,7 +17,7 @@
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>

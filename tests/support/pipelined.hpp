@@ -12,11 +12,11 @@
 
 #include <support/conditions.hpp>
 #include <support/unpipelined.hpp>
-#include <pulse/host/threads.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/step_memory.hpp>
+#include <pulse/threads/transport.hpp>
 
 namespace pulse::test {
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <support/pipelined.hpp>
-#include <pulse/host/threads.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/executor.hpp>
-#include <pulse/runtime/replica_place.hpp>
+#include <pulse/threads/transport.hpp>
 
 namespace pulse::test {
 

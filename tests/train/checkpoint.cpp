@@ -18,9 +18,9 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/checkpoint/checkpoint.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/train/adamw.hpp>
-#include <pulse/train/checkpoint.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/ema.hpp>
 

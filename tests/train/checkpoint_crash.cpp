@@ -21,12 +21,12 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/checkpoint/folder.hpp>
+#include <pulse/checkpoint/reader.hpp>
+#include <pulse/checkpoint/sharded.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/host/threads.hpp>
 #include <pulse/io/disk.hpp>
-#include <pulse/train/checkpoint_folder.hpp>
-#include <pulse/train/checkpoint_reader.hpp>
-#include <pulse/train/sharded_checkpoint.hpp>
+#include <pulse/threads/transport.hpp>
 
 #include <io/scratch.hpp>
 

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/host/threads.hpp>
+#include <pulse/checkpoint/reader.hpp>
+#include <pulse/checkpoint/sharded.hpp>
 #include <pulse/model/parameter.hpp>
-#include <pulse/train/checkpoint_reader.hpp>
-#include <pulse/train/sharded_checkpoint.hpp>
+#include <pulse/threads/transport.hpp>
 
 namespace pulse::test {
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/zoo/ddpm.hpp>

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/host/reference.hpp>
 #include <pulse/profile/measure.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/zoo/ddpm.hpp>
 #include <support/unpipelined.hpp>

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include <pulse/host/threads.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/parameters.hpp>
-#include <pulse/runtime/replica_place.hpp>
+#include <pulse/threads/transport.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
 namespace {

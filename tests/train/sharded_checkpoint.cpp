@@ -18,16 +18,16 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/checkpoint/checkpoint.hpp>
+#include <pulse/checkpoint/folder.hpp>
+#include <pulse/checkpoint/manifest.hpp>
+#include <pulse/checkpoint/merged.hpp>
+#include <pulse/checkpoint/reader.hpp>
+#include <pulse/checkpoint/sharded.hpp>
+#include <pulse/checkpoint/shares.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/host/threads.hpp>
 #include <pulse/io/safetensors.hpp>
-#include <pulse/train/checkpoint.hpp>
-#include <pulse/train/checkpoint_folder.hpp>
-#include <pulse/train/checkpoint_manifest.hpp>
-#include <pulse/train/checkpoint_reader.hpp>
-#include <pulse/train/checkpoint_shares.hpp>
-#include <pulse/train/merged_checkpoint.hpp>
-#include <pulse/train/sharded_checkpoint.hpp>
+#include <pulse/threads/transport.hpp>
 
 #include <io/scratch.hpp>
 

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <support/check_both.hpp>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/zoo/hunyuan_dit.hpp>
 #include <pulse/zoo/sdxl.hpp>

@@ -18,9 +18,9 @@
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/stream.cuh>
-#include <pulse/host/channel.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/transport.hpp>
+#include <pulse/threads/channel.hpp>
 
 namespace pulse::cuda {
 

@@ -21,9 +21,9 @@
 #include <pulse/cuda/loss_scale.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/parameters.hpp>
-#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/transport.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/adamw.hpp>

@@ -17,9 +17,9 @@
 #include <pulse/cuda/device_channel.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/stream.cuh>
-#include <pulse/host/threads.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/transport.hpp>
+#include <pulse/threads/transport.hpp>
 
 namespace pulse::cuda {
 

@@ -23,13 +23,13 @@
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rank_grid.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
-#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>

@@ -9,10 +9,10 @@
 #include <pulse/core/ids.hpp>
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/instruction.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/parameters.hpp>
-#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/transport.hpp>
 

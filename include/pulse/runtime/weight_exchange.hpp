@@ -6,7 +6,7 @@
 
 #include <pulse/core/ids.hpp>
 #include <pulse/plan/instruction.hpp>
-#include <pulse/runtime/replica_place.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse {

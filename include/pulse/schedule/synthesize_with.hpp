@@ -3,9 +3,9 @@
 #include <concepts>
 #include <span>
 
-#include <pulse/schedule/certify.hpp>
-#include <pulse/schedule/ilp_solver.hpp>
 #include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/prove/certify.hpp>
+#include <pulse/schedule/prove/ilp_solver.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesize.hpp>

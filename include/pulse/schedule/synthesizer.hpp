@@ -10,32 +10,33 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/schedule/bound.hpp>
-#include <pulse/schedule/device_bounds.hpp>
-#include <pulse/schedule/device_propagation.hpp>
+#include <pulse/schedule/bound/device_bounds.hpp>
+#include <pulse/schedule/bound/device_propagation.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/bound/memory_bounds.hpp>
+#include <pulse/schedule/bound/tighten_bound.hpp>
+#include <pulse/schedule/construct/known_orders.hpp>
+#include <pulse/schedule/construct/list_engine.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/construct/periodic_pattern.hpp>
+#include <pulse/schedule/construct/periodic_search.hpp>
+#include <pulse/schedule/improve/justification_search.hpp>
+#include <pulse/schedule/improve/justify.hpp>
+#include <pulse/schedule/improve/sequence_search.hpp>
+#include <pulse/schedule/improve/sequence_state.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
-#include <pulse/schedule/justification_search.hpp>
-#include <pulse/schedule/justify.hpp>
-#include <pulse/schedule/known_orders.hpp>
-#include <pulse/schedule/list_engine.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
-#include <pulse/schedule/memory_bounds.hpp>
 #include <pulse/schedule/memory_guard.hpp>
-#include <pulse/schedule/periodic_pattern.hpp>
-#include <pulse/schedule/periodic_search.hpp>
 #include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/prove/window_bound.hpp>
+#include <pulse/schedule/prove/window_propagation.hpp>
+#include <pulse/schedule/prove/window_shaving.hpp>
+#include <pulse/schedule/prove/window_state.hpp>
+#include <pulse/schedule/random_numbers.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
-#include <pulse/schedule/sequence_search.hpp>
-#include <pulse/schedule/sequence_state.hpp>
 #include <pulse/schedule/synthesis.hpp>
-#include <pulse/schedule/tighten_bound.hpp>
 #include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/validate.hpp>
-#include <pulse/schedule/window_bound.hpp>
-#include <pulse/schedule/window_propagation.hpp>
-#include <pulse/schedule/window_shaving.hpp>
-#include <pulse/schedule/window_state.hpp>
 
 namespace pulse {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/parameters.hpp>
-#include <pulse/runtime/replica_place.hpp>
 #include <pulse/runtime/transport.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/adamw.hpp>

@@ -19,9 +19,9 @@
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/method.hpp>

@@ -13,7 +13,7 @@
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/rank_grid.hpp>
-#include <pulse/schedule/list_scheduler.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/synthesis.hpp>

@@ -19,7 +19,7 @@
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/profile/cost_table.hpp>
-#include <pulse/schedule/bound.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/stage_memory.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>

@@ -8,7 +8,7 @@
 
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/space.cuh>
-#include <pulse/host/reference.hpp>
+#include <pulse/reference/backend.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::test {

@@ -5,8 +5,8 @@
 
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/rank_optimizer.cuh>
-#include <pulse/host/threads.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/threads/transport.hpp>
 
 #include <device_array.hpp>
 

@@ -8,10 +8,10 @@
 #include <pulse/io/safetensors.hpp>
 #endif
 #ifdef USES_host
-#include <pulse/host/backend.hpp>
+#include <pulse/onednn/backend.hpp>
 #endif
 #ifdef USES_glpk
-#include <pulse/schedule/glpk.hpp>
+#include <pulse/schedule/prove/glpk.hpp>
 #endif
 #ifdef USES_mpi
 #include <pulse/mpi/run_rank.hpp>

@@ -6,8 +6,8 @@
 
 #include <pulse/schedule/baselines/placed.hpp>
 #include <pulse/schedule/baselines/within_limit.hpp>
+#include <pulse/schedule/construct/list_engine.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
-#include <pulse/schedule/list_engine.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>

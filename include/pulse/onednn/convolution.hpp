@@ -1,0 +1,185 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <vector>
+
+#include <pulse/onednn/buffer.hpp>
+#include <pulse/onednn/library.hpp>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::host {
+
+/// What a cached convolution is for.
+enum class convolution_pass : std::uint8_t { forward, backward_input, backward_weight };
+
+/// A convolution over a block of input channels of a weight [out][weight_channels][ky][kx].
+struct convolution_key {
+    conv2d_shape shape{};  ///< in_channels counts the block
+    int weight_channels{}; ///< input channels of the whole weight
+    int batch{};
+    convolution_pass pass{};
+    bool adds{};
+    bool has_bias{};
+
+    [[nodiscard]] bool operator==(const convolution_key&) const = default;
+};
+
+/// One oneDNN convolution pass on channels-last tensors, and the weights that were reordered for it.
+class convolution {
+public:
+    convolution(const onednn_engine& engine, const convolution_key& key) : key_{key} {
+        const conv2d_shape& s = key.shape;
+        const dnnl_memory_desc_t x =
+            describe(std::array<dnnl_dim_t, 4>{key.batch, s.in_channels, s.in_height, s.in_width}, dnnl_nhwc);
+        const dnnl_memory_desc_t y =
+            describe(std::array<dnnl_dim_t, 4>{key.batch, s.out_channels, s.out_height(), s.out_width()}, dnnl_nhwc);
+        const std::array<dnnl_dim_t, 4> weight_dims{s.out_channels, s.in_channels, s.kernel, s.kernel};
+        const dnnl_memory_desc_t any = describe(weight_dims, dnnl_format_tag_any);
+        const dnnl_dim_t taps = dnnl_dim_t{s.kernel} * s.kernel;
+        plain_ = describe(weight_dims, std::array<dnnl_dim_t, 4>{key.weight_channels * taps, taps, s.kernel, 1});
+        const dnnl_memory_desc_t b = key.has_bias ? describe(std::array<dnnl_dim_t, 1>{s.out_channels}, dnnl_a)
+                                                  : dnnl_memory_desc_t{};
+        const std::array<dnnl_dim_t, 2> strides{s.stride, s.stride};
+        const std::array<dnnl_dim_t, 2> before{s.pad_before, s.pad_before};
+        const std::array<dnnl_dim_t, 2> after{s.pad_after, s.pad_after};
+
+        dnnl_convolution_desc_t forward{};
+        check(dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training, dnnl_convolution_direct, &x, &any,
+                                                 key.has_bias ? &b : nullptr, &y, strides.data(), before.data(),
+                                                 after.data()),
+              "convolution");
+        const bool is_forward = key.pass == convolution_pass::forward;
+        const onednn_attributes attributes = make_attributes(is_forward && key.adds);
+        onednn_description chosen = engine.primitive(forward, attributes, {}, "convolution");
+        if (is_forward) {
+            blocked_ = onednn_program::queried(chosen, dnnl_query_weights_md);
+            program_ = key.has_bias ? onednn_program{engine, chosen, {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, blocked_},
+                                                     {DNNL_ARG_DST, y}, {DNNL_ARG_BIAS, b}}, "convolution"}
+                                    : onednn_program{engine, chosen, {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, blocked_},
+                                                     {DNNL_ARG_DST, y}}, "convolution"};
+        } else if (key.pass == convolution_pass::backward_input) {
+            dnnl_convolution_desc_t backward{};
+            check(dnnl_convolution_backward_data_desc_init(&backward, dnnl_convolution_direct, &x, &any, &y,
+                                                           strides.data(), before.data(), after.data()),
+                  "convolution_backward_input");
+            chosen = engine.primitive(backward, attributes, chosen, "convolution_backward_input");
+            blocked_ = onednn_program::queried(chosen, dnnl_query_weights_md);
+            program_ = onednn_program{engine, chosen, {{DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_WEIGHTS, blocked_},
+                                      {DNNL_ARG_DIFF_SRC, x}}, "convolution_backward_input"};
+        } else {
+            dnnl_convolution_desc_t backward{};
+            check(dnnl_convolution_backward_weights_desc_init(&backward, dnnl_convolution_direct, &x, &any,
+                                                              key.has_bias ? &b : nullptr, &y, strides.data(),
+                                                              before.data(), after.data()),
+                  "convolution_backward_weight");
+            chosen = engine.primitive(backward, attributes, chosen, "convolution_backward_weight");
+            blocked_ = onednn_program::queried(chosen, dnnl_query_diff_weights_md);
+            program_ = key.has_bias
+                           ? onednn_program{engine, chosen, {{DNNL_ARG_SRC, x}, {DNNL_ARG_DIFF_WEIGHTS, blocked_},
+                                            {DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_DIFF_BIAS, b}},
+                                            "convolution_backward_weight"}
+                           : onednn_program{engine, chosen, {{DNNL_ARG_SRC, x}, {DNNL_ARG_DIFF_WEIGHTS, blocked_},
+                                            {DNNL_ARG_DIFF_DST, y}}, "convolution_backward_weight"};
+        }
+        const bool is_weight = key.pass == convolution_pass::backward_weight;
+        const dnnl_memory_desc_t& from = is_weight ? blocked_ : plain_;
+        const dnnl_memory_desc_t& to = is_weight ? plain_ : blocked_;
+        dnnl_primitive_desc_t made{};
+        check(dnnl_reorder_primitive_desc_create(&made, &from, engine.get(), &to, engine.get(),
+                                                 make_attributes(is_weight).get()),
+              "weight reorder");
+        const onednn_description reorder{made};
+        reorder_ = onednn_program{engine, reorder, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}, "weight reorder"};
+    }
+
+    /// Floats of scratch that a pass needs.
+    [[nodiscard]] std::int64_t scratch() const noexcept {
+        return aligned(gradient_floats()) + bias_floats() + std::max(program_.scratch(), reorder_.scratch());
+    }
+
+    /// y = (or +=) the convolution of x; `weight` points at the block's first channel, `epoch` numbers its values.
+    void forward(const onednn_engine& engine, const float* x, const float* weight, const float* bias, float* y,
+                 std::int64_t epoch, float* scratch) {
+        const float* w = reordered(engine, weight, epoch, scratch);
+        if (key_.has_bias) {
+            program_.run(engine, {x, w, y, bias}, scratch);
+        } else {
+            program_.run(engine, {x, w, y}, scratch);
+        }
+    }
+    void backward_input(const onednn_engine& engine, const float* dy, const float* weight, float* dx,
+                        std::int64_t epoch, float* scratch) {
+        program_.run(engine, {dy, reordered(engine, weight, epoch, scratch), dx}, scratch);
+    }
+    /// Adds to the block of dweight; writes the bias gradient, when there is one, to where the result points.
+    const float* backward_weight(const onednn_engine& engine, const float* x, const float* dy, float* dweight,
+                                 float* scratch) {
+        float* const gradient = scratch;
+        float* const bias = gradient + aligned(gradient_floats());
+        float* const rest = bias + bias_floats();
+        if (key_.has_bias) {
+            program_.run(engine, {x, gradient, dy, bias}, rest);
+        } else {
+            program_.run(engine, {x, gradient, dy}, rest);
+        }
+        reorder_.run(engine, {gradient, dweight}, rest);
+        return bias;
+    }
+
+    [[nodiscard]] std::int64_t bytes() const noexcept {
+        std::int64_t sum = 0;
+        for (const auto& w : weights_) { sum += w.values.bytes(); }
+        return sum;
+    }
+
+private:
+    static constexpr std::int64_t no_epoch = -1;
+    struct reordered_weight {
+        const float* source;
+        std::int64_t epoch;
+        buffer values;
+    };
+
+    [[nodiscard]] static std::int64_t aligned(std::int64_t floats) noexcept { return (floats + 15) / 16 * 16; }
+    [[nodiscard]] std::int64_t gradient_floats() const noexcept {
+        return key_.pass == convolution_pass::backward_weight ? floats_of(blocked_) : 0;
+    }
+    [[nodiscard]] std::int64_t bias_floats() const noexcept {
+        return key_.pass == convolution_pass::backward_weight ? aligned(key_.shape.out_channels) : 0;
+    }
+
+    const float* reordered(const onednn_engine& engine, const float* weight, std::int64_t epoch, float* scratch) {
+        for (auto& w : weights_) {
+            if (w.source != weight) { continue; }
+            if (w.epoch != epoch) {
+                reorder_.run(engine, {weight, w.values.data()}, scratch);
+                w.epoch = epoch;
+            }
+            return w.values.data();
+        }
+        // A place of an older epoch serves again, so that there are never more than one epoch needs; a weight that is
+        // only late loses its place and finds another. Until the reorder has run, the place holds no epoch's values.
+        auto place = std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.epoch != epoch; });
+        if (place == weights_.end()) {
+            weights_.push_back({weight, no_epoch, buffer{floats_of(blocked_)}});
+            place = std::prev(weights_.end());
+        }
+        place->source = weight;
+        place->epoch = no_epoch;
+        reorder_.run(engine, {weight, place->values.data()}, scratch);
+        place->epoch = epoch;
+        return place->values.data();
+    }
+
+    convolution_key key_;
+    dnnl_memory_desc_t plain_{};
+    dnnl_memory_desc_t blocked_{};
+    onednn_program program_{};
+    onednn_program reorder_{};
+    std::vector<reordered_weight> weights_{};
+};
+
+} // namespace pulse::host

@@ -1,0 +1,275 @@
+#pragma once
+
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include <pulse/reference/conditioned.hpp>
+#include <pulse/reference/convolution.hpp>
+#include <pulse/reference/tokens.hpp>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::host {
+
+/// The meaning of every operation of `backend`, as plain loops over scalars of type T; parity tests compare with it.
+///
+/// Everything is computed in the accumulator A and rounded to T where it is stored; T is any type that converts to A
+/// and, explicitly, from it. Sums accumulate in the order of the loops, so results are deterministic. One object serves
+/// one thread.
+template <class T, std::floating_point A = T>
+class reference_backend : public reference_tokens<T, A>, public reference_conditioned<T, A> {
+public:
+    using scalar = T;
+    using accumulator = A;
+
+    void conv2d(const conv2d_shape& shape, int batch, const T* x, const T* weight, const T* bias, T* y, into how) {
+        reference_convolution<T, A>{shape, 0}.forward(batch, x, nullptr, weight, bias, y, how);
+    }
+    void conv2d_backward_input(const conv2d_shape& shape, int batch, const T* dy, const T* weight, T* dx, into how) {
+        reference_convolution<T, A>{shape, 0}.backward_input(batch, dy, weight, dx, nullptr, how);
+    }
+    void conv2d_backward_weight(const conv2d_shape& shape, int batch, const T* x, const T* dy, A* dweight, A* dbias) {
+        reference_convolution<T, A>{shape, 0}.backward_weight(batch, x, nullptr, dy, dweight, dbias);
+    }
+
+    void conv2d_pair(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb, const T* weight,
+                     const T* bias, T* y, into how) {
+        reference_convolution<T, A>{shape, second}.forward(batch, xa, xb, weight, bias, y, how);
+    }
+    /// `how` holds for both gradients.
+    void conv2d_pair_backward_input(const conv2d_shape& shape, int second, int batch, const T* dy, const T* weight,
+                                    T* dxa, T* dxb, into how) {
+        reference_convolution<T, A>{shape, second}.backward_input(batch, dy, weight, dxa, dxb, how);
+    }
+    void conv2d_pair_backward_weight(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb,
+                                     const T* dy, A* dweight, A* dbias) {
+        reference_convolution<T, A>{shape, second}.backward_weight(batch, xa, xb, dy, dweight, dbias);
+    }
+
+    void linear(const linear_shape& shape, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y,
+                into how) {
+        for (std::int64_t r = 0; r != rows; ++r) {
+            for (int o = 0; o != shape.out_features; ++o) {
+                A sum = bias != nullptr ? static_cast<A>(bias[o]) : A{0};
+                for (int i = 0; i != shape.in_features; ++i) {
+                    sum += static_cast<A>(x[r * shape.in_features + i]) *
+                           static_cast<A>(weight[std::int64_t{o} * shape.in_features + i]);
+                }
+                store(sum, how, y[r * shape.out_features + o]);
+            }
+        }
+    }
+    void linear_backward_input(const linear_shape& shape, std::int64_t rows, const T* dy, const T* weight, T* dx,
+                               into how) {
+        for (std::int64_t r = 0; r != rows; ++r) {
+            for (int i = 0; i != shape.in_features; ++i) {
+                A sum{0};
+                for (int o = 0; o != shape.out_features; ++o) {
+                    sum += static_cast<A>(dy[r * shape.out_features + o]) *
+                           static_cast<A>(weight[std::int64_t{o} * shape.in_features + i]);
+                }
+                store(sum, how, dx[r * shape.in_features + i]);
+            }
+        }
+    }
+    void linear_backward_weight(const linear_shape& shape, std::int64_t rows, const T* x, const T* dy, A* dweight,
+                                A* dbias) {
+        for (std::int64_t r = 0; r != rows; ++r) {
+            for (int o = 0; o != shape.out_features; ++o) {
+                const A g = static_cast<A>(dy[r * shape.out_features + o]);
+                if (dbias != nullptr) { dbias[o] += g; }
+                for (int i = 0; i != shape.in_features; ++i) {
+                    dweight[std::int64_t{o} * shape.in_features + i] +=
+                        g * static_cast<A>(x[r * shape.in_features + i]);
+                }
+            }
+        }
+    }
+
+    void group_norm(const group_norm_shape& shape, int batch, const T* xa, const T* xb, const T* gamma, const T* beta,
+                    T* y, A* statistics) {
+        const int size = shape.all_channels() / shape.groups;
+        const A count = static_cast<A>(std::int64_t{size} * shape.pixels);
+        for (int b = 0; b != batch; ++b) {
+            for (int g = 0; g != shape.groups; ++g) {
+                A mean{0};
+                over_group(shape, b, g, [&](std::int64_t, const auto& at) { mean += at(xa, xb); });
+                mean /= count;
+                A variance{0};
+                over_group(shape, b, g, [&](std::int64_t, const auto& at) {
+                    const A d = at(xa, xb) - mean;
+                    variance += d * d;
+                });
+                const A inverse = A{1} / std::sqrt(variance / count + static_cast<A>(shape.epsilon));
+                statistics[(std::int64_t{b} * shape.groups + g) * 2] = mean;
+                statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1] = inverse;
+                over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
+                    const A u = (at(xa, xb) - mean) * inverse * static_cast<A>(gamma[at.channel]) +
+                                static_cast<A>(beta[at.channel]);
+                    y[n] = static_cast<T>(shape.silu ? u * sigmoid(u) : u);
+                });
+            }
+        }
+    }
+
+    /// With u = gamma * xhat + beta and g = dL/du: dx = (gamma g - mean(gamma g) - xhat mean(gamma g xhat)) / sigma,
+    /// where the means run over the group.
+    void group_norm_backward(const group_norm_shape& shape, int batch, const T* xa, const T* xb, const T* gamma,
+                             const T* beta, const A* statistics, const T* dy, T* dxa, T* dxb, A* dgamma, A* dbeta,
+                             into how) {
+        const int size = shape.all_channels() / shape.groups;
+        const A count = static_cast<A>(std::int64_t{size} * shape.pixels);
+        for (int b = 0; b != batch; ++b) {
+            for (int g = 0; g != shape.groups; ++g) {
+                const A mean = statistics[(std::int64_t{b} * shape.groups + g) * 2];
+                const A inverse = statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1];
+                const auto gradient = [&](std::int64_t n, A normal, int c) {
+                    const A dn = static_cast<A>(dy[n]);
+                    return shape.silu ? dn * silu_slope(normal * static_cast<A>(gamma[c]) + static_cast<A>(beta[c]))
+                                      : dn;
+                };
+                A sum{0};
+                A product{0};
+                over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
+                    const A normal = (at(xa, xb) - mean) * inverse;
+                    const A du = gradient(n, normal, at.channel);
+                    dgamma[at.channel] += du * normal;
+                    dbeta[at.channel] += du;
+                    sum += static_cast<A>(gamma[at.channel]) * du;
+                    product += static_cast<A>(gamma[at.channel]) * du * normal;
+                });
+                over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
+                    const A normal = (at(xa, xb) - mean) * inverse;
+                    const A du = gradient(n, normal, at.channel) * static_cast<A>(gamma[at.channel]);
+                    const A dx = (du - sum / count - normal * (product / count)) * inverse;
+                    if (at.second) {
+                        dxb[at.offset] = static_cast<T>(dx);
+                    } else {
+                        store(dx, how, dxa[at.offset]);
+                    }
+                });
+            }
+        }
+    }
+
+    void silu(std::int64_t n, const T* x, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) {
+            const A value = static_cast<A>(x[i]);
+            y[i] = static_cast<T>(value * sigmoid(value));
+        }
+    }
+    void silu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+        for (std::int64_t i = 0; i != n; ++i) {
+            store(static_cast<A>(dy[i]) * silu_slope(static_cast<A>(x[i])), how, dx[i]);
+        }
+    }
+    void add(std::int64_t n, const T* x, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) { store(static_cast<A>(x[i]), into::add, y[i]); }
+    }
+    void copy(std::int64_t n, const T* x, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) { y[i] = x[i]; }
+    }
+    void fill(std::int64_t n, A value, T* y) {
+        for (std::int64_t i = 0; i != n; ++i) { y[i] = static_cast<T>(value); }
+    }
+    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, A* y) {
+        for (std::int64_t c = 0; c != features; ++c) {
+            A sum{0};
+            for (std::int64_t r = 0; r != rows; ++r) { sum += static_cast<A>(x[r * features + c]); }
+            y[c] += sum;
+        }
+    }
+
+    void add_per_sample(int batch, int pixels, int channels, const T* t, T* y) {
+        for (int b = 0; b != batch; ++b) {
+            for (int p = 0; p != pixels; ++p) {
+                add(channels, t + std::int64_t{b} * channels, y + pixel_at(b, p, pixels, channels));
+            }
+        }
+    }
+    void sum_pixels(int batch, int pixels, int channels, const T* y, T* t) {
+        for (int b = 0; b != batch; ++b) {
+            for (int c = 0; c != channels; ++c) {
+                A sum{0};
+                for (int p = 0; p != pixels; ++p) { sum += static_cast<A>(y[pixel_at(b, p, pixels, channels) + c]); }
+                t[std::int64_t{b} * channels + c] = static_cast<T>(sum);
+            }
+        }
+    }
+
+    void upsample_nearest(int batch, int height, int width, int channels, const T* x, T* y) {
+        for (int row = 0; row != batch * 2 * height; ++row) {
+            for (int column = 0; column != 2 * width; ++column) {
+                copy(channels, x + (std::int64_t{row / 2} * width + column / 2) * channels,
+                     y + (std::int64_t{row} * 2 * width + column) * channels);
+            }
+        }
+    }
+    void upsample_nearest_backward(int batch, int height, int width, int channels, const T* dy, T* dx) {
+        fill(std::int64_t{batch} * height * width * channels, A{0}, dx);
+        for (int row = 0; row != batch * 2 * height; ++row) {
+            for (int column = 0; column != 2 * width; ++column) {
+                add(channels, dy + (std::int64_t{row} * 2 * width + column) * channels,
+                    dx + (std::int64_t{row / 2} * width + column / 2) * channels);
+            }
+        }
+    }
+
+    /// e[b] = (sin(t w_0), sin(t w_1), ..., cos(t w_0), cos(t w_1), ...), w_i = 10000^(-i / (features / 2 - shift)).
+    void sinusoid(int batch, int features, bool flip, double shift, const A* timesteps, T* e) {
+        const int half = features / 2;
+        for (int b = 0; b != batch; ++b) {
+            T* const row = e + std::int64_t{b} * features;
+            for (int i = 0; i != half; ++i) {
+                const double frequency = std::exp(-std::log(10000.0) * i / (half - shift));
+                const double angle = static_cast<double>(timesteps[b]) * frequency;
+                row[flip ? half + i : i] = static_cast<T>(static_cast<A>(std::sin(angle)));
+                row[flip ? i : half + i] = static_cast<T>(static_cast<A>(std::cos(angle)));
+            }
+        }
+    }
+
+    void weights_changed() noexcept {}
+
+private:
+    /// One element of a group, of one source or of the two.
+    struct element {
+        int channel; ///< among all channels
+        bool second;
+        std::int64_t offset; ///< in its own source
+
+        [[nodiscard]] A operator()(const T* xa, const T* xb) const {
+            return static_cast<A>(second ? xb[offset] : xa[offset]);
+        }
+    };
+
+    /// Calls f(offset in the concatenation, element) for every element of group g of sample b, pixel by pixel.
+    template <class F>
+    static void over_group(const group_norm_shape& shape, int b, int g, F f) {
+        const int size = shape.all_channels() / shape.groups;
+        for (int p = 0; p != shape.pixels; ++p) {
+            const std::int64_t pixel = std::int64_t{b} * shape.pixels + p;
+            for (int c = g * size; c != (g + 1) * size; ++c) {
+                const bool second = c >= shape.channels;
+                const std::int64_t offset =
+                    second ? pixel * shape.second_channels + (c - shape.channels) : pixel * shape.channels + c;
+                f(pixel * shape.all_channels() + c, element{c, second, offset});
+            }
+        }
+    }
+
+    [[nodiscard]] static std::int64_t pixel_at(int b, int p, int pixels, int channels) noexcept {
+        return (std::int64_t{b} * pixels + p) * channels;
+    }
+    static void store(A value, into how, T& to) noexcept {
+        to = static_cast<T>(how == into::add ? static_cast<A>(to) + value : value);
+    }
+    [[nodiscard]] static A sigmoid(A x) noexcept { return A{1} / (A{1} + std::exp(-x)); }
+    [[nodiscard]] static A silu_slope(A x) noexcept {
+        const A s = sigmoid(x);
+        return s * (A{1} + x * (A{1} - s));
+    }
+};
+
+} // namespace pulse::host

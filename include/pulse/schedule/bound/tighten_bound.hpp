@@ -1,0 +1,224 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <pulse/schedule/bound/device_propagation.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/bound/relaxed_problem.hpp>
+#include <pulse/schedule/bound/state_search.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/synthesis.hpp>
+#include <pulse/schedule/time_grain.hpp>
+#include <pulse/schedule/timed_orders.hpp>
+
+namespace pulse {
+
+/// What `tighten_bound` reached.
+struct tightened_bound {
+    /// No schedule is shorter; never below the bound that was given, never above the best makespan known.
+    double lower_bound_us{};
+    /// The best makespan known, and its schedule when it is shorter than the one that was given; else no devices.
+    double makespan_us{};
+    schedule better{};
+    std::int64_t nodes{};
+    double seconds{};
+    /// False when a limit or a stop request ended the search before it had no more to try.
+    bool finished{};
+    /// A limit or a stop request ended the narrowing of windows before any proof: the next call will go further.
+    bool narrowing{};
+};
+
+namespace detail {
+
+/// The rounds of `tighten_bound`.
+class bound_tightener {
+public:
+    bound_tightener(const schedule_problem& problem, const schedule_bound& bound, double upper_bound_us,
+                    const search_limit& limit, device_windows* known) :
+        problem_{&problem},
+        limit_{&limit}, bound_{&bound}, known_{known}, relaxer_{problem, bound},
+        times_(static_cast<std::size_t>(problem.devices)), listed_(times_.size(), 0) {
+        out_.lower_bound_us = std::min(bound.makespan_us, upper_bound_us);
+        out_.makespan_us = upper_bound_us;
+    }
+
+    [[nodiscard]] tightened_bound run() {
+        const int devices = problem_->devices;
+        const bool countable = problem_->microbatches <= 65535;
+        std::vector<window> windows{};
+        for (int size = devices; countable && size >= 1; --size) {
+            for (int first = 0; first + size <= devices; ++first) { windows.push_back({first, size}); }
+        }
+        if (countable && known_ != nullptr && !ended()) { narrow_devices(); }
+        int largest = 1;
+        for (std::int64_t most = 1000; !ended() && !windows.empty(); most *= 4, ++largest) {
+            for (int d = 0; d != devices && !ended(); ++d) { list_times(d, most); }
+            for (auto& w : windows) {
+                if (ended()) { break; }
+                if (w.size <= largest || w.size == devices) { search(w, most); }
+            }
+            std::erase_if(windows, [](const window& w) { return w.exhausted; });
+        }
+        out_.finished = proved() || windows.empty();
+        out_.seconds = seconds();
+        return std::move(out_);
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+    struct window {
+        int first{};
+        int size{};
+        bool exhausted{};
+    };
+    /// Sums in another order must not turn an equal makespan into a shorter one.
+    static constexpr double rounding = 4e-10;
+
+    [[nodiscard]] double seconds() const { return std::chrono::duration<double>(clock::now() - begin_).count(); }
+    [[nodiscard]] bool over() const { return limit_->stop.stop_requested() || seconds() >= limit_->seconds; }
+    [[nodiscard]] bool proved() const { return out_.lower_bound_us >= out_.makespan_us * (1 - 2 * rounding); }
+    [[nodiscard]] bool ended() const { return proved() || out_.nodes >= limit_->nodes || over(); }
+
+    void refute(double makespan_us) {
+        out_.lower_bound_us = std::max(out_.lower_bound_us, std::min(makespan_us, out_.makespan_us));
+    }
+
+    /// Where devices have few states, narrows the windows of all under the best makespan known; then looks for the
+    /// longest makespan that narrowing refutes.
+    void narrow_devices() {
+        const double states = device_states(relaxer_.index());
+        if (states > few_device_states) { return; }
+        out_.narrowing = 20 * states > static_cast<double>(limit_->nodes);
+        if (out_.narrowing) { return; }
+        const double grain = time_grain_us(*problem_, out_.makespan_us);
+        const device_propagator propagator{*problem_, *bound_};
+        if (known_->bound.head.empty()) { known_->bound = *bound_; }
+        const auto narrow = [&](device_windows& windows, double below_us) {
+            const auto outcome = propagator.narrow(windows, limits(below_us, limit_->nodes), out_.nodes);
+            if (outcome == device_outcome::refuted) { refute(raised_to_grain(below_us, grain)); }
+            return outcome;
+        };
+        const auto first = narrow(*known_, out_.makespan_us * (1 - rounding));
+        out_.narrowing = first == device_outcome::cut_short;
+        if (first != device_outcome::narrowed) { return; }
+        relaxer_ = problem_relaxer{*problem_, known_->bound};
+        const double step = std::max(grain, 1e-5 * out_.makespan_us);
+        for (double high = out_.makespan_us; high - out_.lower_bound_us > 1.5 * step && !ended();) {
+            const double low = raised_to_grain(out_.lower_bound_us, grain);
+            const double middle = raised_to_grain(low + (high - low) / 2, grain);
+            if (middle >= high) { break; }
+            device_windows windows = *known_;
+            const auto outcome = narrow(windows, middle * (1 - rounding));
+            if (outcome == device_outcome::cut_short) { break; }
+            if (outcome == device_outcome::narrowed) { high = middle; }
+        }
+    }
+
+    void list_times(int device, std::int64_t most) {
+        const auto d = static_cast<std::size_t>(device);
+        if (listed_[d] != 0) { return; }
+        state_search turned{relaxer_.relax({device}, true)};
+        const double below = out_.makespan_us * (1 - rounding);
+        const auto found = turned.run(limits(below, most), times_[d]);
+        out_.nodes += found.nodes;
+        listed_[d] = found.finished ? 1 : 0;
+        if (found.finished && found.order.empty()) { refute(found.makespan_us); }
+    }
+
+    void search(window& w, std::int64_t most) {
+        std::vector<int> devices{};
+        for (int d = w.first; d != w.first + w.size; ++d) { devices.push_back(d); }
+        state_search states{relaxer_.relax(devices, false)};
+        for (std::size_t i = 0; i != devices.size(); ++i) {
+            const auto d = static_cast<std::size_t>(devices[i]);
+            if (listed_[d] != 0) { states.guide(i, times_[d]); }
+        }
+        const bool whole = w.size == problem_->devices;
+        for (const double part : {1.0, 0.5, 0.25}) {
+            const double low = out_.lower_bound_us;
+            auto limits = this->limits((low + part * (out_.makespan_us - low)) * (1 - rounding), most);
+            if (whole && part == 1.0) {
+                // Goes on to the end with the best states, which may give a better schedule.
+                const auto layers = static_cast<std::int64_t>(relaxer_.index().ops()) * problem_->microbatches;
+                limits.width = std::max<std::int64_t>(1, most / layers);
+                limits.nodes = std::max(most, 4 * limits.width * layers);
+            }
+            const auto found = states.run(limits);
+            out_.nodes += found.nodes;
+            if (whole && !found.order.empty()) { take(found.order); }
+            if (found.finished && (whole || found.order.empty())) {
+                w.exhausted = part == 1.0;
+                refute(found.makespan_us);
+                return;
+            }
+            // The relaxation has a schedule below the best one known: it will not prove that.
+            w.exhausted = w.exhausted || (found.finished && part == 1.0);
+            if (ended()) { return; }
+        }
+    }
+
+    [[nodiscard]] state_limits limits(double below_us, std::int64_t most) const {
+        state_limits out{};
+        out.below_us = below_us;
+        out.nodes = std::min(most, limit_->nodes - out_.nodes);
+        out.over = [this] { return over(); };
+        return out;
+    }
+
+    void take(const std::vector<std::vector<int>>& instances) {
+        device_orders orders{};
+        for (const auto& passes : instances) {
+            orders.emplace_back();
+            for (const int i : passes) {
+                const stage_pass p = relaxer_.index().pass_of(i / problem_->microbatches);
+                orders.back().push_back({p.op, p.stage, i % problem_->microbatches});
+            }
+        }
+        out_.better = timed_from_orders(*problem_, orders);
+        out_.makespan_us = out_.better.makespan_us();
+        out_.lower_bound_us = std::min(out_.lower_bound_us, out_.makespan_us); // equal up to rounding
+    }
+
+    const schedule_problem* problem_;
+    const search_limit* limit_;
+    clock::time_point begin_{clock::now()};
+    const schedule_bound* bound_;
+    device_windows* known_;
+    problem_relaxer relaxer_;
+    std::vector<completion_times> times_;
+    std::vector<char> listed_;
+    tightened_bound out_{};
+};
+
+} // namespace detail
+
+/// Raises a lower bound towards `upper_bound_us`, the makespan of the best schedule known, by searches with growing
+/// numbers of states (`state_search`): over single devices from the end, whose completion times then guide searches
+/// over neighbouring devices, the others relaxed, and over all of them. The last one, where it ends, finds the optimum,
+/// and a better schedule comes with it when there is one. A destructive bound: what is refuted is a makespan below a
+/// threshold; where refuting all below the upper bound takes too many states, half and a quarter of the way are tried.
+///
+/// `bound` is that of `bound_schedule(problem)`. A node of `limit` is a state; with `seconds` unlimited the result
+/// depends on the arguments alone. Throws input_error for an ill-formed problem.
+[[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
+                                                   double upper_bound_us, const search_limit& limit) {
+    return detail::bound_tightener{problem, bound, upper_bound_us, limit, nullptr}.run();
+}
+
+/// The same, but where single devices have few states it first narrows the windows of all passes
+/// (`device_propagator`), which proves something itself and leaves less to the searches over several devices. Goes on
+/// from `windows` of earlier calls for the same problem with no lower `upper_bound_us`, empty ones at first, and hands
+/// back what they have become.
+[[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
+                                                   double upper_bound_us, const search_limit& limit,
+                                                   device_windows& windows) {
+    return detail::bound_tightener{problem, bound, upper_bound_us, limit, &windows}.run();
+}
+
+} // namespace pulse

@@ -1,0 +1,390 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <pulse/schedule/improve/gap_filler.hpp>
+#include <pulse/schedule/improve/sequence_graph.hpp>
+#include <pulse/schedule/improve/sequence_state.hpp>
+#include <pulse/schedule/random_numbers.hpp>
+#include <pulse/schedule/search_budget.hpp>
+
+namespace pulse {
+
+/// Iterated justification (after Tormos and Lova, 2001) of parts of a step: shifts some instances of a part in the
+/// order of their ends, places all of it again as early as it can be in that order, or as late and then as early as it
+/// can be, and goes on from what is not much longer. What lies before the part and after it stays; the longest paths
+/// through both say how long the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or
+/// cool-down within memory where a walk over swaps would have to cross many schedules that are worse.
+class justification_search {
+public:
+    explicit justification_search(const sequence_graph& graph) :
+        g_{&graph}, turned_{mirrored(graph)}, state_{graph}, early_{graph, false}, late_{turned_, true},
+        rank_(static_cast<std::size_t>(graph.ops), 0), key_(static_cast<std::size_t>(graph.instances()), 0.0),
+        spot_(key_.size(), 0), before_(static_cast<std::size_t>(graph.devices), -1) {
+        for (const double d : graph.duration) { timeless_ = timeless_ || d == 0; }
+        // The number of operations that lead to one grows along every path.
+        for (int o = 0; o != graph.ops; ++o) {
+            for (int a = 0; a != graph.ops; ++a) { rank_[at(o)] += graph.leads_to[at(a) * at(graph.ops) + at(o)]; }
+        }
+        std::vector<double> load(at(graph.devices), 0.0);
+        for (int o = 0; o != graph.ops; ++o) { load[at(graph.device[at(o)])] += graph.duration[at(o)]; }
+        for (const double l : load) { longest_us_ = std::max(longest_us_, l); }
+    }
+
+    [[nodiscard]] double best_us() const noexcept { return best_us_; }
+    [[nodiscard]] const std::vector<std::vector<int>>& best() const noexcept { return best_; }
+
+    /// Parts that did not fit back into the step as they said: none unless there are passes of no length.
+    [[nodiscard]] std::int64_t refused() const noexcept { return refused_; }
+
+    /// Starts from these sequences and forgets the best; false when they wait for each other in a circle or do not fit
+    /// into memory.
+    [[nodiscard]] bool take(const std::vector<std::vector<int>>& sequences) {
+        if (!go_to(sequences)) { return false; }
+        best_ = here_;
+        best_us_ = now_us_;
+        return true;
+    }
+
+    /// Steps that take `work` in all, about ten nanoseconds each, and accept what is longer by `warm_us` or so in the
+    /// beginning and by nothing in the end. Ends early when `bound_us` is reached or the budget is used up. True when
+    /// the best improved.
+    bool anneal(double warm_us, std::int64_t work, double bound_us, detail::random_numbers& random,
+                search_budget& budget) {
+        const double before = best_us_;
+        const double enough = bound_us * (1 + 1e-12);
+        bool more = true;
+        for (std::int64_t done = 0; more && done < work && best_us_ > enough;) {
+            open(random);
+            const std::int64_t step = 10 * static_cast<std::int64_t>(now_.size());
+            bool moved = false;
+            double said_us = now_us_;
+            double least = best_us_ * (1 - 1e-12);
+            kept_best_.clear();
+            for (int i = 0; more && i != steps_per_part; ++i) {
+                const double part = std::max(0.0, 1 - static_cast<double>(done) / static_cast<double>(work));
+                const double found = shifted_span(random);
+                const double cost = found + early_.mean_us();
+                if (cost <= now_cost_ - warm_us * part * std::log(1 - random.unit())) {
+                    now_cost_ = cost;
+                    said_us = found;
+                    sort_by_end(early_, now_);
+                    moved = true;
+                    if (found < least) {
+                        least = found;
+                        kept_best_ = now_;
+                    }
+                }
+                done += step;
+                more = budget.spend(step);
+                if (least <= enough) { break; }
+            }
+            if (moved) { close(kept_best_.empty() ? said_us : least); }
+        }
+        return best_us_ < before;
+    }
+
+private:
+    static constexpr int steps_per_part = 20;
+
+    struct entry {
+        double time{};
+        int instance{};
+        /// Where it stood, which decides among equal times.
+        int place{};
+    };
+
+    [[nodiscard]] static std::size_t at(int x) noexcept { return static_cast<std::size_t>(x); }
+
+    /// Last ends first; what waits for another one comes before it. `sign` is -1 when seen from the end.
+    struct last_end_first {
+        const justification_search* in{};
+        int sign{1};
+
+        [[nodiscard]] bool operator()(const entry& a, const entry& b) const noexcept {
+            if (a.time != b.time) { return a.time > b.time; }
+            const int one = sign * in->rank_[at(in->g_->op[at(a.instance)])];
+            const int two = sign * in->rank_[at(in->g_->op[at(b.instance)])];
+            return one != two ? one > two : a.instance > b.instance;
+        }
+    };
+
+    static void number(std::vector<entry>& entries) noexcept {
+        int place = 0;
+        for (auto& e : entries) { e.place = place++; }
+    }
+
+    /// The instances of a filler, last ends first.
+    void sort_by_end(const gap_filler& filler, std::vector<entry>& out) {
+        out.clear();
+        const last_end_first order{this, &filler == &early_ ? 1 : -1};
+        borders_.assign(1, 0);
+        for (const auto& list : filler.lists()) {
+            for (std::size_t i = list.size(); i-- > 0;) { out.push_back({list[i].end_us, list[i].instance, 0}); }
+            borders_.push_back(static_cast<std::ptrdiff_t>(out.size()));
+        }
+        if (timeless_) {
+            std::sort(out.begin(), out.end(), order); // a list may hold them in another order
+        } else {
+            for (std::size_t width = 1; width + 1 < borders_.size(); width *= 2) {
+                for (std::size_t i = 0; i + width + 1 < borders_.size(); i += 2 * width) {
+                    const std::size_t end = std::min(i + 2 * width, borders_.size() - 1);
+                    std::inplace_merge(out.begin() + borders_[i], out.begin() + borders_[i + width],
+                                       out.begin() + borders_[end], order);
+                }
+            }
+        }
+        number(out);
+    }
+
+    /// The instances of `entries` as they are numbered from the other end.
+    void flip(const std::vector<entry>& entries) {
+        order_.clear();
+        for (const auto& e : entries) { order_.push_back(flipped(e.instance)); }
+    }
+
+    [[nodiscard]] int flipped(int x) const noexcept {
+        const int k = x - g_->op[at(x)] * g_->microbatches;
+        return x - k + g_->microbatches - 1 - k;
+    }
+
+    /// Takes sequences as the present schedule.
+    [[nodiscard]] bool go_to(const std::vector<std::vector<int>>& sequences) {
+        if (!state_.assign(sequences) || state_.excess() > 0) { return false; }
+        here_ = sequences;
+        for (const auto& list : here_) {
+            for (std::size_t i = 0; i != list.size(); ++i) { spot_[at(list[i])] = static_cast<int>(i); }
+        }
+        now_us_ = state_.makespan_us();
+        return true;
+    }
+
+    /// Where a longest path of the step begins, and where it comes from another device: between two of these places it
+    /// is work of one device without a pause, which no other order makes shorter.
+    void list_turns() {
+        const double slack = 1e-9 * now_us_;
+        turns_.clear();
+        int x = state_.order().front();
+        for (const auto& list : here_) {
+            if (!list.empty() && state_.end(list.back()) > state_.end(x)) { x = list.back(); }
+        }
+        for (;;) {
+            const int p = state_.prev(x);
+            if (p >= 0 && state_.end(p) >= state_.start(x) - slack) {
+                x = p;
+                continue;
+            }
+            turns_.push_back(state_.place(x));
+            const auto o = at(g_->op[at(x)]);
+            int next = -1;
+            for (int e = g_->first_before[o]; e != g_->first_before[o + 1] && next < 0; ++e) {
+                const int y = x + g_->before[at(e)].shift;
+                if (state_.start(y) + g_->before[at(e)].weight_us >= state_.start(x) - slack) { next = y; }
+            }
+            if (next < 0) { return; }
+            x = next;
+        }
+    }
+
+    /// Chooses the part of the step that may change, consecutive instances in an order of evaluation, mostly around a
+    /// place that `list_turns` finds. The instances before it keep their starts, those after it the order on their
+    /// devices.
+    void open(detail::random_numbers& random) {
+        const auto& order = state_.order();
+        const int count = static_cast<int>(order.size());
+        const int size = std::min(count, static_cast<int>((1.5 + 6 * random.unit()) * g_->ops));
+        int from = static_cast<int>(random.below(at(count - size) + 1));
+        if (random.below(8) != 0) {
+            list_turns();
+            const int turn = turns_[random.below(turns_.size())];
+            from = std::clamp(turn - static_cast<int>(random.below(at(size))), 0, count - size);
+        }
+        const int to = from + size;
+        from_ = from;
+        const auto inside = [&](int x) { return state_.place(x) >= from && state_.place(x) < to; };
+        std::fill(key_.begin(), key_.end(), std::numeric_limits<double>::infinity());
+        now_.clear();
+        now_cost_ = now_us_;
+        for (int i = from; i != to; ++i) {
+            const int x = order[at(i)];
+            const int o = g_->op[at(x)];
+            const int k = x - o * g_->microbatches;
+            const int d = g_->device[at(o)];
+            now_.push_back({state_.end(x), x, 0});
+            for (int e = g_->first_before[at(o)]; e != g_->first_before[at(o) + 1]; ++e) {
+                const int y = x + g_->before[at(e)].shift;
+                if (!inside(y)) { early_.set_before(y, state_.start(y)); }
+            }
+            double rest = 0;
+            for (int e = g_->first_after[at(o)]; e != g_->first_after[at(o) + 1]; ++e) {
+                const int y = x + g_->after[at(e)].shift;
+                if (inside(y)) { continue; }
+                late_.set_before(flipped(y), state_.tail(y));
+                rest = std::max(rest, state_.tail(y) + g_->after[at(e)].weight_us);
+            }
+            early_.set_rest(x, rest);
+            for (const int other : g_->partners[at(o)]) {
+                const int y = other * g_->microbatches + k;
+                if (state_.place(y) < from) {
+                    early_.set_before(y, state_.start(y));
+                    late_.set_after(flipped(y));
+                } else if (state_.place(y) >= to) {
+                    early_.set_after(y);
+                    late_.set_before(flipped(y), state_.tail(y));
+                }
+            }
+            const int p = state_.prev(x);
+            const int n = state_.next(x);
+            if (p < 0 || !inside(p)) { before_[at(d)] = spot_[at(x)] - 1; }
+            if (n < 0 || !inside(n)) {
+                const int q = before_[at(d)] < 0 ? -1 : here_[at(d)][at(before_[at(d)])];
+                const double rest_us = n < 0 ? 0.0 : state_.tail(n) + state_.duration(n);
+                now_cost_ += (state_.end(x) + rest_us) / static_cast<double>(g_->devices);
+                early_.set_border(d, {q < 0 ? 0.0 : state_.end(q), q < 0 ? 0 : state_.held_after(q), rest_us});
+                late_.set_border(d, {rest_us, n < 0 ? 0 : state_.held_after(x), 0});
+            }
+        }
+        std::sort(now_.begin(), now_.end(), last_end_first{this});
+        number(now_);
+    }
+
+    /// Puts what the part has become between what was before and after it: its best when that beats all so far. It said
+    /// that the step is `said_us` long through it, and so it is, in the memory that there is; but what takes no time
+    /// may come in another order than the one in which it was placed.
+    void close(double said_us) {
+        const auto& part = kept_best_.empty() ? now_ : kept_best_;
+        order_.clear();
+        for (std::size_t i = part.size(); i-- > 0;) { order_.push_back(part[i].instance); }
+        const auto first = state_.order().begin() + from_;
+        const std::vector<int> was(first, first + static_cast<std::ptrdiff_t>(order_.size()));
+        const double longest = std::max(said_us, now_us_) * (1 + 1e-9);
+        put(order_);
+        bool fits = true;
+        if (timeless_) {
+            fits = state_.assign(here_);
+        } else {
+            state_.reorder(from_, order_);
+        }
+        now_us_ = state_.makespan_us();
+        if (!fits || state_.excess() > 0 || now_us_ > longest) {
+            ++refused_;
+            put(was);
+            (void)go_to(here_);
+        } else if (now_us_ < best_us_ * (1 - 1e-12)) {
+            best_us_ = now_us_;
+            best_ = here_;
+        }
+    }
+
+    /// Writes the part into the sequences in this order.
+    void put(const std::vector<int>& part) {
+        auto last = before_;
+        for (const int x : part) {
+            const auto d = at(g_->device[at(g_->op[at(x)])]);
+            spot_[at(x)] = ++last[d];
+            here_[d][at(spot_[at(x)])] = x;
+        }
+    }
+
+    /// Shifts the present part and fills it again: from its beginning, or, one time in three, from its end before. How
+    /// long the step is then.
+    [[nodiscard]] double shifted_span(detail::random_numbers& random) {
+        shift(random);
+        if (random.below(3) != 0) {
+            order_.clear();
+            for (std::size_t i = shifted_.size(); i-- > 0;) { order_.push_back(shifted_[i].instance); }
+            return early_.fill(order_);
+        }
+        flip(shifted_);
+        if (!(late_.fill(order_) < std::numeric_limits<double>::infinity())) {
+            return std::numeric_limits<double>::infinity();
+        }
+        sort_by_end(late_, shifted_);
+        flip(shifted_);
+        return early_.fill(order_);
+    }
+
+    /// Gives every instance of the part its end as a key, moves the keys of some, and sorts by key again.
+    void shift(detail::random_numbers& random) {
+        const int m = g_->microbatches;
+        const double first_us = now_.back().time;
+        const double span = now_.front().time - first_us;
+        const double width = span * (0.1 + 0.9 * random.unit() * random.unit());
+        const double from = first_us + random.unit() * (span + width) - width;
+        const double far = longest_us_ * random.unit();
+        const double share = random.unit();
+        const auto kind = random.below(3);
+        const int chosen = now_[random.below(now_.size())].instance;
+        const int op = g_->op[at(chosen)];
+        const int first = chosen - op * m;
+        const double by = 2 * far * (2 * random.unit() - 1);
+        const int count = 1 + static_cast<int>(random.below(at(m)));
+        kept_.clear();
+        moved_.clear();
+        for (const auto& e : now_) {
+            const int x = e.instance;
+            const int o = g_->op[at(x)];
+            const int k = x - o * m;
+            const bool inside = e.time >= from && e.time <= from + width;
+            double key = e.time;
+            if (kind == 0) {
+                if (inside && random.unit() < share) { key += far * (2 * random.unit() - 1); }
+            } else if (kind == 1) {
+                if (o == op && k >= first && k < first + count) { key += by; }
+            } else if (k == first && inside) {
+                key += by;
+            }
+            for (int i = g_->first_after[at(o)]; i != g_->first_after[at(o) + 1]; ++i) {
+                key = std::min(key, key_[at(x + g_->after[at(i)].shift)]);
+            }
+            if (k + 1 != m) { key = std::min(key, key_[at(x + 1)]); }
+            key_[at(x)] = key;
+            (key == e.time ? kept_ : moved_).push_back({key, x, e.place});
+        }
+        const auto by_key = [](const entry& a, const entry& b) {
+            return a.time != b.time ? a.time > b.time : a.place < b.place;
+        };
+        std::sort(moved_.begin(), moved_.end(), by_key);
+        shifted_.resize(now_.size());
+        std::merge(kept_.begin(), kept_.end(), moved_.begin(), moved_.end(), shifted_.begin(), by_key);
+    }
+
+    const sequence_graph* g_;
+    sequence_graph turned_;
+    sequence_state state_;
+    gap_filler early_;
+    gap_filler late_;
+    std::vector<int> rank_;
+    std::vector<double> key_;
+    /// The part, and the best that it was while better than all before.
+    std::vector<entry> now_{};
+    std::vector<entry> kept_best_{};
+    std::vector<entry> kept_{};
+    std::vector<entry> moved_{};
+    std::vector<entry> shifted_{};
+    std::vector<std::ptrdiff_t> borders_{};
+    std::vector<int> turns_{};
+    std::vector<int> order_{};
+    /// What a part has cost when it was accepted: how long the step is through it, and through its devices on average,
+    /// which tells schedules of one makespan apart.
+    double now_cost_{};
+    std::int64_t refused_{};
+    double longest_us_{};
+    bool timeless_{};
+    double now_us_{std::numeric_limits<double>::infinity()};
+    double best_us_{std::numeric_limits<double>::infinity()};
+    std::vector<std::vector<int>> here_{};
+    std::vector<std::vector<int>> best_{};
+    /// Where the part begins in the order of the state.
+    int from_{};
+    /// The place of every instance in its sequence, and per device that before the part.
+    std::vector<int> spot_;
+    std::vector<int> before_;
+};
+
+} // namespace pulse

@@ -1,0 +1,350 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <csetjmp>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <glpk.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/prove/ilp_model.hpp>
+#include <pulse/schedule/prove/ilp_solver.hpp>
+
+namespace pulse {
+
+/// How GLPK searches; each field is the parameter of the same meaning in glp_iocp.
+struct glpk_options {
+    /// GLP_BR_FFV, _LFV, _MFV, _DTH or _PCH: which fractional column is branched upon.
+    int branching{GLP_BR_DTH};
+    /// GLP_BT_DFS, _BFS, _BLB or _BPH: which node comes next.
+    int backtracking{GLP_BT_BLB};
+    /// Gomory's and mixed-integer-rounding cuts.
+    bool cuts{};
+};
+
+namespace detail {
+
+/// One call of GLPK. GLPK leaves an internal error by longjmp, which runs no destructor: everything that owns memory
+/// lives here, outside the frames that are jumped over.
+class glpk_call {
+public:
+    glpk_call(const ilp_model& model, const ilp_request& request, const glpk_options& options) :
+        model_{&model}, request_{&request}, options_{options}, begun_{std::chrono::steady_clock::now()} {
+        const std::size_t columns = model.columns.size();
+        values_.assign(columns + 1, 0.0);
+        best_.assign(columns + 1, 0.0);
+        std::size_t longest = 0;
+        for (const auto& row : model.rows) { longest = std::max(longest, row.count); }
+        if (std::max({columns, model.rows.size(), longest}) >= static_cast<std::size_t>(INT_MAX)) {
+            throw input_error("ilp_model: more rows or columns than GLPK can number");
+        }
+        longest = std::max(longest, columns);
+        at_.assign(longest + 1, 0);
+        coefficient_.assign(longest + 1, 0.0);
+        if (!request.incumbent.empty()) {
+            const double cost = cost_of(model, request.incumbent);
+            if (cost < request.cutoff) {
+                best_cost_ = cost;
+                std::copy(request.incumbent.begin(), request.incumbent.end(), best_.begin() + 1);
+                for (std::size_t j = 0; j != columns; ++j) {
+                    if (model.columns[j].integer) { best_[j + 1] = std::round(best_[j + 1]); }
+                }
+                inject_ = true;
+            }
+        }
+        bound_ = request.known_bound;
+    }
+    glpk_call(const glpk_call&) = delete;
+    glpk_call& operator=(const glpk_call&) = delete;
+
+    ilp_answer answer() {
+        // GLPK never frees the environment that it makes for a thread: what this call makes must not outlive it.
+        const bool made = glp_init_env() == 0;
+        const bool returned = guarded();
+        // After an internal error, what GLPK allocated is only reachable through its environment.
+        if (made || !returned) { glp_free_env(); }
+        if (!returned) { throw error("GLPK gave up: " + std::string{said_.data(), said_length_}); }
+        if (thrown_) { std::rethrow_exception(thrown_); }
+        ilp_answer out{};
+        out.nodes = nodes_;
+        const bool found = best_cost_ < std::numeric_limits<double>::infinity();
+        if (found) { out.values.assign(best_.begin() + 1, best_.end()); }
+        if (ended_ && !found && !request_->incumbent.empty()) { out.values = request_->incumbent; }
+        if (ended_) {
+            out.status = found ? ilp_status::optimal : ilp_status::infeasible;
+            out.bound = std::max(request_->known_bound, found ? best_cost_ : request_->cutoff);
+        } else {
+            out.status = found ? ilp_status::feasible : ilp_status::unknown;
+            out.bound = std::min({bound_, best_cost_, request_->cutoff});
+        }
+        return out;
+    }
+
+private:
+    /// False after an internal error of GLPK.
+    bool guarded() {
+        glp_term_hook(&glpk_call::on_text, this);
+        glp_error_hook(&glpk_call::on_error, this);
+        if (setjmp(jump_) != 0) { return false; }
+        run();
+        glp_error_hook(nullptr, nullptr);
+        glp_term_hook(nullptr, nullptr);
+        return true;
+    }
+    /// Keeps what GLPK says, so that it is not printed; only its last words are of use.
+    static int on_text(void* self, const char* text) {
+        auto& call = *static_cast<glpk_call*>(self);
+        for (; *text != 0; ++text) {
+            if (call.said_length_ + 1 < call.said_.size() && *text != '\n') { call.said_[call.said_length_++] = *text; }
+        }
+        return 1;
+    }
+    static void on_error(void* self) { std::longjmp(static_cast<glpk_call*>(self)->jump_, 1); }
+
+    static int kind_of(double lower, double upper) {
+        const bool low = std::isfinite(lower);
+        const bool high = std::isfinite(upper);
+        if (low && high) { return lower == upper ? GLP_FX : GLP_DB; }
+        return low ? GLP_LO : high ? GLP_UP : GLP_FR;
+    }
+
+    // From here on no local variable may own anything.
+
+    void run() {
+        const int output = glp_term_out(GLP_OFF);
+        problem_ = glp_create_prob();
+        load();
+        ended_ = search();
+        glp_delete_prob(problem_);
+        glp_term_out(output);
+    }
+
+    void load() {
+        glp_set_obj_dir(problem_, GLP_MIN);
+        const int columns = static_cast<int>(model_->columns.size());
+        if (columns != 0) { glp_add_cols(problem_, columns); }
+        for (int j = 1; j <= columns; ++j) {
+            const ilp_column& c = model_->columns[static_cast<std::size_t>(j - 1)];
+            glp_set_col_bnds(problem_, j, kind_of(c.lower, c.upper), c.lower, c.upper);
+            glp_set_obj_coef(problem_, j, c.cost);
+            if (c.integer) { glp_set_col_kind(problem_, j, GLP_IV); }
+        }
+        for (std::size_t i = 0; i != model_->rows.size(); ++i) {
+            if (!model_->rows[i].implied) { add_row(i); }
+        }
+        if (request_->cutoff < std::numeric_limits<double>::infinity()) {
+            int count = 0;
+            for (int j = 1; j <= columns; ++j) {
+                const double cost = model_->columns[static_cast<std::size_t>(j - 1)].cost;
+                if (cost == 0) { continue; }
+                ++count;
+                at_[static_cast<std::size_t>(count)] = j;
+                coefficient_[static_cast<std::size_t>(count)] = cost;
+            }
+            const int row = glp_add_rows(problem_, 1);
+            glp_set_row_bnds(problem_, row, GLP_UP, 0, below_cutoff());
+            glp_set_mat_row(problem_, row, count, at_.data(), coefficient_.data());
+        }
+    }
+
+    /// The strict inequality, as far as GLPK's tolerance tells numbers apart.
+    [[nodiscard]] double below_cutoff() const {
+        return request_->cutoff - 1e-6 * std::max(1.0, std::abs(request_->cutoff));
+    }
+
+    void add_row(std::size_t i) {
+        const ilp_row& row = model_->rows[i];
+        for (std::size_t t = 0; t != row.count; ++t) {
+            at_[t + 1] = model_->terms[row.first + t].column + 1;
+            coefficient_[t + 1] = model_->terms[row.first + t].coefficient;
+        }
+        const int number = glp_add_rows(problem_, 1);
+        glp_set_row_bnds(problem_, number, kind_of(row.lower, row.upper), row.lower, row.upper);
+        glp_set_mat_row(problem_, number, static_cast<int>(row.count), at_.data(), coefficient_.data());
+    }
+
+    [[nodiscard]] double seconds_left() const {
+        const std::chrono::duration<double> used = std::chrono::steady_clock::now() - begun_;
+        return request_->limit.seconds - used.count();
+    }
+    [[nodiscard]] int milliseconds_left() const {
+        const double left = seconds_left() * 1e3;
+        return left >= static_cast<double>(INT_MAX) ? INT_MAX : left <= 0 ? 0 : static_cast<int>(left);
+    }
+    [[nodiscard]] bool out_of_budget() const {
+        return request_->limit.stop.stop_requested() || nodes_ >= request_->limit.nodes || seconds_left() <= 0;
+    }
+    [[nodiscard]] bool known_optimal() const {
+        return best_cost_ <= request_->known_bound + 1e-9 * std::abs(request_->known_bound);
+    }
+
+    /// True when the search ended by itself: nothing is better than `best_cost_`.
+    bool search() {
+        if (known_optimal()) { return true; }
+        if (out_of_budget()) { return false; }
+        glp_smcp simplex;
+        glp_init_smcp(&simplex);
+        simplex.msg_lev = GLP_MSG_OFF;
+        simplex.meth = GLP_DUALP;
+        glp_adv_basis(problem_, 0);
+        // In slices, so that a stop request is seen; the slices are counted in iterations to stay deterministic.
+        for (int before = -1;;) {
+            simplex.tm_lim = milliseconds_left();
+            simplex.it_lim = 2000;
+            const int result = glp_simplex(problem_, &simplex);
+            if (result == 0) { break; }
+            const int done = glp_get_it_cnt(problem_);
+            if (result != GLP_EITLIM || done == before || out_of_budget()) { return false; }
+            before = done;
+        }
+        ++nodes_;
+        const int relaxed = glp_get_status(problem_);
+        if (relaxed == GLP_NOFEAS || glp_get_dual_stat(problem_) == GLP_NOFEAS) { return relaxed == GLP_NOFEAS; }
+        if (relaxed != GLP_OPT) { return false; }
+        raise_bound(glp_get_obj_val(problem_));
+        nodes_ = 0;
+        glp_iocp control;
+        glp_init_iocp(&control);
+        control.msg_lev = GLP_MSG_OFF;
+        control.br_tech = options_.branching;
+        control.bt_tech = options_.backtracking;
+        control.mir_cuts = control.gmi_cuts = options_.cuts ? GLP_ON : GLP_OFF;
+        control.tm_lim = milliseconds_left();
+        control.cb_func = &glpk_call::on_event;
+        control.cb_info = this;
+        const int result = glp_intopt(problem_, &control);
+        if (known_optimal()) { return true; }
+        if (result != 0) { return false; }
+        const int status = glp_mip_status(problem_);
+        if (status == GLP_OPT) { take_solution(); }
+        return status == GLP_OPT || status == GLP_NOFEAS;
+    }
+
+    void take_solution() {
+        const double cost = glp_mip_obj_val(problem_);
+        if (!(cost < best_cost_)) { return; }
+        best_cost_ = cost;
+        for (std::size_t j = 1; j != best_.size(); ++j) { best_[j] = glp_mip_col_val(problem_, static_cast<int>(j)); }
+    }
+
+    void raise_bound(double bound) {
+        if (!(bound > bound_)) { return; }
+        bound_ = bound;
+        report();
+    }
+
+    void report() {
+        if (!request_->progress || thrown_) { return; }
+        try {
+            request_->progress({best_cost_, std::min(bound_, best_cost_), nodes_});
+        } catch (...) { thrown_ = std::current_exception(); }
+    }
+
+    static void on_event(glp_tree* tree, void* self) { static_cast<glpk_call*>(self)->event(tree); }
+
+    void event(glp_tree* tree) {
+        const int reason = glp_ios_reason(tree);
+        // A node comes again when rows were added to it.
+        if (reason == GLP_IPREPRO && glp_ios_curr_node(tree) != node_) {
+            node_ = glp_ios_curr_node(tree);
+            ++nodes_;
+        }
+        if (reason == GLP_IROWGEN) { add_violated(); }
+        if (reason == GLP_IHEUR && inject_) {
+            glp_ios_heur_sol(tree, best_.data());
+            inject_ = false;
+        }
+        if (reason == GLP_IBINGO) {
+            take_solution();
+            report();
+        }
+        if (reason == GLP_ISELECT || reason == GLP_IPREPRO) {
+            const int best = glp_ios_best_node(tree);
+            if (best != 0) { raise_bound(glp_ios_node_bound(tree, best)); }
+        }
+        if (thrown_ || known_optimal() || out_of_budget()) { glp_ios_terminate(tree); }
+    }
+
+    /// Adds the implied rows that the relaxation breaks, for the node and what is below it.
+    void add_violated() {
+        for (std::size_t j = 1; j != values_.size(); ++j) {
+            values_[j] = glp_get_col_prim(problem_, static_cast<int>(j));
+        }
+        for (std::size_t i = 0; i != model_->rows.size(); ++i) {
+            const ilp_row& row = model_->rows[i];
+            if (!row.implied) { continue; }
+            double sum = 0;
+            double scale = 1;
+            for (std::size_t t = row.first; t != row.first + row.count; ++t) {
+                const auto& term = model_->terms[t];
+                sum += term.coefficient * values_[static_cast<std::size_t>(term.column) + 1];
+                scale = std::max(scale, std::abs(term.coefficient));
+            }
+            if (std::max(row.lower - sum, sum - row.upper) > 1e-4 * scale) { add_row(i); }
+        }
+    }
+
+    const ilp_model* model_;
+    const ilp_request* request_;
+    glpk_options options_;
+    std::chrono::steady_clock::time_point begun_;
+    std::jmp_buf jump_{};
+    std::array<char, 240> said_{};
+    std::size_t said_length_{};
+    glp_prob* problem_{};
+    std::vector<double> values_{};
+    std::vector<double> best_{};
+    std::vector<int> at_{};
+    std::vector<double> coefficient_{};
+    double best_cost_{std::numeric_limits<double>::infinity()};
+    double bound_{};
+    std::int64_t nodes_{};
+    int node_{};
+    bool inject_{};
+    bool ended_{};
+    std::exception_ptr thrown_{};
+};
+
+} // namespace detail
+
+/// Solves integer programs with GLPK 5 (target `pulse::glpk`; GLPK is GPL-3, and so is a program that links it).
+///
+/// Deterministic under a limit of nodes; a stop request is seen between two relaxations. Terminal output is off while
+/// it solves. Threads may solve at the same time, each with its own solver: GLPK keeps its state per thread (its build
+/// must have thread-local storage, as Debian's has). In a thread that has not used GLPK before, nothing of it is left
+/// after a call.
+///
+/// GLPK's tolerances are relative for values above 1 and absolute below: so are the 1e-6 by which an incumbent may
+/// break a row and by which a cost must be less than a cutoff. Programs whose values are much below 1 are to be scaled,
+/// as `certify` scales the times of every program that it gives to a solver (`solver_scale`).
+class glpk_solver {
+public:
+    glpk_solver() = default;
+    explicit glpk_solver(const glpk_options& options) : options_{options} {}
+
+    /// Throws input_error for an ill-formed model or incumbent; error when GLPK ends with an internal error, which also
+    /// frees every other GLPK object of the calling thread.
+    [[nodiscard]] ilp_answer solve(const ilp_model& model, const ilp_request& request) {
+        require_valid(model);
+        if (!request.incumbent.empty() && worst_violation(model, request.incumbent) > 1e-6) {
+            throw input_error("glpk_solver: the incumbent breaks the model");
+        }
+        return detail::glpk_call{model, request, options_}.answer();
+    }
+
+private:
+    glpk_options options_{};
+};
+
+static_assert(ilp_solver<glpk_solver>);
+
+} // namespace pulse

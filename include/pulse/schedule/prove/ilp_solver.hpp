@@ -1,0 +1,80 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include <pulse/schedule/prove/ilp_model.hpp>
+#include <pulse/schedule/synthesis.hpp>
+
+namespace pulse {
+
+/// How a solver left a program.
+enum class ilp_status : std::uint8_t {
+    optimal,    ///< `values` solve it, and nothing below the cutoff is better
+    feasible,   ///< `values` solve it; a limit ended the search
+    infeasible, ///< no solution below the cutoff exists
+    unknown,    ///< a limit ended the search before a solution was found
+};
+
+/// Best solution and bound of a search that is under way.
+struct ilp_progress {
+    /// Infinite while no solution is known.
+    double best{std::numeric_limits<double>::infinity()};
+    double bound{-std::numeric_limits<double>::infinity()};
+    std::int64_t nodes{};
+};
+
+/// What a solver is told besides the program.
+struct ilp_request {
+    /// A solution to start from, one value per column; empty when none is known.
+    std::vector<double> incumbent{};
+    /// Only solutions whose cost is less than this are wanted.
+    double cutoff{std::numeric_limits<double>::infinity()};
+    /// No solution costs less than this: a search that has a solution of this cost is over.
+    double known_bound{-std::numeric_limits<double>::infinity()};
+    /// A node is a branch whose relaxation was solved.
+    search_limit limit{};
+    /// Called whenever best or bound changed; may throw, which ends the search and leaves `solve`.
+    std::function<void(const ilp_progress&)> progress{};
+};
+
+/// What a solver found.
+struct ilp_answer {
+    ilp_status status{ilp_status::unknown};
+    /// The best solution; empty when none was found and none was given.
+    std::vector<double> values{};
+    /// No solution costs less than this (or than the cutoff, where that is lower).
+    double bound{-std::numeric_limits<double>::infinity()};
+    std::int64_t nodes{};
+
+    /// Whether the search ended by itself.
+    [[nodiscard]] bool closed() const noexcept {
+        return status == ilp_status::optimal || status == ilp_status::infeasible;
+    }
+};
+
+/// A solver of mixed-integer programs. `pulse::glpk_solver` is one; another (HiGHS, CP-SAT, ...) takes one class:
+///
+/// 1. `ilp_answer solve(const ilp_model&, const ilp_request&)` copies columns and rows into the solver, solves, and
+///    reports. It may ignore incumbent, cutoff and known bound, which only save time, but no limit.
+/// 2. The same input under the same limit of nodes gives the same answer.
+/// 3. A stop request ends the search with the best solution so far, the incumbent at worst.
+/// 4. `bound` is never above the cost of a solution, but for the solver's tolerance.
+template <class S>
+concept ilp_solver = requires(S& solver, const ilp_model& model, const ilp_request& request) {
+    { solver.solve(model, request) } -> std::same_as<ilp_answer>;
+};
+
+namespace detail {
+
+template <class S>
+constexpr void require_ilp_solver() {
+    static_assert(ilp_solver<S>, "pulse: an ilp_solver needs ilp_answer solve(const ilp_model&, const ilp_request&)");
+}
+
+} // namespace detail
+
+} // namespace pulse

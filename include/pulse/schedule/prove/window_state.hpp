@@ -1,0 +1,118 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/problem.hpp>
+
+namespace pulse {
+
+/// What the windows of a problem are computed from; made once, shared by every window_state.
+struct window_facts {
+    /// A memory_hold by operation numbers.
+    struct hold {
+        int begin{};
+        int end{};
+        int also_end{};
+        std::int64_t bytes{};
+    };
+
+    indexed_problem index{};
+    /// Place of every operation among those of its device, and where the device's orders begin in `window_state`.
+    std::vector<std::size_t> place{};
+    std::vector<std::size_t> first_order{};
+    std::size_t orders{};
+    /// Per device; no entries where memory is not limited.
+    std::vector<std::vector<hold>> holds{};
+    std::vector<std::int64_t> limit{};
+
+    /// Instance `k` of operation `op`, as every array over instances is indexed.
+    [[nodiscard]] constexpr std::size_t at(int op, int k) const noexcept {
+        return static_cast<std::size_t>(op) * static_cast<std::size_t>(index.microbatches) +
+               static_cast<std::size_t>(k);
+    }
+    [[nodiscard]] constexpr double duration(int op) const { return index.duration[static_cast<std::size_t>(op)]; }
+    [[nodiscard]] constexpr const std::vector<int>& neighbours(int op) const {
+        return index.on_device[static_cast<std::size_t>(index.device[static_cast<std::size_t>(op)])];
+    }
+    /// Where `window_state::ahead` keeps how many `a` run before instance `l` of `b`.
+    [[nodiscard]] constexpr std::size_t order_at(int a, int b, int l) const {
+        const auto device = static_cast<std::size_t>(index.device[static_cast<std::size_t>(a)]);
+        const std::size_t count = index.on_device[device].size();
+        const std::size_t pair = place[static_cast<std::size_t>(a)] * count + place[static_cast<std::size_t>(b)];
+        return first_order[device] + pair * static_cast<std::size_t>(index.microbatches) + static_cast<std::size_t>(l);
+    }
+};
+
+/// The facts of `problem`. Throws input_error for an ill-formed problem.
+[[nodiscard]] constexpr window_facts window_facts_of(const schedule_problem& problem) {
+    window_facts out{};
+    out.index = index_problem(problem);
+    out.place.resize(out.index.device.size(), 0);
+    for (const auto& ops : out.index.on_device) {
+        for (std::size_t i = 0; i != ops.size(); ++i) { out.place[static_cast<std::size_t>(ops[i])] = i; }
+        out.first_order.push_back(out.orders);
+        out.orders += ops.size() * ops.size() * static_cast<std::size_t>(problem.microbatches);
+    }
+    out.limit = problem.memory_limit_bytes;
+    out.holds.resize(out.limit.size());
+    for (const auto& h : problem.holds) {
+        if (out.limit.empty() || h.bytes == 0) { continue; }
+        out.holds[static_cast<std::size_t>(h.device)].push_back(
+            {out.index.op_of(h.begin), out.index.op_of(h.end), out.index.op_of(h.also_end), h.bytes});
+    }
+    return out;
+}
+
+/// What every schedule with a makespan of at most `cutoff_us` has in common: when each instance may run, and which of
+/// two instances of a device comes first where that is settled.
+///
+/// Instances of one operation run in order, so the instances of `a` that surely run before instance l of `b` are the
+/// first ones: one number says which, and it grows with l.
+struct window_state {
+    double cutoff_us{};
+    /// Earliest start and latest end of every instance, microseconds.
+    std::vector<double> start{};
+    std::vector<double> due{};
+    /// [order_at(a, b, l)]: how many instances of `a` surely run before instance l of `b`.
+    std::vector<int> ahead{};
+
+    [[nodiscard]] constexpr int surely_before(const window_facts& facts, int a, int b, int l) const {
+        return ahead[facts.order_at(a, b, l)];
+    }
+    /// How many instances of `a` run before instance l of `b` at most; `a` and `b` differ.
+    [[nodiscard]] constexpr int perhaps_before(const window_facts& facts, int a, int b, int l) const {
+        const int* const begin = ahead.data() + facts.order_at(b, a, 0);
+        return static_cast<int>(std::upper_bound(begin, begin + facts.index.microbatches, l) - begin);
+    }
+    /// Whether instance k of `a` and instance l of `b`, another operation of the same device, may come in either order.
+    [[nodiscard]] constexpr bool open(const window_facts& facts, int a, int k, int b, int l) const {
+        return surely_before(facts, a, b, l) <= k && surely_before(facts, b, a, k) <= l;
+    }
+};
+
+/// The state that `bound` and the dependencies alone give under a cutoff.
+[[nodiscard]] constexpr window_state window_state_of(const window_facts& facts, const schedule_bound& bound,
+                                                     double cutoff_us) {
+    window_state out{cutoff_us, bound.head, bound.tail, {}};
+    for (auto& d : out.due) { d = cutoff_us - d; }
+    out.ahead.resize(facts.orders, 0);
+    const auto path = least_paths(facts.index);
+    const int m = facts.index.microbatches;
+    const auto n = static_cast<std::size_t>(facts.index.ops());
+    for (const auto& ops : facts.index.on_device) {
+        for (const int a : ops) {
+            for (const int b : ops) {
+                const bool leads = path[static_cast<std::size_t>(a) * n + static_cast<std::size_t>(b)] >= 0;
+                for (int l = 0; l != m; ++l) { out.ahead[facts.order_at(a, b, l)] = a == b ? l : leads ? l + 1 : 0; }
+            }
+        }
+    }
+    return out;
+}
+
+} // namespace pulse

@@ -8,7 +8,7 @@
 #include <pulse/train/dataset.hpp>
 
 #include "arguments.hpp"
-#include "rank_transport.hpp"
+#include "rank_collectives.hpp"
 #include "run_inputs.hpp"
 
 namespace pulse_train {

@@ -6,7 +6,7 @@ file(GLOB_RECURSE pulse_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.h
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
-list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint)/[^/]+|[^/]+/json[a-z_]*)\\.hpp$")
+list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint)/[^/]+|[^/]+/json[a-z_]*|train/saving)\\.hpp$")
 # The backend on CPUs needs oneDNN.
 set(pulse_host_headers ${pulse_headers})
 list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/onednn/[^/]+\\.hpp$")

@@ -184,6 +184,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/prove_slots.hpp>
 #include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/require_fit.hpp>
+#include <pulse/runtime/run.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/stage_runner.hpp>
@@ -229,6 +230,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 #include <pulse/threads/channel.hpp>
 #include <pulse/threads/collectives.hpp>
+#include <pulse/threads/ranks.hpp>
 #include <pulse/threads/transport.hpp>
 
 #include <pulse/train/adamw.hpp>
@@ -236,12 +238,17 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/ema.hpp>
+#include <pulse/train/host_updates.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/loss.hpp>
+#include <pulse/train/loss_scale.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/not_finite.hpp>
 #include <pulse/train/random.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sampler.hpp>
+#include <pulse/train/task.hpp>
+#include <pulse/train/trainer.hpp>
+#include <pulse/train/trainer_options.hpp>
 // IWYU pragma: end_exports

@@ -38,11 +38,13 @@ set(flow_onednn core tensor runtime reference)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
 set(flow_io core)
 set(flow_train core tensor model nn runtime io plan)
+# Saving and resuming need files; a trainer alone does not.
+set(flow_train_saving checkpoint)
 set(flow_checkpoint core model runtime io plan)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile threads)
 # A leaf: nothing outside includes it.
-set(flow_mpi core tensor plan/instruction plan/print runtime/transport launch)
+set(flow_mpi core tensor plan/instruction plan/print runtime/transport runtime/any_transport launch)
 # Ranks on several GPUs; whoever launched them.
 set(flow_nccl core plan runtime cuda launch)

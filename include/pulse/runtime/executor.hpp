@@ -122,6 +122,7 @@ public:
     }
 
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] const backend_parameters<B>& parameters() const noexcept { return parameters_; }
     [[nodiscard]] const step_model& model() const noexcept { return model_; }
     [[nodiscard]] const program& instructions() const noexcept { return program_; }
     [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }

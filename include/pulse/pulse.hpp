@@ -188,7 +188,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 #include <pulse/nn/attention.hpp>
 #include <pulse/nn/block.hpp>
-#include <pulse/nn/conditioning_modules.hpp>
 #include <pulse/nn/convolution.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/dit.hpp>

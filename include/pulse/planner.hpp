@@ -50,5 +50,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
 
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/plan_summary.hpp>
+#include <pulse/tune/tuner.hpp>
 // IWYU pragma: end_exports

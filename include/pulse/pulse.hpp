@@ -23,7 +23,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/measure.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/plan_for.hpp>
 
 #include <pulse/runtime/checked_transport.hpp>
 #include <pulse/runtime/executor.hpp>

@@ -64,7 +64,7 @@ PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const par
             timing.backward_input_us += layer.backward_input_us;
             (options.split_backward ? timing.backward_weight_us : timing.backward_input_us) += layer.backward_weight_us;
         }
-        const double speed = speed_of(options.device_speed, s.device);
+        const double speed = detail::speed_of(options.device_speed, s.device);
         timing.forward_us /= speed;
         timing.backward_input_us /= speed;
         timing.backward_weight_us /= speed;

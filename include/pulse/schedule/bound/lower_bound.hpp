@@ -25,11 +25,6 @@ struct schedule_bound {
 /// The makespan of `bound_schedule`.
 [[nodiscard]] PULSE_CONSTEXPR double lower_bound_us(const schedule_problem& problem);
 
-/// makespan / lower bound - 1; 0 when both are 0.
-[[nodiscard]] constexpr double gap_of(double makespan_us, double bound_us) noexcept {
-    return bound_us > 0 ? makespan_us / bound_us - 1 : 0.0;
-}
-
 } // namespace pulse
 
 #ifndef PULSE_SEPARATE_COMPILATION

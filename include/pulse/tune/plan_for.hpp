@@ -56,9 +56,9 @@ inline void require_products(const plan_request& asked) {
     const request_words& words = asked.words;
     const auto& p = asked.pipeline_degree;
     const auto& d = asked.data_degree;
-    const auto of_devices = " the " + std::to_string(asked.devices) + " of " + std::string{words.devices};
+    const auto of_devices = " the " + std::to_string(asked.devices) + " of " + words.devices;
     if (p && d && std::int64_t{*p} * *d != asked.devices) {
-        refuse_request(words.pipeline_degree, " x " + std::string{words.data_degree} + " is " +
+        refuse_request(words.pipeline_degree, " x " + words.data_degree + " is " +
                                                   std::to_string(std::int64_t{*p} * *d) + ", not" + of_devices);
     }
     if (p && asked.devices % *p != 0) {
@@ -81,7 +81,7 @@ inline void require_products(const plan_request& asked) {
     if (complete ? product != asked.global_batch : asked.global_batch % product != 0) {
         refuse_request(names, " is " + std::to_string(product) + ", which " +
                                   (complete ? "is not" : "does not divide") + " the " +
-                                  std::to_string(asked.global_batch) + " of " + std::string{words.global_batch});
+                                  std::to_string(asked.global_batch) + " of " + words.global_batch);
     }
 }
 
@@ -108,7 +108,7 @@ inline void require_consistent(const plan_request& asked) {
         refuse_request(words.sharded_optimizer, ": there is one replica, which keeps all of it");
     }
     if (asked.pipeline_degree == 1 && asked.split_backward == true) {
-        refuse_request(words.split_backward, ": with " + std::string{words.pipeline_degree} +
+        refuse_request(words.split_backward, ": with " + words.pipeline_degree +
                                                  " 1 nothing waits for a weight gradient");
     }
     if (!asked.schedule) { return; }
@@ -119,15 +119,15 @@ inline void require_consistent(const plan_request& asked) {
         if (!need.empty()) { refuse_request(words.schedule, name + ": it " + std::string{need}); }
         if (asked.pipeline_degree == 1) {
             refuse_request(words.schedule, name + ": it needs more than the one device of " +
-                                               std::string{words.pipeline_degree} + " 1");
+                                               words.pipeline_degree + " 1");
         }
         if (only == placement::sequential && asked.waves.value_or(1) != 1) {
             refuse_request(words.schedule, name + ": it has one stage on each device, and " +
-                                               std::string{words.waves} + " says more");
+                                               words.waves + " says more");
         }
     }
     if (*asked.schedule != schedule_method::ilp) { return; }
-    if (asked.seconds <= 0) { refuse_request(words.seconds, ": 0 leaves " + std::string{words.schedule} + name + " no time"); }
+    if (asked.seconds <= 0) { refuse_request(words.seconds, ": 0 leaves " + words.schedule + name + " no time"); }
     if (!asked.search) {
         refuse_request(words.schedule, name + ": the request has no search with an integer-program solver");
     }
@@ -139,21 +139,21 @@ inline void require_consistent(const plan_request& asked) {
     if (asked.cluster) {
         if (asked.cluster->devices() < asked.devices) {
             refuse_request(words.devices, ": " + std::to_string(asked.devices) + ", but " +
-                                              std::string{words.cluster} + " has " +
+                                              words.cluster + " has " +
                                               std::to_string(asked.cluster->devices()));
         }
         return *asked.cluster;
     }
     if (asked.devices < 1) {
-        refuse_request(words.devices, ": neither they nor " + std::string{words.cluster} + " are given");
+        refuse_request(words.devices, ": neither they nor " + words.cluster + " are given");
     }
     const usual_link usual = usual_link_of(asked.device ? asked.device->name.view() : std::string_view{});
     assumptions.push_back("one node, every two devices joined by " + std::string{usual.name} + " (" +
-                          std::string{words.cluster} + " says otherwise)");
+                          words.cluster + " says otherwise)");
     const std::int64_t memory = asked.device ? asked.device->memory_bytes : 0;
     if (memory == 0) {
-        assumptions.push_back("memory without limit (" + std::string{words.memory_limit} + " or " +
-                              std::string{words.cluster} + " says otherwise)");
+        assumptions.push_back("memory without limit (" + words.memory_limit + " or " +
+                              words.cluster + " says otherwise)");
     }
     return one_node(asked.devices, usual.line, memory);
 }
@@ -273,7 +273,7 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     if (!request.microbatch_size) {
         request.microbatch_size = costs.microbatch_size;
         assumptions.push_back("microbatches of " + std::to_string(costs.microbatch_size) + ", the profile's (" +
-                              std::string{request.words.microbatch_size} + " says otherwise)");
+                              request.words.microbatch_size + " says otherwise)");
     } else if (*request.microbatch_size != costs.microbatch_size) {
         assumptions.push_back("times and bytes in proportion to the microbatch size; the profile's is " +
                               std::to_string(costs.microbatch_size));

@@ -1,0 +1,340 @@
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <backend_trial.hpp>
+#include <emulated/cublas_lt.hpp>
+#include <emulated/cudnn.hpp>
+#include <emulated/runtime.hpp>
+
+namespace cuda = pulse::cuda;
+using pulse::conv2d_shape;
+using pulse::into;
+using pulse::linear_shape;
+using namespace pulse::test;
+namespace dnn = emulated_cuda::cudnn;
+namespace lt = emulated_cuda::cublas_lt;
+
+namespace {
+
+/// A directory that is not there yet, and goes with its owner.
+struct scratch_directory {
+    scratch_directory() :
+        path{(std::filesystem::temp_directory_path() / ("pulse-engines-" + std::to_string(std::random_device{}())))
+                 .string()} {}
+    scratch_directory(const scratch_directory&) = delete;
+    scratch_directory& operator=(const scratch_directory&) = delete;
+    ~scratch_directory() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path, ignored);
+    }
+    std::string path;
+};
+
+std::string content_of(const std::filesystem::path& path) {
+    std::ifstream file{path, std::ios::binary};
+    return {std::istreambuf_iterator<char>{file}, {}};
+}
+void write(const std::filesystem::path& path, const std::string& content) {
+    std::ofstream{path, std::ios::binary} << content;
+}
+
+cuda::engine_options kept_in(const std::string& directory) {
+    cuda::engine_options options;
+    options.store = cuda::engine_store{directory};
+    return options;
+}
+
+constexpr conv2d_shape window{8, 6, 5, 4, 3, 1, 1, 1};
+constexpr linear_shape matrix{12, 10};
+constexpr int batch = 2;
+
+/// Two convolutions (with a bias, and adding) and a linear layer, from fixed numbers.
+template <class P>
+struct program {
+    using T = typename P::scalar;
+
+    explicit program(unsigned seed) : draw{seed} {}
+
+    source draw;
+    tensor<T> x{draw.normal<T>(batch * window.in_elements())};
+    tensor<T> weight{draw.normal<T>(window.weight_elements())};
+    tensor<T> bias{draw.normal<T>(window.out_channels)};
+    tensor<T> y{batch * window.out_elements()};
+    tensor<T> rows{draw.normal<T>(7 * matrix.in_features)};
+    tensor<T> other{draw.normal<T>(std::int64_t{matrix.in_features} * matrix.out_features)};
+    tensor<T> z{7 * matrix.out_features};
+
+    void run(cuda::backend<P>& on) const {
+        on.conv2d(window, batch, x.data(), weight.data(), bias.data(), y.data(), into::write);
+        on.conv2d(window, batch, x.data(), weight.data(), bias.data(), y.data(), into::add);
+        on.linear(matrix, 7, rows.data(), other.data(), nullptr, z.data(), into::write);
+    }
+    [[nodiscard]] doubles results(cuda::backend<P>& on) const {
+        run(on);
+        return read(on);
+    }
+    [[nodiscard]] doubles read(const cuda::backend<P>& on) const {
+        on.synchronize();
+        const device_queue waiting;
+        doubles all = y.download(waiting);
+        const doubles more = z.download(waiting);
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+};
+
+} // namespace
+
+TEST_CASE("engine store: what is kept is found, what is damaged or of another key is not") {
+    const scratch_directory directory;
+    const cuda::engine_store store{directory.path};
+    CHECK_FALSE(store.find("a graph"));
+    const std::string text = "an engine\nof two lines, with a zero: " + std::string(1, '\0') + " and no end";
+    store.keep("a graph", text);
+    store.keep("another", "x");
+    REQUIRE(store.find("a graph"));
+    CHECK(*store.find("a graph") == text);
+    CHECK(*store.find("another") == "x");
+    store.keep("a graph", "");
+    CHECK(*store.find("a graph") == "");
+    store.keep("a graph", text);
+
+    const std::string path = store.path_of("a graph");
+    const std::string whole = content_of(path);
+    std::mt19937 engine{5};
+    for (int i = 0; i != 24; ++i) { // cut, or with one byte changed, at every kind of place
+        const std::size_t at = std::uniform_int_distribution<std::size_t>{0, whole.size() - 1}(engine);
+        std::string damaged = whole;
+        if (i % 2 == 0) {
+            damaged.resize(at);
+        } else {
+            damaged[at] = static_cast<char>(damaged[at] ^ (1 << (i % 8)));
+        }
+        write(path, damaged);
+        CHECK_FALSE(store.find("a graph"));
+    }
+    // the file of another key, under this one's name
+    std::filesystem::copy_file(store.path_of("another"), path, std::filesystem::copy_options::overwrite_existing);
+    CHECK_FALSE(store.find("a graph"));
+    for (const auto& entry : std::filesystem::directory_iterator{directory.path}) {
+        CHECK(entry.path().extension() == ".engine"); // nothing half-written is left
+    }
+    // neither a directory that cannot be made nor none at all is an error
+    const cuda::engine_store nowhere{path + "/below a file"};
+    nowhere.keep("a graph", text);
+    CHECK_FALSE(nowhere.find("a graph"));
+    cuda::engine_store{}.keep("a graph", text);
+    CHECK_FALSE(cuda::engine_store{}.find("a graph"));
+}
+
+TEST_CASE("engines are chosen once, kept between runs, and chosen anew where they are damaged") {
+    const scratch_directory directory;
+    const program<cuda::bf16> work{1};
+    doubles first;
+    {
+        const std::int64_t planned = dnn::planned();
+        const std::int64_t asked = lt::heuristic_calls();
+        cuda::backend<cuda::bf16> on{kept_in(directory.path)};
+        first = work.results(on);
+        CHECK(dnn::planned() == planned + 2);
+        CHECK(lt::heuristic_calls() == asked + 1);
+        work.run(on);
+        CHECK(dnn::planned() == planned + 2);
+        CHECK(lt::heuristic_calls() == asked + 1);
+    }
+    const auto again = [&](bool kept) {
+        const std::int64_t planned = dnn::planned();
+        const std::int64_t restored = dnn::restored();
+        const std::int64_t asked = lt::heuristic_calls();
+        cuda::backend<cuda::bf16> on{kept_in(directory.path)};
+        CHECK(work.results(on) == first);
+        CHECK(dnn::planned() == planned + (kept ? 0 : 2));
+        CHECK(dnn::restored() == restored + (kept ? 2 : 0));
+        CHECK(lt::heuristic_calls() == asked + (kept ? 0 : 1));
+    };
+    again(true);
+    for (const auto& entry : std::filesystem::directory_iterator{directory.path}) {
+        write(entry.path(), content_of(entry.path()).substr(3));
+    }
+    again(false);
+    again(true);
+    // another precision, or another limit, is another engine
+    const std::int64_t planned = dnn::planned();
+    cuda::engine_options tight = kept_in(directory.path);
+    tight.workspace_limit = 0;
+    cuda::backend<cuda::bf16> on{tight};
+    CHECK(work.results(on) == first);
+    CHECK(dnn::planned() > planned);
+}
+
+TEST_CASE("an engine is never given more workspace than the limit, nor one that the policy forbids") {
+    const program<cuda::fp32> work{2};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
+    const std::int64_t rounding = dnn::executed(0);
+    const std::int64_t sharing = dnn::executed(3);
+    const std::int64_t with_workspace = dnn::executed(1);
+    cuda::backend<cuda::fp32> on{options};
+    const doubles wanted = work.results(on);
+    CHECK(dnn::executed(0) == rounding); // it rounds to TF32
+    CHECK(dnn::executed(3) == sharing);  // it is Winograd's
+    CHECK(dnn::executed(1) > with_workspace);
+
+    options.workspace_limit = 100;
+    const std::int64_t before = dnn::executed(1) + lt::executed(1);
+    cuda::backend<cuda::fp32> tight{options};
+    CHECK(work.results(tight) == wanted);
+    CHECK(dnn::executed(1) + lt::executed(1) == before);
+
+    const program<cuda::tf32> same{2};
+    cuda::backend<cuda::tf32> loose{options};
+    CHECK(same.results(loose) != wanted);
+    CHECK(dnn::executed(0) > rounding);
+
+    options.candidates = 17;
+    CHECK_THROWS_WITH_AS((cuda::backend<cuda::fp32>{options}), "engine_options: candidates is 17, not from 0 to 16",
+                         pulse::input_error);
+    options.candidates = 0;
+    options.workspace_limit = -1;
+    CHECK_THROWS_AS((cuda::backend<cuda::fp32>{options}), pulse::input_error);
+}
+
+TEST_CASE("a program that ran once is captured and replayed, and sees weights that changed since") {
+    const program<cuda::bf16> work{3};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
+    cuda::backend<cuda::bf16> on{options};
+    const auto begin = [&] {
+        cuda::check(cudaStreamBeginCapture(on.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    };
+    cudaGraph_t graph{};
+    const auto end_refused = [&] {
+        static_cast<void>(cudaStreamEndCapture(on.stream(), &graph));
+        if (graph != nullptr) { cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
+    };
+    begin();
+    CHECK_THROWS_AS(work.run(on), pulse::input_error); // an engine would have to be made
+    end_refused();
+
+    const doubles wanted = work.results(on);
+    const std::int64_t bytes = on.scratch_bytes();
+    CHECK(bytes > 0);
+    begin();
+    work.run(on);
+    cuda::check(cudaStreamEndCapture(on.stream(), &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t replay{};
+    cuda::check(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+    cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    const auto launch = [&] {
+        cuda::check(cudaGraphLaunch(replay, on.stream()), "cudaGraphLaunch");
+        return work.read(on);
+    };
+    CHECK(launch() == wanted);
+
+    source draw{4};
+    const doubles fresh = draw.normal<__nv_bfloat16>(window.weight_elements());
+    const tensor<__nv_bfloat16> changed{fresh};
+    cuda::copy_async(work.weight.data(), changed.data(), fresh.size(), on.stream());
+    const doubles replayed = launch();
+    CHECK(replayed != wanted);
+    on.weights_changed();
+    CHECK(work.results(on) == replayed);
+    CHECK(on.scratch_bytes() == bytes);
+
+    // a shape that needs more scratch than any before
+    begin();
+    CHECK_THROWS_AS(on.sum_rows(1 << 20, 8192, work.x.data(), nullptr), pulse::input_error);
+    end_refused();
+    cuda::check(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
+}
+
+TEST_CASE("weights are reordered once for each change of them") {
+    const program<cuda::fp32> work{6};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
+    cuda::backend<cuda::fp32> on{options};
+    const auto kernels = [&] {
+        const std::int64_t before = emulated_cuda::executed_kernels();
+        on.conv2d(window, batch, work.x.data(), work.weight.data(), nullptr, work.y.data(), into::write);
+        on.synchronize();
+        return emulated_cuda::executed_kernels() - before;
+    };
+    CHECK(kernels() == 2); // the reorder and the convolution
+    CHECK(kernels() == 1);
+    on.weights_changed();
+    CHECK(kernels() == 2);
+    const std::int64_t bytes = on.scratch_bytes();
+    for (int i = 0; i != 5; ++i) { // weights that move take no more memory
+        on.weights_changed();
+        const tensor<float> moved(window.weight_elements(), i);
+        on.conv2d(window, batch, work.x.data(), moved.data(), nullptr, work.y.data(), into::write);
+        on.synchronize();
+    }
+    CHECK(on.scratch_bytes() == bytes);
+}
+
+TEST_CASE("what cuDNN does not fuse is done beside it") {
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
+    const int offset = 1;
+    dnn::set_supported(false, false);
+    backend_trial<cuda::fp32> trial{8, options};
+    const auto x = trial.draw.normal<float>(batch * window.in_elements());
+    const auto w = trial.draw.normal<float>(window.weight_elements());
+    const auto b = trial.draw.normal<float>(window.out_channels);
+    for (const bool adds : {false, true}) {
+        trial.check_sums<float>({x, w, b}, batch * window.out_elements(), adds, sum_error<cuda::fp32>(74), offset,
+                                [&](auto& on, const auto& in, auto* y) {
+                                    on.conv2d(window, batch, in[0], in[1], in[2], y, adds ? into::add : into::write);
+                                });
+    }
+    dnn::set_supported(true, false); // only the form that adds, so that zeros must be there to add to
+    backend_trial<cuda::bf16> narrow{9, options};
+    const auto dy = narrow.draw.normal<__nv_bfloat16>(batch * window.out_elements());
+    const auto image = narrow.draw.normal<__nv_bfloat16>(batch * window.in_elements());
+    narrow.check_sums<float>({image, dy}, window.weight_elements(), true, sum_error<cuda::bf16>(41), offset,
+                             [&](auto& on, const auto& in, auto* dw) {
+                                 decltype(dw) const none = nullptr;
+                                 on.conv2d_backward_weight(window, batch, in[0], in[1], dw, none);
+                             });
+    dnn::set_supported(true, true);
+}
+
+TEST_CASE("bias gradients come from a kernel where cuBLASLt does not sum them") {
+    lt::set_bias_gradients_supported(false);
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
+    backend_trial<cuda::bf16> trial{7, options};
+    const auto x = trial.draw.normal<__nv_bfloat16>(9 * matrix.in_features);
+    const auto dy = trial.draw.normal<__nv_bfloat16>(9 * matrix.out_features);
+    const std::int64_t weights = std::int64_t{matrix.in_features} * matrix.out_features;
+    trial.check_sums<float>({x, dy}, weights + matrix.out_features, true, sum_error<cuda::bf16>(10), 0,
+                            [&](auto& on, const auto& in, auto* dw) {
+                                on.linear_backward_weight(matrix, 9, in[0], in[1], dw, dw + weights);
+                            });
+    lt::set_bias_gradients_supported(true);
+}
+
+TEST_CASE("shapes that make no sense are refused by name") {
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
+    cuda::backend<cuda::fp32> on{options};
+    float* const p = nullptr;
+    CHECK_THROWS_WITH_AS(on.conv2d({3, 0, 4, 4}, 1, p, p, p, p, into::write),
+                         "pulse: conv2d: no such convolution: batch 1, 3 to 0 channels of 4x4, kernel 3, stride 1, "
+                         "padding 1 and 1",
+                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(on.conv2d_pair({3, 2, 4, 4}, 3, 1, p, p, p, p, p, into::write),
+                         "pulse: conv2d_pair: second source has 3 of 3 channels", pulse::input_error);
+    CHECK_THROWS_WITH_AS(on.linear({3, 2}, 0, p, p, p, p, into::write), "pulse: linear: 0 rows, 3 to 2 features",
+                         pulse::input_error);
+}

@@ -186,7 +186,7 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
 
 /// End of the last pass of every stage, from the instructions that ran.
 [[nodiscard]] constexpr std::vector<double> stage_ends(const partition& cut, const std::vector<program>& programs,
-                                                    const simulation& ran) {
+                                                       const simulation& ran) {
     std::vector<double> ends(cut.stages.size(), 0.0);
     for (std::size_t r = 0; r != programs.size(); ++r) {
         for (const simulated_pass& p : ran.ranks[r]) {
@@ -234,8 +234,9 @@ PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, 
 /// Throws memory_error when none fits.
 template <class OrderOf>
 [[nodiscard]] constexpr evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
-                                                const prepared_candidate& prepared, std::vector<std::int64_t> room,
-                                                int attempts, const OrderOf& order_of) {
+                                                          const prepared_candidate& prepared,
+                                                          std::vector<std::int64_t> room, int attempts,
+                                                          const OrderOf& order_of) {
     const std::int64_t limit = prepared.limit_bytes;
     schedule_problem problem = prepared.step.problem;
     std::vector<std::int64_t> least{};

@@ -16,10 +16,9 @@ namespace pulse {
 /// The best plan for a request: the tuner chooses what is absent, keeps what is given, and the orders of the best few
 /// candidates are searched for `seconds`.
 ///
-/// `costs_of(b)` is the cost table for microbatches of b samples. With every field given, the list scheduler and no
-/// link that costs anything, this is one candidate: what plan_candidate makes of it. Step times are simulated ones,
-/// with reduction and optimizer. Throws input_error, which names the field, for a request that contradicts itself, and
-/// as tune() does.
+/// `costs_of(b)` is the cost table for microbatches of b samples. With every field given this is one candidate, and its
+/// plan what plan_candidate makes of it. Step times are simulated ones, with reduction and optimizer. Throws
+/// input_error, which names the field, for a request that contradicts itself, and as tune() does.
 [[nodiscard]] PULSE_INLINE tuning plan_for(const cost_source& costs_of, const plan_request& request);
 
 /// From a profile, which has one microbatch size: that is the plan's unless the request has another, to which times and
@@ -30,9 +29,7 @@ namespace pulse {
 /// ranks keep of each parameter follows from both.
 template <class Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request) {
-    if (!request.device) {
-        throw input_error("device: without measured costs a request needs one");
-    }
+    if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
     static constexpr auto graph = graph_of<Model>();
     return plan_for(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,9 +56,9 @@ inline void require_products(const plan_request& asked) {
     const request_words& words = asked.words;
     const auto& p = asked.pipeline_degree;
     const auto& d = asked.data_degree;
-    const auto of_devices = " the " + std::to_string(asked.devices) + " of " + std::string{words.devices};
+    const auto of_devices = " the " + std::to_string(asked.devices) + " of " + words.devices;
     if (p && d && std::int64_t{*p} * *d != asked.devices) {
-        refuse_request(words.pipeline_degree, " x " + std::string{words.data_degree} + " is " +
+        refuse_request(words.pipeline_degree, " x " + words.data_degree + " is " +
                                                   std::to_string(std::int64_t{*p} * *d) + ", not" + of_devices);
     }
     if (p && asked.devices % *p != 0) {
@@ -80,7 +81,7 @@ inline void require_products(const plan_request& asked) {
     if (complete ? product != asked.global_batch : asked.global_batch % product != 0) {
         refuse_request(names, " is " + std::to_string(product) + ", which " +
                                   (complete ? "is not" : "does not divide") + " the " +
-                                  std::to_string(asked.global_batch) + " of " + std::string{words.global_batch});
+                                  std::to_string(asked.global_batch) + " of " + words.global_batch);
     }
 }
 
@@ -107,8 +108,8 @@ inline void require_consistent(const plan_request& asked) {
         refuse_request(words.sharded_optimizer, ": there is one replica, which keeps all of it");
     }
     if (asked.pipeline_degree == 1 && asked.split_backward == true) {
-        refuse_request(words.split_backward, ": with " + std::string{words.pipeline_degree} +
-                                                 " 1 nothing waits for a weight gradient");
+        refuse_request(words.split_backward,
+                       ": with " + words.pipeline_degree + " 1 nothing waits for a weight gradient");
     }
     if (!asked.schedule) { return; }
     const std::string name = " " + std::string{name_of(*asked.schedule)};
@@ -117,16 +118,16 @@ inline void require_consistent(const plan_request& asked) {
                                                  asked.waves.value_or(1), asked.split_backward.value_or(true));
         if (!need.empty()) { refuse_request(words.schedule, name + ": it " + std::string{need}); }
         if (asked.pipeline_degree == 1) {
-            refuse_request(words.schedule, name + ": it needs more than the one device of " +
-                                               std::string{words.pipeline_degree} + " 1");
+            refuse_request(words.schedule,
+                           name + ": it needs more than the one device of " + words.pipeline_degree + " 1");
         }
         if (only == placement::sequential && asked.waves.value_or(1) != 1) {
-            refuse_request(words.schedule, name + ": it has one stage on each device, and " +
-                                               std::string{words.waves} + " says more");
+            refuse_request(words.schedule,
+                           name + ": it has one stage on each device, and " + words.waves + " says more");
         }
     }
     if (*asked.schedule != schedule_method::ilp) { return; }
-    if (asked.seconds <= 0) { refuse_request(words.seconds, ": 0 leaves " + std::string{words.schedule} + name + " no time"); }
+    if (asked.seconds <= 0) { refuse_request(words.seconds, ": 0 leaves " + words.schedule + name + " no time"); }
     if (!asked.search) {
         refuse_request(words.schedule, name + ": the request has no search with an integer-program solver");
     }
@@ -137,22 +138,18 @@ inline void require_consistent(const plan_request& asked) {
     const request_words& words = asked.words;
     if (asked.cluster) {
         if (asked.cluster->devices() < asked.devices) {
-            refuse_request(words.devices, ": " + std::to_string(asked.devices) + ", but " +
-                                              std::string{words.cluster} + " has " +
+            refuse_request(words.devices, ": " + std::to_string(asked.devices) + ", but " + words.cluster + " has " +
                                               std::to_string(asked.cluster->devices()));
         }
         return *asked.cluster;
     }
-    if (asked.devices < 1) {
-        refuse_request(words.devices, ": neither they nor " + std::string{words.cluster} + " are given");
-    }
     const usual_link usual = usual_link_of(asked.device ? asked.device->name.view() : std::string_view{});
-    assumptions.push_back("one node, every two devices joined by " + std::string{usual.name} + " (" +
-                          std::string{words.cluster} + " says otherwise)");
+    assumptions.push_back("one node, every two devices joined by " + std::string{usual.name} + " (" + words.cluster +
+                          " says otherwise)");
     const std::int64_t memory = asked.device ? asked.device->memory_bytes : 0;
     if (memory == 0) {
-        assumptions.push_back("memory without limit (" + std::string{words.memory_limit} + " or " +
-                              std::string{words.cluster} + " says otherwise)");
+        assumptions.push_back("memory without limit (" + words.memory_limit + " or " + words.cluster +
+                              " says otherwise)");
     }
     return one_node(asked.devices, usual.line, memory);
 }
@@ -209,10 +206,10 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     }
     const bool searches = !asked.schedule || *asked.schedule == schedule_method::ilp;
     if (!searches || asked.seconds <= 0) { return; }
-    const ordering_search search = asked.search ? asked.search
-                                                : [](const schedule_problem& problem, const synthesis_options& options) {
-                                                      return synthesize(problem, options);
-                                                  };
+    const ordering_search search =
+        asked.search ? asked.search : [](const schedule_problem& problem, const synthesis_options& options) {
+            return synthesize(problem, options);
+        };
     const double share = asked.seconds / std::max(1, space.refined);
     space.refine = [search, share, left = asked.seconds, stop = asked.stop,
                     progress = asked.search_progress](const schedule_problem& problem) mutable {
@@ -234,10 +231,11 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     const cluster machine = cluster_of(asked, assumptions);
     if (asked.global_batch == 0) {
         const int data = asked.data_degree.value_or(asked.devices / asked.pipeline_degree.value_or(asked.devices));
-        asked.global_batch = asked.microbatch_size.value_or(0) * asked.microbatches.value_or(0) * data;
-        if (asked.global_batch == 0) {
+        const auto size = std::int64_t{asked.microbatch_size.value_or(0)} * asked.microbatches.value_or(0) * data;
+        if (size < 1 || size > std::numeric_limits<int>::max()) {
             refuse_request(asked.words.global_batch, ": neither it nor the sizes that make it are given");
         }
+        asked.global_batch = static_cast<int>(size);
     }
     require_products(asked);
     require_consistent(asked);
@@ -263,7 +261,7 @@ PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request) {
     if (!request.microbatch_size) {
         request.microbatch_size = costs.microbatch_size;
         assumptions.push_back("microbatches of " + std::to_string(costs.microbatch_size) + ", the profile's (" +
-                              std::string{request.words.microbatch_size} + " says otherwise)");
+                              request.words.microbatch_size + " says otherwise)");
     } else if (*request.microbatch_size != costs.microbatch_size) {
         assumptions.push_back("times and bytes in proportion to the microbatch size; the profile's is " +
                               std::to_string(costs.microbatch_size));

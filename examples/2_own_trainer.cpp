@@ -6,6 +6,7 @@
 
 // example-begin own-trainer
 #include <pulse/onednn/backend.hpp>
+#include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
 
 // A small UNet in diffusers' layout. Wrong sizes, edges or names do not compile.

@@ -7,6 +7,7 @@
 
 // example-begin own-layer
 #include <pulse/onednn/backend.hpp>
+#include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
 
 // y = silu(weight x + bias), plus what a skip brings where it has one; written once, for every backend.

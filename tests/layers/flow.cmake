@@ -37,7 +37,7 @@ set(flow_onednn core tensor runtime reference)
 set(flow_io core)
 set(flow_train core tensor model nn runtime io plan)
 # Saving and resuming need files; a trainer alone does not.
-set(flow_train_saving checkpoint)
+set(flow_train_saving checkpoint/reader checkpoint/sharded)
 set(flow_checkpoint core model runtime io plan)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.

@@ -23,6 +23,7 @@
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/uvit.hpp>
 #include <pulse/reference/backend.hpp>
+#include <pulse/train/trainer.hpp>
 
 #include <support/random_plan.hpp>
 

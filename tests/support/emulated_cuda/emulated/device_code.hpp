@@ -176,8 +176,9 @@ constexpr T max(T a, T b) { return a < b ? b : a; }
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 
-// Kernels run one at a time, so that integer atomics are plain operations.
-template <std::integral T>
+// Kernels run one at a time, so that atomics are plain operations.
+template <class T>
+    requires std::is_arithmetic_v<T>
 T atomicAdd(T* to, std::type_identity_t<T> value) {
     const T old = *to;
     *to = static_cast<T>(old + value);

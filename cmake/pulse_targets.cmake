@@ -16,8 +16,12 @@ list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/prove/glpk\\.hpp$"
 # Ranks that are processes need MPI.
 set(pulse_mpi_headers ${pulse_headers})
 list(FILTER pulse_mpi_headers INCLUDE REGEX "/pulse/mpi/[^/]+\\.hpp$")
+# Text to ids needs Unicode and SentencePiece.
+set(pulse_encode_headers ${pulse_headers})
+list(FILTER pulse_encode_headers INCLUDE REGEX "/pulse/encode/tokenizer[a-z0-9_]*\\.hpp$")
 set(pulse_core_headers ${pulse_headers})
-list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers} ${pulse_glpk_headers} ${pulse_mpi_headers})
+list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers} ${pulse_glpk_headers} ${pulse_mpi_headers}
+    ${pulse_encode_headers})
 
 file(GLOB_RECURSE pulse_cuda_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/cuda.cuh ${pulse_include_dir}/pulse/cuda/*.cuh)
 
@@ -50,6 +54,25 @@ else()
     pulse_add_part(pulse_io io pulse_io_headers)
     target_link_libraries(pulse_io INTERFACE pulse::pulse nlohmann_json::nlohmann_json ZLIB::ZLIB)
     list(APPEND pulse_parts io)
+endif()
+
+find_package(Utf8proc 2.1 QUIET)
+find_package(SentencePiece QUIET)
+set(missing)
+foreach(package IN ITEMS Utf8proc SentencePiece)
+    if(NOT ${package}_FOUND)
+        list(APPEND missing ${package})
+    endif()
+endforeach()
+if(NOT TARGET pulse_io)
+    message(STATUS "pulse::encode is left out: there is no pulse::io")
+elseif(missing)
+    list(JOIN missing ", " missing)
+    message(STATUS "pulse::encode is left out: ${missing} not found")
+else()
+    pulse_add_part(pulse_encode encode pulse_encode_headers)
+    target_link_libraries(pulse_encode INTERFACE pulse::io Utf8proc::utf8proc SentencePiece::SentencePiece)
+    list(APPEND pulse_parts encode)
 endif()
 
 # oneDNN 3 took away the operation descriptors that pulse::host is written with.

@@ -35,6 +35,8 @@ set(flow_threads core tensor runtime plan/instruction)
 set(flow_onednn core tensor runtime reference)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
 set(flow_io core)
+# Tokenizers; nothing else of the library knows what a text is.
+set(flow_encode core io)
 set(flow_train core tensor model nn runtime io plan)
 set(flow_checkpoint core model runtime io plan)
 # A leaf: nothing outside includes it.

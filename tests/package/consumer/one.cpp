@@ -7,6 +7,9 @@
 #include <zlib.h>
 #include <pulse/io/safetensors.hpp>
 #endif
+#ifdef USES_encode
+#include <pulse/encode/tokenizer_folder.hpp>
+#endif
 #ifdef USES_host
 #include <pulse/onednn/backend.hpp>
 #endif

@@ -3,6 +3,9 @@
 #ifdef USES_io
 #include <pulse/io/safetensors.hpp>
 #endif
+#ifdef USES_encode
+#include <pulse/encode/tokenizer_folder.hpp>
+#endif
 #ifdef USES_host
 #include <pulse/onednn/backend.hpp>
 #endif

@@ -129,7 +129,10 @@ TEST_CASE("settings that would change ids, or give none, are refused with file a
         return "accepted";
     };
     CHECK(refusal(R"({"model_max_length": 77})") == "accepted");
+    CHECK(refusal(R"({"model_max_length": 77, "additional_special_tokens": null, "pad_token": null})") == "accepted");
     CHECK(refusal("{}") == "tokenizer_config.json: the file has no model_max_length, and none is given");
+    CHECK(refusal(R"({"model_max_length": null})") ==
+          "tokenizer_config.json: the file has no model_max_length, and none is given");
     CHECK(refusal(R"({"model_max_length": 1000000000000000019884624838656})") ==
           "tokenizer_config.json: model_max_length is no limit, and none is given");
     CHECK(refusal(R"({"model_max_length": 2})") ==

@@ -26,6 +26,8 @@ TEST_CASE("every code point comes back from UTF-8, and normal forms are stable")
     CHECK(composed(once) == once);
     CHECK(composed(decomposed(all)) == once);
     CHECK(decomposed(once) == decomposed(all));
+    CHECK(decomposed(U"é각") == U"e\u0301\u1100\u1161\u11a8");
+    CHECK(composed(U"e\u0323\u0301") == U"ẹ\u0301");
 }
 
 TEST_CASE("lower case is stable but where Unicode makes two characters of one") {
@@ -42,6 +44,7 @@ TEST_CASE("white space is Unicode's White_Space") {
     for_every_point([&](char32_t point) { count += is_space(point) ? 1 : 0; });
     CHECK(count == 25);
     CHECK(is_space(0x3000));
+    CHECK(is_space(0x85));
     CHECK_FALSE(is_space(0x200b));
     CHECK_FALSE(is_space(0x1f));
 }

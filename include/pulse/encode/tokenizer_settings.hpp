@@ -61,15 +61,15 @@ public:
         } else {
             if (map) { parse(*map, map_name_, map_); }
             constexpr const char* more = "additional_special_tokens";
-            const nlohmann::json& wins = map_.contains(more) ? map_ : config_;
-            if (wins.contains(more)) {
+            const nlohmann::json& wins = given(map_, more) ? map_ : config_;
+            if (given(wins, more)) {
                 for (const io::json_field& field : field_of(wins)[more].list()) {
                     added_.push_back(token_of(field, false));
                 }
             }
         }
         for (const char* side : {"padding_side", "truncation_side"}) {
-            if (config_.contains(side)) { (void)config_field()[side].one_of<bool>({{"right", true}}); }
+            if (given(config_, side)) { (void)config_field()[side].one_of<bool>({{"right", true}}); }
         }
     }
     [[nodiscard]] static tokenizer_settings read(const std::filesystem::path& folder) {
@@ -89,7 +89,7 @@ public:
 
     /// Name of transformers' class, without Fast; empty when the config does not say.
     [[nodiscard]] std::string class_name() const {
-        if (!config_.contains("tokenizer_class")) { return {}; }
+        if (!given(config_, "tokenizer_class")) { return {}; }
         std::string name = config_field()["tokenizer_class"].text();
         if (name.ends_with("Fast")) { name.resize(name.size() - 4); }
         return name;
@@ -97,9 +97,7 @@ public:
     /// `asked`, or the config's model_max_length. A missing length is written as 1e30.
     [[nodiscard]] int length(std::optional<int> asked) const {
         if (asked) { return *asked; }
-        if (!config_.contains("model_max_length")) {
-            config_field().fail("has no model_max_length, and none is given");
-        }
+        if (!given(config_, "model_max_length")) { config_field().fail("has no model_max_length, and none is given"); }
         const io::json_field field = config_field()["model_max_length"];
         if (field.number() > std::numeric_limits<int>::max()) { field.fail("is no limit, and none is given"); }
         const int value = field.count();
@@ -107,11 +105,10 @@ public:
         return value;
     }
     [[nodiscard]] bool flag(const char* name, bool otherwise) const {
-        const bool given = config_.contains(name) && !config_.at(name).is_null();
-        return given ? config_field()[name].boolean() : otherwise;
+        return given(config_, name) ? config_field()[name].boolean() : otherwise;
     }
     [[nodiscard]] int count(const char* name, int otherwise) const {
-        if (!config_.contains(name)) { return otherwise; }
+        if (!given(config_, name)) { return otherwise; }
         const io::json_field field = config_field()[name];
         const int value = field.small_integer();
         if (value < 0 || value > 10000) { field.fail("must be 0 to 10000"); }
@@ -120,8 +117,7 @@ public:
     /// The token of a role such as "pad_token". `normalized` holds where it is written as a string alone.
     [[nodiscard]] added_token role(const char* name, const char* otherwise, bool normalized = false) const {
         for (const nlohmann::json* document : {&map_, &config_}) {
-            const auto found = document->find(name);
-            if (found == document->end() || found->is_null()) { continue; }
+            if (!given(*document, name)) { continue; }
             const io::json_field root = field_of(*document);
             added_token token = token_of(root[name], normalized);
             for (const added_token& known : added_) {
@@ -136,6 +132,11 @@ public:
     [[nodiscard]] io::json_field config_field() const { return field_of(config_); }
 
 private:
+    /// Files write null for what is not there, too.
+    [[nodiscard]] static bool given(const nlohmann::json& document, const char* name) {
+        const auto found = document.find(name);
+        return found != document.end() && !found->is_null();
+    }
     static void parse(const named_text& file, std::string& name, nlohmann::json& document) {
         name = file.name;
         document = io::parse_json(file.text, file.name);

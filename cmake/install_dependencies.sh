@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that pulse is built and tested with, by name and only when missing.
-#   bash cmake/install_dependencies.sh [build] [test] [run] [compare]     (without a group: build)
-# build: compiler, CMake and the libraries of every part; test: what the tests need besides; run: data for the examples
-# and a test; compare: PyPI packages whose results tests compare with, into .cache/python, where the tests look for them.
+#   bash cmake/install_dependencies.sh [build] [test] [run]     (without a group: build)
+# build: compiler, CMake and the libraries of every part; test: what the tests need besides, oneDNN 3 in build/onednn3,
+# because Debian 12 has oneDNN 2, and in build/python what they compare with; run: data for the examples and a test.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev
     libutf8proc-dev libsentencepiece-dev)
-test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-torch libopenblas0-pthread)
+test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-pip python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist)
-compare=(python3 python3-pip python3-numpy)
+# oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run on SYCL alone, which pulse::host refuses.
+onednn3=2023.2.0
 # transformers 4.38 and what it imports for tokenizers; CLIP's vocabulary is in open_clip_torch
-wheels=(transformers==4.38.2 tokenizers==0.15.2 huggingface_hub==0.23.4 safetensors==0.4.5 regex==2024.11.6
+compared=(transformers==4.38.2 tokenizers==0.15.2 huggingface_hub==0.23.4 safetensors==0.4.5 regex==2024.11.6
     sentencepiece==0.2.0 filelock==3.16.1 fsspec==2024.12.0 packaging==24.2 pyyaml==6.0.2 requests==2.32.3 urllib3==2.2.3
     idna==3.10 certifi==2024.12.14 charset_normalizer==3.4.1 tqdm==4.67.1 typing_extensions==4.12.2
     open_clip_torch==2.30.0)
@@ -22,31 +24,36 @@ fail() {
 }
 
 wanted=()
+wheels=()
 [ $# -gt 0 ] || set -- build
 for group in "$@"; do
     case "$group" in
     build) wanted+=("${build[@]}") ;;
-    test) wanted+=("${test[@]}") ;;
+    test)
+        wanted+=("${test[@]}")
+        wheels=(onednn-cpu-gomp=="$onednn3" onednn-devel-cpu-gomp=="$onednn3")
+        ;;
     run) wanted+=("${run[@]}") ;;
-    compare) wanted+=("${compare[@]}") ;;
-    *) fail "there is no group '$group' (build, test, run, compare)" ;;
+    *) fail "there is no group '$group' (build, test, run)" ;;
     esac
 done
 
 command -v dpkg-query >/dev/null 2>&1 ||
     fail "this is no Debian system; install the counterparts of: ${wanted[*]}"
 
-missing=()
-for package in "${wanted[@]}"; do
-    status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
-    [ "$status" = "install ok installed" ] || missing+=("$package")
-done
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-if [ ${#missing[@]} -gt 0 ]; then
+scratch=$(mktemp -d)
+trap 'rm -rf "$log" "$scratch"' EXIT
+
+install_packages() {
+    local missing=() as_root=() package status
+    for package in "${wanted[@]}"; do
+        status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+        [ "$status" = "install ok installed" ] || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
     echo "install_dependencies: installing ${missing[*]}"
 
-    as_root=()
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null 2>&1 || fail "not root and no sudo; install by hand: ${missing[*]}"
         # without a terminal nobody can type a password: fail instead of waiting
@@ -65,18 +72,41 @@ if [ ${#missing[@]} -gt 0 ]; then
             fail "apt-get could not install: ${missing[*]}"
         fi
     fi
-fi
+}
+
+# The headers and one copy of the library, of which the wheels hold three.
+lay_onednn3() {
+    local folder=build/onednn3 wheel
+    [ ! -e $folder/lib/libdnnl.so ] || return 0
+    [ "$(uname -m)" = x86_64 ] || return 0 # there are no others
+    echo "install_dependencies: laying ${wheels[*]} into $folder"
+    /usr/bin/python3 -m pip download -q --no-deps --dest "$scratch" "${wheels[@]}" >"$log" 2>&1 || {
+        tail -n 15 "$log" >&2
+        fail "pip could not download: ${wheels[*]}"
+    }
+    for wheel in "$scratch"/*.whl; do /usr/bin/python3 -m zipfile -e "$wheel" "$scratch"; done
+    rm -rf $folder
+    mkdir -p $folder/lib
+    mv "$scratch"/onednn_devel*.data/data/include $folder/
+    mv "$scratch"/onednn_cpu*.data/data/lib/libdnnl.so.3 $folder/lib/
+    ln -s libdnnl.so.3 $folder/lib/libdnnl.so
+}
 
 # pip's --target neither touches nor sees what the system has. A folder that was made from another list is replaced.
-into=$(dirname "${BASH_SOURCE[0]}")/../.cache/python
-if [[ " $* " == *" compare "* ]] && [ "$(cat "$into/wheels" 2>/dev/null)" != "${wheels[*]}" ]; then
-    echo "install_dependencies: installing ${wheels[*]}"
-    rm -rf "$into" "$into.new"
-    pip=(/usr/bin/python3 -m pip install --quiet --no-input --no-deps --no-compile)
-    "${pip[@]}" --target "$into.new" "${wheels[@]}" >"$log" 2>&1 || {
+lay_compared() {
+    local folder=build/python
+    [ "$(cat $folder/list 2>/dev/null)" != "${compared[*]}" ] || return 0
+    echo "install_dependencies: laying ${compared[*]} into $folder"
+    rm -rf $folder
+    /usr/bin/python3 -m pip install -q --no-deps --no-compile --target $folder "${compared[@]}" >"$log" 2>&1 || {
         tail -n 15 "$log" >&2
-        fail "pip could not install: ${wheels[*]}"
+        fail "pip could not install: ${compared[*]}"
     }
-    echo "${wheels[*]}" >"$into.new/wheels"
-    mv "$into.new" "$into"
+    echo "${compared[*]}" >$folder/list
+}
+
+install_packages
+if [ ${#wheels[@]} -gt 0 ]; then
+    lay_onednn3
+    lay_compared
 fi

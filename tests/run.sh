@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-bash cmake/install_dependencies.sh build test run compare
+bash cmake/install_dependencies.sh build test run
 
 # A compiler cache takes what a file includes from its compilation, and does not preprocess it before.
 export CCACHE_DEPEND=1

@@ -171,6 +171,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/runtime/layer_table.hpp>
+#include <pulse/runtime/measure_links.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/prove_slots.hpp>

@@ -419,8 +419,10 @@ TEST_CASE("all processes measure one cluster, of the machines that they say, in 
         const auto start = clock_type::now();
         const std::string error = error_of([&](mpi::transport& t) {
             const bool second = two_machines && t.rank() >= t.size() / 2;
-            found = measure_links(
-                t, {.machine = second ? "second" : "first", .memory_bytes = 1000 + t.rank(), .seconds = 0.3});
+            found = measure_links(t, {.machine = second ? "second" : "first",
+                                      .memory_bytes = 1000 + t.rank(),
+                                      .device = std::to_string(t.rank()),
+                                      .seconds = 0.3});
             double figures[]{found.intra_node.latency_us, found.intra_node.bandwidth_gb_per_s,
                              found.inter_node.latency_us, found.inter_node.bandwidth_gb_per_s};
             const auto mine = std::to_array(figures);

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,8 +24,10 @@ namespace pulse {
 struct link_measurement {
     /// Machine of this rank: ranks with the same one share a node.
     std::string machine{};
-    /// Memory that this rank may use; the cluster has the least of all ranks. Required: at least 1.
+    /// Memory of the rank's device, at least 1, and the device's name on its machine: ranks that have one device share
+    /// its memory equally. The cluster has the least that a rank may use.
     std::int64_t memory_bytes{};
+    std::string device{};
     /// About how long all messages together take, the same on every rank.
     double seconds{1.0};
     /// Returns when every transfer that was waited for is over; needed where a wait makes a stream wait and not the host.
@@ -65,29 +67,36 @@ struct machine_table {
 /// The same table on every rank. Collective.
 template <transport T>
 [[nodiscard]] machine_table machines_of(T& among, const link_measurement& mine) {
-    std::vector<std::byte> text(sizeof mine.memory_bytes + mine.machine.size());
-    std::memcpy(text.data(), &mine.memory_bytes, sizeof mine.memory_bytes);
-    std::memcpy(text.data() + sizeof mine.memory_bytes, mine.machine.data(), mine.machine.size());
-    // Every text behind its length, in rank order.
+    // Of every rank three words, each behind the length of its bytes.
+    std::string text;
+    for (const std::string& word : {mine.machine, mine.device, std::to_string(mine.memory_bytes)}) {
+        text += std::to_string(word.size()) + ' ' + word;
+    }
     std::vector<std::byte> all;
-    for (const auto& of_rank : among.gather(text)) {
-        const std::uint64_t length = of_rank.size();
-        const auto bytes = std::as_bytes(std::span{&length, 1});
-        all.insert(all.end(), bytes.begin(), bytes.end());
+    for (const auto& of_rank : among.gather(std::as_bytes(std::span{text}))) {
         all.insert(all.end(), of_rank.begin(), of_rank.end());
     }
     among.broadcast(all);
+    text.assign(reinterpret_cast<const char*>(all.data()), all.size());
+    std::size_t at = 0;
+    const auto next_word = [&] {
+        std::size_t digits = 0;
+        const std::size_t length = std::stoul(text.substr(at), &digits);
+        at += digits + 1 + length;
+        return text.substr(at - length, length);
+    };
     machine_table table;
-    for (std::size_t at = 0; at != all.size();) {
-        std::uint64_t length = 0;
-        std::memcpy(&length, all.data() + at, sizeof length);
-        at += sizeof length;
-        std::int64_t memory = 0;
-        std::memcpy(&memory, all.data() + at, sizeof memory);
-        table.memory_bytes = table.machines.empty() ? memory : std::min(table.memory_bytes, memory);
-        table.machines.emplace_back(reinterpret_cast<const char*>(all.data() + at + sizeof memory),
-                                    static_cast<std::size_t>(length) - sizeof memory);
-        at += static_cast<std::size_t>(length);
+    std::vector<std::pair<std::string, std::int64_t>> memories;
+    while (at != text.size()) {
+        table.machines.push_back(next_word());
+        const std::string device = next_word();
+        memories.emplace_back(table.machines.back() + '\0' + device, std::stoll(next_word()));
+    }
+    table.memory_bytes = std::numeric_limits<std::int64_t>::max();
+    for (const auto& [device, bytes] : memories) {
+        const auto sharing =
+            std::count_if(memories.begin(), memories.end(), [&](const auto& other) { return other.first == device; });
+        table.memory_bytes = std::min(table.memory_bytes, bytes / sharing);
     }
     table.devices_per_node = node_size_of(table);
     return table;

@@ -47,10 +47,10 @@ namespace detail {
 ///
 /// A sweep runs the passes in the order of a training step, F of layers 0 to n-1, then B and W of layers n-1 to 0, so
 /// that caches are in the state that they are in at work. Each time is the median over the sweeps after the warm-up, in
-/// microseconds of Clock or as `run` gives it; all then grow so that together they take as long as the median
-/// sweep. That changes little on cores of one's own. On a core that others use too most passes take their own time, and
-/// a few that of the others as well, which no median sees. W is neither run nor charged for a layer without parameters. Throws
-/// input_error as blank_costs and for bad options; what `run` throws passes through.
+/// microseconds of Clock or as `run` gives it; all then grow so that together they take as long as the median sweep.
+/// That changes little on cores of one's own. On a core that others use too most passes take their own time, and a few
+/// that of the others as well, which no median sees. W is neither run nor charged for a layer without parameters.
+/// Throws input_error as blank_costs and for bad options; what `run` throws passes through.
 template <class Clock = std::chrono::steady_clock, layer_runner Runner>
 [[nodiscard]] cost_table measure_costs(const graph_view& graph, int microbatch_size, int scalar_bytes,
                                        label device_name, Runner&& run, const measure_options& options = {}) {

@@ -30,7 +30,7 @@ struct link_measurement {
     std::string device{};
     /// About how long all messages together take, the same on every rank.
     double seconds{1.0};
-    /// Returns when every transfer that was waited for is over; needed where a wait makes a stream wait and not the host.
+    /// Returns when every transfer that was waited for is over; needed where a wait makes a stream wait, not the host.
     std::function<void()> settle{};
 };
 
@@ -199,8 +199,8 @@ private:
     int next_{};
 };
 
-/// The line through the times. Where they do not grow, no message was large enough: then the largest is believed to take
-/// as long again as the fastest.
+/// The line through the times. Where they do not grow, no message was large enough: the largest is believed to take
+/// twice as long as the fastest.
 [[nodiscard]] inline link line_through(const std::vector<link_sample>& samples) {
     const auto faster = [](const link_sample& a, const link_sample& b) { return a.us < b.us; };
     const double least = std::min_element(samples.begin(), samples.end(), faster)->us;

@@ -10,9 +10,9 @@ list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint)/[^/]+|[^/]+/
 # The backend on CPUs needs oneDNN.
 set(pulse_host_headers ${pulse_headers})
 list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/onednn/[^/]+\\.hpp$")
-# One header includes <glpk.h>.
+# What needs <glpk.h>.
 set(pulse_glpk_headers ${pulse_headers})
-list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/prove/glpk\\.hpp$")
+list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/prove/(synthesize_with_)?glpk\\.hpp$")
 # Ranks that are processes need MPI.
 set(pulse_mpi_headers ${pulse_headers})
 list(FILTER pulse_mpi_headers INCLUDE REGEX "/pulse/mpi/[^/]+\\.hpp$")

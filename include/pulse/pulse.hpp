@@ -10,6 +10,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/core/ids.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/core/pass.hpp>
+#include <pulse/core/text_table.hpp>
 
 #include <pulse/tensor/aligned_bytes.hpp>
 #include <pulse/tensor/shape.hpp>
@@ -127,10 +128,13 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/plan/fingerprint.hpp>
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/instruction.hpp>
+#include <pulse/plan/kept_by.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rank_grid.hpp>
@@ -153,10 +157,13 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/simulate/simulator.hpp>
 #include <pulse/simulate/transfer_queue.hpp>
 
+#include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/least_memory.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/plan_request.hpp>
+#include <pulse/tune/plan_summary.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/search_space.hpp>
 #include <pulse/tune/step_end.hpp>

@@ -126,17 +126,9 @@ private:
         memory_timeline made{};
         made.weight_bytes = parameter_bytes_on(*model_, rank);
         const parameter_memory& kept = options_->kept;
-        const std::int64_t gradients = gradient_bytes_of(made.weight_bytes, kept);
-        std::int64_t rest = (kept.copies - kept.sharded_copies) * made.weight_bytes;
-        const auto take = [&rest](std::int64_t bytes) {
-            const std::int64_t taken = std::min(bytes, rest);
-            rest -= taken;
-            return taken;
-        };
-        made.weight_bytes = take(made.weight_bytes);
-        made.gradient_bytes = take(gradients);
+        made.gradient_bytes = gradient_bytes_of(made.weight_bytes, kept);
         // Of the replica that has most.
-        made.optimizer_bytes = rest + sharded_bytes_on(*model_, rank, replicas_, replicas_ - 1, kept);
+        made.optimizer_bytes = state_bytes_on(*model_, rank, replicas_, replicas_ - 1, kept);
         made.workspace_bytes = workspace_bytes_of(*model_, rank);
         made.replica_bytes = replica_bytes_on(*model_, rank, replicas_, kept);
         return made;

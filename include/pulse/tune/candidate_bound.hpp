@@ -86,13 +86,6 @@ struct link_work {
     }
 };
 
-/// Calls `f` with the number of every link of a route, once.
-template <class F>
-constexpr void for_each_link(const link_route& route, F f) {
-    if (route.first >= 0) { f(static_cast<std::size_t>(route.first)); }
-    if (route.second >= 0 && route.second != route.first) { f(static_cast<std::size_t>(route.second)); }
-}
-
 /// The work of the links of a candidate: of every directed pair of devices, and of what several pairs and exchanges
 /// between replicas share; each message with the shortest way to it and after it.
 class links_work {

@@ -10,30 +10,56 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/cluster.hpp>
+#include <pulse/hardware/clusters.hpp>
+#include <pulse/hardware/link.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/partition/traffic.hpp>
-#include <pulse/plan/layout.hpp>
-#include <pulse/plan/lower.hpp>
 #include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/baselines/baseline.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/make_problem.hpp>
-#include <pulse/schedule/synthesis.hpp>
+#include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
+#include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
-#include <pulse/tune/search_space.hpp>
+#include <pulse/tune/step_end.hpp>
 
 namespace pulse {
 
 namespace detail {
 
 [[nodiscard]] constexpr int divided_up(int number, int by) noexcept { return (number + by - 1) / by; }
+
+/// The plan of a cut before its passes are ordered, with the bytes of a step predicted.
+[[nodiscard]] constexpr plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c) {
+    plan made{};
+    made.model = costs.model;
+    made.pipeline_degree = cut.devices;
+    made.data_degree = c.data_degree;
+    made.microbatches = c.microbatches;
+    made.microbatch_size = costs.microbatch_size;
+    made.split_backward = c.split_backward;
+    made.routing = c.routing;
+    made.recompute = c.recompute;
+    const traffic moved = traffic_of(cut, costs, c.routing);
+    made.predicted.boundary_bytes = moved.boundary() * c.microbatches;
+    made.predicted.skip_bytes = moved.skip() * c.microbatches;
+    made.cut = std::move(cut);
+    return made;
+}
 
 } // namespace detail
 
@@ -42,7 +68,7 @@ namespace detail {
 /// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one, unless `fold` asks for
 /// the cut by load; sequential and interleaved: the cut by load. All take fewer bytes within the slack where their
 /// partitioner offers it.
-[[nodiscard]] inline partition cut_candidate(const cost_table& costs, const tune_candidate& c,
+[[nodiscard]] constexpr partition cut_candidate(const cost_table& costs, const tune_candidate& c,
                                              const parameter_memory& kept, std::int64_t limit_bytes) {
     switch (c.kind) {
     case placement::folded: {
@@ -60,10 +86,11 @@ namespace detail {
         asked.memory.limit_bytes = limit_bytes;
         asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
         // First with as much room for gradients of other replicas as they can take, then without.
-        const int rooms = c.data_degree < 2 ? 0 : detail::divided_up(kept.gradient_element_bytes(), kept.scalar_bytes);
+        const int rooms = c.data_degree < 2 ? 0 : kept.gradient_bytes;
+        const int state = kept.sharded ? detail::divided_up(kept.state_bytes, c.data_degree) : kept.state_bytes;
         for (const int more : {rooms, 0}) {
             asked.memory.state_factor =
-                kept.copies - kept.sharded_copies + detail::divided_up(kept.sharded_copies, c.data_degree) + more;
+                detail::divided_up(kept.scalar_bytes + kept.gradient_bytes + state + more, kept.scalar_bytes);
             maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
             if (found) { return *std::move(found); }
             if (rooms == 0) { break; }
@@ -90,9 +117,10 @@ struct prepared_candidate {
 };
 
 /// Cuts the model as the candidate says and describes its step.
-[[nodiscard]] inline prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
+[[nodiscard]] constexpr prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
                                                           partition cut, const tune_candidate& c,
-                                                          const tune_options& options, std::int64_t limit_bytes) {
+                                                             const candidate_options& options,
+                                                             std::int64_t limit_bytes) {
     prepared_candidate made{};
     made.cut = std::move(cut);
     made.limit_bytes = limit_bytes;
@@ -118,10 +146,9 @@ struct prepared_candidate {
     const step_model model{detail::unordered_plan(costs, made.cut, c), costs};
     for (int d = 0; d != c.pipeline_degree; ++d) {
         const std::int64_t one = parameter_bytes_on(model, d);
-        const std::int64_t stepped = kept.sharded_copies > 0 ? share_bytes_of(one, c.data_degree) : one;
+        const std::int64_t stepped = kept.sharded ? share_bytes_of(one, c.data_degree) : one;
         step.parameter_bytes.push_back(one);
-        step.world.device_optimizer_us.push_back(
-            optimizer_us(stepped, options.parameter_copies, options.memory_gb_per_s));
+        step.world.device_optimizer_us.push_back(optimizer_us(stepped, kept, options.memory_gb_per_s));
         made.gradient_bytes += (c.data_degree - 1) * weight_share_bytes(one, c.data_degree, kept);
         std::int64_t workspace = 0;
         for (const stage& s : made.cut.stages) {
@@ -155,13 +182,46 @@ struct memory_error : infeasible_error {
 
 namespace detail {
 
-[[nodiscard]] inline schedule order_candidate(const schedule_problem& problem, const tune_candidate& c,
-                                              const tune_options& options) {
-    return c.method == schedule_method::list ? list_schedule(problem, options.list) : order_for(problem, c.method);
+[[nodiscard]] constexpr schedule order_candidate(const schedule_problem& problem, const tune_candidate& c,
+                                                 const list_options& list) {
+    if (c.method == schedule_method::list) { return list_schedule(problem, list); }
+    return baseline_schedule(problem, c.method);
+}
+
+/// What a device holds for one microbatch alone by the holds of a problem, which count more than the buffers take: a
+/// scheduler that is given less refuses.
+[[nodiscard]] constexpr std::vector<std::int64_t> least_holds(const schedule_problem& problem) {
+    std::vector<std::int64_t> least{};
+    for (const auto& peaks : profile_memory(problem, index_problem(problem)).peak_from) {
+        least.push_back(peaks.front());
+    }
+    return least;
+}
+
+/// Takes from `room` what the layout needs beyond the limit, but leaves what one microbatch holds. False when that
+/// changes nothing: there is no tighter problem to ask.
+constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::int64_t>& least,
+                       const std::vector<std::int64_t>& peaks, std::int64_t limit) {
+    bool changed = false;
+    for (std::size_t d = 0; d != room.size(); ++d) {
+        const std::int64_t excess = std::max<std::int64_t>(peaks[d] - limit, 0);
+        const std::int64_t next = std::max(room[d] - excess, least[d]);
+        changed = changed || next < room[d];
+        room[d] = next;
+    }
+    return changed;
+}
+
+/// Predicts how long the step of an ordered plan takes, and the samples per second of all its replicas.
+constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
+    const double samples = 1.0 * made.microbatches * made.microbatch_size * made.data_degree;
+    made.predicted.step_us = step_us;
+    made.predicted.bubble_ratio = bubble_ratio;
+    made.predicted.samples_per_s = step_us > 0 ? 1e6 * samples / step_us : 0.0;
 }
 
 /// End of the last pass of every stage, from the instructions that ran.
-[[nodiscard]] inline std::vector<double> stage_ends(const partition& cut, const std::vector<program>& programs,
+[[nodiscard]] constexpr std::vector<double> stage_ends(const partition& cut, const std::vector<program>& programs,
                                                     const simulation& ran) {
     std::vector<double> ends(cut.stages.size(), 0.0);
     for (std::size_t r = 0; r != programs.size(); ++r) {
@@ -184,13 +244,12 @@ namespace detail {
 ///
 /// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages.
 /// One device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
-[[nodiscard]] inline evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
+[[nodiscard]] constexpr evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared, schedule order,
-                                                            bool tight) {
+                                                               bool tight) {
     evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}};
     plan& planned = made.planned;
     planned.order = std::move(order);
-    planned.data_degree = c.data_degree;
 
     const step_model model{planned, costs};
     const candidate_step& step = prepared.step;
@@ -216,7 +275,7 @@ namespace detail {
 /// `room` has one, then with what the limit leaves, then with the excess subtracted, at most `attempts` times again.
 /// Throws memory_error when none fits.
 template <class OrderOf>
-[[nodiscard]] evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
+[[nodiscard]] constexpr evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
                                                 const prepared_candidate& prepared, std::vector<std::int64_t> room,
                                                 int attempts, const OrderOf& order_of) {
     const std::int64_t limit = prepared.limit_bytes;
@@ -263,32 +322,68 @@ template <class OrderOf>
 /// the replicas, optimizer. The plan's prediction is of the whole step and all replicas' samples; its bytes are of one
 /// replica.
 ///
-/// A limit is judged by the exact layout of memory. The scheduler is asked without it first; where that order needs too
-/// much, a method that can adapt is given what the limit leaves, and then less by what is still exceeded, as
-/// plan_pipeline does. Throws memory_error when no such order fits.
-[[nodiscard]] inline evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
-                                                            const prepared_candidate& prepared,
-                                                            const tune_options& options) {
+/// A limit is judged by the exact layout of memory, whose spare sends are fewer where it binds. The scheduler is asked
+/// without it first; where that order needs too much, a method that can adapt is given what the limit leaves, and then
+/// less by what is still exceeded (alignment, transfers under way, scratch). Throws memory_error when no such order
+/// fits.
+[[nodiscard]] constexpr evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
+                                                               const prepared_candidate& prepared,
+                                                               const list_options& list) {
     return detail::fit_candidate(
         costs, c, prepared, {}, adapts_to_memory(c.method) ? 9 : 0,
-        [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, options); });
+        [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, list); });
 }
 
-/// Looks longer for an order of a candidate than `found` was looked for, with `options.refine`; where the order needs
-/// too much memory it is asked again, at most twice. `proof_us` becomes a bound of the passes where the search proved
-/// one that holds for every order: without recomputation, which may hide behind transfers, and without a limit, whose
-/// holds count more than the layout; otherwise it stays. Throws memory_error when no order fits.
-[[nodiscard]] inline evaluated_candidate refine_candidate(const cost_table& costs, const tune_candidate& c,
-                                                          const prepared_candidate& prepared,
-                                                          const tune_options& options,
-                                                          const std::vector<std::int64_t>& room, double& proof_us) {
+/// Looks longer for an order of a candidate than evaluate_candidate, with `search(problem)`, which gives a synthesis;
+/// where the order needs too much memory it is asked again, at most twice. `proof_us` becomes a bound of the passes
+/// where the search proved one that holds for every order: without recomputation, which may hide behind transfers, and
+/// without a limit, whose holds count more than the layout; otherwise it stays. Throws memory_error when no order fits.
+template <class Search>
+[[nodiscard]] evaluated_candidate refine_candidate(const cost_table& costs, const tune_candidate& c,
+                                                   const prepared_candidate& prepared, const Search& search,
+                                                   const std::vector<std::int64_t>& room, double& proof_us) {
     return detail::fit_candidate(costs, c, prepared, room, 2, [&](const schedule_problem& problem) {
-        synthesis found = options.refine(problem);
+        auto found = search(problem);
         if (problem.memory_limit_bytes.empty() && c.recompute == recomputation::none) {
             proof_us = std::max(proof_us, found.lower_bound_us);
         }
         return std::move(found.best);
     });
+}
+
+/// The plan of one candidate, every choice of which is made: where it is cut, in which order it runs, what its step
+/// takes on the cluster. The tuner makes each of its rows in the same way; this one needs no space and no clock, and
+/// runs in the compiler too.
+///
+/// The microbatch size is that of the costs. Throws infeasible_error when the model cannot be cut so or the memory
+/// limit cannot be met, and input_error for a candidate that makes no sense, a method that is not defined for its
+/// placement among them.
+[[nodiscard]] constexpr planned plan_candidate(const cost_table& costs, tune_candidate c, const cluster& machine,
+                                               const candidate_options& options = candidate_options{}) {
+    check_parameter_memory(options.kept);
+    if (c.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
+    if (options.memory_limit_bytes < 0) { throw input_error("memory_limit_bytes: it must not be negative"); }
+    if (c.kind == placement::sequential && c.waves != 1) {
+        throw input_error("waves: a sequential placement has one stage on each device");
+    }
+    if (const auto need = unmet_need(c.method, c.kind, c.waves, c.split_backward); !need.empty()) {
+        throw input_error("schedule method " + std::string{name_of(c.method)} + ": " + std::string{need});
+    }
+    c.microbatch_size = costs.microbatch_size;
+    const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
+    const parameter_memory kept = parameter_memory_of(options, c);
+    const prepared_candidate ready =
+        prepare_candidate(costs, machine, cut_candidate(costs, c, kept, limit), c, options, limit);
+    plan made = evaluate_candidate(costs, c, ready, options.list).planned;
+    made.predicted.lower_bound_us = step_bound_us(ready.step, lower_bound_us(ready.step.plain));
+    return {std::move(made), costs, kept, c.layout};
+}
+
+/// On one node, every two devices of which are joined by `line`; without one, bytes move in no time.
+[[nodiscard]] constexpr planned plan_candidate(const cost_table& costs, const tune_candidate& c,
+                                               const link& line = link{},
+                                               const candidate_options& options = candidate_options{}) {
+    return plan_candidate(costs, c, one_node(c.pipeline_degree * c.data_degree, line), options);
 }
 
 } // namespace pulse

@@ -13,42 +13,12 @@
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/rank_grid.hpp>
-#include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/synthesis.hpp>
-#include <pulse/simulate/grid_links.hpp>
+#include <pulse/tune/candidate.hpp>
 
 namespace pulse {
-
-/// How a folded placement is cut.
-enum class fold_cut : std::uint8_t {
-    collocated, ///< both ends of every skip on one device
-    balanced,   ///< by load alone, as planners that know no skips do: skips cross where their ends happen to fall
-};
-
-/// One point of the tuner's space: everything but the cut and the order of passes, which follow from it.
-struct tune_candidate {
-    int pipeline_degree{1};
-    int data_degree{1};
-    /// Folded: waves; interleaved: chunks on a device; sequential: 1.
-    int waves{1};
-    int microbatch_size{1};
-    int microbatches{1};
-    placement kind{placement::folded};
-    skip_routing routing{skip_routing::direct};
-    bool split_backward{true};
-    recomputation recompute{recomputation::none};
-    rank_layout layout{rank_layout::pipeline_inside};
-    schedule_method method{schedule_method::list};
-    /// How much longer than the least load a device may work for fewer bytes.
-    double slack{};
-    fold_cut fold{fold_cut::collocated};
-    /// Each replica keeps a share of the optimizer's state (ZeRO, stage 1); of one replica it makes no difference.
-    bool sharded_optimizer{};
-
-    [[nodiscard]] constexpr bool operator==(const tune_candidate&) const = default;
-};
 
 /// How far a tuning is.
 struct tune_progress {
@@ -59,7 +29,10 @@ struct tune_progress {
 };
 
 /// What the tuner may choose from; a list of one fixes the choice, an empty list means every sensible value.
-struct tune_options {
+struct tune_options : candidate_options {
+    /// Many candidates are scheduled: each quickly.
+    tune_options() { list = {.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0}; }
+
     /// Samples of one optimizer step over all devices: microbatch size x microbatches x data degree.
     int global_batch{};
     /// Devices that are used; 0 is all of the cluster.
@@ -87,23 +60,7 @@ struct tune_options {
 
     /// Whether replicas share the optimizer's state.
     std::vector<bool> sharded_optimizers{false};
-    /// To whom replicas send.
-    replica_exchange exchange{replica_exchange::direct};
 
-    /// Copies of the parameters that a device keeps: values, gradients, AdamW's two moments, an average.
-    int parameter_copies{5};
-    /// Of those, what replicas may share: all but values and gradients; -1: all but two.
-    int sharded_copies{-1};
-    /// Of an element of the parameters, and of their gradients.
-    int scalar_bytes{4};
-    int gradient_bytes{4};
-    /// Rate at which the optimizer reads and writes them; 0: its time does not count.
-    double memory_gb_per_s{};
-    /// Per device; 0 is the memory of the cluster's devices, and where that is 0 too, unlimited.
-    std::int64_t memory_limit_bytes{};
-
-    /// How the candidates' orders are looked for.
-    list_options list{.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
     /// Looks longer for the orders of the best few: gets the scheduling problem, gives an order of it and what it
     /// proved. Asked again, at most twice each, with memory limits in the problem where the order needs more than a
     /// device has.
@@ -171,12 +128,7 @@ inline void require_sensible(const tune_options& options, int devices) {
     present(!options.methods.empty(), "methods");
     present(!options.slacks.empty(), "slacks");
     present(!options.sharded_optimizers.empty(), "sharded_optimizers");
-    if (options.sharded_copies < -1 || options.sharded_copies > options.parameter_copies) {
-        fail("sharded_copies: it must be from 0 to parameter_copies, or -1");
-    }
-    if (options.scalar_bytes < 1) { fail("scalar_bytes: it must be at least 1"); }
-    if (options.gradient_bytes < 1) { fail("gradient_bytes: it must be at least 1"); }
-    if (options.parameter_copies < 0) { fail("parameter_copies: it must not be negative"); }
+    check_parameter_memory(options.kept);
     if (options.memory_limit_bytes < 0) { fail("memory_limit_bytes: it must not be negative"); }
     if (!(options.memory_gb_per_s >= 0.0)) { fail("memory_gb_per_s: it must not be negative"); }
     if (options.refined < 0) { fail("refined: it must not be negative"); }
@@ -241,15 +193,6 @@ template <class Values, class Set, class Once>
 }
 
 } // namespace detail
-
-/// What each rank of a candidate keeps of its parameters.
-[[nodiscard]] inline parameter_memory parameter_memory_of(const tune_options& options, const tune_candidate& c) {
-    const int shared = options.sharded_copies >= 0 ? options.sharded_copies : std::max(options.parameter_copies - 2, 0);
-    return {.copies = options.parameter_copies,
-            .sharded_copies = c.sharded_optimizer ? shared : 0,
-            .scalar_bytes = options.scalar_bytes,
-            .gradient_bytes = options.gradient_bytes};
-}
 
 /// What the options leave out of the space.
 struct left_out_candidates {

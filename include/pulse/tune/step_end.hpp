@@ -13,11 +13,13 @@
 
 namespace pulse {
 
-/// Time of the optimizer over `parameter_bytes` of one copy: of `copies` copies (values, gradients, moments, ...) all
-/// are read and all but the gradients written, at the rate of the device's memory. 0 GB/s: no time.
-[[nodiscard]] constexpr double optimizer_us(std::int64_t parameter_bytes, int copies, double memory_gb_per_s) noexcept {
-    if (!(memory_gb_per_s > 0.0) || copies < 1) { return 0; }
-    return static_cast<double>(parameter_bytes) * (2.0 * copies - 1.0) / (memory_gb_per_s * 1e3);
+/// Time of the optimizer over so many bytes of parameters: all that is kept of them is read and all but the gradients
+/// written, at the rate of the device's memory. 0 GB/s: no time.
+[[nodiscard]] constexpr double optimizer_us(std::int64_t parameter_bytes, const parameter_memory& kept,
+                                            double memory_gb_per_s) noexcept {
+    if (!(memory_gb_per_s > 0.0)) { return 0; }
+    const double moved = 1.0 * (2 * kept.total_bytes() - kept.gradient_bytes) / kept.scalar_bytes;
+    return static_cast<double>(parameter_bytes) * moved / (memory_gb_per_s * 1e3);
 }
 
 /// Gradients that are reduced in one piece.

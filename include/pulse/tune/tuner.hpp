@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -24,6 +23,7 @@
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/least_memory.hpp>
+#include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/search_space.hpp>
 #include <pulse/tune/tuning.hpp>
 
@@ -32,11 +32,10 @@ namespace pulse {
 namespace detail {
 
 /// One search over a space. Everything is decided by the costs, the cluster and the options: no clock, no chance.
-template <class CostsOf>
 class tuner {
 public:
-    tuner(std::remove_reference_t<CostsOf>& costs_of, const cluster& machine, const tune_options& options) :
-        costs_of_{&costs_of}, machine_{machine}, options_{options} {
+    tuner(const cost_source& costs_of, const cluster& machine, const tune_options& options) :
+        costs_of_{costs_of}, machine_{machine}, options_{options} {
         const int devices = options.devices == 0 ? machine.devices() : options.devices;
         if (devices > machine.devices()) {
             throw input_error("tune: devices: " + std::to_string(devices) + " are asked, the cluster has " +
@@ -94,7 +93,7 @@ private:
         std::string why{};
     };
 
-    std::remove_reference_t<CostsOf>* costs_of_;
+    const cost_source& costs_of_;
     cluster machine_;
     tune_options options_;
     std::int64_t limit_{};
@@ -109,7 +108,7 @@ private:
     const cost_table& costs(int microbatch_size) {
         auto at = costs_.find(microbatch_size);
         if (at == costs_.end()) {
-            cost_table table = (*costs_of_)(microbatch_size);
+            cost_table table = costs_of_(microbatch_size);
             if (table.microbatch_size != microbatch_size) {
                 throw input_error("tune: costs for microbatches of " + std::to_string(microbatch_size) +
                                   " were asked, those for " + std::to_string(table.microbatch_size) + " given");
@@ -267,7 +266,7 @@ private:
         if (bounded_out(row)) { return; }
         try {
             ++made_.evaluations;
-            keep(i, evaluate_candidate(costs(c.microbatch_size), c, ready, options_), ready.gradient_bytes);
+            keep(i, evaluate_candidate(costs(c.microbatch_size), c, ready, options_.list), ready.gradient_bytes);
         } catch (const memory_error& e) { short_of_memory(i, e.bytes, e.what()); }
     }
 
@@ -311,7 +310,7 @@ private:
             bool fits = true;
             try {
                 found =
-                    refine_candidate(costs(c.microbatch_size), c, ready, options_, kept_.at(i).room_bytes, proof_us);
+                    refine_candidate(costs(c.microbatch_size), c, ready, options_.refine, kept_.at(i).room_bytes, proof_us);
             } catch (const infeasible_error&) { fits = false; }
             made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, step_bound_us(ready.step, proof_us));
             if (!fits) { continue; }
@@ -326,8 +325,13 @@ private:
         tune_row& winner = made_.rows[made_.chosen];
         winner.verdict = tune_verdict::best;
         winner.reason.clear();
-        made_.best = std::move(kept_[made_.chosen].planned);
-        made_.best.predicted.lower_bound_us = winner.bound_us;
+        made_.plan = std::move(kept_[made_.chosen].planned);
+        made_.plan.predicted.lower_bound_us = winner.bound_us;
+        made_.world = prepare(winner.candidate).step.world;
+        made_.kept = made_.world.kept;
+        made_.layout = winner.candidate.layout;
+        made_.costs = costs(winner.candidate.microbatch_size);
+        made_.memory_limit_bytes = limit_;
         for (tune_row& row : made_.rows) {
             const double best_us = winner.step_us;
             const auto percent = [&](double us) {
@@ -377,9 +381,8 @@ private:
 ///
 /// Throws input_error for options that make no sense, infeasible_error when no candidate can be run, saying what binds,
 /// and error when it was stopped before it had any plan; stopped later it returns the best so far.
-template <class CostsOf>
-[[nodiscard]] tuning tune(CostsOf&& costs_of, const cluster& machine, const tune_options& options) {
-    return detail::tuner<CostsOf>{costs_of, machine, options}.run();
+[[nodiscard]] inline tuning tune(const cost_source& costs_of, const cluster& machine, const tune_options& options) {
+    return detail::tuner{costs_of, machine, options}.run();
 }
 
 } // namespace pulse

@@ -66,9 +66,4 @@ struct schedule_bound {
     return bound_schedule(problem).makespan_us;
 }
 
-/// makespan / lower bound - 1; 0 when both are 0.
-[[nodiscard]] constexpr double gap_of(double makespan_us, double bound_us) noexcept {
-    return bound_us > 0 ? makespan_us / bound_us - 1 : 0.0;
-}
-
 } // namespace pulse

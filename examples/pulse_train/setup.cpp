@@ -42,19 +42,32 @@ namespace pulse_train {
 
 namespace {
 
-/// Throws input_error naming the profile unless it has the layers and the bytes of the model.
-void require_same_bytes(pulse::cost_table costs, const pulse::cost_table& blank, const std::string& profile) {
-    const auto refuse = [&](const std::string& what) {
-        throw pulse::input_error{profile + ": " + what + " other than --model and --backend have it"};
-    };
-    if (costs.layers.size() != blank.layers.size()) { refuse("layers: their number is"); }
-    for (std::size_t l = 0; l != blank.layers.size(); ++l) {
-        pulse::layer_cost& layer = costs.layers[l];
-        layer.forward_us = layer.backward_input_us = layer.backward_weight_us = 0;
-        if (layer != blank.layers[l]) { refuse("layers[" + std::to_string(l) + "]: its name or its bytes are"); }
+/// The bytes of one table with the times of another.
+[[nodiscard]] pulse::cost_table with_times(pulse::cost_table bytes, const pulse::cost_table& times) {
+    bytes.device = times.device;
+    for (std::size_t l = 0; l != bytes.layers.size(); ++l) {
+        bytes.layers[l].forward_us = times.layers[l].forward_us;
+        bytes.layers[l].backward_input_us = times.layers[l].backward_input_us;
+        bytes.layers[l].backward_weight_us = times.layers[l].backward_weight_us;
     }
-    costs.device = blank.device;
-    if (costs != blank) { refuse("model, skips or conditioning: they are"); }
+    return bytes;
+}
+
+/// Throws input_error naming the file unless a profile has the layers and the bytes of the model.
+void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& blank, const std::string& file) {
+    const auto refuse = [&](const std::string& what) {
+        throw pulse::input_error{file + ": " + what + " not those of --model on --backend"};
+    };
+    if (read.model != blank.model) {
+        throw pulse::input_error{file + ": model: the profile is of " + read.model.str() + ", not " +
+                                 blank.model.str()};
+    }
+    if (read.layers.size() != blank.layers.size()) { refuse("layers: their number is"); }
+    const pulse::cost_table same = with_times(blank, read);
+    for (std::size_t l = 0; l != same.layers.size(); ++l) {
+        if (read.layers[l] != same.layers[l]) { refuse("layers[" + std::to_string(l) + "]: its name or its bytes are"); }
+    }
+    if (read != same) { refuse("skips, conditioning or input: their bytes are"); }
 }
 
 /// Throws input_error naming where the plan is from unless it fits the model and cannot deadlock.
@@ -131,12 +144,18 @@ std::string machine_name() {
 
 void make_plan(run_inputs& in, const measurements& from, const pulse::cost_source& blank) {
     const arguments& a = in.args;
+    // Bytes are those of the very size: not all of them are in proportion to it.
+    const auto measured = [&](int size) { return with_times(blank(size), from.costs_of(size)); };
     if (a.plan_file.empty()) {
         pulse::plan_request asked = a.planning;
         asked.devices = a.ranks;
         asked.cluster = from.machine;
         asked.layout = in.execution().layout;
         asked.kept = in.kept;
+        if (!a.profile.empty()) {
+            const pulse::cost_table& read = from.costs.begin()->second;
+            require_same_bytes(read, blank(read.microbatch_size), a.profile);
+        }
         std::stop_source stop;
         const auto look_at_stop = [&](const auto&) {
             if (in.stop->load()) { stop.request_stop(); }
@@ -149,10 +168,9 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
             throw pulse::input_error{"--schedule ilp: this program was built without GLPK"};
         }
         const pulse::tuning found = a.profile.empty()
-                                        ? pulse::plan_for([&](int size) { return from.costs_of(size); }, asked)
+                                        ? pulse::plan_for(measured, asked)
                                         : pulse::plan_for(from.costs.begin()->second, asked);
         in.plan = found.plan;
-        in.costs = found.costs;
         in.kept = found.kept;
         std::puts(pulse::plan_summary(found).c_str());
     } else {
@@ -160,13 +178,12 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
             throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
                                      blank(1).model.str()};
         }
-        in.costs = from.costs_of(in.plan.microbatch_size);
         in.kept.sharded = a.planning.sharded_optimizer == true;
         if (in.kept.sharded && in.plan.data_degree < 2) {
             throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
         }
     }
-    if (!a.profile.empty()) { require_same_bytes(in.costs, blank(in.plan.microbatch_size), a.profile); }
+    in.costs = measured(in.plan.microbatch_size);
     require_runnable(in);
     in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, in.kept);
     if (!a.profile_out.empty()) { pulse::save_profile(in.costs, a.profile_out); }

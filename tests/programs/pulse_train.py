@@ -523,7 +523,14 @@ class Planning(Case):
                 known = ("--profile", self.profile, "--cluster", self.cluster, "--global-batch", 16, *options.split())
                 self.plan(ours, "--ranks", ranks, "--plan-time", 0, *known)
                 self.invoke([self.PLANNER, "--devices", ranks, "--time-limit", 0, "--out", theirs, *known], 0)
-                self.assertEqual((ours / "plan.json").read_text(), theirs.read_text())
+                if "--microbatch-size" in options:
+                    # A profile of another size does not have the exact bytes of this one, which pulse_train knows.
+                    made = [read_json(file) for file in (ours / "plan.json", theirs)]
+                    for plan in made:
+                        plan["predicted"].pop("peak_memory_bytes")
+                    self.assertEqual(*made)
+                else:
+                    self.assertEqual((ours / "plan.json").read_text(), theirs.read_text())
 
     def test_the_planner_makes_the_plan_of_what_was_measured(self):
         out = fresh()
@@ -550,7 +557,7 @@ class Planning(Case):
         orders = {"folded": ["zb-v"], "sequential": ["1f1b"], "interleaved": []}[placement] if pipeline > 1 else []
         schedule = draw.choice(["list", "gpipe", *orders])
         waves = {"folded": 1 if schedule == "zb-v" else draw.choice([1, 2]), "sequential": 1,
-                 "interleaved": draw.choice([2, 3])}[placement]
+                 "interleaved": draw.choice([2, 4])}[placement]
         split = "no" if pipeline == 1 else "yes" if schedule == "zb-v" else draw.choice(["yes", "no"])
         options = ["--ranks", pipeline * replicas, "--replicas", replicas, "--placement", placement, "--waves", waves,
                    "--schedule", schedule, "--split-backward", split, "--routing", draw.choice(["direct", "relayed"]),

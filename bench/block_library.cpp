@@ -11,12 +11,12 @@
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/cublas/library.cuh>
 #include <pulse/cuda/cublas/product.cuh>
-#include <pulse/cuda/cudnn/choose_plan.cuh>
+#include <pulse/cuda/cudnn/choose_engine.cuh>
 #include <pulse/cuda/cudnn/convolution.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
-#include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/ready_engine.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/engine_options.cuh>
 
 namespace pulse_bench {
 
@@ -29,16 +29,16 @@ using tensors_of = block_tensors<__nv_bfloat16>;
 
 struct convolution {
     cudnn::library dnn{};
-    cudnn::plan plan{};
+    cudnn::ready_engine engine{};
     cuda::device_memory<std::byte> workspace{};
     cuda::device_memory<__nv_bfloat16> gradient{}; ///< of the weight
     layer_pass pass{};
 
-    void run(const cudnn::plan& which, const tensors_of& t, std::byte* room) const {
+    void run(const cudnn::ready_engine& which, const tensors_of& t, std::byte* room) const {
         using id = cudnn::convolution_graph::id;
         const bool forward = pass == layer_pass::forward;
         const bool of_weight = pass == layer_pass::backward_weight;
-        const std::array<cudnn::plan::binding, 3> bindings{
+        const std::array<cudnn::ready_engine::binding, 3> bindings{
             {{id::x, pass == layer_pass::backward_input ? t.out[0].data() : t.in[0].data()},
              {id::weight, of_weight ? gradient.data() : t.in[1].data()},
              {id::y, forward     ? t.out[0].data()
@@ -83,22 +83,22 @@ library_call library_convolution(const pulse::conv2d_shape& s, int batch, layer_
     const std::vector<cudnn::trial_tensor> sizes{{id::x, 2 * batch * s.in_elements()},
                                                  {id::weight, 2 * s.weight_elements()},
                                                  {id::y, 2 * batch * s.out_elements()}};
-    std::vector<cudnn::plan> plans;
+    std::vector<cudnn::ready_engine> engines;
     std::int64_t workspace = 0;
     for (const int candidates : {0, 6}) {
-        cuda::plan_options options;
+        cuda::engine_options options;
         options.candidates = candidates;
-        plans.push_back(cudnn::choose_plan(made->dnn, stream, cudnn::make_graph(graph, made->dnn.get()), {}, options,
+        engines.push_back(cudnn::choose_engine(made->dnn, stream, cudnn::make_graph(graph, made->dnn.get()), {}, options,
                                            cuda::device_key(), sizes)
                             .made);
-        if (!plans.back()) { throw pulse::error("cuDNN has no engine for a convolution of the bench"); }
-        workspace = std::max(workspace, plans.back().workspace_bytes());
+        if (!engines.back()) { throw pulse::error("cuDNN has no engine for a convolution of the bench"); }
+        workspace = std::max(workspace, engines.back().workspace_bytes());
     }
     made->workspace = cuda::device_memory<std::byte>{static_cast<std::size_t>(workspace)};
     const std::size_t best = cuda::fastest(
-        stream, plans.size(), [&](std::size_t i) { made->run(plans[i], tensors, made->workspace.data()); });
-    made->plan = std::move(plans.at(best));
-    return [made](const tensors_of& t) { made->run(made->plan, t, made->workspace.data()); };
+        stream, engines.size(), [&](std::size_t i) { made->run(engines[i], tensors, made->workspace.data()); });
+    made->engine = std::move(engines.at(best));
+    return [made](const tensors_of& t) { made->run(made->engine, t, made->workspace.data()); };
 }
 
 library_call library_product(const pulse::linear_shape& s, std::int64_t rows, layer_pass pass, cudaStream_t stream,

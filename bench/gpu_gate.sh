@@ -3,9 +3,9 @@
 #   gpu_gate.sh build [--from FOLDER] [--into FOLDER] [--limit MIB]
 #       makes programs that need neither this processor nor this machine's folders, and packs them with what runs them
 #       into one file, FOLDER.tar.gz (build/gate/pulse_gate.tar.gz); --from takes programs that are built already
-#   gpu_gate.sh correctness|speed RESULT [--python FILE] [--plans FILE] [--only REGEX] [--seconds N] [--step-seconds N]
+#   gpu_gate.sh correctness|speed RESULT [--python FILE] [--engines FILE] [--only REGEX] [--seconds N] [--step-seconds N]
 #       runs from the unpacked folder where there are a driver, CUDA and a Python with torch and NVIDIA's wheels; RESULT
-#       is then a folder of at most 8 files. --plans: the plans.tar.gz of another call, so that engines are not compiled
+#       is then a folder of at most 8 files. --engines: the engines.tar.gz of another call, so that engines are not compiled
 #       again (that in RESULT, where there is one); --only: test cases whose names match; --seconds: of the whole call;
 #       --step-seconds: of a step at most
 #   gpu_gate.sh summary RESULT
@@ -238,7 +238,7 @@ correctness() {
 speed() {
     local ncu mode steps=("$here/bench_blocks" --part steps "${small[@]}")
     local beside=(--rounds "$rounds" --python "$python" --script "$here/blocks_peer.py" --torch-device "$device")
-    step "plans of sd21" 110 "${steps[@]}" --only "$first" --batch 1 4 --rounds 3 --torch none
+    step "engines of sd21" 110 "${steps[@]}" --only "$first" --batch 1 4 --rounds 3 --torch none
     # A program writes its figures at its end, and torch.compile takes minutes: each has a step of its own.
     for mode in "${modes[@]}"; do
         step "step of $unet, torch $mode" 150 "${steps[@]}" --only "$unet" --batch "$batch" "${beside[@]}" --torch "$mode" \
@@ -268,13 +268,13 @@ finish() {
         separator=,
     done | sed '1s/^/{/; $s/$/}/' >"$result/$part.json"
     [ -s "$result/$part.json" ] || rm "$result/$part.json"
-    if [ -d "$PULSE_PLAN_CACHE" ]; then
+    if [ -d "$PULSE_ENGINE_CACHE" ]; then
         # Which engine of cuDNN computes which graph, or one that stands in is taken for another.
-        for file in "$PULSE_PLAN_CACHE"/*.plan; do
+        for file in "$PULSE_ENGINE_CACHE"/*.engine; do
             sed -n 2p "$file"
             grep -ao '"engine":{"engineId":[0-9]*' "$file"
-        done >"$logs/plans.log"
-        tar -C "$scratch" -czf "$result/plans.tar.gz" plans
+        done >"$logs/engines.log"
+        tar -C "$scratch" -czf "$result/engines.tar.gz" engines
     fi
     # The end of a log says what went wrong.
     find "$logs" -name '*.log' -size +1024k -exec sh -c 'tail -c 1048576 "$1" >"$1.end" && mv "$1.end" "$1"' _ {} \;
@@ -293,7 +293,7 @@ run() {
     [ $# -gt 1 ] || refuse "$1: RESULT is needed"
     part=$1 result=$2
     python=$(command -v python3) only=. where=gpu step_seconds=100000 slower=1
-    local plans='' seconds=560
+    local engines='' seconds=560
     shift 2
     models=(sd_tiny ddpm_fmnist_small) nccl_cases=Training messages=(--sizes 8 4K 64K 1M 16M 256M)
     on_host=("${models[@]}")
@@ -304,7 +304,7 @@ run() {
         [ "$1" = --emulated ] || [ $# -gt 1 ] || refuse "$1 of what?"
         case $1 in
             --python) python=$(realpath -s "$2") ;;
-            --plans) plans=$2 ;;
+            --engines) engines=$2 ;;
             --only) only=$2 ;;
             --seconds) seconds=$2 ;;
             --step-seconds) step_seconds=$2 ;;
@@ -322,7 +322,7 @@ run() {
         shift 2
     done
     [ -x "$python" ] || refuse "there is no Python $python"
-    [ -z "$plans" ] || [ -f "$plans" ] || refuse "there is no $plans"
+    [ -z "$engines" ] || [ -f "$engines" ] || refuse "there is no $engines"
     [ -x "$here/test_cuda" ] || refuse "there are no programs in $here: start it from the folder that build makes"
     mkdir -p "$result" && result=$(cd "$result" && pwd) || exit 1
     rm -f "$result/$part".* "$result/${part}_logs.tar.gz"
@@ -332,9 +332,9 @@ run() {
     logs=$scratch/logs figures=$scratch/figures
     mkdir "$logs" "$figures"
     deadline=$((EPOCHSECONDS + seconds))
-    [ -n "$plans" ] || plans=$result/plans.tar.gz
-    [ ! -f "$plans" ] || tar -C "$scratch" -xzf "$plans" || refuse "$plans is no plans.tar.gz"
-    export PULSE_PLAN_CACHE=$scratch/plans
+    [ -n "$engines" ] || engines=$result/engines.tar.gz
+    [ ! -f "$engines" ] || tar -C "$scratch" -xzf "$engines" || refuse "$engines is no engines.tar.gz"
+    export PULSE_ENGINE_CACHE=$scratch/engines
     # There are more streams than the eight queues of the default.
     export CUDA_DEVICE_MAX_CONNECTIONS=32
     local wheels

@@ -55,7 +55,7 @@ private:
 
         cuda::stream stream{};
         cuda::scratch_arena scratch{stream.get()};
-        cuda::products<__nv_bfloat16> multiply{cuda::plan_options{}, false};
+        cuda::products<__nv_bfloat16> multiply{cuda::engine_options{}, false};
         cuda::device_memory<__nv_bfloat16> x;
         cuda::device_memory<__nv_bfloat16> weight;
         cuda::device_memory<__nv_bfloat16> y;

@@ -69,7 +69,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     CLI::Option* const profile =
         file("--profile", a.profile, "Measured costs (pulse-profile/1) instead of --model and --device");
     count("--devices", a.asked.devices, 4096, "Devices in all")->required();
-    count("--global-batch", a.asked.global_batch, 1 << 20, "Samples of one training step, over all replicas")->required();
+    count("--global-batch", a.asked.global_batch, 1 << 20, "Samples of one training step, over all replicas")
+        ->required();
     file("--cluster", a.cluster,
          "Nodes, links and memory (pulse-cluster/1); otherwise one node with the device's own links");
 
@@ -83,7 +84,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--split-backward", a.asked.split_backward, answers, "Whether weight gradients are scheduled apart");
     choice("--routing", a.asked.routing, routings, "How skips between devices travel");
     choice("--recomputation", a.asked.recompute, recomputations, "What runs forward once more instead of being kept");
-    choice("--schedule", a.asked.schedule, methods, "Who orders the passes; ilp: search, then the integer program's proof");
+    choice("--schedule", a.asked.schedule, methods,
+           "Who orders the passes; ilp: search, then the integer program's proof");
     choice("--shard-optimizer", shared, shardings,
            "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
     app.add_option("--memory-limit", a.asked.memory_limit_bytes, "Memory of each device")
@@ -104,8 +106,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     device->needs(model);
 
     if (!read_arguments(app, "pulse_plan", argc, argv, exit_code)) { return std::nullopt; }
-    a.asked.sharded_optimizer =
-        shared == sharding::tuned ? std::nullopt : std::optional{shared == sharding::yes};
+    a.asked.sharded_optimizer = shared == sharding::tuned ? std::nullopt : std::optional{shared == sharding::yes};
     if (a.model.empty() && a.profile.empty()) {
         return refuse("pulse_plan", "--model or --profile is required", exit_code);
     }

@@ -41,8 +41,8 @@ pulse::tuning plan_of(const arguments& a) {
     asked.device = *on;
     asked.kept = pulse::adamw_memory(scalar_bytes);
     const pulse::graph_view graph = backbone_of(a.model);
-    return pulse::plan_for(
-        [&](int samples) { return pulse::analytic_costs(graph, *on, samples, scalar_bytes); }, asked);
+    return pulse::plan_for([&](int samples) { return pulse::analytic_costs(graph, *on, samples, scalar_bytes); },
+                           asked);
 }
 
 } // namespace pulse_plan

@@ -21,7 +21,7 @@
 #include <pulse/cuda/layer_timer.cuh>
 #include <pulse/cuda/loss_scale.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/range.cuh>

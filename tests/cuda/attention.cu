@@ -13,8 +13,8 @@
 #include <pulse/cuda/cudnn/attention.cuh>
 #include <pulse/cuda/cudnn/attention_rules.cuh>
 #include <pulse/cuda/device.cuh>
-#include <pulse/cuda/plan_options.cuh>
-#include <pulse/cuda/plan_store.cuh>
+#include <pulse/cuda/engine_options.cuh>
+#include <pulse/cuda/engine_store.cuh>
 #include <pulse/cuda/scratch.cuh>
 
 #include <attention_kernels.hpp>
@@ -296,8 +296,8 @@ TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pul
     constexpr auto own = attention_engine::tensor_cores;
     constexpr auto dnn = attention_engine::cudnn;
     std::uint32_t seed = 600;
-    cuda::plan_options plans;
-    plans.store = cuda::plan_store{};
+    cuda::engine_options engines;
+    engines.store = cuda::engine_store{};
     // what is wrong with some version on some device is pulse's there
     const cuda::device_properties device = cuda::properties_of(cuda::current_device());
     const auto backward = [&](const attention_shape& s) {
@@ -306,12 +306,12 @@ TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pul
                    ? dnn
                    : own;
     };
-    cuda::attentions<cuda::bf16> usual({}, plans);
+    cuda::attentions<cuda::bf16> usual({}, engines);
     const attention_shape shape = cudnn_attentions.front().shape;
     const int batch = cudnn_attentions.front().batch;
     check_chosen(usual, shape, batch, ++seed, dnn, own);
     check_chosen(usual, {9, 2, 7}, 1, ++seed, attention_engine::fma, attention_engine::fma);
-    cuda::attentions<cuda::bf16> all({.cudnn_forward = true, .cudnn_backward = true}, plans);
+    cuda::attentions<cuda::bf16> all({.cudnn_forward = true, .cudnn_backward = true}, engines);
     for (const chosen_attention& one : cudnn_attentions) {
         check_chosen(all, one.shape, one.batch, ++seed, dnn, backward(one.shape));
     }
@@ -319,9 +319,9 @@ TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pul
     check_chosen(all, shape, batch, ++seed, dnn, backward(shape), 3);
     // nor is one query
     check_chosen(all, {1, 2, 64, 70}, 1, ++seed, own, own);
-    cuda::attentions<cuda::bf16> none({.cudnn_forward = false, .cudnn_backward = false}, plans);
+    cuda::attentions<cuda::bf16> none({.cudnn_forward = false, .cudnn_backward = false}, engines);
     check_chosen(none, shape, batch, ++seed, own, own);
-    cuda::attentions<cuda::fp32> single({.cudnn_forward = true, .cudnn_backward = true}, plans);
+    cuda::attentions<cuda::fp32> single({.cudnn_forward = true, .cudnn_backward = true}, engines);
     check_chosen(single, {9, 2, 40}, 1, ++seed, attention_engine::fma, attention_engine::fma);
     // In what words cuDNN has no engine for heads of 7 is its own business.
     std::string said = usual.report();

@@ -105,8 +105,8 @@ void check_whole(double step) {
     source draw{51};
     reference oracle;
     unpipelined<M, reference> there{oracle, 3};
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     cuda::backend<P> device{options};
     unpipelined<M, cuda::backend<P>, device_vector> here{device};
     const auto share = [&](doubles& from, device_vector<T>& to) {

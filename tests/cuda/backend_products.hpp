@@ -21,7 +21,7 @@ using namespace pulse::test;
 namespace backend_tests {
 
 template <class P>
-void check_convolutions(const convolution_draw& draws, const cuda::plan_options& options = {}) {
+void check_convolutions(const convolution_draw& draws, const cuda::engine_options& options = {}) {
     using T = typename P::scalar;
     backend_trial<P> trial{draws.seed, options};
     source& draw = trial.draw;
@@ -91,7 +91,7 @@ void check_convolutions(const convolution_draw& draws, const cuda::plan_options&
 }
 
 template <class P>
-void check_products(unsigned seed, int rounds, const cuda::plan_options& options = {}) {
+void check_products(unsigned seed, int rounds, const cuda::engine_options& options = {}) {
     using T = typename P::scalar;
     backend_trial<P> trial{seed, options};
     source& draw = trial.draw;
@@ -189,8 +189,8 @@ TEST_CASE("backend: linear layers of every kind are what the reference means") {
 }
 
 TEST_CASE("backend: what is chosen by timing computes the same") {
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     options.candidates = 4;
     check_convolutions<cuda::bf16>(timed_bf16_convolutions, options);
     check_convolutions<cuda::fp32>(timed_fp32_convolutions, options);

@@ -60,7 +60,7 @@ struct backend_trial {
     using T = typename P::scalar;
     using reference = host::reference_backend<double>;
 
-    explicit backend_trial(unsigned seed, const cuda::plan_options& options = {}) : on{options}, draw{seed} {}
+    explicit backend_trial(unsigned seed, const cuda::engine_options& options = {}) : on{options}, draw{seed} {}
 
     cuda::backend<P> on;
     reference oracle{};

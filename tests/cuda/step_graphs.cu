@@ -145,7 +145,7 @@ TEST_CASE("work that cannot be captured yet is started as it is and captured the
             0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
             [&] {
                 cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 1);
-                if (!known) { cuda::require_not_captured(b.math.stream(), "a plan has to be made"); }
+                if (!known) { cuda::require_not_captured(b.math.stream(), "an engine has to be chosen"); }
                 known = true;
                 cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 0);
             });

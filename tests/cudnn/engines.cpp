@@ -17,7 +17,7 @@
 
 #include <pulse/cuda/cudnn/convolution_request.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
-#include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/ready_engine.cuh>
 #include <pulse/cuda/cudnn/run_time_compiler.cuh>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/sdxl.hpp>
@@ -227,7 +227,7 @@ TEST_CASE("cuDNN finds what it compiles engines with") {
     }
 }
 
-TEST_CASE("a plan that was written as JSON is read back as the same plan") {
+TEST_CASE("an engine that was written as JSON is read back as the same engine") {
     if (!has_driver()) { return test::skip("neither libcuda.so.1 nor its stub is there"); }
     const target device = target::described(cudnn_tests::properties_json(cudnn_tests::h200));
     const convolution_graph graph{{64, 64, 16, 16},    2, convolution_pass::forward, convolution_form::bias,
@@ -235,11 +235,11 @@ TEST_CASE("a plan that was written as JSON is read back as the same plan") {
     const auto engines =
         engines_for(make_graph(graph, nullptr), device, {.tensor_float = true, .allow_run_time_compiled = false});
     REQUIRE(!engines.empty());
-    const plan made{device, engines.front()};
-    const plan read{device, made.json()};
+    const ready_engine made{device, engines.front()};
+    const ready_engine read{device, made.json()};
     CHECK(read.json() == made.json());
     CHECK(read.workspace_bytes() == made.workspace_bytes());
-    CHECK_THROWS_AS((plan{device, made.json().substr(0, made.json().size() / 2)}), cudnn_error);
+    CHECK_THROWS_AS((ready_engine{device, made.json().substr(0, made.json().size() / 2)}), cudnn_error);
 }
 
 TEST_CASE("an error names the call and what cuDNN says about it") {

@@ -71,7 +71,7 @@ private:
     }
     /// What device d adds with layers [i, i2) and [j2, j); nothing when it may not have them.
     [[nodiscard]] std::optional<cut_cost> device(int d, int i, int i2, int j2, int j, bool all, double limit) const {
-        const double speed = speed_of(options_.device_speed, d);
+        const double speed = detail::speed_of(options_.device_speed, d);
         const double head = load(i, i2);
         const double tail = load(j2, j);
         const std::int64_t most = options_.memory.limit_of(d);

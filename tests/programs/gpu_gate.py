@@ -118,7 +118,7 @@ class Build(unittest.TestCase):
                             (("build", "--from", lacking, "--into", fresh("into")), "bench_p2p"), (("speed",), "RESULT"),
                             (("speed", ROOM / "result"), "no programs"), (("speed", ROOM / "result", "--no-such", 1), "--no-such"),
                             (("speed", ROOM / "result", "--python", ROOM / "absent"), "absent"),
-                            (("speed", ROOM / "result", "--plans", ROOM / "absent"), "absent"), (("summary", ROOM), "no results")):
+                            (("speed", ROOM / "result", "--engines", ROOM / "absent"), "absent"), (("summary", ROOM), "no results")):
             done = run(SCRIPTS[0], *words)
             self.assertEqual(done.returncode, 2, words)
             self.assertIn(said, done.stderr)
@@ -166,7 +166,7 @@ class Steps(unittest.TestCase):
                                                          {"path": "copy", "copy_gb_per_s": 100, "rows": [{"gb_per_s": 91}]}]})
         script(self.gate / "test_cuda", r'''
 [[ "$*" == *--list-test-cases* ]] && { echo "[doctest] listing"; cat "$FAKE/names"; exit; }
-mkdir -p "$PULSE_PLAN_CACHE" && printf 'a\na graph\n{"engine":{"engineId":10,' >"$PULSE_PLAN_CACHE/a.plan"
+mkdir -p "$PULSE_ENGINE_CACHE" && printf 'a\na graph\n{"engine":{"engineId":10,' >"$PULSE_ENGINE_CACHE/a.engine"
 echo "$@ $LD_LIBRARY_PATH $CUDA_DEVICE_MAX_CONNECTIONS"
 case "$*" in
     *fails*) exit 1 ;;
@@ -177,7 +177,7 @@ case "$*" in
 esac
 ''')
         script(self.gate / "bench_blocks", r'''
-mkdir -p "$PULSE_PLAN_CACHE" && echo kept >"$PULSE_PLAN_CACHE/b.plan"
+mkdir -p "$PULSE_ENGINE_CACHE" && echo kept >"$PULSE_ENGINE_CACHE/b.engine"
 echo "$@"
 [[ "$*" == *--json* ]] || exit 0
 for what in sd21 sdxl conv2d attention memory; do [[ "$*" == *$what* ]] && break; done
@@ -225,20 +225,20 @@ cp "$FAKE/$what" "${@: -1}"
         # The second call goes on with the first one's engines, and its table has both.
         rows, said = self.gated("speed", result, status=0)
         self.assertEqual(set(rows.status.values()), {"passed"}, said)
-        for step in ("own kernels", "plans of sd21", "step of sd21, torch eager", "step of sd21, torch compile", "step of sdxl",
+        for step in ("own kernels", "engines of sd21", "step of sd21, torch eager", "step of sd21, torch compile", "step of sdxl",
                      "kernels of a transformer"):
             self.assertIn(step, rows.status)
         self.assertRegex(said, r"step of sd21, batch 4: 2.00 ms\n  torch eager: 4.00 ms, pulse is 2.00 times as fast\n"
                                r"  torch compile: no compiler\n  attention: 1 by cuDNN, 1 by pulse\n")
         self.assertIn("--torch compile", self.log(result, "speed", "step_of_sd21,_torch_compile"))
         self.assertIn(f"--script {self.gate}/blocks_peer.py", self.log(result, "speed", "step_of_sd21"))
-        self.assertIn('a graph\n"engine":{"engineId":10\n', self.log(result, "speed", "plans.log"))
-        with tarfile.open(result / "plans.tar.gz") as plans:
-            self.assertIn("plans/a.plan", plans.getnames())
+        self.assertIn('a graph\n"engine":{"engineId":10\n', self.log(result, "speed", "engines.log"))
+        with tarfile.open(result / "engines.tar.gz") as engines:
+            self.assertIn("engines/a.engine", engines.getnames())
         elsewhere = fresh("result")
-        self.gated("speed", elsewhere, "--plans", result / "plans.tar.gz", status=0)
-        with tarfile.open(elsewhere / "plans.tar.gz") as plans:
-            self.assertIn("plans/a.plan", plans.getnames())
+        self.gated("speed", elsewhere, "--engines", result / "engines.tar.gz", status=0)
+        with tarfile.open(elsewhere / "engines.tar.gz") as engines:
+            self.assertIn("engines/a.engine", engines.getnames())
 
     def test_what_fails_or_hangs_costs_itself_alone(self):
         self.set("names", "it fails\nit skips\nit matches nothing\ncuda norm\nit hangs\n")
@@ -267,13 +267,13 @@ cp "$FAKE/$what" "${@: -1}"
         self.assertIn("attention", rows.status)
 
     def test_a_file_that_is_too_large_to_come_back(self):
-        plans = fresh("kept") / "plans"
-        plans.mkdir()
-        (plans / "a.plan").write_bytes(os.urandom(17 << 20))
-        subprocess.run(["tar", "-C", plans.parent, "-czf", plans.parent / "plans.tar.gz", "plans"], check=True)
-        rows, _ = self.gated("speed", result := fresh("result"), "--seconds", 1, "--plans", plans.parent / "plans.tar.gz", status=1)
-        self.assertEqual((rows.status["plans.tar.gz"], rows.word["plans.tar.gz"]), ("failed", "more than 16 MiB, left out"))
-        self.assertFalse((result / "plans.tar.gz").exists())
+        engines = fresh("kept") / "engines"
+        engines.mkdir()
+        (engines / "a.plan").write_bytes(os.urandom(17 << 20))
+        subprocess.run(["tar", "-C", engines.parent, "-czf", engines.parent / "engines.tar.gz", "engines"], check=True)
+        rows, _ = self.gated("speed", result := fresh("result"), "--seconds", 1, "--engines", engines.parent / "engines.tar.gz", status=1)
+        self.assertEqual((rows.status["engines.tar.gz"], rows.word["engines.tar.gz"]), ("failed", "more than 16 MiB, left out"))
+        self.assertFalse((result / "engines.tar.gz").exists())
 
     def test_figures_that_miss_their_target(self):
         self.set("memory", BLOCKS | {"rows": [row("silu", 0, 90.0), row("norm", 0, 84.9)]})
@@ -332,8 +332,8 @@ class Emulated(unittest.TestCase):
         # PyTorch took the step too, and what both gave was compared.
         self.assertGreater(step["torch"]["eager"]["us"], 0)
         self.assertEqual((step["checked"], step["wrong"]), (13, 0))
-        with tarfile.open(result / "plans.tar.gz") as plans:
-            self.assertTrue([name for name in plans.getnames() if name.endswith(".plan")])
+        with tarfile.open(result / "engines.tar.gz") as engines:
+            self.assertTrue([name for name in engines.getnames() if name.endswith(".plan")])
 
 
 if __name__ == "__main__":

@@ -141,12 +141,11 @@ TEST_CASE("what is given is kept, and what is absent is chosen no worse than any
     fixed(&plan_request::microbatch_size, std::vector{1, 2, 4, 8},
           [](const tuning& t) { return t.plan.microbatch_size; });
     fixed(&plan_request::microbatches, std::vector{1, 2, 4, 8}, [](const tuning& t) { return t.plan.microbatches; });
-    fixed(&plan_request::placement,
-          std::vector{placement::folded, placement::sequential, placement::interleaved},
+    fixed(&plan_request::placement, std::vector{placement::folded, placement::sequential, placement::interleaved},
           [](const tuning& t) { return t.plan.cut.kind; });
-    fixed(&plan_request::split_backward, std::vector{true, false}, [](const tuning& t) { return t.plan.split_backward; });
-    fixed(&plan_request::recompute,
-          std::vector{recomputation::none, recomputation::skips, recomputation::stages},
+    fixed(&plan_request::split_backward, std::vector{true, false},
+          [](const tuning& t) { return t.plan.split_backward; });
+    fixed(&plan_request::recompute, std::vector{recomputation::none, recomputation::skips, recomputation::stages},
           [](const tuning& t) { return t.plan.recompute; });
     fixed(&plan_request::layout, std::vector{rank_layout::pipeline_inside, rank_layout::replicas_inside},
           [](const tuning& t) { return t.layout; });
@@ -160,7 +159,8 @@ TEST_CASE("the batch follows from the sizes that are given, and a profile brings
     CHECK(made.plan.microbatches == 6);
     CHECK(made.costs == costs);
     CHECK(made.assumptions.size() == 2); // the microbatch size, the link; cpu-core is known
-    const plan_request for_backend{.devices = 2, .global_batch = 12, .device = cpu_core, .microbatch_size = 2, .seconds = 0};
+    const plan_request for_backend{
+        .devices = 2, .global_batch = 12, .device = cpu_core, .microbatch_size = 2, .seconds = 0};
     const tuning same = plan_for<ddpm_fmnist, backend_of<float>>(for_backend);
     CHECK(same.costs == costs);
     CHECK(same.kept == kept_by<ddpm_fmnist, backend_of<float>>());
@@ -203,7 +203,8 @@ TEST_CASE("a request that contradicts itself is refused in the words of whoever 
     CHECK(mentions(refusal([](plan_request& a) { a.pipeline_degree = a.data_degree = 4; }),
                    "pipeline_degree x data_degree is 16, not the 4 of devices"));
     CHECK(mentions(refusal([](plan_request& a) { a.devices = 5; }), "devices: 5, but cluster has 4"));
-    CHECK(mentions(refusal([](plan_request& a) { a.microbatch_size = 5; }), "microbatch_size is 5, which does not divide"));
+    CHECK(mentions(refusal([](plan_request& a) { a.microbatch_size = 5; }),
+                   "microbatch_size is 5, which does not divide"));
     CHECK(mentions(refusal([](plan_request& a) { a.global_batch = 0; }), "global_batch: neither it"));
     CHECK(mentions(refusal([](plan_request& a) { a.slack = -1; }), "slack"));
     CHECK(mentions(refusal([](plan_request& a) { a.seconds = -1; }), "seconds"));
@@ -235,7 +236,8 @@ TEST_CASE("a request that contradicts itself is refused in the words of whoever 
                        a.waves = 2;
                    }),
                    "--schedule 1f1b: it has one stage on each device, and waves says more"));
-    CHECK(mentions(refusal([](plan_request& a) { a.schedule = schedule_method::ilp; }), "seconds: 0 leaves schedule ilp"));
+    CHECK(mentions(refusal([](plan_request& a) { a.schedule = schedule_method::ilp; }),
+                   "seconds: 0 leaves schedule ilp"));
     CHECK(mentions(refusal([](plan_request& a) {
                        a.schedule = schedule_method::ilp;
                        a.seconds = 1;

@@ -17,14 +17,14 @@
 #include <pulse/cuda/attention_engine.cuh>
 #include <pulse/cuda/cudnn/attention.cuh>
 #include <pulse/cuda/cudnn/attention_rules.cuh>
-#include <pulse/cuda/cudnn/choose_plan.cuh>
+#include <pulse/cuda/cudnn/choose_engine.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/graph.cuh>
-#include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/ready_engine.cuh>
 #include <pulse/cuda/cudnn/run_time_compiler.cuh>
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
@@ -42,9 +42,9 @@ struct attention_options {
 };
 
 /// Attention by cuDNN or by pulse's own kernels under precision policy P: attention and attention_backward of
-/// cuda/attention.cuh, with an engine chosen once for each shape and batch. cuDNN is started, and a plan is made,
-/// when a shape first needs it; plans are the heuristics' first, as cuDNN compiles each for a second or more. One line
-/// on stderr says so when a plan could not be made.
+/// cuda/attention.cuh, with an engine chosen once for each shape and batch. cuDNN is started, and an engine is made,
+/// when a shape first needs it; the heuristics' first one is taken, as cuDNN compiles each for a second or more. One
+/// line on stderr says so when an engine could not be made.
 template <class P>
 class attentions {
 public:
@@ -52,17 +52,18 @@ public:
     using pass = cudnn::attention_pass;
 
     /// Throws input_error on bad options.
-    attentions(const attention_options& options, const plan_options& plans) : options_{options}, plan_options_{plans} {
-        plan_options_.require_valid();
-        plan_options_.candidates = 0;
+    attentions(const attention_options& options, const engine_options& engines) :
+        options_{options}, engine_options_{engines} {
+        engine_options_.require_valid();
+        engine_options_.candidates = 0;
     }
 
     /// What computes a pass over aligned operands. Throws input_error on shapes that have no engine
-    /// (require_attention), and where a plan has to be made while the stream is captured.
+    /// (require_attention), and where an engine has to be made while the stream is captured.
     [[nodiscard]] attention_engine engine_of(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
         require_attention(s, batch);
-        const cudnn::plan* const plan = find(stream, which, s, batch);
-        return plan != nullptr ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
+        const cudnn::ready_engine* const engine = find(stream, which, s, batch);
+        return engine != nullptr ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
     }
 
     /// Writes o and lse.
@@ -70,13 +71,13 @@ public:
                  const scalar* k, const scalar* v, scalar* o, float* lse) {
         using id = cudnn::attention_graph;
         require_attention(s, batch);
-        const cudnn::plan* const plan =
+        const cudnn::ready_engine* const engine =
             is_packable<scalar>(0, q, k, v, o, lse) ? find(on.stream, pass::forward, s, batch) : nullptr;
-        if (plan == nullptr) { return attention<P>(on, s, batch, q, k, v, o, lse); }
+        if (engine == nullptr) { return attention<P>(on, s, batch, q, k, v, o, lse); }
         const float scale = attention_scale(s);
-        const std::array<cudnn::plan::binding, 6> bindings{
+        const std::array<cudnn::ready_engine::binding, 6> bindings{
             {{id::q, q}, {id::k, k}, {id::v, v}, {id::o, o}, {id::lse, lse}, {id::scale, &scale}}};
-        run(on.stream, *plan, bindings, scratch.reserve(static_cast<std::size_t>(plan->workspace_bytes())));
+        run(on.stream, *engine, bindings, scratch.reserve(static_cast<std::size_t>(engine->workspace_bytes())));
     }
 
     /// Writes dq, dk and dv.
@@ -85,10 +86,10 @@ public:
                   scalar* dk, scalar* dv) {
         using id = cudnn::attention_graph;
         require_attention(s, batch);
-        const cudnn::plan* const plan = is_packable<scalar>(0, q, k, v, o, lse, dout, dq, dk, dv)
-                                            ? find(on.stream, pass::backward, s, batch)
-                                            : nullptr;
-        if (plan == nullptr) {
+        const cudnn::ready_engine* const engine = is_packable<scalar>(0, q, k, v, o, lse, dout, dq, dk, dv)
+                                                      ? find(on.stream, pass::backward, s, batch)
+                                                      : nullptr;
+        if (engine == nullptr) {
             queue own = on;
             own.scratch = scratch.reserve(attention_backward_scratch_bytes<P>(s, batch));
             return attention_backward<P>(own, s, batch, q, k, v, o, lse, dout, dq, dk, dv);
@@ -97,7 +98,7 @@ public:
         const auto lay = [&](scratch_pieces& pieces) {
             float* const delta = pieces.take<float>(rows);
             float* const sums = pieces.take<float>(rows * s.head_size);
-            return std::tuple{delta, sums, pieces.take<std::byte>(plan->workspace_bytes())};
+            return std::tuple{delta, sums, pieces.take<std::byte>(engine->workspace_bytes())};
         };
         scratch_pieces sizes;
         lay(sizes);
@@ -106,20 +107,20 @@ public:
         fill_bytes_async(sums, 0, static_cast<std::size_t>(rows * s.head_size), on.stream);
         const float scale = attention_scale(s);
         const float one = 1.0F;
-        const std::array<cudnn::plan::binding, 13> bindings{{{id::q, q},
-                                                             {id::k, k},
-                                                             {id::v, v},
-                                                             {id::o, o},
-                                                             {id::lse, lse},
-                                                             {id::scale, &scale},
-                                                             {id::dout, dout},
-                                                             {id::dq, dq},
-                                                             {id::dk, dk},
-                                                             {id::dv, dv},
-                                                             {id::delta, delta},
-                                                             {id::dq_sums, sums},
-                                                             {id::one, &one}}};
-        run(on.stream, *plan, bindings, workspace);
+        const std::array<cudnn::ready_engine::binding, 13> bindings{{{id::q, q},
+                                                                     {id::k, k},
+                                                                     {id::v, v},
+                                                                     {id::o, o},
+                                                                     {id::lse, lse},
+                                                                     {id::scale, &scale},
+                                                                     {id::dout, dout},
+                                                                     {id::dq, dq},
+                                                                     {id::dk, dk},
+                                                                     {id::dv, dv},
+                                                                     {id::delta, delta},
+                                                                     {id::dq_sums, sums},
+                                                                     {id::one, &one}}};
+        run(on.stream, *engine, bindings, workspace);
     }
 
     /// A line for each pass, shape and batch that was met so far: what computes it, and why cuDNN, which was asked for,
@@ -129,7 +130,7 @@ public:
         for (const auto& [met, found] : plans_) {
             const auto& [which, tokens, keys, heads, head_size, batch] = met;
             const attention_shape s{tokens, heads, head_size, keys};
-            const attention_engine engine = found.plan ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
+            const attention_engine engine = found.engine ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
             text += text_of(which, s, batch) + ": " + name_of(engine) +
                     (found.fault.empty() ? "" : "; cuDNN: " + found.fault) + "\n";
         }
@@ -140,27 +141,29 @@ private:
     /// pass, tokens, keys, heads, head_size, batch
     using key = std::tuple<pass, int, int, int, int, int>;
     struct prepared {
-        cudnn::plan plan{};
+        cudnn::ready_engine engine{};
         std::string fault{}; ///< why there is none, where cuDNN was asked for
     };
 
     template <std::size_t N>
-    void run(cudaStream_t stream, const cudnn::plan& plan, const std::array<cudnn::plan::binding, N>& bindings,
+    void run(cudaStream_t stream, const cudnn::ready_engine& engine,
+             const std::array<cudnn::ready_engine::binding, N>& bindings,
              std::byte* workspace) {
         dnn_->use(stream);
-        plan.run(dnn_->get(), bindings, workspace);
+        engine.run(dnn_->get(), bindings, workspace);
     }
-    /// cuDNN's plan, or null where pulse's own kernels compute.
-    [[nodiscard]] const cudnn::plan* find(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
+    /// cuDNN's engine, or null where pulse's own kernels compute.
+    [[nodiscard]] const cudnn::ready_engine* find(cudaStream_t stream, pass which, const attention_shape& s,
+                                                  int batch) {
         const key wanted{which, s.tokens, s.keys(), s.heads, s.head_size, batch};
         auto found = plans_.find(wanted);
         if (found == plans_.end()) { found = plans_.emplace(wanted, make_plan(stream, which, s, batch)).first; }
-        return found->second.plan ? &found->second.plan : nullptr;
+        return found->second.engine ? &found->second.engine : nullptr;
     }
     [[nodiscard]] prepared make_plan(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
         if constexpr (sizeof(scalar) == 2) {
             if (which == pass::forward ? options_.cudnn_forward : options_.cudnn_backward) {
-                require_not_captured(stream, "a plan of an attention has to be made");
+                require_not_captured(stream, "an engine of an attention has to be made");
                 const std::string_view fault =
                     cudnn::attention_fault(which, s, properties_of(current_device()).sm(), cudnnGetVersion());
                 if (!fault.empty()) { return {{}, std::string{fault}}; }
@@ -177,7 +180,7 @@ private:
         cudnn::choice chosen;
         std::string refused_graph;
         try {
-            chosen = cudnn::choose_plan(*dnn_, stream, cudnn::make_graph(graph, dnn_->get()), {}, plan_options_,
+            chosen = cudnn::choose_engine(*dnn_, stream, cudnn::make_graph(graph, dnn_->get()), {}, engine_options_,
                                         device_, {});
         } catch (const cudnn::cudnn_error& e) { refused_graph = e.what(); }
         if (chosen.made) { return {std::move(chosen.made), {}}; }
@@ -198,7 +201,7 @@ private:
     }
 
     attention_options options_;
-    plan_options plan_options_;
+    engine_options engine_options_;
     std::optional<cudnn::library> dnn_{};
     std::string device_{};
     std::map<key, prepared> plans_{};

@@ -24,7 +24,7 @@
 #include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/kernels/rotary.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
-#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/products.cuh>
 #include <pulse/cuda/queue.cuh>
@@ -39,7 +39,7 @@ namespace pulse::cuda {
 ///
 /// Products by cuBLASLt, convolutions by cuDNN, attention as attention_options say, the rest by kernels of pulse.
 /// Every operation puts its work into one stream and returns; pointers are to memory of the device. A shape that is met
-/// for the first time chooses plans and may grow the scratch, which waits for the stream; after that no operation
+/// for the first time chooses engines and may grow the scratch, which waits for the stream; after that no operation
 /// allocates or waits, and programs may be captured in CUDA graphs. While the stream is captured, what would have to
 /// allocate throws not_capturable instead.
 ///
@@ -55,11 +55,11 @@ public:
     using T = scalar;
 
     /// With a stream of its own. Throws input_error on bad options.
-    explicit backend(const plan_options& options = {}, const attention_options& attention = {}) :
+    explicit backend(const engine_options& options = {}, const attention_options& attention = {}) :
         backend{std::make_optional<cuda::stream>(), nullptr, options, attention} {}
     /// In a stream that is given, which must live as long as this. It must be made with cudaStreamNonBlocking where
     /// steps are captured: while another is, no thread may use the default stream, as uploads do.
-    explicit backend(cudaStream_t stream, const plan_options& options = {}, const attention_options& attention = {}) :
+    explicit backend(cudaStream_t stream, const engine_options& options = {}, const attention_options& attention = {}) :
         backend{std::nullopt, stream, options, attention} {}
 
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
@@ -235,7 +235,7 @@ public:
     [[nodiscard]] std::string attention_report() const { return attentions_.report(); }
 
 private:
-    backend(std::optional<cuda::stream> own, cudaStream_t given, const plan_options& options,
+    backend(std::optional<cuda::stream> own, cudaStream_t given, const engine_options& options,
             const attention_options& attention) :
         own_{std::move(own)},
         on_{own_ ? own_->get() : given, properties_of(current_device()).multiprocessors, nullptr}, scratch_{on_.stream},

@@ -12,15 +12,15 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
-#include <pulse/cuda/cudnn/choose_plan.cuh>
+#include <pulse/cuda/cudnn/choose_engine.cuh>
 #include <pulse/cuda/cudnn/convolution_request.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
-#include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/ready_engine.cuh>
 #include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/cuda/kernels/weight_order.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/packed_weights.cuh>
-#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
@@ -36,18 +36,18 @@ struct channel_block {
 
 /// Convolutions of channels-last images by cuDNN, in scalar type T with sums and weight gradients in float.
 ///
-/// A plan is chosen once for each shape and batch, as `plan_options` says. Engines are chosen for pointers aligned to
-/// 16 bytes; images that are not are copied through scratch. Weights come in the checkpoint's order and are kept in
+/// An engine is chosen once for each shape and batch, as `engine_options` says, and for pointers aligned to 16 bytes;
+/// images that are not are copied through scratch. Weights come in the checkpoint's order and are kept in
 /// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in cuDNN's order
 /// and added to the checkpoint's, which moves 16 bytes per weight and call more than an engine that adds in place, and
 /// is what engines do where the two orders are one (1x1 windows, and one channel in float). Engines that do so for
-/// 16-bit images are compiled when their plan is made; where they cannot be, each weight gradient is rounded to 16 bits
+/// 16-bit images are compiled when they are chosen; where they cannot be, each weight gradient is rounded to 16 bits
 /// before it is added, and one line on stderr says so.
 template <class T>
 class convolutions {
 public:
     /// Throws input_error on bad options, cudnn_error where cuDNN does not start.
-    convolutions(const plan_options& options, bool tensor_float, cudaStream_t stream) :
+    convolutions(const engine_options& options, bool tensor_float, cudaStream_t stream) :
         options_{options}, rules_{tensor_float || sizeof(T) < 4, true}, device_{device_key()} {
         options_.require_valid();
         dnn_.use(stream);
@@ -69,9 +69,9 @@ public:
         const auto [in_at, out_at, workspace] = take(pieces, in, out, p);
         in.bring(in_at, on.stream);
         if (how == into::add) { out.bring(out_at, on.stream); }
-        const std::array<cudnn::plan::binding, 5> bindings{
+        const std::array<cudnn::ready_engine::binding, 5> bindings{
             {{id::x, in_at}, {id::weight, w}, {id::y, out_at}, {id::bias, b}, {id::target, out_at}}};
-        p.plan.run(dnn_.get(), std::span{bindings}.first(bound(p.form)), workspace);
+        p.engine.run(dnn_.get(), std::span{bindings}.first(bound(p.form)), workspace);
         if (bias != nullptr && !adds_bias(p.form)) { add_bias(on, s, batch, b, out_at); }
         if (out_at != y) { copy_async(y, out_at, static_cast<std::size_t>(out.count), on.stream); }
     }
@@ -91,8 +91,8 @@ public:
         const auto [in_at, out_at, workspace] = take(pieces, in, out, p);
         out.bring(out_at, on.stream);
         if (how == into::add) { in.bring(in_at, on.stream); }
-        const std::array<cudnn::plan::binding, 3> bindings{{{id::x, in_at}, {id::weight, w}, {id::y, out_at}}};
-        p.plan.run(dnn_.get(), bindings, workspace);
+        const std::array<cudnn::ready_engine::binding, 3> bindings{{{id::x, in_at}, {id::weight, w}, {id::y, out_at}}};
+        p.engine.run(dnn_.get(), bindings, workspace);
         if (in_at != dx) { copy_async(dx, in_at, static_cast<std::size_t>(in.count), on.stream); }
     }
 
@@ -121,7 +121,7 @@ public:
             T* const dy_at = pieces.take<T>(moves_dy ? out_pixels * computed.out_channels : 0);
             float* const sum_at = pieces.take<float>(r.adds || rounds ? 0 : order.packed_elements());
             T* const rounded_at = pieces.take<T>(rounds ? order.packed_elements() : 0);
-            return std::tuple{x_at, dy_at, sum_at, rounded_at, pieces.take<std::byte>(p.plan.workspace_bytes())};
+            return std::tuple{x_at, dy_at, sum_at, rounded_at, pieces.take<std::byte>(p.engine.workspace_bytes())};
         };
         scratch_pieces sizes;
         lay(sizes);
@@ -134,9 +134,9 @@ public:
         if (!r.adds && (p.form == form::accumulate || p.form == form::scaled_add)) {
             fill_bytes_async(sum, 0, static_cast<std::size_t>(order.packed_elements()), on.stream);
         }
-        const std::array<cudnn::plan::binding, 4> bindings{
+        const std::array<cudnn::ready_engine::binding, 4> bindings{
             {{id::x, moves_x ? x_at : x}, {id::y, moves_dy ? dy_at : dy}, {id::weight, result}, {id::target, sum}}};
-        p.plan.run(dnn_.get(), std::span{bindings}.first(p.form == form::accumulate ? 4 : 3), workspace);
+        p.engine.run(dnn_.get(), std::span{bindings}.first(p.form == form::accumulate ? 4 : 3), workspace);
         if (rounds) { return add_packed_gradient<T>(on, order, rounded_at, dweight); }
         if (!r.adds) { add_packed_gradient<float>(on, order, sum, dweight); }
     }
@@ -144,12 +144,12 @@ public:
     void weights_changed() noexcept { weights_.changed(); }
     /// Bytes of reordered weights.
     [[nodiscard]] std::int64_t bytes() const noexcept { return weights_.bytes(); }
-    /// Shapes that a plan was chosen for.
+    /// Shapes that an engine was chosen for.
     [[nodiscard]] std::size_t count() const noexcept { return plans_.size(); }
 
 private:
     struct prepared {
-        cudnn::plan plan{};
+        cudnn::ready_engine engine{};
         cudnn::convolution_form form{};
     };
     /// An image of `count` scalars, which is used where it lies if it is aligned, and in scratch if not.
@@ -170,7 +170,7 @@ private:
                                                const prepared& p) {
         T* const in_at = in.at(pieces);
         T* const out_at = out.at(pieces);
-        return {in_at, out_at, pieces.take<std::byte>(p.plan.workspace_bytes())};
+        return {in_at, out_at, pieces.take<std::byte>(p.engine.workspace_bytes())};
     }
     [[nodiscard]] static weight_block packed_block(const conv2d_shape& s, const channel_block& block) noexcept {
         return {s.out_channels,      block.all,     block.first,   s.in_channels,
@@ -200,11 +200,11 @@ private:
     const prepared& find(cudaStream_t stream, const cudnn::convolution_request& r) {
         const key wanted = key_of(r);
         if (const auto found = plans_.find(wanted); found != plans_.end()) { return found->second; }
-        require_not_captured(stream, "a plan of a convolution has to be made");
+        require_not_captured(stream, "an engine of a convolution has to be made");
         cudnn::choice chosen;
         for (const cudnn::convolution_form form : cudnn::forms_for(r)) {
             const cudnn::convolution_graph g = cudnn::graph_of_request(r, form);
-            cudnn::choice next = cudnn::choose_plan(dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_,
+            cudnn::choice next = cudnn::choose_engine(dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_,
                                                     device_, trial_tensors(g));
             if (next.made) {
                 if (cudnn::rounds_gradient(r, form)) { say_rounded(r, chosen); }
@@ -242,7 +242,7 @@ private:
         return made;
     }
 
-    plan_options options_;
+    engine_options options_;
     cudnn::engine_rules rules_;
     std::string device_;
     cudnn::library dnn_{};

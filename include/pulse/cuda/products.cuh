@@ -17,7 +17,7 @@
 #include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
 #include <pulse/runtime/backend.hpp>
@@ -26,14 +26,14 @@ namespace pulse::cuda {
 
 /// Linear layers by cuBLASLt, in scalar type T with sums and parameter gradients in float.
 ///
-/// An algorithm is chosen once for each shape and alignment, as `plan_options` says. Pointers of any alignment are
+/// An algorithm is chosen once for each shape and alignment, as `engine_options` says. Pointers of any alignment are
 /// taken: the greatest power of two that divides them, up to 16 bytes, is part of what an algorithm is chosen for. The
 /// distance between rows of a weight may exceed its features, so that a block of its columns is a weight too.
 template <class T>
 class products {
 public:
     /// Throws input_error on bad options, cublas_error where cuBLASLt does not start.
-    products(const plan_options& options, bool tensor_float) :
+    products(const engine_options& options, bool tensor_float) :
         options_{options}, tensor_float_{tensor_float}, device_{device_key()} {
         options_.require_valid();
     }
@@ -196,7 +196,7 @@ private:
         return best == all.size() ? 0 : best;
     }
 
-    plan_options options_;
+    engine_options options_;
     bool tensor_float_;
     std::string device_;
     cublas::library lt_ = cublas::open_library();

@@ -99,8 +99,12 @@ inline constexpr std::array known_clusters{v100_nvlink_8, v100_pcie_8,     ascen
 
 /// One node, every two devices of it joined by `line`; without one, bytes move in no time. Memory 0 is unlimited.
 [[nodiscard]] constexpr cluster one_node(int devices, const link& line = link{}, std::int64_t memory_bytes = 0) {
-    return {.name = "one node", .nodes = 1, .devices_per_node = devices, .memory_bytes = memory_bytes,
-            .intra_node = line, .inter_node = {}};
+    return {.name = "one node",
+            .nodes = 1,
+            .devices_per_node = devices,
+            .memory_bytes = memory_bytes,
+            .intra_node = line,
+            .inter_node = {}};
 }
 
 /// What joins the devices of a node where nobody says it: the link that a device is usually sold with.

@@ -10,7 +10,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/partition/layer_sums.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// How much load the layers of devices d to P-1 can have, for d = 1 to P-1, when no device may work longer than a
 /// limit.
@@ -49,8 +49,6 @@ struct closed_regions {
         return cuts.data() + region * static_cast<std::size_t>(2 * waves);
     }
 };
-
-namespace detail {
 
 /// Lists closed regions by labelling layers inside or outside from the first to the last, up to where the last interval
 /// begins: the code there says where it may end. It gives up on a prefix as soon as a skip inside it has unlike ends,
@@ -188,14 +186,12 @@ struct region_search {
     }
 };
 
-} // namespace detail
-
 /// All closed regions of W intervals that devices d to P-1 may hold for some d from 1 to P-1: with a layer for every
 /// stage inside and outside, and a load inside the window of that d. Throws error when there are more than `limit`.
 [[nodiscard]] constexpr closed_regions list_closed_regions(const layer_sums& sums, int waves,
                                                            const load_windows& windows, std::size_t limit) {
     const auto devices = static_cast<int>(windows.least.size());
-    detail::region_search search{sums, windows, waves, devices, limit, {}, {}, {}};
+    region_search search{sums, windows, waves, devices, limit, {}, {}, {}};
     search.inside.assign(static_cast<std::size_t>(sums.layers), 0);
     search.chosen.assign(static_cast<std::size_t>(2 * waves), 0);
     search.out.waves = waves;
@@ -203,4 +199,4 @@ struct region_search {
     return std::move(search.out);
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -7,7 +7,7 @@
 
 #include <pulse/core/error.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Throws input_error unless `device_speed` is empty (all devices are alike) or has one finite value above 0 for each
 /// of `devices`. A stage takes the times of the cost table divided by its device's speed.
@@ -29,4 +29,4 @@ constexpr void check_device_speed(const std::vector<double>& device_speed, int d
     return device_speed.empty() ? 1.0 : device_speed[static_cast<std::size_t>(device)];
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -127,7 +127,7 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
     const auto layers = static_cast<std::int64_t>(costs.layers.size());
     if (std::int64_t{2} * devices * waves > layers) { return {}; }
 
-    const layer_sums sums{costs, options.memory, options.routing};
+    const detail::layer_sums sums{costs, options.memory, options.routing};
     std::vector<int> first{};
     if (devices == 1) {
         const std::int64_t limit = options.memory.limit_of(0);
@@ -137,10 +137,10 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
         std::vector<double> speed{};
         std::vector<std::int64_t> limits{};
         for (int d = 0; d != devices; ++d) {
-            speed.push_back(speed_of(options.device_speed, d));
+            speed.push_back(detail::speed_of(options.device_speed, d));
             limits.push_back(options.memory.limit_of(d));
         }
-        folded_search search{sums, waves, speed, limits, options.region_limit, options.work_limit};
+        detail::folded_search search{sums, waves, speed, limits, options.region_limit, options.work_limit};
         const std::optional<double> least = detail::least_folded_load(search, sums, waves, speed);
         if (!least) { return {}; }
         first = search.best_cut(*least * (1.0 + options.slack) * (1.0 + load_tolerance), *least);

@@ -10,7 +10,7 @@
 #include <pulse/partition/outside_bounds.hpp>
 #include <pulse/partition/region_tree.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What a chain of regions costs, compared in this order: bytes across boundaries in one direction, imbalance between
 /// the two stages of a pair summed over all pairs (microseconds), greatest device load.
@@ -150,4 +150,4 @@ struct cut_objective {
     }
 };
 
-} // namespace pulse
+} // namespace pulse::detail

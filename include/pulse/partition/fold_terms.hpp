@@ -6,7 +6,7 @@
 
 #include <pulse/partition/layer_sums.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What one device of a folded partition adds to the imbalance and saves of the bytes, from the ends of its layers.
 ///
@@ -145,4 +145,4 @@ private:
     }
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -16,7 +16,7 @@
 #include <pulse/partition/outside_bounds.hpp>
 #include <pulse/partition/region_tree.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Exact search for folded cuts of a table over P >= 2 devices with W waves.
 ///
@@ -387,4 +387,4 @@ public:
     }
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -9,7 +9,7 @@
 #include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/cost_table.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Sums of a table over ranges of layers, and its edges in the forms that the search reads again and again.
 struct layer_sums {
@@ -124,4 +124,4 @@ private:
     }
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -9,7 +9,7 @@
 #include <pulse/partition/closed_regions.hpp>
 #include <pulse/partition/layer_sums.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What devices 0 to d-1 add at least around a region R(d), whatever regions R(1) to R(d-1) are around it.
 ///
@@ -142,4 +142,4 @@ private:
     }
 };
 
-} // namespace pulse
+} // namespace pulse::detail

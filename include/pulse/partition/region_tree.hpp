@@ -7,7 +7,7 @@
 
 #include <pulse/partition/closed_regions.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// The same regions along a Z-order curve through the space of their 2W ends (Morton 1966), so that regions near each
 /// other in the list are near each other at every end.
@@ -156,4 +156,4 @@ private:
     }
 };
 
-} // namespace pulse
+} // namespace pulse::detail

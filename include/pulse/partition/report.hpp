@@ -29,7 +29,7 @@ struct partition_report {
 [[nodiscard]] constexpr partition_report report_of(const partition& cut, const cost_table& costs,
                                                    skip_routing routing = skip_routing::direct,
                                                    const std::vector<double>& device_speed = {}) {
-    check_device_speed(device_speed, cut.devices);
+    detail::check_device_speed(device_speed, cut.devices);
     partition_report report{};
     report.device_load_us.assign(static_cast<std::size_t>(cut.devices), 0.0);
     double total = 0.0;
@@ -38,14 +38,14 @@ struct partition_report {
         for (int l = part.first_layer; l <= part.last_layer; ++l) {
             load += costs.layers[static_cast<std::size_t>(l)].load_us();
         }
-        report.stage_load_us.push_back(load / speed_of(device_speed, part.device));
+        report.stage_load_us.push_back(load / detail::speed_of(device_speed, part.device));
         report.device_load_us[static_cast<std::size_t>(part.device)] += load;
         total += load;
     }
     double speed = 0.0;
     for (std::size_t d = 0; d != report.device_load_us.size(); ++d) {
-        speed += speed_of(device_speed, static_cast<int>(d));
-        report.device_load_us[d] /= speed_of(device_speed, static_cast<int>(d));
+        speed += detail::speed_of(device_speed, static_cast<int>(d));
+        report.device_load_us[d] /= detail::speed_of(device_speed, static_cast<int>(d));
         if (report.device_load_us[d] > report.max_load_us) {
             report.max_load_us = report.device_load_us[d];
             report.binding_device = static_cast<int>(d);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <pulse/core/error.hpp>
 #include <pulse/plan/footprint.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
 
 namespace pulse {
@@ -80,9 +82,9 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     std::int64_t most = 0;
     for (int s = 0; s != model.stage_count(); ++s) {
         if (model.device_of_stage(s) != device) { continue; }
-        const std::int64_t share = replica_share_bytes(elements_of(parameter_bytes_of(model, s), kept),
-                                                       model.last_layer(s) - model.first_layer(s) + 1, replicas,
-                                                       kept.gradient_bytes);
+        const std::int64_t share =
+            replica_share_bytes(elements_of(parameter_bytes_of(model, s), kept),
+                                model.last_layer(s) - model.first_layer(s) + 1, replicas, kept.gradient_bytes);
         most = most < share ? share : most;
     }
     return replicas < 2 ? 0 : most * (replicas - 1);
@@ -94,10 +96,8 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
                                                     const parameter_memory& kept) noexcept {
     std::int64_t elements = 0;
     const auto add = [&](std::int64_t size) {
-        const auto before = [&](std::int64_t share) {
-            return size / replicas * share + size % replicas * share / replicas;
-        };
-        elements += kept.sharded ? before(replica + 1) - before(replica) : size;
+        const element_range all{0, static_cast<std::size_t>(size)};
+        elements += static_cast<std::int64_t>((kept.sharded ? share_of(all, replicas, replica) : all).size);
     };
     for (int l = 0; l != model.layer_count(); ++l) {
         if (model.device_of_stage(model.stage_of_layer(l)) != device) { continue; }

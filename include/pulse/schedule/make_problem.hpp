@@ -93,7 +93,7 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
             timing.backward_input_us += layer.backward_input_us;
             (options.split_backward ? timing.backward_weight_us : timing.backward_input_us) += layer.backward_weight_us;
         }
-        const double speed = speed_of(options.device_speed, s.device);
+        const double speed = detail::speed_of(options.device_speed, s.device);
         timing.forward_us /= speed;
         timing.backward_input_us /= speed;
         timing.backward_weight_us /= speed;

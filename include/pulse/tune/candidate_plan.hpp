@@ -69,7 +69,7 @@ namespace detail {
 /// the cut by load; sequential and interleaved: the cut by load. All take fewer bytes within the slack where their
 /// partitioner offers it.
 [[nodiscard]] constexpr partition cut_candidate(const cost_table& costs, const tune_candidate& c,
-                                             const parameter_memory& kept, std::int64_t limit_bytes) {
+                                                const parameter_memory& kept, std::int64_t limit_bytes) {
     switch (c.kind) {
     case placement::folded: {
         if (c.fold == fold_cut::balanced) {
@@ -118,7 +118,7 @@ struct prepared_candidate {
 
 /// Cuts the model as the candidate says and describes its step.
 [[nodiscard]] constexpr prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
-                                                          partition cut, const tune_candidate& c,
+                                                             partition cut, const tune_candidate& c,
                                                              const candidate_options& options,
                                                              std::int64_t limit_bytes) {
     prepared_candidate made{};
@@ -222,7 +222,7 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
 
 /// End of the last pass of every stage, from the instructions that ran.
 [[nodiscard]] constexpr std::vector<double> stage_ends(const partition& cut, const std::vector<program>& programs,
-                                                    const simulation& ran) {
+                                                       const simulation& ran) {
     std::vector<double> ends(cut.stages.size(), 0.0);
     for (std::size_t r = 0; r != programs.size(); ++r) {
         for (const simulated_pass& p : ran.ranks[r]) {
@@ -245,7 +245,7 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
 /// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages.
 /// One device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
 [[nodiscard]] constexpr evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
-                                                            const prepared_candidate& prepared, schedule order,
+                                                               const prepared_candidate& prepared, schedule order,
                                                                bool tight) {
     evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}};
     plan& planned = made.planned;
@@ -276,8 +276,9 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
 /// Throws memory_error when none fits.
 template <class OrderOf>
 [[nodiscard]] constexpr evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
-                                                const prepared_candidate& prepared, std::vector<std::int64_t> room,
-                                                int attempts, const OrderOf& order_of) {
+                                                          const prepared_candidate& prepared,
+                                                          std::vector<std::int64_t> room, int attempts,
+                                                          const OrderOf& order_of) {
     const std::int64_t limit = prepared.limit_bytes;
     schedule_problem problem = prepared.step.problem;
     std::vector<std::int64_t> least{};

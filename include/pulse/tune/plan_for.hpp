@@ -45,7 +45,7 @@ inline void require_positive(const plan_request& asked) {
     positive(words.microbatches, asked.microbatches);
     positive(words.global_batch, asked.global_batch == 0 ? std::optional<int>{} : asked.global_batch);
     positive(words.devices, asked.devices);
-    if (!(asked.slack >= 0.0)) { refuse_request(words.slack, ": it must be at least 0"); }
+    if (asked.slack && !(*asked.slack >= 0.0)) { refuse_request(words.slack, ": it must be at least 0"); }
     if (!(asked.seconds >= 0.0)) { refuse_request(words.seconds, ": it must be at least 0"); }
     if (asked.memory_limit_bytes < 0) { refuse_request(words.memory_limit, ": it must not be negative"); }
     if (asked.kept) { check_parameter_memory(*asked.kept); }
@@ -56,9 +56,9 @@ inline void require_products(const plan_request& asked) {
     const request_words& words = asked.words;
     const auto& p = asked.pipeline_degree;
     const auto& d = asked.data_degree;
-    const auto of_devices = " the " + std::to_string(asked.devices) + " of " + std::string{words.devices};
+    const auto of_devices = " the " + std::to_string(asked.devices) + " of " + words.devices;
     if (p && d && std::int64_t{*p} * *d != asked.devices) {
-        refuse_request(words.pipeline_degree, " x " + std::string{words.data_degree} + " is " +
+        refuse_request(words.pipeline_degree, " x " + words.data_degree + " is " +
                                                   std::to_string(std::int64_t{*p} * *d) + ", not" + of_devices);
     }
     if (p && asked.devices % *p != 0) {
@@ -81,7 +81,7 @@ inline void require_products(const plan_request& asked) {
     if (complete ? product != asked.global_batch : asked.global_batch % product != 0) {
         refuse_request(names, " is " + std::to_string(product) + ", which " +
                                   (complete ? "is not" : "does not divide") + " the " +
-                                  std::to_string(asked.global_batch) + " of " + std::string{words.global_batch});
+                                  std::to_string(asked.global_batch) + " of " + words.global_batch);
     }
 }
 
@@ -108,8 +108,8 @@ inline void require_consistent(const plan_request& asked) {
         refuse_request(words.sharded_optimizer, ": there is one replica, which keeps all of it");
     }
     if (asked.pipeline_degree == 1 && asked.split_backward == true) {
-        refuse_request(words.split_backward, ": with " + std::string{words.pipeline_degree} +
-                                                 " 1 nothing waits for a weight gradient");
+        refuse_request(words.split_backward,
+                       ": with " + words.pipeline_degree + " 1 nothing waits for a weight gradient");
     }
     if (!asked.schedule) { return; }
     const std::string name = " " + std::string{name_of(*asked.schedule)};
@@ -118,16 +118,16 @@ inline void require_consistent(const plan_request& asked) {
                                                  asked.waves.value_or(1), asked.split_backward.value_or(true));
         if (!need.empty()) { refuse_request(words.schedule, name + ": it " + std::string{need}); }
         if (asked.pipeline_degree == 1) {
-            refuse_request(words.schedule, name + ": it needs more than the one device of " +
-                                               std::string{words.pipeline_degree} + " 1");
+            refuse_request(words.schedule,
+                           name + ": it needs more than the one device of " + words.pipeline_degree + " 1");
         }
         if (only == placement::sequential && asked.waves.value_or(1) != 1) {
-            refuse_request(words.schedule, name + ": it has one stage on each device, and " +
-                                               std::string{words.waves} + " says more");
+            refuse_request(words.schedule,
+                           name + ": it has one stage on each device, and " + words.waves + " says more");
         }
     }
     if (*asked.schedule != schedule_method::ilp) { return; }
-    if (asked.seconds <= 0) { refuse_request(words.seconds, ": 0 leaves " + std::string{words.schedule} + name + " no time"); }
+    if (asked.seconds <= 0) { refuse_request(words.seconds, ": 0 leaves " + words.schedule + name + " no time"); }
     if (!asked.search) {
         refuse_request(words.schedule, name + ": the request has no search with an integer-program solver");
     }
@@ -138,22 +138,19 @@ inline void require_consistent(const plan_request& asked) {
     const request_words& words = asked.words;
     if (asked.cluster) {
         if (asked.cluster->devices() < asked.devices) {
-            refuse_request(words.devices, ": " + std::to_string(asked.devices) + ", but " +
-                                              std::string{words.cluster} + " has " +
+            refuse_request(words.devices, ": " + std::to_string(asked.devices) + ", but " + words.cluster + " has " +
                                               std::to_string(asked.cluster->devices()));
         }
         return *asked.cluster;
     }
-    if (asked.devices < 1) {
-        refuse_request(words.devices, ": neither they nor " + std::string{words.cluster} + " are given");
-    }
+    if (asked.devices < 1) { refuse_request(words.devices, ": neither they nor " + words.cluster + " are given"); }
     const usual_link usual = usual_link_of(asked.device ? asked.device->name.view() : std::string_view{});
-    assumptions.push_back("one node, every two devices joined by " + std::string{usual.name} + " (" +
-                          std::string{words.cluster} + " says otherwise)");
+    assumptions.push_back("one node, every two devices joined by " + std::string{usual.name} + " (" + words.cluster +
+                          " says otherwise)");
     const std::int64_t memory = asked.device ? asked.device->memory_bytes : 0;
     if (memory == 0) {
-        assumptions.push_back("memory without limit (" + std::string{words.memory_limit} + " or " +
-                              std::string{words.cluster} + " says otherwise)");
+        assumptions.push_back("memory without limit (" + words.memory_limit + " or " + words.cluster +
+                              " says otherwise)");
     }
     return one_node(asked.devices, usual.line, memory);
 }
@@ -180,7 +177,8 @@ inline void require_consistent(const plan_request& asked) {
     fix(space.routings, asked.routing);
     fix(space.recomputations, asked.recompute);
     fix(space.layouts, asked.layout);
-    space.slacks = {asked.slack};
+    space.slacks = {0.0, 0.05};
+    fix(space.slacks, asked.slack);
     if (asked.sharded_optimizer) {
         space.sharded_optimizers = {*asked.sharded_optimizer};
     } else {
@@ -210,10 +208,10 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     }
     const bool searches = !asked.schedule || *asked.schedule == schedule_method::ilp;
     if (!searches || asked.seconds <= 0) { return; }
-    const ordering_search search = asked.search ? asked.search
-                                                : [](const schedule_problem& problem, const synthesis_options& options) {
-                                                      return synthesize(problem, options);
-                                                  };
+    const ordering_search search =
+        asked.search ? asked.search : [](const schedule_problem& problem, const synthesis_options& options) {
+            return synthesize(problem, options);
+        };
     const double share = asked.seconds / std::max(1, space.refined);
     space.refine = [search, share, left = asked.seconds, stop = asked.stop,
                     progress = asked.search_progress](const schedule_problem& problem) mutable {
@@ -255,10 +253,9 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
 /// The best plan for a request: the tuner chooses what is absent, keeps what is given, and the orders of the best few
 /// candidates are searched for `seconds`.
 ///
-/// `costs_of(b)` is the cost table for microbatches of b samples. With every field given, the list scheduler and no
-/// link that costs anything, this is one candidate: what plan_candidate makes of it. Step times are simulated ones,
-/// with reduction and optimizer. Throws input_error, which names the field, for a request that contradicts itself, and
-/// as tune() does.
+/// `costs_of(b)` is the cost table for microbatches of b samples. With every field given this is one candidate, and its
+/// plan what plan_candidate makes of it. Step times are simulated ones, with reduction and optimizer. Throws
+/// input_error, which names the field, for a request that contradicts itself, and as tune() does.
 [[nodiscard]] inline tuning plan_for(const cost_source& costs_of, const plan_request& request) {
     return detail::plan_request_for(costs_of, request, {});
 }
@@ -273,7 +270,7 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     if (!request.microbatch_size) {
         request.microbatch_size = costs.microbatch_size;
         assumptions.push_back("microbatches of " + std::to_string(costs.microbatch_size) + ", the profile's (" +
-                              std::string{request.words.microbatch_size} + " says otherwise)");
+                              request.words.microbatch_size + " says otherwise)");
     } else if (*request.microbatch_size != costs.microbatch_size) {
         assumptions.push_back("times and bytes in proportion to the microbatch size; the profile's is " +
                               std::to_string(costs.microbatch_size));
@@ -286,9 +283,7 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
 /// ranks keep of each parameter follows from both.
 template <class Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request) {
-    if (!request.device) {
-        throw input_error("device: without measured costs a request needs one");
-    }
+    if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
     static constexpr auto graph = graph_of<Model>();
     return plan_for(

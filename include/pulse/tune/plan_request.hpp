@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 #include <stop_token>
-#include <string_view>
+#include <string>
 
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/device.hpp>
@@ -21,22 +21,22 @@ namespace pulse {
 /// Looks for an order of a problem's passes within a limit: `synthesize`, or `synthesize_with_glpk`.
 using ordering_search = std::function<synthesis(const schedule_problem&, const synthesis_options&)>;
 
-/// What messages call the fields of a request: a program says its options. The texts must live as long as the request.
+/// What messages call the fields of a request: a program says its options.
 struct request_words {
-    std::string_view devices{"devices"};
-    std::string_view global_batch{"global_batch"};
-    std::string_view cluster{"cluster"};
-    std::string_view memory_limit{"memory_limit_bytes"};
-    std::string_view pipeline_degree{"pipeline_degree"};
-    std::string_view data_degree{"data_degree"};
-    std::string_view waves{"waves"};
-    std::string_view microbatch_size{"microbatch_size"};
-    std::string_view microbatches{"microbatches"};
-    std::string_view split_backward{"split_backward"};
-    std::string_view slack{"slack"};
-    std::string_view sharded_optimizer{"sharded_optimizer"};
-    std::string_view schedule{"schedule"};
-    std::string_view seconds{"seconds"};
+    std::string devices{"devices"};
+    std::string global_batch{"global_batch"};
+    std::string cluster{"cluster"};
+    std::string memory_limit{"memory_limit_bytes"};
+    std::string pipeline_degree{"pipeline_degree"};
+    std::string data_degree{"data_degree"};
+    std::string waves{"waves"};
+    std::string microbatch_size{"microbatch_size"};
+    std::string microbatches{"microbatches"};
+    std::string split_backward{"split_backward"};
+    std::string slack{"slack"};
+    std::string sharded_optimizer{"sharded_optimizer"};
+    std::string schedule{"schedule"};
+    std::string seconds{"seconds"};
 };
 
 /// What is to be planned. What is absent is tuned, or follows from the rest; what is given is kept.
@@ -64,12 +64,12 @@ struct plan_request {
     std::optional<skip_routing> routing{};
     std::optional<recomputation> recompute{};
     std::optional<rank_layout> layout{};
+    /// How much longer than the least load a device may work for fewer bytes.
+    std::optional<double> slack{};
     /// Whether replicas share the optimizer's state. A plan's file does not say it: whoever runs it must be told.
     std::optional<bool> sharded_optimizer{false};
     /// Who orders the passes; absent: whatever is found within `seconds`.
     std::optional<schedule_method> schedule{};
-    /// How much longer than the least load a device may work for fewer bytes.
-    double slack{};
 
     /// For the search that orders the best candidates, together; 0: none.
     double seconds{1.0};

@@ -95,7 +95,8 @@ namespace detail {
 }
 
 /// Bytes of one microbatch across devices when the same model is cut another way; empty when it cannot be.
-[[nodiscard]] inline std::vector<std::pair<std::string, std::int64_t>> other_placements(const cost_table& costs, int devices) {
+[[nodiscard]] inline std::vector<std::pair<std::string, std::int64_t>> other_placements(const cost_table& costs,
+                                                                                        int devices) {
     std::vector<std::pair<std::string, std::int64_t>> all;
     const auto add = [&](const char* name, const partition& cut, skip_routing routing) {
         all.emplace_back(name, traffic_of(cut, costs, routing).total());
@@ -113,19 +114,19 @@ namespace detail {
 }
 
 [[nodiscard]] inline std::string bytes_across_text(const plan& planned, const cost_table& costs, const tune_row& row) {
-    std::string text = "bytes across devices in one step of one pipeline: boundaries " +
-                       size_text(planned.predicted.boundary_bytes) + ", skips " + size_text(planned.predicted.skip_bytes) +
-                       "; " +
-                       (planned.data_degree > 1 ? "gradients to the other replicas " + size_text(row.gradient_bytes) + "\n"
-                                                : std::string{"no replicas\n"});
+    std::string text =
+        "bytes across devices in one step of one pipeline: boundaries " + size_text(planned.predicted.boundary_bytes) +
+        ", skips " + size_text(planned.predicted.skip_bytes) + "; " +
+        (planned.data_degree > 1 ? "gradients to the other replicas " + size_text(row.gradient_bytes) + "\n"
+                                 : std::string{"no replicas\n"});
     if (planned.pipeline_degree < 2) { return text; }
     const std::int64_t own = planned.predicted.boundary_bytes + planned.predicted.skip_bytes;
     for (const auto& [name, once] : other_placements(costs, planned.pipeline_degree)) {
         const std::int64_t all = once * planned.microbatches;
         if (all <= 0) { continue; }
         const double change = static_cast<double>(own) / static_cast<double>(all) - 1;
-        text += "  against " + size_text(all) + " " + name + ": " + (change > 0 ? "+" : "") + number_text(100 * change, 1) +
-                " %\n";
+        text += "  against " + size_text(all) + " " + name + ": " + (change > 0 ? "+" : "") +
+                number_text(100 * change, 1) + " %\n";
     }
     return text;
 }

@@ -309,8 +309,8 @@ private:
             double proof_us = 0;
             bool fits = true;
             try {
-                found =
-                    refine_candidate(costs(c.microbatch_size), c, ready, options_.refine, kept_.at(i).room_bytes, proof_us);
+                found = refine_candidate(costs(c.microbatch_size), c, ready, options_.refine, kept_.at(i).room_bytes,
+                                         proof_us);
             } catch (const infeasible_error&) { fits = false; }
             made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, step_bound_us(ready.step, proof_us));
             if (!fits) { continue; }

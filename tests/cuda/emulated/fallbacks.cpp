@@ -29,9 +29,9 @@ struct lacking {
     ~lacking() { dnn::set_compiler(dnn::compiler::whole); }
 };
 
-cuda::plan_options keeping_nothing() {
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+cuda::engine_options keeping_nothing() {
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     return options;
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("an error over an engine that is not there says why the first one was 
                          "CUDNN_STATUS_EXECUTION_FAILED: emulated: no plan is made ready",
                          pulse::error);
     dnn::set_plans_refused(false);
-    cuda::plan_options tight = keeping_nothing();
+    cuda::engine_options tight = keeping_nothing();
     tight.workspace_limit = 0;
     CHECK_NOTHROW(
         backend_trial<cuda::bf16>(5, tight).on.conv2d(s, 1, x.data(), w.data(), nullptr, x.data(), into::write));

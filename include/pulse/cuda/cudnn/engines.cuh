@@ -42,7 +42,7 @@ private:
     cudnnHandle_t handle_{};
 };
 
-/// What plans are made for: a device by its handle, or by its properties alone, which needs no device.
+/// What engines are made for: a device by its handle, or by its properties alone, which needs no device.
 struct target {
     cudnnHandle_t handle{};
     descriptor properties{};
@@ -58,7 +58,7 @@ struct target {
 /// Which engines may compute a result.
 struct engine_rules {
     bool tensor_float{true};            ///< factors in float may be rounded to TF32, and sums be transformed ones
-    bool allow_run_time_compiled{true}; ///< engines that are compiled when their plan is made: about a second each
+    bool allow_run_time_compiled{true}; ///< engines that are compiled when they are made ready: about a second each
 };
 
 /// An engine with its settings, as cuDNN's heuristics propose it.

@@ -28,7 +28,7 @@ template <class T>
 
 /// A tensor of a graph; dims and strides in elements, in cuDNN's order (images: batch, channels, height, width).
 struct tensor {
-    std::int64_t id{}; ///< unique in its graph; binds a pointer when the plan runs
+    std::int64_t id{}; ///< unique in its graph; binds a pointer when the engine runs
     cudnnDataType_t type{};
     std::vector<std::int64_t> dims{};
     std::vector<std::int64_t> strides{};

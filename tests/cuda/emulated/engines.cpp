@@ -28,7 +28,7 @@ namespace {
 /// A directory that is not there yet, and goes with its owner.
 struct scratch_directory {
     scratch_directory() :
-        path{(std::filesystem::temp_directory_path() / ("pulse-plans-" + std::to_string(std::random_device{}())))
+        path{(std::filesystem::temp_directory_path() / ("pulse-engines-" + std::to_string(std::random_device{}())))
                  .string()} {}
     scratch_directory(const scratch_directory&) = delete;
     scratch_directory& operator=(const scratch_directory&) = delete;
@@ -47,9 +47,9 @@ void write(const std::filesystem::path& path, const std::string& content) {
     std::ofstream{path, std::ios::binary} << content;
 }
 
-cuda::plan_options kept_in(const std::string& directory) {
-    cuda::plan_options options;
-    options.store = cuda::plan_store{directory};
+cuda::engine_options kept_in(const std::string& directory) {
+    cuda::engine_options options;
+    options.store = cuda::engine_store{directory};
     return options;
 }
 
@@ -94,11 +94,11 @@ struct program {
 
 } // namespace
 
-TEST_CASE("plan store: what is kept is found, what is damaged or of another key is not") {
+TEST_CASE("engine store: what is kept is found, what is damaged or of another key is not") {
     const scratch_directory directory;
-    const cuda::plan_store store{directory.path};
+    const cuda::engine_store store{directory.path};
     CHECK_FALSE(store.find("a graph"));
-    const std::string text = "a plan\nof two lines, with a zero: " + std::string(1, '\0') + " and no end";
+    const std::string text = "an engine\nof two lines, with a zero: " + std::string(1, '\0') + " and no end";
     store.keep("a graph", text);
     store.keep("another", "x");
     REQUIRE(store.find("a graph"));
@@ -126,17 +126,17 @@ TEST_CASE("plan store: what is kept is found, what is damaged or of another key 
     std::filesystem::copy_file(store.path_of("another"), path, std::filesystem::copy_options::overwrite_existing);
     CHECK_FALSE(store.find("a graph"));
     for (const auto& entry : std::filesystem::directory_iterator{directory.path}) {
-        CHECK(entry.path().extension() == ".plan"); // nothing half-written is left
+        CHECK(entry.path().extension() == ".engine"); // nothing half-written is left
     }
     // neither a directory that cannot be made nor none at all is an error
-    const cuda::plan_store nowhere{path + "/below a file"};
+    const cuda::engine_store nowhere{path + "/below a file"};
     nowhere.keep("a graph", text);
     CHECK_FALSE(nowhere.find("a graph"));
-    cuda::plan_store{}.keep("a graph", text);
-    CHECK_FALSE(cuda::plan_store{}.find("a graph"));
+    cuda::engine_store{}.keep("a graph", text);
+    CHECK_FALSE(cuda::engine_store{}.find("a graph"));
 }
 
-TEST_CASE("plans are chosen once, kept between runs, and chosen anew where they are damaged") {
+TEST_CASE("engines are chosen once, kept between runs, and chosen anew where they are damaged") {
     const scratch_directory directory;
     const program<cuda::bf16> work{1};
     doubles first;
@@ -167,9 +167,9 @@ TEST_CASE("plans are chosen once, kept between runs, and chosen anew where they 
     }
     again(false);
     again(true);
-    // another precision, or another limit, is another plan
+    // another precision, or another limit, is another engine
     const std::int64_t planned = dnn::planned();
-    cuda::plan_options tight = kept_in(directory.path);
+    cuda::engine_options tight = kept_in(directory.path);
     tight.workspace_limit = 0;
     cuda::backend<cuda::bf16> on{tight};
     CHECK(work.results(on) == first);
@@ -178,8 +178,8 @@ TEST_CASE("plans are chosen once, kept between runs, and chosen anew where they 
 
 TEST_CASE("an engine is never given more workspace than the limit, nor one that the policy forbids") {
     const program<cuda::fp32> work{2};
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     const std::int64_t rounding = dnn::executed(0);
     const std::int64_t sharing = dnn::executed(3);
     const std::int64_t with_workspace = dnn::executed(1);
@@ -201,7 +201,7 @@ TEST_CASE("an engine is never given more workspace than the limit, nor one that 
     CHECK(dnn::executed(0) > rounding);
 
     options.candidates = 17;
-    CHECK_THROWS_WITH_AS((cuda::backend<cuda::fp32>{options}), "plan_options: candidates is 17, not from 0 to 16",
+    CHECK_THROWS_WITH_AS((cuda::backend<cuda::fp32>{options}), "engine_options: candidates is 17, not from 0 to 16",
                          pulse::input_error);
     options.candidates = 0;
     options.workspace_limit = -1;
@@ -210,8 +210,8 @@ TEST_CASE("an engine is never given more workspace than the limit, nor one that 
 
 TEST_CASE("a program that ran once is captured and replayed, and sees weights that changed since") {
     const program<cuda::bf16> work{3};
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     cuda::backend<cuda::bf16> on{options};
     const auto begin = [&] {
         cuda::check(cudaStreamBeginCapture(on.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -222,7 +222,7 @@ TEST_CASE("a program that ran once is captured and replayed, and sees weights th
         if (graph != nullptr) { cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
     };
     begin();
-    CHECK_THROWS_AS(work.run(on), pulse::input_error); // a plan would have to be made
+    CHECK_THROWS_AS(work.run(on), pulse::input_error); // an engine would have to be made
     end_refused();
 
     const doubles wanted = work.results(on);
@@ -259,8 +259,8 @@ TEST_CASE("a program that ran once is captured and replayed, and sees weights th
 
 TEST_CASE("weights are reordered once for each change of them") {
     const program<cuda::fp32> work{6};
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     cuda::backend<cuda::fp32> on{options};
     const auto kernels = [&] {
         const std::int64_t before = emulated_cuda::executed_kernels();
@@ -283,8 +283,8 @@ TEST_CASE("weights are reordered once for each change of them") {
 }
 
 TEST_CASE("what cuDNN does not fuse is done beside it") {
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     const int offset = 1;
     dnn::set_supported(false, false);
     backend_trial<cuda::fp32> trial{8, options};
@@ -311,8 +311,8 @@ TEST_CASE("what cuDNN does not fuse is done beside it") {
 
 TEST_CASE("bias gradients come from a kernel where cuBLASLt does not sum them") {
     lt::set_bias_gradients_supported(false);
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     backend_trial<cuda::bf16> trial{7, options};
     const auto x = trial.draw.normal<__nv_bfloat16>(9 * matrix.in_features);
     const auto dy = trial.draw.normal<__nv_bfloat16>(9 * matrix.out_features);
@@ -325,8 +325,8 @@ TEST_CASE("bias gradients come from a kernel where cuBLASLt does not sum them") 
 }
 
 TEST_CASE("shapes that make no sense are refused by name") {
-    cuda::plan_options options;
-    options.store = cuda::plan_store{};
+    cuda::engine_options options;
+    options.store = cuda::engine_store{};
     cuda::backend<cuda::fp32> on{options};
     float* const p = nullptr;
     CHECK_THROWS_WITH_AS(on.conv2d({3, 0, 4, 4}, 1, p, p, p, p, into::write),

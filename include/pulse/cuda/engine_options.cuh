@@ -10,14 +10,14 @@
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/event.cuh>
-#include <pulse/cuda/plan_store.cuh>
+#include <pulse/cuda/engine_store.cuh>
 
 namespace pulse::cuda {
 
 /// How engines of cuDNN and algorithms of cuBLASLt are chosen.
-struct plan_options {
-    /// Where choices are kept between runs; $PULSE_PLAN_CACHE unless told otherwise.
-    plan_store store = plan_store::from_environment();
+struct engine_options {
+    /// Where choices are kept between runs; $PULSE_ENGINE_CACHE unless told otherwise.
+    engine_store store = engine_store::from_environment();
     /// How many proposals are timed, 4 to 8 is a good number; up to 1, the first proposal is taken untimed. A choice by
     /// timing may differ from run to run, and results with it in their last bits, unless it is kept.
     int candidates{};
@@ -27,9 +27,9 @@ struct plan_options {
     /// Throws input_error naming the option.
     void require_valid() const {
         if (candidates < 0 || candidates > 16) {
-            throw input_error("plan_options: candidates is " + std::to_string(candidates) + ", not from 0 to 16");
+            throw input_error("engine_options: candidates is " + std::to_string(candidates) + ", not from 0 to 16");
         }
-        if (workspace_limit < 0) { throw input_error("plan_options: workspace_limit is less than 0"); }
+        if (workspace_limit < 0) { throw input_error("engine_options: workspace_limit is less than 0"); }
     }
     [[nodiscard]] bool times() const noexcept { return candidates > 1; }
 };

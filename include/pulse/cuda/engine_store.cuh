@@ -15,22 +15,22 @@
 
 namespace pulse::cuda {
 
-/// Plans of cuDNN and algorithms of cuBLASLt, kept in a directory between runs of a program.
+/// Engines of cuDNN and algorithms of cuBLASLt, kept in a directory between runs of a program.
 ///
 /// One file per key; a key says everything that the text depends on: graph, shapes, types, alignment, device and
 /// library version. A file is written beside its place and then renamed, so that readers, in other processes too, see
 /// all of it or nothing. A file that is damaged, or of another key, is ignored with one line on stderr; so is a
-/// directory that cannot be written. Keeping plans is a convenience: it never fails a program.
-class plan_store {
+/// directory that cannot be written. Keeping engines is a convenience: it never fails a program.
+class engine_store {
 public:
     /// Keeps nothing.
-    plan_store() = default;
-    /// An empty name keeps nothing; a directory that is not there is made when the first plan is kept.
-    explicit plan_store(std::string directory) : directory_{std::move(directory)} {}
-    /// The directory that $PULSE_PLAN_CACHE names, if it is set.
-    [[nodiscard]] static plan_store from_environment() {
-        const char* const named = std::getenv("PULSE_PLAN_CACHE");
-        return plan_store{named != nullptr ? named : ""};
+    engine_store() = default;
+    /// An empty name keeps nothing; a directory that is not there is made when the first engine is kept.
+    explicit engine_store(std::string directory) : directory_{std::move(directory)} {}
+    /// The directory that $PULSE_ENGINE_CACHE names, if it is set.
+    [[nodiscard]] static engine_store from_environment() {
+        const char* const named = std::getenv("PULSE_ENGINE_CACHE");
+        return engine_store{named != nullptr ? named : ""};
     }
 
     [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
@@ -70,12 +70,14 @@ public:
         if (file) { std::filesystem::rename(beside, path, failure); }
         if (!file || failure) {
             std::filesystem::remove(beside, failure);
-            std::fprintf(stderr, "pulse: %s cannot be written: the plan is not kept\n", path.c_str());
+            std::fprintf(stderr, "pulse: %s cannot be written: the engine is not kept\n", path.c_str());
         }
     }
 
     /// Where the text of a key is kept.
-    [[nodiscard]] std::string path_of(std::string_view key) const { return directory_ + "/" + hash_of(key) + ".plan"; }
+    [[nodiscard]] std::string path_of(std::string_view key) const {
+        return directory_ + "/" + hash_of(key) + ".engine";
+    }
 
 private:
     /// Fowler-Noll-Vo 1a of 64 bits, in 16 hexadecimal digits.
@@ -87,7 +89,7 @@ private:
         return digits;
     }
     [[nodiscard]] static std::string head_of(std::string_view key) {
-        return std::string{"pulse-plan-cache/1\n"}.append(key).append("\n");
+        return std::string{"pulse-engine-cache/1\n"}.append(key).append("\n");
     }
 
     std::string directory_{};

@@ -14,29 +14,29 @@
 namespace pulse::cuda::cudnn {
 
 /// A graph made ready for one device by one engine; may run any number of times, also inside CUDA graphs.
-class plan {
+class ready_engine {
 public:
-    plan() = default;
+    ready_engine() = default;
 
     /// Throws cudnn_error where the engine cannot be made ready.
-    plan(const target& device, const engine_config& engine) {
+    ready_engine(const target& device, const engine_config& engine) {
         begin(device);
-        plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine.config);
+        engine_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine.config);
         finish();
     }
-    /// The plan whose JSON another run left; throws cudnn_error where this cuDNN does not take it.
-    plan(const target& device, const std::string& json) {
+    /// The engine whose JSON another run left; throws cudnn_error where this cuDNN does not take it.
+    ready_engine(const target& device, const std::string& json) {
         begin(device);
-        plan_.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json);
+        engine_.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json);
         finish();
     }
 
-    [[nodiscard]] explicit operator bool() const noexcept { return plan_.get() != nullptr; }
+    [[nodiscard]] explicit operator bool() const noexcept { return engine_.get() != nullptr; }
     /// Bytes of device memory that a run needs besides its tensors, aligned to 256.
     [[nodiscard]] std::int64_t workspace_bytes() const noexcept { return workspace_; }
-    /// The plan as cuDNN writes it; of use to the same cuDNN version on the same kind of device only.
+    /// The engine as cuDNN writes it; of use to the same cuDNN version on the same kind of device only.
     [[nodiscard]] std::string json() const {
-        const std::vector<char> text = plan_.get_all<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
+        const std::vector<char> text = engine_.get_all<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
         std::string made{text.begin(), text.end()};
         while (!made.empty() && made.back() == '\0') { made.pop_back(); }
         return made;
@@ -47,7 +47,7 @@ public:
         std::int64_t id;
         const void* data;
     };
-    /// Puts the plan into the handle's stream; every tensor that is not virtual needs its pointer.
+    /// Puts the engine into the handle's stream; every tensor that is not virtual needs its pointer.
     void run(cudnnHandle_t handle, std::span<const binding> bindings, void* workspace) const {
         std::vector<std::int64_t> ids;
         std::vector<void*> pointers;
@@ -62,21 +62,23 @@ public:
             .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers)
             .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
             .finalize("variant pack");
-        check(cudnnBackendExecute(handle, plan_.get(), pack.get()), "cudnnBackendExecute");
+        check(cudnnBackendExecute(handle, engine_.get(), pack.get()), "cudnnBackendExecute");
     }
 
 private:
     void begin(const target& device) {
-        plan_ = descriptor{CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR};
-        if (device.handle != nullptr) { plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, device.handle); }
-        if (device.properties.get() != nullptr) { plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.properties); }
+        engine_ = descriptor{CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR};
+        if (device.handle != nullptr) { engine_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, device.handle); }
+        if (device.properties.get() != nullptr) {
+            engine_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.properties);
+        }
     }
     void finish() {
-        plan_.finalize("execution plan");
-        workspace_ = plan_.get_one<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+        engine_.finalize("execution plan");
+        workspace_ = engine_.get_one<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
     }
 
-    descriptor plan_{};
+    descriptor engine_{};
     std::int64_t workspace_{};
 };
 

@@ -13,10 +13,10 @@
 
 #include <pulse/cuda/cudnn/descriptor.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
-#include <pulse/cuda/cudnn/plan.cuh>
+#include <pulse/cuda/cudnn/ready_engine.cuh>
 #include <pulse/cuda/cudnn/run_time_compiler.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/plan_options.cuh>
+#include <pulse/cuda/engine_options.cuh>
 
 namespace pulse::cuda::cudnn {
 
@@ -26,33 +26,33 @@ struct trial_tensor {
     std::int64_t bytes{};
 };
 
-/// A plan for a graph, or why there is none.
+/// An engine for a graph, or why there is none.
 struct choice {
-    cudnn::plan made{};
+    cudnn::ready_engine made{};
     std::string refusal{}; ///< what was said of the first engine that was passed over; empty where none was
 };
 
-/// Why a choice has no plan, in words of which cuDNN is the subject.
+/// Why a choice has no engine, in words of which cuDNN is the subject.
 [[nodiscard]] inline std::string why_none(const library& dnn, const choice& of) {
     if (!of.refusal.empty()) { return "its first engine was refused: " + of.refusal; }
     if (!compiles_at_run_time({dnn.get(), {}})) { return std::string{"it proposes no engine; "} + compiler_hint; }
     return "it proposes no engine";
 }
 
-/// The plan for a graph on a handle's device, or none where cuDNN has no engine for it: the one that was kept, else the
+/// The engine for a graph on a handle's device, or none where cuDNN has none for it: the one that was kept, else the
 /// first that can be made within the workspace limit, else, if options say so, the one that ran fastest of the first
 /// few, engines that need no compiler before others. Engines that cannot be made ready are passed over.
-[[nodiscard]] inline choice choose_plan(const library& dnn, cudaStream_t stream, const descriptor& graph,
-                                        const engine_rules& rules, const plan_options& options,
-                                        const std::string& device, const std::vector<trial_tensor>& tensors) {
+[[nodiscard]] inline choice choose_engine(const library& dnn, cudaStream_t stream, const descriptor& graph,
+                                          const engine_rules& rules, const engine_options& options,
+                                          const std::string& device, const std::vector<trial_tensor>& tensors) {
     const target here{dnn.get(), {}};
     const std::string key = "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
                             std::to_string(options.workspace_limit) + ", " + (options.times() ? "timed, " : "") +
                             (rules.tensor_float ? "TF32, " : "plain sums, ") + graph.text();
     if (const auto kept = options.store.find(key)) {
         try {
-            return {plan{here, *kept}, {}};
-        } catch (const cudnn_error& e) { std::fprintf(stderr, "pulse: a kept plan is not taken: %s\n", e.what()); }
+            return {ready_engine{here, *kept}, {}};
+        } catch (const cudnn_error& e) { std::fprintf(stderr, "pulse: a kept engine is not taken: %s\n", e.what()); }
     }
     std::vector<engine_config> engines = engines_for(graph, here, rules);
     if (options.times()) {
@@ -60,15 +60,15 @@ struct choice {
                               [](const engine_config& e) { return !e.run_time_compiled; });
     }
     const std::size_t wanted = options.times() ? static_cast<std::size_t>(options.candidates) : 1;
-    std::vector<plan> plans;
+    std::vector<ready_engine> ready;
     std::string refusal;
     for (const engine_config& engine : engines) {
-        if (plans.size() == wanted) { break; }
+        if (ready.size() == wanted) { break; }
         std::string why;
         try {
-            plan made{here, engine};
+            ready_engine made{here, engine};
             if (made.workspace_bytes() <= options.workspace_limit) {
-                plans.push_back(std::move(made));
+                ready.push_back(std::move(made));
                 continue;
             }
             why = "it needs " + std::to_string(made.workspace_bytes()) + " bytes of workspace, the limit is " +
@@ -79,25 +79,25 @@ struct choice {
         }
         if (refusal.empty()) { refusal = std::move(why); }
     }
-    if (plans.empty()) { return {{}, std::move(refusal)}; }
+    if (ready.empty()) { return {{}, std::move(refusal)}; }
     std::size_t best = 0;
-    if (plans.size() > 1) {
+    if (ready.size() > 1) {
         std::int64_t workspace = 0;
-        for (const plan& p : plans) { workspace = std::max(workspace, p.workspace_bytes()); }
+        for (const ready_engine& e : ready) { workspace = std::max(workspace, e.workspace_bytes()); }
         const device_memory<std::byte> room{static_cast<std::size_t>(workspace)};
         std::vector<device_memory<std::byte>> memory;
-        std::vector<plan::binding> bindings;
+        std::vector<ready_engine::binding> bindings;
         for (const trial_tensor& t : tensors) {
             memory.emplace_back(static_cast<std::size_t>(t.bytes));
             fill_bytes_async(memory.back().data(), 0, memory.back().size(), stream);
             bindings.push_back({t.id, memory.back().data()});
         }
-        best = fastest(stream, plans.size(), [&](std::size_t i) { plans[i].run(dnn.get(), bindings, room.data()); });
+        best = fastest(stream, ready.size(), [&](std::size_t i) { ready[i].run(dnn.get(), bindings, room.data()); });
         cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-        if (best == plans.size()) { best = 0; }
+        if (best == ready.size()) { best = 0; }
     }
-    options.store.keep(key, plans[best].json());
-    return {std::move(plans[best]), {}};
+    options.store.keep(key, ready[best].json());
+    return {std::move(ready[best]), {}};
 }
 
 } // namespace pulse::cuda::cudnn

@@ -9,7 +9,7 @@
 #include <pulse/tune/scaled_costs.hpp>
 
 #include "arguments.hpp"
-#include "rank_transport.hpp"
+#include "rank_collectives.hpp"
 #include "run_inputs.hpp"
 
 namespace pulse_train {

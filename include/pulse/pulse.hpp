@@ -170,6 +170,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/tune/tuner.hpp>
 #include <pulse/tune/tuning.hpp>
 
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/checked_transport.hpp>
 #include <pulse/runtime/conditions.hpp>

@@ -37,7 +37,7 @@ const char* name_of(precision_kind precision) {
 namespace {
 
 /// Of what is left to the tuner.
-constexpr const char* tuned = "tuned";
+constexpr const char* left_open = "tuned";
 
 /// Whether replicas share the optimizer's state.
 enum class sharding { no, yes, tuned };
@@ -55,7 +55,7 @@ public:
     }
     template <class T>
     void add(const std::string& name, const std::optional<T>& value) {
-        all_.emplace_back(name, [&value] { return value ? std::to_string(*value) : std::string{tuned}; });
+        all_.emplace_back(name, [&value] { return value ? std::to_string(*value) : std::string{left_open}; });
     }
     template <class T>
     void add(const std::string& name, const T& value, const choices<T>& names) {
@@ -63,7 +63,7 @@ public:
     }
     template <class T>
     void add(const std::string& name, const std::optional<T>& value, const choices<T>& names) {
-        all_.emplace_back(name, [&value, &names] { return value ? name_in(names, *value) : std::string{tuned}; });
+        all_.emplace_back(name, [&value, &names] { return value ? name_in(names, *value) : std::string{left_open}; });
     }
     [[nodiscard]] std::vector<std::pair<std::string, std::string>> values() const {
         std::vector<std::pair<std::string, std::string>> read;
@@ -84,27 +84,11 @@ private:
     std::vector<std::pair<std::string, std::function<std::string()>>> all_{};
 };
 
-/// How messages call what planning takes from the command line.
-constexpr pulse::request_words planning_words{.devices = "--ranks",
-                                              .global_batch = "--global-batch",
-                                              .cluster = "--cluster",
-                                              .memory_limit = "--memory-limit",
-                                              .pipeline_degree = "--pipeline",
-                                              .data_degree = "--replicas",
-                                              .waves = "--waves",
-                                              .microbatch_size = "--microbatch-size",
-                                              .microbatches = "--microbatches",
-                                              .split_backward = "--split-backward",
-                                              .slack = "--slack",
-                                              .sharded_optimizer = "--shard-optimizer",
-                                              .schedule = "--schedule",
-                                              .seconds = "--plan-time"};
-
 /// Options that a plan of --plan decides.
 constexpr const char* decided_by_plan[]{
-    "--ranks",        "--global-batch",   "--pipeline",     "--replicas",  "--waves",       "--microbatch-size",
-    "--microbatches", "--placement",      "--routing",      "--schedule",  "--recomputation", "--split-backward",
-    "--slack",        "--memory-limit",   "--plan-time",    "--profile",   "--cluster",     "--cluster-out"};
+    "--ranks",        "--global-batch", "--pipeline",  "--replicas", "--waves",         "--microbatch-size",
+    "--microbatches", "--placement",    "--routing",   "--schedule", "--recomputation", "--split-backward",
+    "--slack",        "--memory-limit", "--plan-time", "--profile",  "--cluster",       "--cluster-out"};
 
 } // namespace
 
@@ -170,7 +154,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     };
     const auto tuned_value = [&](const char* name, auto& held, const CLI::Validator& check, const char* meaning) {
         common.add(name, held);
-        app.add_option(name, held, meaning)->check(check)->default_str(tuned);
+        app.add_option(name, held, meaning)->check(check)->default_str(left_open);
     };
 
     app.option_defaults()->group("Data and result");
@@ -216,7 +200,20 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
 
     app.option_defaults()->group("Plan: what is not given is tuned from layers and links as they are measured");
     pulse::plan_request& plan = a.planning;
-    plan.words = planning_words;
+    plan.words = {.devices = "--ranks",
+                  .global_batch = "--global-batch",
+                  .cluster = "--cluster",
+                  .memory_limit = "--memory-limit",
+                  .pipeline_degree = "--pipeline",
+                  .data_degree = "--replicas",
+                  .waves = "--waves",
+                  .microbatch_size = "--microbatch-size",
+                  .microbatches = "--microbatches",
+                  .split_backward = "--split-backward",
+                  .slack = "--slack",
+                  .sharded_optimizer = "--shard-optimizer",
+                  .schedule = "--schedule",
+                  .seconds = "--plan-time"};
     auto shard_optimizer = sharding::no;
     value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
     value("--global-batch", plan.global_batch, whole(1, most_samples),
@@ -228,22 +225,24 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                 "Waves of a folded placement, or stages on each rank when interleaved");
     tuned_value("--microbatch-size", plan.microbatch_size, whole(1, 65536), "Samples in a microbatch");
     tuned_value("--microbatches", plan.microbatches, whole(1, 65536), "Microbatches in a step of a replica");
-    choice("--placement", plan.placement, placements, tuned, "Which rank runs which stage");
-    choice("--routing", plan.routing, routings, tuned, "How skips between ranks travel");
-    choice("--recomputation", plan.recompute, recomputations, tuned, "What forwards are run again for less memory");
-    choice("--split-backward", plan.split_backward, answers, tuned, "Whether weight gradients are scheduled apart");
+    choice("--placement", plan.placement, placements, left_open, "Which rank runs which stage");
+    choice("--routing", plan.routing, routings, left_open, "How skips between ranks travel");
+    choice("--recomputation", plan.recompute, recomputations, left_open, "What forwards are run again for less memory");
+    choice("--split-backward", plan.split_backward, answers, left_open, "Whether weight gradients are scheduled apart");
     choice("--shard-optimizer", shard_optimizer, shardings, "yes",
            "Each replica keeps optimizer state of its share of the weights")
         ->expected(0, 1)
         ->option_text("[" + names_in(shardings) + "]");
-    value("--slack", plan.slack, number(0.0, 10.0, "from 0 to 10"), "Load above the optimum that fewer bytes may cost");
-    value("--memory-limit", plan.memory_limit_bytes, number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"),
-          "Bytes that each rank may take");
+    tuned_value("--slack", plan.slack, number(0.0, 10.0, "from 0 to 10"),
+                "Load above the optimum that fewer bytes may cost");
+    value("--memory-limit", plan.memory_limit_bytes,
+          number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"), "Bytes that each rank may take");
     choice("--schedule", plan.schedule, methods, "all that are found in --plan-time",
            "Who orders the passes; ilp: search, then the integer program's proof");
     value("--plan-time", plan.seconds, number(0.0, 1e6, "from 0 to 1000000"),
           "Seconds to improve and prove the best orders, without --schedule or with ilp; 0: none");
-    file_or_folder("--profile", a.profile, "FILE", "Plan from these costs (pulse-profile/1) instead of measuring layers");
+    file_or_folder("--profile", a.profile, "FILE",
+                   "Plan from these costs (pulse-profile/1) instead of measuring layers");
     file_or_folder("--cluster", a.cluster, "FILE", "Plan for these links (pulse-cluster/1) instead of measuring them");
     file_or_folder("--profile-out", a.profile_out, "FILE", "Write the costs of the plan's layers, for pulse_plan");
     file_or_folder("--cluster-out", a.cluster_out, "FILE", "Write the links between ranks, for pulse_plan");

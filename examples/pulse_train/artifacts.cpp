@@ -19,8 +19,8 @@
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/json.hpp>
-#include <pulse/plan/step_model.hpp>
 #include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/step_model.hpp>
 
 namespace pulse_train {
 
@@ -53,7 +53,8 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
             (in.plan.predicted.boundary_bytes + in.plan.predicted.skip_bytes) * in.plan.data_degree;
     } else if (in.plan.pipeline_degree <= static_cast<int>(in.costs.layers.size())) {
         const pulse::partition cut = pulse::sequential_partition(
-            in.costs, in.plan.pipeline_degree, {.slack = in.args.planning.slack, .routing = pulse::skip_routing::relayed});
+            in.costs, in.plan.pipeline_degree,
+            {.slack = in.args.planning.slack.value_or(0.02), .routing = pulse::skip_routing::relayed});
         made.sequential_relayed_bytes = pulse::traffic_of(cut, in.costs, pulse::skip_routing::relayed).total() *
                                         in.plan.microbatches * in.plan.data_degree;
     }

@@ -65,7 +65,9 @@ void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& 
     if (read.layers.size() != blank.layers.size()) { refuse("layers: their number is"); }
     const pulse::cost_table same = with_times(blank, read);
     for (std::size_t l = 0; l != same.layers.size(); ++l) {
-        if (read.layers[l] != same.layers[l]) { refuse("layers[" + std::to_string(l) + "]: its name or its bytes are"); }
+        if (read.layers[l] != same.layers[l]) {
+            refuse("layers[" + std::to_string(l) + "]: its name or its bytes are");
+        }
     }
     if (read != same) { refuse("skips, conditioning or input: their bytes are"); }
 }
@@ -167,9 +169,8 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
         if (asked.schedule == pulse::schedule_method::ilp && !asked.search) {
             throw pulse::input_error{"--schedule ilp: this program was built without GLPK"};
         }
-        const pulse::tuning found = a.profile.empty()
-                                        ? pulse::plan_for(measured, asked)
-                                        : pulse::plan_for(from.costs.begin()->second, asked);
+        const pulse::tuning found =
+            a.profile.empty() ? pulse::plan_for(measured, asked) : pulse::plan_for(from.costs.begin()->second, asked);
         in.plan = found.plan;
         in.kept = found.kept;
         std::puts(pulse::plan_summary(found).c_str());

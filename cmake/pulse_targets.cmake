@@ -3,6 +3,8 @@
 set(pulse_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 file(GLOB_RECURSE pulse_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.hpp)
+# Bodies beside their headers, which include them unless pulse::compiled has them (pulse/core/separate.hpp).
+file(GLOB_RECURSE pulse_bodies CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.ipp)
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
@@ -27,7 +29,16 @@ function(pulse_add_part target name headers)
     add_library(pulse::${name} ALIAS ${target})
     set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
     target_compile_features(${target} INTERFACE cxx_std_20)
-    target_sources(${target} INTERFACE FILE_SET HEADERS BASE_DIRS ${pulse_include_dir} FILES ${${headers}})
+    set(bodies ${${headers}})
+    list(TRANSFORM bodies REPLACE "\\.hpp$" ".ipp")
+    list(FILTER bodies INCLUDE REGEX "\\.ipp$")
+    foreach(body IN LISTS bodies)
+        if(NOT body IN_LIST pulse_bodies)
+            list(REMOVE_ITEM bodies ${body})
+        endif()
+    endforeach()
+    set(pulse_${name}_bodies ${bodies} PARENT_SCOPE)
+    target_sources(${target} INTERFACE FILE_SET HEADERS BASE_DIRS ${pulse_include_dir} FILES ${${headers}} ${bodies})
 endfunction()
 
 find_package(Threads REQUIRED)

@@ -1,7 +1,8 @@
 // Plans a pipeline for a backbone without running it: no GPU, no CUDA, the standard library alone.
 #include <cstdio>
 
-#include <pulse/pulse.hpp>
+#include <pulse/planner.hpp>
+#include <pulse/zoo/ddpm.hpp>
 
 int main() {
     static constexpr auto graph = pulse::graph_of<pulse::ddpm_cifar10>();

@@ -26,14 +26,12 @@ set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
 # Processes find each other with the system's sockets alone.
 set(flow_launch core)
-# Headers of pulse::pulse that are not in pulse.hpp, because every user would wait for them, or because they need POSIX.
-set(beside_umbrella
-    launch/addresses.hpp launch/agree.hpp launch/assembly.hpp launch/build.hpp launch/control_plane.hpp launch/deadline.hpp
-    launch/endpoint.hpp launch/environment.hpp launch/file_store.hpp
-    launch/frames.hpp launch/identity.hpp launch/place.hpp launch/process_group.hpp launch/rendezvous.hpp launch/socket.hpp launch/store.hpp
-    launch/store_server.hpp launch/tcp_store.hpp launch/wake_up.hpp launch/watch.hpp launch/watch_links.hpp
-    runtime/same_run.hpp
-    zoo/hunyuan_dit.hpp zoo/known_models.hpp zoo/sdxl.hpp zoo/stable_diffusion.hpp zoo/uvit.hpp)
+# Rooms and headers of pulse::pulse that neither pulse.hpp nor planner.hpp reaches: what some users want and all would wait
+# for, what needs POSIX, and what other parts include.
+set(beside_doors
+    launch reference zoo
+    runtime/prove_slots.hpp runtime/same_run.hpp
+    schedule/synthesize_with.hpp)
 set(flow_reference core tensor runtime)
 set(flow_threads core tensor runtime plan/instruction)
 set(flow_onednn core tensor runtime reference)

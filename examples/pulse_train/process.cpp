@@ -42,6 +42,11 @@ void train_among(const arguments& a, rank_collectives& others, const std::atomic
     arguments mine = a;
     mine.processes = &others;
     mine.ranks = others.size();
+    const int replicas = mine.planning.data_degree.value_or(1);
+    if (mine.ranks % replicas != 0) {
+        throw pulse::input_error{"--replicas: " + std::to_string(replicas) + " pipelines cannot share " +
+                                 std::to_string(mine.ranks) + " processes equally"};
+    }
     run_for(mine)(mine, stop);
 }
 

@@ -25,7 +25,7 @@ import unittest
 import xml.etree.ElementTree as xml
 import zlib
 
-from files import Checkpoint, Safetensors, idx_bytes, last_checkpoint, png_size, serial_plan, write_images
+from files import Checkpoint, Safetensors, idx_bytes, last_checkpoint, png_size, serial_plan, write_cluster, write_images
 from unet_layout import Layout
 
 PROGRAM = sys.argv.pop(1)
@@ -46,10 +46,7 @@ IMAGES = idx_bytes()
 DATA = write_images(ROOM / "images", IMAGES)
 serial = itertools.count()
 # Most runs here are about training: they plan for these links instead of measuring any, and do not search.
-CLUSTER = ROOM / "cluster.json"
-CLUSTER.write_text(json.dumps({"format": "pulse-cluster/1", "nodes": 1, "devices_per_node": 64, "memory_bytes": 1 << 36,
-                               "intra_node": {"bandwidth_gb_per_s": 5, "latency_us": 20},
-                               "inter_node": {"bandwidth_gb_per_s": 1, "latency_us": 50}}))
+CLUSTER = write_cluster(ROOM / "cluster.json")
 QUICK = ("--cluster", CLUSTER, "--plan-time", 0)
 
 

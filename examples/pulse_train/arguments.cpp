@@ -143,7 +143,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     common_arguments common;
     const auto value = [&](const char* name, auto& held, const CLI::Validator& check, const char* meaning) {
         common.add(name, held);
-        app.add_option(name, held, meaning)->check(check);
+        return app.add_option(name, held, meaning)->check(check);
     };
     const auto choice = [&](const char* name, auto& held, const auto& names, const char* usual, const char* meaning) {
         common.add(name, held, names);
@@ -216,8 +216,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                   .seconds = "--plan-time"};
     auto shard_optimizer = sharding::no;
     value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
-    value("--global-batch", plan.global_batch, whole(1, most_samples),
-          "Samples of a step of all replicas; 0: 16 x 4 x replicas, or what of it is given");
+    value("--global-batch", plan.global_batch, whole(1, most_samples), "Samples of a step of all replicas")
+        ->default_str("16 x 4 x replicas, or what of it is given");
     tuned_value("--pipeline", plan.pipeline_degree, whole(1, 64), "Ranks of a pipeline");
     tuned_value("--replicas", plan.data_degree, whole(1, 64),
                 "Pipelines over which a step's microbatches are spread: the data-parallel degree");
@@ -236,7 +236,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     tuned_value("--slack", plan.slack, number(0.0, 10.0, "from 0 to 10"),
                 "Load above the optimum that fewer bytes may cost");
     value("--memory-limit", plan.memory_limit_bytes,
-          number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"), "Bytes that each rank may take");
+          number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"), "Bytes that each rank may take")
+        ->default_str("its share of what there is");
     choice("--schedule", plan.schedule, methods, "all that are found in --plan-time",
            "Who orders the passes; ilp: search, then the integer program's proof");
     value("--plan-time", plan.seconds, number(0.0, 1e6, "from 0 to 1000000"),

@@ -5,6 +5,7 @@
 
 #include <pulse/nn/initialise.hpp>
 #include <pulse/onednn/backend.hpp>
+#include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
 #include <pulse/threads/transport.hpp>
 

@@ -3,6 +3,7 @@
 
 // example-begin cuda-trainer
 #include <pulse/cuda.cuh>
+#include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
 
 struct net : pulse::unet<pulse::unet_config{.name = "net", .sample_size = 8, .block_out_channels = {32, 64}}> {};

@@ -2,8 +2,8 @@
 
 static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
-/// What a trainer uses: a model of layers, a plan for it, ranks that run the plan, and what makes that training. Backends
-/// are included beside it (<pulse/onednn/backend.hpp>, <pulse/cuda.cuh>); <pulse/planner.hpp> has the steps of planning.
+/// What a trainer uses: a model of layers, ranks that run a plan for it, and what makes that training. Backends are included
+/// beside it (<pulse/onednn/backend.hpp>, <pulse/cuda.cuh>), and <pulse/planner.hpp> where the plan is made.
 ///
 /// Needs the standard library alone.
 
@@ -20,10 +20,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/uvit.hpp>
 
-#include <pulse/hardware/clusters.hpp>
-#include <pulse/profile/analytic.hpp>
 #include <pulse/profile/measure.hpp>
-#include <pulse/tune/plan_for.hpp>
 
 #include <pulse/runtime/checked_transport.hpp>
 #include <pulse/runtime/executor.hpp>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,7 +45,7 @@ inline void require_positive(const plan_request& asked) {
     positive(words.microbatches, asked.microbatches);
     positive(words.global_batch, asked.global_batch == 0 ? std::optional<int>{} : asked.global_batch);
     positive(words.devices, asked.devices);
-    if (asked.slack && !(*asked.slack >= 0.0)) { refuse_request(words.slack, ": it must be at least 0"); }
+    if (!(asked.slack >= 0.0)) { refuse_request(words.slack, ": it must be at least 0"); }
     if (!(asked.seconds >= 0.0)) { refuse_request(words.seconds, ": it must be at least 0"); }
     if (asked.memory_limit_bytes < 0) { refuse_request(words.memory_limit, ": it must not be negative"); }
     if (asked.kept) { check_parameter_memory(*asked.kept); }
@@ -142,7 +143,6 @@ inline void require_consistent(const plan_request& asked) {
         }
         return *asked.cluster;
     }
-    if (asked.devices < 1) { refuse_request(words.devices, ": neither they nor " + words.cluster + " are given"); }
     const usual_link usual = usual_link_of(asked.device ? asked.device->name.view() : std::string_view{});
     assumptions.push_back("one node, every two devices joined by " + std::string{usual.name} + " (" + words.cluster +
                           " says otherwise)");
@@ -176,8 +176,7 @@ inline void require_consistent(const plan_request& asked) {
     fix(space.routings, asked.routing);
     fix(space.recomputations, asked.recompute);
     fix(space.layouts, asked.layout);
-    space.slacks = {0.0, 0.05};
-    fix(space.slacks, asked.slack);
+    space.slacks = {asked.slack};
     if (asked.sharded_optimizer) {
         space.sharded_optimizers = {*asked.sharded_optimizer};
     } else {
@@ -232,10 +231,11 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     const cluster machine = cluster_of(asked, assumptions);
     if (asked.global_batch == 0) {
         const int data = asked.data_degree.value_or(asked.devices / asked.pipeline_degree.value_or(asked.devices));
-        asked.global_batch = asked.microbatch_size.value_or(0) * asked.microbatches.value_or(0) * data;
-        if (asked.global_batch == 0) {
+        const auto size = std::int64_t{asked.microbatch_size.value_or(0)} * asked.microbatches.value_or(0) * data;
+        if (size < 1 || size > std::numeric_limits<int>::max()) {
             refuse_request(asked.words.global_batch, ": neither it nor the sizes that make it are given");
         }
+        asked.global_batch = static_cast<int>(size);
     }
     require_products(asked);
     require_consistent(asked);

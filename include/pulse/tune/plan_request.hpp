@@ -64,13 +64,14 @@ struct plan_request {
     std::optional<skip_routing> routing{};
     std::optional<recomputation> recompute{};
     std::optional<rank_layout> layout{};
-    /// How much longer than the least load a device may work for fewer bytes.
-    std::optional<double> slack{};
     /// Whether replicas share the optimizer's state. A plan's file does not say it: whoever runs it must be told.
     std::optional<bool> sharded_optimizer{false};
     /// Who orders the passes; absent: whatever is found within `seconds`.
     std::optional<schedule_method> schedule{};
 
+    /// How much longer than the least load a device may work for fewer bytes; not tuned, as cuts with a slack can take
+    /// long to find.
+    double slack{};
     /// For the search that orders the best candidates, together; 0: none.
     double seconds{1.0};
     /// Absent: `synthesize`.

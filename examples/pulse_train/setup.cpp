@@ -180,9 +180,9 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
                                      blank(1).model.str()};
         }
         in.kept.sharded = a.planning.sharded_optimizer == true;
-        if (in.kept.sharded && in.plan.data_degree < 2) {
-            throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
-        }
+    }
+    if (a.planning.sharded_optimizer == true && in.plan.data_degree < 2) {
+        throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
     }
     in.costs = measured(in.plan.microbatch_size);
     require_runnable(in);

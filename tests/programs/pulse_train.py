@@ -239,8 +239,10 @@ class Law(Case):
         self.check_bytes(alone, layout, "alone")
         for options in self.PIPELINES:
             with self.subTest(options):
-                placement = () if "--placement" in options else ("--placement", "folded")
-                out = self.train("--steps", 3, *placement, *options.split())
+                decided = ["--slack", 0.02]
+                decided += [] if "--placement" in options else ["--placement", "folded"]
+                decided += [] if "--routing" in options else ["--routing", "relayed"]
+                out = self.train("--steps", 3, *decided, *options.split())
                 self.same_training(alone, out, options)
                 self.check_bytes(out, layout, options)
                 shutil.rmtree(out)
@@ -733,7 +735,7 @@ class Errors(Case):
     def test_nothing_new_beside_old_results(self):
         out = self.train("--steps", 1)
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        self.refuses("--ranks", 20, out=out, names=["20"])
+        self.refuses("--ranks", 20, "--placement", "folded", out=out, names=["20"])
         self.refuses("--resume", ROOM / "nowhere", out=out, names=["nowhere"])
         self.assertEqual({path: path.read_bytes() for path in out.rglob("*") if path.is_file()}, before)
 

@@ -4,8 +4,9 @@
 # build: compiler, CMake and the libraries of every part; test: what the tests need besides; run: data for the examples and a test.
 set -euo pipefail
 
-build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev)
-test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-torch libopenblas0-pthread)
+build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev
+    libjpeg62-turbo-dev libpng-dev libwebp-dev)
+test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-pil python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist)
 
 fail() {

@@ -80,7 +80,10 @@ TEST_CASE("PNG of every colour type and depth, interlaced or not, is its samples
                                                        {PNG_COLOR_TYPE_GRAY_ALPHA, 2, 1},
                                                        {PNG_COLOR_TYPE_RGB_ALPHA, 4, 1}}};
     int forms = 0;
-    for (const auto& [type, samples, alpha] : types) {
+    for (const auto& form : types) {
+        const int type = form[0];
+        const int samples = form[1];
+        const int alpha = form[2];
         for (const int depth : {1, 2, 4, 8, 16}) {
             if ((depth < 8 && samples != 1) || (depth == 16 && type == PNG_COLOR_TYPE_PALETTE)) { continue; }
             for (const int hidden : {0, 1}) {

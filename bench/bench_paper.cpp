@@ -81,8 +81,8 @@ tune_options common(const setting& in) {
     tune_options o{};
     o.global_batch = in.global_batch;
     for (int p = 2; p <= in.machine.devices(); p *= 2) { o.pipeline_degrees.push_back(p); }
-    // 16-bit values and gradients; a 32-bit copy and two moments make six more.
-    o.parameter_copies = 8;
+    // 16-bit values and gradients; 32-bit masters and two moments: of every method the same, no average.
+    o.kept = {.scalar_bytes = 2, .gradient_bytes = 2, .state_bytes = 12};
     o.memory_gb_per_s = in.on.memory_gb_per_s * in.on.efficiency;
     o.sharded_optimizers = {false, true};
     o.ranked = 3;
@@ -183,7 +183,7 @@ outcome sharded(const known_model& model, const setting& in, bool hybrid) {
     const tune_options base = common(in);
     const auto best =
         pulse_bench::tune_sharding([&](int size) { return analytic_costs(model.graph, in.on, size, 2); }, in.machine,
-                                   {base.parameter_copies, base.memory_gb_per_s}, in.global_batch, hybrid);
+                                   {base.kept, base.memory_gb_per_s}, in.global_batch, hybrid);
     if (!best) {
         out.why = "no microbatch fits, or the devices do not divide the batch";
         return out;

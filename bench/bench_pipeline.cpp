@@ -23,7 +23,7 @@
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/simulate/simulator.hpp>
 #include <pulse/threads/transport.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
 #include "direct_step.hpp"
@@ -98,8 +98,10 @@ ordered_json overhead(effort how) {
     const int batch = how.of(4, 1), microbatches = how.of(4, 1), rounds = how.of(16, 2);
     std::vector<double> direct_ms, executor_ms, ratios;
     const pulse::cost_table costs = measured_costs(batch, how);
-    const pulse::plan plan = pulse::plan_pipeline(
-        costs, {.kind = pulse::placement::sequential, .microbatches = microbatches, .split_backward = false});
+    const pulse::plan plan = pulse::plan_candidate(costs, {.microbatches = microbatches,
+                                                            .kind = pulse::placement::sequential,
+                                                            .split_backward = false})
+                                 .plan;
     pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
         math backend;
         steady_task task{batch};
@@ -169,13 +171,13 @@ ordered_json two_ranks(effort how) {
     const int batch = how.of(8, 1), microbatches = how.of(8, 2), rounds = how.of(7, 1), steps = how.of(2, 1);
     const pulse::cost_table costs = measured_costs(batch, how);
     const auto alone = [&](bool split) {
-        return pulse::plan_pipeline(costs, {.kind = pulse::placement::sequential,
-                                            .devices = 1,
-                                            .microbatches = microbatches,
-                                            .split_backward = split});
+        return pulse::plan_candidate(costs, {.microbatches = microbatches,
+                                             .kind = pulse::placement::sequential,
+                                             .split_backward = split})
+            .plan;
     };
     const std::array<pulse::plan, 2> one{alone(false), alone(true)};
-    const pulse::plan two = pulse::plan_pipeline(costs, {.devices = 2, .microbatches = microbatches});
+    const pulse::plan two = pulse::plan_candidate(costs, {.pipeline_degree = 2, .microbatches = microbatches}).plan;
     std::array<std::vector<double>, 2> one_ms;
     std::vector<double> two_ms, ratios;
     for (int r = 0; r != rounds; ++r) {
@@ -240,15 +242,18 @@ ordered_json simulator_against_clock(effort how) {
                 microbatches);
     for (const int devices : degrees) {
         for (const auto kind : {pulse::placement::folded, pulse::placement::sequential}) {
-            const pulse::plan plan = pulse::plan_pipeline(
-                costs, {.kind = kind,
-                        .devices = devices,
-                        .microbatches = microbatches,
-                        .split_backward = kind == pulse::placement::folded,
-                        .routing = pulse::skip_routing::relayed,
-                        .method = kind == pulse::placement::folded ? pulse::schedule_method::list
-                                                                   : pulse::schedule_method::one_f_one_b,
-                        .link = {.latency_us = 300, .bandwidth_gb_per_s = 0.05}});
+            const bool folded = kind == pulse::placement::folded;
+            const pulse::plan plan =
+                pulse::plan_candidate(
+                    costs,
+                    {.pipeline_degree = devices,
+                     .microbatches = microbatches,
+                     .kind = kind,
+                     .routing = pulse::skip_routing::relayed,
+                     .split_backward = folded,
+                     .method = folded ? pulse::schedule_method::list : pulse::schedule_method::one_f_one_b},
+                    pulse::link{.latency_us = 300, .bandwidth_gb_per_s = 0.05})
+                    .plan;
             const auto [measured, simulated] =
                 timed_step_ms<uneven>(plan, costs, {.latency_us = 300, .bandwidth_gb_per_s = 0.05}, how.of(3, 1));
             const double off = 100 * (simulated / measured - 1);
@@ -295,17 +300,19 @@ ordered_json slow_links(effort how) {
                 const pulse::host::link_options link{
                     .latency_us = 20, .bandwidth_gb_per_s = speed.bandwidth_gb_per_s, .blocking = blocking};
                 const pulse::plan sequential =
-                    pulse::plan_pipeline(costs, {.kind = pulse::placement::sequential,
-                                                 .devices = devices,
-                                                 .microbatches = microbatches,
-                                                 .split_backward = false,
-                                                 .routing = pulse::skip_routing::relayed,
-                                                 .method = pulse::schedule_method::one_f_one_b,
-                                                 .link = speed});
-                const pulse::plan unsplit = pulse::plan_pipeline(
-                    costs, {.devices = devices, .microbatches = microbatches, .split_backward = false, .link = speed});
-                const pulse::plan folded =
-                    pulse::plan_pipeline(costs, {.devices = devices, .microbatches = microbatches, .link = speed});
+                    pulse::plan_candidate(costs,
+                                          {.pipeline_degree = devices,
+                                           .microbatches = microbatches,
+                                           .kind = pulse::placement::sequential,
+                                           .routing = pulse::skip_routing::relayed,
+                                           .split_backward = false,
+                                           .method = pulse::schedule_method::one_f_one_b},
+                                          speed)
+                        .plan;
+                pulse::tune_candidate fold{.pipeline_degree = devices, .microbatches = microbatches};
+                const pulse::plan folded = pulse::plan_candidate(costs, fold, speed).plan;
+                fold.split_backward = false;
+                const pulse::plan unsplit = pulse::plan_candidate(costs, fold, speed).plan;
                 const double a = timed_step_ms<hunyuan>(sequential, costs, link, steps).first;
                 const double b = timed_step_ms<hunyuan>(unsplit, costs, link, steps).first;
                 const double c = timed_step_ms<hunyuan>(folded, costs, link, steps).first;

@@ -27,7 +27,7 @@
 #include <pulse/runtime/executor.hpp>
 #include <pulse/threads/transport.hpp>
 #include <pulse/train/rank_optimizer.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
 #include "json_output.hpp"
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
         std::vector<double> own_ms;
         const auto costs =
             pulse::analytic_costs(pulse::graph_of<model>().view(), pulse::cpu_core, batch, sizeof(float));
-        const auto plan = pulse::plan_pipeline(costs, {.kind = pulse::placement::sequential, .split_backward = false});
+        const auto plan = pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
         pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
             math backend{threads};
             pulse::executor<model, math, pulse::host::thread_transport> rank{backend, transport, plan, costs};

@@ -44,7 +44,7 @@ struct sharding {
 
 /// What the devices keep of each parameter and how fast they step it.
 struct sharded_state {
-    int copies{8}; ///< of `parameter_bytes`; gradients are one of them
+    pulse::parameter_memory kept{.scalar_bytes = 2, .gradient_bytes = 2, .state_bytes = 12};
     double memory_gb_per_s{};
 };
 
@@ -209,12 +209,12 @@ struct sharded_rings {
     std::int64_t bytes = 0;
     for (const detail::sharded_unit& u : units) { bytes += u.bytes; }
     const double optimizer =
-        pulse::optimizer_us(detail::share_of(bytes, rings.group), state.copies, state.memory_gb_per_s);
+        pulse::optimizer_us(detail::share_of(bytes, rings.group), state.kept, state.memory_gb_per_s);
     made.compute_us += optimizer;
     made.step_us = std::max({now, inside_free, across_free}) + optimizer;
 
-    made.peak_bytes =
-        detail::share_of(bytes, rings.group) * state.copies + detail::activation_bytes(costs, how.recompute);
+    const std::int64_t parameters = pulse::elements_of(detail::share_of(bytes, rings.group), state.kept);
+    made.peak_bytes = parameters * state.kept.total_bytes() + detail::activation_bytes(costs, how.recompute);
     if (rings.group > 1) {
         made.peak_bytes += how.keeps == gathered::pass ? detail::most_bytes(units, how.ahead + 1) : bytes;
         const bool adds_up = how.when == reduced::last && how.microbatches > 1;

@@ -20,6 +20,8 @@
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
@@ -29,7 +31,6 @@
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/validate.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/zoo/known_models.hpp>
 
 #include "json_output.hpp"
@@ -43,8 +44,9 @@ namespace {
 using nlohmann::ordered_json;
 using pulse::schedule_method;
 
-/// Weights, gradients and AdamW's two moments.
-constexpr int parameter_copies = 4;
+/// Weights, gradients and AdamW's two moments, all of 16 bits.
+constexpr pulse::parameter_memory kept{.scalar_bytes = 2, .gradient_bytes = 2, .state_bytes = 4};
+constexpr int parameter_copies = kept.total_bytes() / kept.scalar_bytes;
 
 struct named_link {
     const char* name{};
@@ -168,7 +170,7 @@ private:
         const auto report = pulse::check(made, model, pulse::lower(made, model));
         if (!report.ok()) { fail(method, report.violation); }
         ++found_.checked;
-        return pulse::peak_bytes(made, costs_, {parameter_copies});
+        return pulse::peak_bytes(made, costs_, kept);
     }
 
     void add_row(const cut_problem& of, const pulse::schedule& timed, const std::string& method,
@@ -277,8 +279,13 @@ private:
         if (*worst <= bytes) { return synthesized_.makespan_us(); }
         auto limited = folded_->problem;
         for (int d = 0; d != at_.devices; ++d) {
-            limited.memory_limit_bytes.push_back(std::max<std::int64_t>(
-                0, bytes - pulse::parameter_bytes_on(folded_->cut, costs_, d, parameter_copies)));
+            std::int64_t parameters = 0;
+            for (const pulse::stage& s : folded_->cut.stages) {
+                for (int l = s.first_layer; l <= s.last_layer && s.device == d; ++l) {
+                    parameters += costs_.layers[static_cast<std::size_t>(l)].parameter_bytes;
+                }
+            }
+            limited.memory_limit_bytes.push_back(std::max<std::int64_t>(0, bytes - parameter_copies * parameters));
         }
         pulse::synthesis_options options{};
         options.limit.seconds = options_.seconds;

@@ -58,8 +58,7 @@ void run(const tuner_options& options) {
 
     pulse::tune_options ask{};
     ask.global_batch = options.global_batch;
-    // 16-bit values and gradients; a 32-bit copy and two moments make six more.
-    ask.parameter_copies = 8;
+    ask.kept = pulse::adamw_memory(2);
     ask.memory_gb_per_s = device->memory_gb_per_s * device->efficiency;
 
     std::printf("%s on %d x %d %s (%s), global batch %d\n", options.model.c_str(), machine.nodes,

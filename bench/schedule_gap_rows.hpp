@@ -38,9 +38,9 @@ struct gaps_row {
     /// In the order of grid_baselines; none where the method is not defined for the instance.
     std::array<std::optional<baseline_run>, grid_baselines.size()> baselines{};
 
-    [[nodiscard]] double gap_percent() const { return std::max(0.0, 100 * pulse::gap_of(makespan_us, bound_us)); }
+    [[nodiscard]] double gap_percent() const { return 100 * pulse::gap_of(makespan_us, bound_us); }
     [[nodiscard]] double first_gap_percent() const {
-        return std::max(0.0, 100 * pulse::gap_of(makespan_us, first_bound_us));
+        return 100 * pulse::gap_of(makespan_us, first_bound_us);
     }
     [[nodiscard]] bool proved() const { return makespan_us <= bound_us * (1 + 1e-9); }
 };

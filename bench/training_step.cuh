@@ -20,7 +20,7 @@
 #include <pulse/nn/initialise.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 
 #include "block_layers.cuh"
 #include "device_operations.cuh"
@@ -136,7 +136,7 @@ template <class Model>
     const std::int64_t free_before = free_bytes();
     const auto run = [&](pulse::cuda::thread_transport& transport) {
         const auto costs = pulse::analytic_costs(graph.view(), pulse::h200, request.batch, sizeof(scalar));
-        const auto plan = pulse::plan_pipeline(costs, {.kind = pulse::placement::sequential, .split_backward = false});
+        const auto plan = pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
         device_operations math{transport.stream()};
         pulse::executor<Model, device_operations, pulse::cuda::thread_transport> rank{math, transport, plan, costs};
         found.parameters = static_cast<std::int64_t>(rank.parameters().values().size());

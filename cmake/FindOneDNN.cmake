@@ -1,6 +1,7 @@
-# Finds oneDNN (Debian: libdnnl-dev). Defines OneDNN::OneDNN and OneDNN_VERSION.
+# Finds oneDNN (Debian and Ubuntu: libdnnl-dev). Defines OneDNN::OneDNN, OneDNN_VERSION and OneDNN_RETURNS_WHEN_DONE: a
+# oneDNN whose CPU engine runs on SYCL returns from a call before, and is refused.
 # The config file that Debian ships asks for OpenCL, which the CPU engine does not need; so it is not used.
-find_path(OneDNN_INCLUDE_DIR NAMES oneapi/dnnl/dnnl.hpp)
+find_path(OneDNN_INCLUDE_DIR NAMES oneapi/dnnl/dnnl.h)
 find_library(OneDNN_LIBRARY NAMES dnnl)
 mark_as_advanced(OneDNN_INCLUDE_DIR OneDNN_LIBRARY)
 
@@ -13,11 +14,17 @@ if(OneDNN_INCLUDE_DIR AND EXISTS ${OneDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.
         list(APPEND OneDNN_VERSION ${line})
     endforeach()
     list(JOIN OneDNN_VERSION "." OneDNN_VERSION)
+    file(STRINGS ${OneDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_config.h on_sycl
+        REGEX "^#define DNNL_CPU_RUNTIME DNNL_RUNTIME_(SYCL|DPCPP)$")
+    set(OneDNN_RETURNS_WHEN_DONE TRUE)
+    if(on_sycl)
+        set(OneDNN_RETURNS_WHEN_DONE FALSE)
+    endif()
 endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(OneDNN
-    REQUIRED_VARS OneDNN_LIBRARY OneDNN_INCLUDE_DIR
+    REQUIRED_VARS OneDNN_LIBRARY OneDNN_INCLUDE_DIR OneDNN_RETURNS_WHEN_DONE
     VERSION_VAR OneDNN_VERSION
     HANDLE_VERSION_RANGE)
 

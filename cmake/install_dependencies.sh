@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that pulse is built and tested with, by name and only when missing.
 #   bash cmake/install_dependencies.sh [build] [test] [run]     (without a group: build)
-# build: compiler, CMake and the libraries of every part; test: what the tests need besides; run: data for the examples and a test.
+# build: compiler, CMake and the libraries of every part; test: what the tests need besides, and oneDNN 3 in build/onednn3,
+# because Debian 12 has oneDNN 2; run: data for the examples and a test.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev
     libjpeg62-turbo-dev libpng-dev libwebp-dev)
-test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-pil python3-torch libopenblas0-pthread)
+test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-pil python3-pip python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist)
+# oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run on SYCL alone, which pulse::host refuses.
+onednn3=2023.2.0
 
 fail() {
     echo "install_dependencies: $1" >&2
@@ -15,11 +19,15 @@ fail() {
 }
 
 wanted=()
+wheels=()
 [ $# -gt 0 ] || set -- build
 for group in "$@"; do
     case "$group" in
     build) wanted+=("${build[@]}") ;;
-    test) wanted+=("${test[@]}") ;;
+    test)
+        wanted+=("${test[@]}")
+        wheels=(onednn-cpu-gomp=="$onednn3" onednn-devel-cpu-gomp=="$onednn3")
+        ;;
     run) wanted+=("${run[@]}") ;;
     *) fail "there is no group '$group' (build, test, run)" ;;
     esac
@@ -28,32 +36,56 @@ done
 command -v dpkg-query >/dev/null 2>&1 ||
     fail "this is no Debian system; install the counterparts of: ${wanted[*]}"
 
-missing=()
-for package in "${wanted[@]}"; do
-    status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
-    [ "$status" = "install ok installed" ] || missing+=("$package")
-done
-[ ${#missing[@]} -gt 0 ] || exit 0
-echo "install_dependencies: installing ${missing[*]}"
-
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null 2>&1 || fail "not root and no sudo; install by hand: ${missing[*]}"
-    # without a terminal nobody can type a password: fail instead of waiting
-    if [ -t 1 ]; then as_root=(sudo); else as_root=(sudo -n); fi
-fi
-apt() {
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
-        -o Dpkg::Options::=--force-confold "$@" </dev/null
-}
-install() { apt install --no-install-recommends "${missing[@]}"; }
-
-# The package lists may be absent or stale: look again only when the first try fails.
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-if ! install >"$log" 2>&1; then
-    if ! { apt update && install; } >"$log" 2>&1; then
-        tail -n 15 "$log" >&2
-        fail "apt-get could not install: ${missing[*]}"
+scratch=$(mktemp -d)
+trap 'rm -rf "$log" "$scratch"' EXIT
+
+install_packages() {
+    local missing=() as_root=() package status
+    for package in "${wanted[@]}"; do
+        status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+        [ "$status" = "install ok installed" ] || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    echo "install_dependencies: installing ${missing[*]}"
+
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null 2>&1 || fail "not root and no sudo; install by hand: ${missing[*]}"
+        # without a terminal nobody can type a password: fail instead of waiting
+        if [ -t 1 ]; then as_root=(sudo); else as_root=(sudo -n); fi
     fi
-fi
+    apt() {
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+            -o Dpkg::Options::=--force-confold "$@" </dev/null
+    }
+    install() { apt install --no-install-recommends "${missing[@]}"; }
+
+    # The package lists may be absent or stale: look again only when the first try fails.
+    if ! install >"$log" 2>&1; then
+        if ! { apt update && install; } >"$log" 2>&1; then
+            tail -n 15 "$log" >&2
+            fail "apt-get could not install: ${missing[*]}"
+        fi
+    fi
+}
+
+# The headers and one copy of the library, of which the wheels hold three.
+lay_onednn3() {
+    local folder=build/onednn3 wheel
+    [ ! -e $folder/lib/libdnnl.so ] || return 0
+    [ "$(uname -m)" = x86_64 ] || return 0 # there are no others
+    echo "install_dependencies: laying ${wheels[*]} into $folder"
+    /usr/bin/python3 -m pip download -q --no-deps --dest "$scratch" "${wheels[@]}" >"$log" 2>&1 || {
+        tail -n 15 "$log" >&2
+        fail "pip could not download: ${wheels[*]}"
+    }
+    for wheel in "$scratch"/*.whl; do /usr/bin/python3 -m zipfile -e "$wheel" "$scratch"; done
+    rm -rf $folder
+    mkdir -p $folder/lib
+    mv "$scratch"/onednn_devel*.data/data/include $folder/
+    mv "$scratch"/onednn_cpu*.data/data/lib/libdnnl.so.3 $folder/lib/
+    ln -s libdnnl.so.3 $folder/lib/libdnnl.so
+}
+
+install_packages
+[ ${#wheels[@]} -eq 0 ] || lay_onednn3

@@ -3,6 +3,8 @@
 set(pulse_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 file(GLOB_RECURSE pulse_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.hpp)
+# Bodies beside their headers, which include them unless pulse::compiled has them (pulse/core/separate.hpp).
+file(GLOB_RECURSE pulse_bodies CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.ipp)
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
@@ -13,9 +15,9 @@ list(FILTER pulse_data_headers INCLUDE REGEX "/pulse/data/[^/]+\\.hpp$")
 # The backend on CPUs needs oneDNN.
 set(pulse_host_headers ${pulse_headers})
 list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/onednn/[^/]+\\.hpp$")
-# One header includes <glpk.h>.
+# What needs <glpk.h>.
 set(pulse_glpk_headers ${pulse_headers})
-list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/prove/glpk\\.hpp$")
+list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/prove/(synthesize_with_)?glpk\\.hpp$")
 # Ranks that are processes need MPI.
 set(pulse_mpi_headers ${pulse_headers})
 list(FILTER pulse_mpi_headers INCLUDE REGEX "/pulse/mpi/[^/]+\\.hpp$")
@@ -30,7 +32,16 @@ function(pulse_add_part target name headers)
     add_library(pulse::${name} ALIAS ${target})
     set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
     target_compile_features(${target} INTERFACE cxx_std_20)
-    target_sources(${target} INTERFACE FILE_SET HEADERS BASE_DIRS ${pulse_include_dir} FILES ${${headers}})
+    set(bodies ${${headers}})
+    list(TRANSFORM bodies REPLACE "\\.hpp$" ".ipp")
+    list(FILTER bodies INCLUDE REGEX "\\.ipp$")
+    foreach(body IN LISTS bodies)
+        if(NOT body IN_LIST pulse_bodies)
+            list(REMOVE_ITEM bodies ${body})
+        endif()
+    endforeach()
+    set(pulse_${name}_bodies ${bodies} PARENT_SCOPE)
+    target_sources(${target} INTERFACE FILE_SET HEADERS BASE_DIRS ${pulse_include_dir} FILES ${${headers}} ${bodies})
 endfunction()
 
 find_package(Threads REQUIRED)
@@ -76,13 +87,14 @@ else()
     list(APPEND pulse_parts data)
 endif()
 
-# oneDNN 3 took away the operation descriptors that pulse::host is written with.
-find_package(OneDNN 2.5...<3 QUIET)
+find_package(OneDNN 2.5...<4 QUIET)
 if(NOT OneDNN_FOUND)
-    if(OneDNN_VERSION)
-        message(STATUS "pulse::host is left out: oneDNN ${OneDNN_VERSION} found, 2.5 up to but not including 3 is needed")
-    else()
+    if(NOT OneDNN_VERSION)
         message(STATUS "pulse::host is left out: oneDNN not found")
+    elseif(NOT OneDNN_RETURNS_WHEN_DONE)
+        message(STATUS "pulse::host is left out: oneDNN ${OneDNN_VERSION} found, on SYCL; one on OpenMP is needed")
+    else()
+        message(STATUS "pulse::host is left out: oneDNN ${OneDNN_VERSION} found, 2.5 to 3.x is needed")
     endif()
 else()
     message(STATUS "pulse::host uses oneDNN ${OneDNN_VERSION}")

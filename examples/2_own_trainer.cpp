@@ -5,6 +5,7 @@
 
 #include <pulse/nn/initialise.hpp>
 #include <pulse/onednn/backend.hpp>
+#include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
 #include <pulse/threads/transport.hpp>
 
@@ -48,7 +49,7 @@ int main() {
     constexpr int ranks = 2, microbatch_size = 4, microbatches = 4;
     const auto costs =
         pulse::analytic_costs(pulse::graph_of<my_unet>().view(), pulse::cpu_core, microbatch_size, sizeof(float));
-    const auto plan = pulse::plan_pipeline(costs, {.devices = ranks, .microbatches = microbatches});
+    const auto plan = pulse::plan_candidate(costs, {.pipeline_degree = ranks, .microbatches = microbatches}).plan;
 
     pulse::host::run_ranks(ranks, {}, [&](pulse::host::thread_transport& transport) {
         pulse::host::onednn_backend math;

@@ -3,6 +3,7 @@
 
 // example-begin cuda-trainer
 #include <pulse/cuda.cuh>
+#include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
 
 struct net : pulse::unet<pulse::unet_config{.name = "net", .sample_size = 8, .block_out_channels = {32, 64}}> {};
@@ -29,7 +30,7 @@ struct my_task { // what an executor asks of you, in the rank's stream
 
 int main() {
     const auto costs = pulse::analytic_costs(pulse::graph_of<net>().view(), pulse::h200, batch, sizeof(scalar));
-    const auto plan = pulse::plan_pipeline(costs, {.devices = ranks, .microbatches = microbatches});
+    const auto plan = pulse::plan_candidate(costs, {.pipeline_degree = ranks, .microbatches = microbatches}).plan;
     pulse::cuda::run_ranks({0, 0, 0, 0}, {}, [&](pulse::cuda::thread_transport& transport) { // the ranks' devices
         math on{transport.stream()};
         pulse::executor<net, math, pulse::cuda::thread_transport> rank{on, transport, plan, costs};

@@ -1,6 +1,7 @@
 #include "arguments.hpp"
 
 #include <limits>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -37,13 +38,14 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     const choices<pulse::placement> placements{{"folded", pulse::placement::folded},
                                                {"sequential", pulse::placement::sequential},
                                                {"interleaved", pulse::placement::interleaved}};
-    const choices<method> methods{{"ilp", method::ilp},
-                                  {"list", method::list},
-                                  {"gpipe", method::gpipe},
-                                  {"1f1b", method::one_f_one_b},
-                                  {"interleaved", method::interleaved},
-                                  {"zb-v", method::zb_v}};
+    using order = pulse::schedule_method;
+    choices<order> methods;
+    for (const order method :
+         {order::ilp, order::list, order::gpipe, order::one_f_one_b, order::interleaved, order::zb_v}) {
+        methods[std::string{pulse::name_of(method)}] = method;
+    }
     const choices<bool> answers{{"yes", true}, {"no", false}};
+    enum class sharding { no, yes, tuned } shared{sharding::no};
     const choices<sharding> shardings{{"yes", sharding::yes}, {"no", sharding::no}, {"tuned", sharding::tuned}};
     const choices<pulse::skip_routing> routings{{"direct", pulse::skip_routing::direct},
                                                 {"relayed", pulse::skip_routing::relayed}};
@@ -66,28 +68,30 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     CLI::Option* const device = choice("--device", a.device, devices, "Device whose rates the costs come from");
     CLI::Option* const profile =
         file("--profile", a.profile, "Measured costs (pulse-profile/1) instead of --model and --device");
-    count("--devices", a.devices, 4096, "Devices in all")->required();
-    count("--global-batch", a.global_batch, 1 << 20, "Samples of one training step, over all replicas")->required();
+    count("--devices", a.asked.devices, 4096, "Devices in all")->required();
+    count("--global-batch", a.asked.global_batch, 1 << 20, "Samples of one training step, over all replicas")
+        ->required();
     file("--cluster", a.cluster,
          "Nodes, links and memory (pulse-cluster/1); otherwise one node with the device's own links");
 
     app.option_defaults()->group("Decided by you instead of tuned");
-    count("--pipeline", a.pipeline, 64, "Pipeline degree");
-    count("--data", a.data, 4096, "Data-parallel degree");
-    count("--waves", a.waves, 16, "Waves of a folded placement, or stages on each device when interleaved");
-    count("--microbatch-size", a.microbatch_size, 65536, "Samples of a microbatch");
-    count("--microbatches", a.microbatches, 65536, "Microbatches of a step of one pipeline");
-    choice("--placement", a.placement, placements, "Which device runs which stage");
-    choice("--split-backward", a.split_backward, answers, "Whether weight gradients are scheduled apart");
-    choice("--routing", a.routing, routings, "How skips between devices travel");
-    choice("--recomputation", a.recompute, recomputations, "What runs forward once more instead of being kept");
-    choice("--schedule", a.schedule, methods, "Who orders the passes; ilp: search, then the integer program's proof");
-    choice("--shard-optimizer", a.optimizer, shardings,
+    count("--pipeline", a.asked.pipeline_degree, 64, "Pipeline degree");
+    count("--data", a.asked.data_degree, 4096, "Data-parallel degree");
+    count("--waves", a.asked.waves, 16, "Waves of a folded placement, or stages on each device when interleaved");
+    count("--microbatch-size", a.asked.microbatch_size, 65536, "Samples of a microbatch");
+    count("--microbatches", a.asked.microbatches, 65536, "Microbatches of a step of one pipeline");
+    choice("--placement", a.asked.placement, placements, "Which device runs which stage");
+    choice("--split-backward", a.asked.split_backward, answers, "Whether weight gradients are scheduled apart");
+    choice("--routing", a.asked.routing, routings, "How skips between devices travel");
+    choice("--recomputation", a.asked.recompute, recomputations, "What runs forward once more instead of being kept");
+    choice("--schedule", a.asked.schedule, methods,
+           "Who orders the passes; ilp: search, then the integer program's proof");
+    choice("--shard-optimizer", shared, shardings,
            "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
-    app.add_option("--memory-limit", a.memory_limit_bytes, "Memory of each device")
+    app.add_option("--memory-limit", a.asked.memory_limit_bytes, "Memory of each device")
         ->check(number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"))
         ->type_name("BYTES");
-    app.add_option("--time-limit", a.time_limit_s,
+    app.add_option("--time-limit", a.asked.seconds,
                    "Time to improve and prove the best schedules, without --schedule or with ilp; 0: none")
         ->check(number(0.0, 1e6, "from 0 to 1000000"))
         ->type_name("S")
@@ -102,6 +106,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     device->needs(model);
 
     if (!read_arguments(app, "pulse_plan", argc, argv, exit_code)) { return std::nullopt; }
+    a.asked.sharded_optimizer = shared == sharding::tuned ? std::nullopt : std::optional{shared == sharding::yes};
     if (a.model.empty() && a.profile.empty()) {
         return refuse("pulse_plan", "--model or --profile is required", exit_code);
     }

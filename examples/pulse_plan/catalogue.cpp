@@ -11,10 +11,10 @@ std::vector<std::string> backbone_names() {
     return names;
 }
 
-backbone backbone_of(const std::string& name) {
+pulse::graph_view backbone_of(const std::string& name) {
     const pulse::known_model* const known = pulse::find_model(name);
     if (known == nullptr) { throw pulse::input_error("--model: '" + name + "' is no backbone of the zoo"); }
-    return {known->graph, known->parameter_count()};
+    return known->graph;
 }
 
 } // namespace pulse_plan

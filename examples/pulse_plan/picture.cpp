@@ -9,7 +9,6 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/step_model.hpp>
-#include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
 
 #include "../instruction_event.hpp"
@@ -77,16 +76,11 @@ std::vector<pulse::io::trace_counter> counters_of(const pulse::simulation& ran) 
 
 } // namespace
 
-simulated_step simulate_step(const request& asked, const pulse::tuning& found, const pulse::cost_table& costs) {
-    const pulse::plan& planned = found.best;
-    const pulse::step_model model{planned, costs};
-    const std::vector<pulse::program> programs = pulse::lower(planned, model);
-    const pulse::tune_candidate& chosen = found.best_row().candidate;
-    pulse::simulation_options world =
-        pulse::simulated_on(asked.machine, {chosen.layout, chosen.pipeline_degree, chosen.data_degree});
-    world.kept = pulse::parameter_memory_of(asked.options, chosen);
-    const pulse::simulation ran = pulse::simulate(planned, model, programs, world);
-    return {events_of(ran, programs), counters_of(ran), ran.memory};
+simulated_step simulate_step(const pulse::tuning& found) {
+    const pulse::step_model model{found.plan, found.costs};
+    const std::vector<pulse::program> programs = pulse::lower(found.plan, model);
+    const pulse::simulation ran = pulse::simulate(found.plan, model, programs, found.world);
+    return {events_of(ran, programs), counters_of(ran)};
 }
 
 } // namespace pulse_plan

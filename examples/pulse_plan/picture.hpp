@@ -3,11 +3,7 @@
 #include <vector>
 
 #include <pulse/io/timeline_event.hpp>
-#include <pulse/profile/cost_table.hpp>
-#include <pulse/simulate/memory_timeline.hpp>
 #include <pulse/tune/tuning.hpp>
-
-#include "request.hpp"
 
 namespace pulse_plan {
 
@@ -16,11 +12,8 @@ namespace pulse_plan {
 struct simulated_step {
     std::vector<pulse::io::timeline_event> events{};
     std::vector<pulse::io::trace_counter> counters{};
-    /// Of each device.
-    std::vector<pulse::memory_timeline> memory{};
 };
 
-[[nodiscard]] simulated_step simulate_step(const request& asked, const pulse::tuning& found,
-                                           const pulse::cost_table& costs);
+[[nodiscard]] simulated_step simulate_step(const pulse::tuning& found);
 
 } // namespace pulse_plan

@@ -10,9 +10,8 @@
 #include <pulse/io/chrome_trace.hpp>
 #include <pulse/io/timeline_svg.hpp>
 #include <pulse/plan/json.hpp>
-#include <pulse/tune/tuner.hpp>
+#include <pulse/tune/plan_summary.hpp>
 
-#include "ordering.hpp"
 #include "picture.hpp"
 #include "progress.hpp"
 #include "report.hpp"
@@ -35,10 +34,12 @@ void require_folder_of(const char* option, const std::string& file) {
     }
 }
 
-void write_pictures(const arguments& a, const pulse::tuning& found, const simulated_step& step) {
+void write_pictures(const arguments& a, const pulse::tuning& found) {
+    if (a.svg.empty() && a.trace.empty()) { return; }
+    const simulated_step step = simulate_step(found);
     if (!a.svg.empty()) {
-        std::string title = "One step of " + found.best.model.str() + ": " + pulse::to_text(found.best_row().candidate);
-        if (found.best.data_degree > 1) { title += " (passes of one pipeline; the gradients' reduction follows)"; }
+        std::string title = "One step of " + found.plan.model.str() + ": " + pulse::to_text(found.best_row().candidate);
+        if (found.plan.data_degree > 1) { title += " (passes of one pipeline; the gradients' reduction follows)"; }
         pulse::io::write_file(a.svg,
                               pulse::io::timeline_svg(step.events, {.title = title, .width = 1600}, step.counters));
     }
@@ -51,21 +52,19 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
     require_folder_of("--out", a.out);
     require_folder_of("--svg", a.svg);
     require_folder_of("--trace", a.trace);
-    request asked = make_request(a);
     progress shown;
-    asked.options.stop = stop;
-    asked.options.progress = [&shown](const pulse::tune_progress& state) { shown.tuning(state); };
-    set_ordering(a, asked.options, shown, stop);
-    const pulse::tuning found = pulse::tune(asked.costs_of, asked.machine, asked.options);
+    arguments watched = a;
+    watched.asked.stop = stop;
+    watched.asked.progress = [&shown](const pulse::tune_progress& state) { shown.tuning(state); };
+    watched.asked.search_progress = [&shown](const pulse::synthesis_progress& state) { shown.solving(state); };
+    const pulse::tuning found = plan_of(watched);
     shown.clear();
 
-    const pulse::cost_table costs = asked.costs_of(found.best.microbatch_size);
-    std::cout << heading_text(asked, costs);
+    std::cout << heading_text(a, found);
     if (!found.finished) { std::cout << "stopped before the search ended: the best plan so far\n"; }
-    const simulated_step step = simulate_step(asked, found, costs);
-    std::cout << plan_text(asked, costs, found, step.memory) << '\n' << ranking_text(found);
-    if (!a.out.empty()) { pulse::save_plan(found.best, a.out); }
-    write_pictures(a, found, step);
+    std::cout << pulse::plan_summary(found) << '\n' << ranking_text(found);
+    if (!a.out.empty()) { pulse::save_plan(found.plan, a.out); }
+    write_pictures(a, found);
     for (const std::string* file : {&a.out, &a.svg, &a.trace}) {
         if (!file->empty()) { std::cout << "wrote " << *file << '\n'; }
     }

@@ -5,9 +5,13 @@
 
 #include <unistd.h>
 
-#include "words.hpp"
+#include <pulse/core/text_table.hpp>
 
 namespace pulse_plan {
+
+using pulse::duration_text;
+using pulse::number_text;
+using pulse::percent_text;
 
 progress::progress() : terminal_{isatty(STDERR_FILENO) == 1} {}
 
@@ -21,7 +25,7 @@ void progress::tuning(const pulse::tune_progress& state) {
 }
 
 void progress::solving(const pulse::synthesis_progress& state) {
-    const double gap = state.lower_bound_us > 0 ? state.makespan_us / state.lower_bound_us - 1 : 0.0;
+    const double gap = pulse::gap_of(state.makespan_us, state.lower_bound_us);
     draw("schedule: makespan " + duration_text(state.makespan_us) + ", bound " + duration_text(state.lower_bound_us) +
          ", gap " + percent_text(gap) + ", " + number_text(state.seconds, 1) + " s");
 }

@@ -9,7 +9,7 @@
 #include <pulse/launch/identity.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/train/noise_schedule.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/schedule/method.hpp>
 
 namespace pulse_train {
 

@@ -43,11 +43,6 @@ public:
     using math = pulse::cuda::backend<Precision>;
     using scalar = typename math::scalar;
     using transport = device_transport;
-    /// Scalars are values and, where they are no floats, master weights are kept beside them; gradients, moments and
-    /// average are floats.
-    static constexpr int parameter_copies =
-        1 + static_cast<int>((4 + (sizeof(scalar) < sizeof(float) ? 1 : 0)) * sizeof(float) / sizeof(scalar));
-    static constexpr int state_copies = parameter_copies - 1 - static_cast<int>(sizeof(float) / sizeof(scalar));
 
     /// Throws input_error when there is no such device.
     explicit cuda_side(const arguments& a) : devices_{a.gpus}, processes_{a.processes} {

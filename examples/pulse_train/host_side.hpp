@@ -33,8 +33,6 @@ namespace pulse_train {
 /// - `math`, `transport`, `task`: a backend, a transport and the task of a rank's executor;
 /// - `optimizer`: of a rank; its weights, moments and average are read and set as host memory, and it keeps the
 ///   loss_scaling of the run;
-/// - `parameter_copies`: how many times the bytes of its parameters, in scalars, a rank keeps; `state_copies` of them
-///   are state of the optimizer, which replicas may share;
 /// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
 ///   `run_workers(count, body)`: the same on threads of this process in any case;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
@@ -45,8 +43,6 @@ public:
     using math = pulse::host::onednn_backend;
     using scalar = math::scalar;
     using transport = rank_transport;
-    static constexpr int parameter_copies = 5; // weights, gradients, moments and average
-    static constexpr int state_copies = 3;
 
     explicit host_side(const arguments& a) : threads_{a.threads}, processes_{a.processes} {}
 

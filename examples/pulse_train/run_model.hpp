@@ -8,6 +8,7 @@
 
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/model/layer.hpp>
+#include <pulse/plan/kept_by.hpp>
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -34,10 +35,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     const pulse::train::noise_schedule noise =
         a.cosine_noise ? pulse::train::noise_schedule::cosine() : pulse::train::noise_schedule::linear();
     run_inputs in{.args = a, .images = &images, .texts = texts ? &*texts : nullptr, .noise = &noise, .stop = &stop};
-    in.kept.copies = Side::parameter_copies;
-    in.kept.sharded_copies = a.shard_optimizer ? Side::state_copies : 0;
-    in.kept.scalar_bytes = static_cast<int>(sizeof(typename Side::scalar));
-    if constexpr (Model::is_conditioned) { in.kept.conditioning_parameters = pulse::parameter_elements<embedder>(); }
+    in.kept = pulse::kept_by<Model, typename Side::math>(a.shard_optimizer);
     const bool leads = a.processes == nullptr || a.processes->rank() == 0;
     if (leads) {
         const int batch = read_plan(in);

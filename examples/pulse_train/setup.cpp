@@ -21,10 +21,11 @@
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/json.hpp>
 #include <pulse/runtime/checked_transport.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 
 #include "artifacts.hpp"
 #include "synthetic.hpp"
@@ -84,18 +85,20 @@ void make_plan(run_inputs& in, const pulse::parameter_memory& kept) {
     const arguments& a = in.args;
     in.kept = kept;
     if (a.plan_file.empty()) {
-        in.plan = pulse::plan_pipeline(in.costs, {.kind = a.placement,
-                                                  .devices = a.ranks / a.replicas,
-                                                  .waves = a.waves,
-                                                  .microbatches = a.microbatches,
-                                                  .split_backward = a.split_backward,
-                                                  .routing = a.routing,
-                                                  .recompute = a.recompute,
-                                                  .method = a.method,
-                                                  .slack = a.slack,
-                                                  .parameter_copies = kept.copies});
-        in.plan.data_degree = a.replicas;
-        in.plan.predicted.samples_per_s *= a.replicas;
+        in.plan = pulse::plan_candidate(in.costs,
+                                        {.pipeline_degree = a.ranks / a.replicas,
+                                         .data_degree = a.replicas,
+                                         .waves = a.waves,
+                                         .microbatches = a.microbatches,
+                                         .kind = a.placement,
+                                         .routing = a.routing,
+                                         .split_backward = a.split_backward,
+                                         .recompute = a.recompute,
+                                         .method = a.method,
+                                         .slack = a.slack,
+                                         .sharded_optimizer = kept.sharded},
+                                        pulse::link{}, {.kept = kept})
+                      .plan;
     } else if (in.plan.model != in.costs.model) {
         throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
                                  in.costs.model.str()};

@@ -34,7 +34,7 @@ struct sample_shape {
 [[nodiscard]] int read_plan(run_inputs& in);
 
 /// Makes the plan of the run from its costs where none was read. Throws input_error naming where the plan is from
-/// unless it fits the model and cannot deadlock. `parameter_copies` as in pulse::pipeline_options.
+/// unless it fits the model and cannot deadlock.
 void make_plan(run_inputs& in, const pulse::parameter_memory& kept);
 
 /// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments

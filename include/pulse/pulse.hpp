@@ -2,238 +2,40 @@
 
 static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
-/// Everything that needs only the standard library.
+/// What a trainer uses: a model of layers, ranks that run a plan for it, and what makes that training. Backends are included
+/// beside it (<pulse/onednn/backend.hpp>, <pulse/cuda.cuh>), and <pulse/planner.hpp> where the plan is made.
+///
+/// Needs the standard library alone.
 
 // IWYU pragma: begin_exports
 #include <pulse/core/error.hpp>
-#include <pulse/core/fingerprint.hpp>
-#include <pulse/core/ids.hpp>
-#include <pulse/core/label.hpp>
-#include <pulse/core/pass.hpp>
 
-#include <pulse/tensor/aligned_bytes.hpp>
-#include <pulse/tensor/shape.hpp>
-
-#include <pulse/model/fingerprint.hpp>
-#include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/model.hpp>
-#include <pulse/model/parameter.hpp>
-#include <pulse/model/rules.hpp>
 #include <pulse/model/skip.hpp>
 
-#include <pulse/hardware/check_cluster.hpp>
-#include <pulse/hardware/cluster.hpp>
-#include <pulse/hardware/clusters.hpp>
-#include <pulse/hardware/device.hpp>
-#include <pulse/hardware/link.hpp>
-#include <pulse/hardware/link_fit.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
+#include <pulse/nn/initialise.hpp>
+#include <pulse/nn/unet.hpp>
+#include <pulse/nn/uvit.hpp>
 
-#include <pulse/profile/analytic.hpp>
-#include <pulse/profile/check_costs.hpp>
-#include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/measure.hpp>
 
-#include <pulse/partition/closed_regions.hpp>
-#include <pulse/partition/device_speed.hpp>
-#include <pulse/partition/explain.hpp>
-#include <pulse/partition/find_skip_aware.hpp>
-#include <pulse/partition/fold_objectives.hpp>
-#include <pulse/partition/fold_terms.hpp>
-#include <pulse/partition/folded_search.hpp>
-#include <pulse/partition/layer_sums.hpp>
-#include <pulse/partition/maybe_partition.hpp>
-#include <pulse/partition/outside_bounds.hpp>
-#include <pulse/partition/partition.hpp>
-#include <pulse/partition/region_tree.hpp>
-#include <pulse/partition/report.hpp>
-#include <pulse/partition/sequential.hpp>
-#include <pulse/partition/skip_aware.hpp>
-#include <pulse/partition/skip_aware_options.hpp>
-#include <pulse/partition/traffic.hpp>
-#include <pulse/partition/validate.hpp>
-
-#include <pulse/schedule/baselines/baseline.hpp>
-#include <pulse/schedule/baselines/bidirectional.hpp>
-#include <pulse/schedule/baselines/chimera.hpp>
-#include <pulse/schedule/baselines/dualpipe_v.hpp>
-#include <pulse/schedule/baselines/gpipe.hpp>
-#include <pulse/schedule/baselines/hanayo.hpp>
-#include <pulse/schedule/baselines/interleaved.hpp>
-#include <pulse/schedule/baselines/one_f_one_b.hpp>
-#include <pulse/schedule/baselines/placed.hpp>
-#include <pulse/schedule/baselines/v_order.hpp>
-#include <pulse/schedule/baselines/within_limit.hpp>
-#include <pulse/schedule/baselines/zb_h1.hpp>
-#include <pulse/schedule/baselines/zb_v.hpp>
-#include <pulse/schedule/baselines/zb_v_greedy.hpp>
-#include <pulse/schedule/baselines/zero_bubble_heuristic.hpp>
-#include <pulse/schedule/bound/best_first_bound.hpp>
-#include <pulse/schedule/bound/device_bounds.hpp>
-#include <pulse/schedule/bound/device_propagation.hpp>
-#include <pulse/schedule/bound/jackson_preemptive.hpp>
-#include <pulse/schedule/bound/lower_bound.hpp>
-#include <pulse/schedule/bound/memory_bounds.hpp>
-#include <pulse/schedule/bound/order_statistic_heads.hpp>
-#include <pulse/schedule/bound/relaxed_problem.hpp>
-#include <pulse/schedule/bound/relaxed_states.hpp>
-#include <pulse/schedule/bound/state_limits.hpp>
-#include <pulse/schedule/bound/state_search.hpp>
-#include <pulse/schedule/bound/tighten_bound.hpp>
-#include <pulse/schedule/construct/known_orders.hpp>
-#include <pulse/schedule/construct/list_engine.hpp>
-#include <pulse/schedule/construct/list_rules.hpp>
-#include <pulse/schedule/construct/list_scheduler.hpp>
-#include <pulse/schedule/construct/periodic_pattern.hpp>
-#include <pulse/schedule/construct/periodic_search.hpp>
-#include <pulse/schedule/improve/gap_filler.hpp>
-#include <pulse/schedule/improve/justification_search.hpp>
-#include <pulse/schedule/improve/justify.hpp>
-#include <pulse/schedule/improve/sequence_graph.hpp>
-#include <pulse/schedule/improve/sequence_levels.hpp>
-#include <pulse/schedule/improve/sequence_search.hpp>
-#include <pulse/schedule/improve/sequence_state.hpp>
-#include <pulse/schedule/indexed_problem.hpp>
-#include <pulse/schedule/make_problem.hpp>
-#include <pulse/schedule/memory_guard.hpp>
-#include <pulse/schedule/method.hpp>
-#include <pulse/schedule/problem.hpp>
-#include <pulse/schedule/prove/certify.hpp>
-#include <pulse/schedule/prove/disjunctive_program.hpp>
-#include <pulse/schedule/prove/ilp_model.hpp>
-#include <pulse/schedule/prove/ilp_solver.hpp>
-#include <pulse/schedule/prove/integer_windows.hpp>
-#include <pulse/schedule/prove/scaled_times.hpp>
-#include <pulse/schedule/prove/window_bound.hpp>
-#include <pulse/schedule/prove/window_propagation.hpp>
-#include <pulse/schedule/prove/window_search.hpp>
-#include <pulse/schedule/prove/window_shaving.hpp>
-#include <pulse/schedule/prove/window_state.hpp>
-#include <pulse/schedule/random_numbers.hpp>
-#include <pulse/schedule/schedule.hpp>
-#include <pulse/schedule/search_budget.hpp>
-#include <pulse/schedule/stage_memory.hpp>
-#include <pulse/schedule/synthesis.hpp>
-#include <pulse/schedule/synthesize.hpp>
-#include <pulse/schedule/synthesize_with.hpp>
-#include <pulse/schedule/synthesizer.hpp>
-#include <pulse/schedule/time_grain.hpp>
-#include <pulse/schedule/timed_orders.hpp>
-#include <pulse/schedule/validate.hpp>
-
-#include <pulse/plan/access.hpp>
-#include <pulse/plan/check.hpp>
-#include <pulse/plan/fingerprint.hpp>
-#include <pulse/plan/footprint.hpp>
-#include <pulse/plan/instruction.hpp>
-#include <pulse/plan/layout.hpp>
-#include <pulse/plan/lower.hpp>
-#include <pulse/plan/parameter_memory.hpp>
-#include <pulse/plan/plan.hpp>
-#include <pulse/plan/print.hpp>
-#include <pulse/plan/program.hpp>
-#include <pulse/plan/rank_grid.hpp>
-#include <pulse/plan/releases.hpp>
-#include <pulse/plan/rendezvous.hpp>
-#include <pulse/plan/replica_place.hpp>
-#include <pulse/plan/require_valid.hpp>
-#include <pulse/plan/sorted_set.hpp>
-#include <pulse/plan/stage_footprint.hpp>
-#include <pulse/plan/step_model.hpp>
-#include <pulse/plan/step_order.hpp>
-#include <pulse/plan/verdict.hpp>
-#include <pulse/plan/well_formed.hpp>
-
-#include <pulse/simulate/duration.hpp>
-#include <pulse/simulate/grid_links.hpp>
-#include <pulse/simulate/memory_timeline.hpp>
-#include <pulse/simulate/simulation.hpp>
-#include <pulse/simulate/simulation_options.hpp>
-#include <pulse/simulate/simulator.hpp>
-#include <pulse/simulate/transfer_queue.hpp>
-
-#include <pulse/tune/candidate_bound.hpp>
-#include <pulse/tune/candidate_plan.hpp>
-#include <pulse/tune/least_memory.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
-#include <pulse/tune/scaled_costs.hpp>
-#include <pulse/tune/search_space.hpp>
-#include <pulse/tune/step_end.hpp>
-#include <pulse/tune/tuner.hpp>
-#include <pulse/tune/tuning.hpp>
-
-#include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/checked_transport.hpp>
-#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/layer_bench.hpp>
-#include <pulse/runtime/layer_frame.hpp>
-#include <pulse/runtime/layer_table.hpp>
-#include <pulse/runtime/parameters.hpp>
-#include <pulse/runtime/prepared_program.hpp>
-#include <pulse/runtime/prove_slots.hpp>
-#include <pulse/runtime/replica_sum.hpp>
-#include <pulse/runtime/require_fit.hpp>
-#include <pulse/runtime/skip_cache.hpp>
-#include <pulse/runtime/space.hpp>
-#include <pulse/runtime/stage_runner.hpp>
-#include <pulse/runtime/step_memory.hpp>
-#include <pulse/runtime/trace.hpp>
-#include <pulse/runtime/transfer_slots.hpp>
-#include <pulse/runtime/transport.hpp>
-#include <pulse/runtime/value_watch.hpp>
-#include <pulse/runtime/weight_exchange.hpp>
-
-#include <pulse/nn/attention.hpp>
-#include <pulse/nn/block.hpp>
-#include <pulse/nn/conditioning_modules.hpp>
-#include <pulse/nn/convolution.hpp>
-#include <pulse/nn/description.hpp>
-#include <pulse/nn/dit.hpp>
-#include <pulse/nn/dit_block.hpp>
-#include <pulse/nn/hunyuan_conditioning.hpp>
-#include <pulse/nn/hunyuan_dit.hpp>
-#include <pulse/nn/initialise.hpp>
-#include <pulse/nn/mlp_embedding.hpp>
-#include <pulse/nn/norm.hpp>
-#include <pulse/nn/pointwise.hpp>
-#include <pulse/nn/resnet.hpp>
-#include <pulse/nn/spatial_transformer.hpp>
-#include <pulse/nn/text_block.hpp>
-#include <pulse/nn/text_conditioning.hpp>
-#include <pulse/nn/time_embedding.hpp>
-#include <pulse/nn/unet.hpp>
-#include <pulse/nn/unet_config.hpp>
-#include <pulse/nn/unet_layout.hpp>
-#include <pulse/nn/uvit.hpp>
-#include <pulse/nn/vit.hpp>
-#include <pulse/nn/vit_block.hpp>
-
-#include <pulse/zoo/ddpm.hpp>
-
-#include <pulse/reference/backend.hpp>
-#include <pulse/reference/conditioned.hpp>
-#include <pulse/reference/convolution.hpp>
-#include <pulse/reference/embedding.hpp>
-#include <pulse/reference/tokens.hpp>
-
-#include <pulse/threads/channel.hpp>
-#include <pulse/threads/collectives.hpp>
 #include <pulse/threads/transport.hpp>
 
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
-#include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/ema.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/loss.hpp>
-#include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/not_finite.hpp>
-#include <pulse/train/random.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sampler.hpp>
 // IWYU pragma: end_exports

@@ -31,7 +31,7 @@ thread_local bool counting = false;
 thread_local long ours = 0;
 thread_local long of_onednn = 0;
 
-/// oneDNN 2.6 makes a table of arguments on the heap in every execution; it is told apart by who calls.
+/// oneDNN makes a table of arguments on the heap in every execution; it is told apart by who calls.
 void count(void* caller) {
     if (!counting) { return; }
     counting = false;

@@ -11,10 +11,12 @@ set(flow_profile_json io/atomic_file io/json_field io/parse_json)
 set(flow_partition core hardware/link profile/cost_table profile/check_costs)
 set(flow_schedule core hardware/link partition/partition partition/device_speed profile/cost_table)
 set(flow_plan core partition/partition schedule/schedule schedule/problem profile/cost_table model/graph)
+# What a model and a backend keep of a parameter is a trait of both.
+set(flow_plan_kept_by model/layer)
 set(flow_plan_json io/atomic_file io/json_field io/parse_json)
 set(flow_simulate core plan schedule/schedule schedule/problem partition/partition profile/cost_table hardware)
 # The tuner tries the algorithms of every planning stage.
-set(flow_tune core model/graph hardware profile partition schedule plan simulate)
+set(flow_tune core model hardware profile partition schedule plan simulate)
 set(flow_runtime core tensor model plan partition/partition schedule/schedule profile/cost_table)
 # That ranks hold the same is agreed before the first step, over a transport or before there is one.
 set(flow_runtime_same_run launch/agree launch/build)
@@ -22,14 +24,12 @@ set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
 # Processes find each other with the system's sockets alone.
 set(flow_launch core)
-# Headers of pulse::pulse that are not in pulse.hpp, because every user would wait for them, or because they need POSIX.
-set(beside_umbrella
-    launch/addresses.hpp launch/agree.hpp launch/assembly.hpp launch/build.hpp launch/control_plane.hpp launch/deadline.hpp
-    launch/endpoint.hpp launch/environment.hpp launch/file_store.hpp
-    launch/frames.hpp launch/identity.hpp launch/place.hpp launch/process_group.hpp launch/rendezvous.hpp launch/socket.hpp launch/store.hpp
-    launch/store_server.hpp launch/tcp_store.hpp launch/wake_up.hpp launch/watch.hpp launch/watch_links.hpp
-    runtime/same_run.hpp
-    zoo/hunyuan_dit.hpp zoo/known_models.hpp zoo/sdxl.hpp zoo/stable_diffusion.hpp zoo/uvit.hpp)
+# Rooms and headers of pulse::pulse that neither pulse.hpp nor planner.hpp reaches: what some users want and all would wait
+# for, what needs POSIX, and what other parts include.
+set(beside_doors
+    launch reference zoo
+    runtime/prove_slots.hpp runtime/same_run.hpp
+    schedule/synthesize_with.hpp)
 set(flow_reference core tensor runtime)
 set(flow_threads core tensor runtime plan/instruction)
 set(flow_onednn core tensor runtime reference)

@@ -11,7 +11,7 @@ function(expect name text)
     while(rest)
         list(POP_FRONT rest header content)
         file(WRITE ${root}/pulse/${header} "#pragma once\n${content}\n")
-        if(NOT header MATCHES "^io/|^cuda/|/json\\.hpp$")
+        if(NOT header MATCHES "^io/|^cuda/|/json\\.hpp$|\\.ipp$")
             list(APPEND headers ${header})
         endif()
     endwhile()
@@ -76,8 +76,19 @@ expect(other_part "train/dataset.hpp is in pulse::pulse but reaches io/idx.hpp, 
     "pulse.hpp" "#include <pulse/train/dataset.hpp>")
 expect(zlib "reaches <zlib.h> in core/label.hpp"
     "core/label.hpp" "#include <zlib.h>" "pulse.hpp" "#include <pulse/core/label.hpp>")
-expect(left_out_of_the_umbrella "pulse.hpp does not reach core/label.hpp"
+expect(behind_no_door "no door reaches core/label.hpp"
     ${core} "pulse.hpp" "#include <string>")
-expect(heavy_beside_the_umbrella "" "zoo/sdxl.hpp" "#include <string>" "pulse.hpp" "#include <string>")
-expect(heavy_in_the_umbrella "pulse.hpp reaches zoo/sdxl.hpp, which flow.cmake keeps beside it"
+expect(heavy_beside_the_doors "" "zoo/sdxl.hpp" "#include <string>" "pulse.hpp" "#include <string>")
+expect(heavy_behind_a_door "a door reaches zoo/sdxl.hpp, which flow.cmake keeps beside it"
     "zoo/sdxl.hpp" "#include <string>" "pulse.hpp" "#include <pulse/zoo/sdxl.hpp>")
+expect(behind_the_planner "" ${core} "pulse.hpp" "#include <string>" "planner.hpp" "#include <pulse/core/label.hpp>")
+expect(bodies "" "core/label.hpp" "#include <pulse/core/label.ipp>" "core/label.ipp" "#include <pulse/core/label.hpp>"
+    "pulse.hpp" "#include <pulse/core/label.hpp>")
+expect(bodies_of_another "core/ids.hpp -> core/label.ipp: bodies are included by their header alone"
+    "core/label.hpp" "#include <pulse/core/label.ipp>" "core/label.ipp" "#include <pulse/core/label.hpp>"
+    "core/ids.hpp" "#include <pulse/core/label.ipp>" "pulse.hpp" "#include <pulse/core/ids.hpp>")
+expect(bodies_against_the_flow "core/label.ipp -> model/graph.hpp: against the flow"
+    "model/graph.hpp" "#include <cstdint>" "core/label.hpp" "#include <pulse/core/label.ipp>"
+    "core/label.ipp" "#include <pulse/model/graph.hpp>" "pulse.hpp" "#include <pulse/core/label.hpp>")
+expect(bodies_without_a_header "core/label.ipp: there is no core/label.hpp"
+    "core/label.ipp" "#include <vector>" "pulse.hpp" "#include <string>")

@@ -20,7 +20,7 @@
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/prepared_program.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/zoo/known_models.hpp>
 
 #include "world.hpp"
@@ -100,9 +100,9 @@ int walk_all(mpi::transport& among) {
     for (const known_model& known : known_models) {
         const cost_table costs = analytic_costs(known.graph, h100_80gb, 1, 2);
         for (int choice = 0; choice != 4; ++choice) {
-            pipeline_options how;
+            tune_candidate how;
             how.kind = static_cast<placement>(choice % 3);
-            how.devices = among.size();
+            how.pipeline_degree = among.size();
             how.waves = choice == 3 ? 2 : 1;
             how.microbatches = 4;
             how.split_backward = seed % 2 == 0;
@@ -110,7 +110,7 @@ int walk_all(mpi::transport& among) {
             how.recompute = static_cast<recomputation>(seed % 3);
             plan planned;
             try {
-                planned = plan_pipeline(costs, how);
+                planned = plan_candidate(costs, how).plan;
             } catch (const infeasible_error&) { continue; } // too few layers for so many stages
             const step_model model{planned, costs};
             const auto programs = lower(planned, model);

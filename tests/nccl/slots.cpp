@@ -12,7 +12,7 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/prove_slots.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/zoo/known_models.hpp>
 
 using namespace pulse;
@@ -201,15 +201,14 @@ TEST_CASE("no slot of a plan of the zoo can hang") {
         const cost_table costs = analytic_costs(known.graph, h100_80gb, 1, 2);
         for (const placement kind : {placement::folded, placement::sequential}) {
             for (const int devices : {2, 4}) {
-                pipeline_options options{};
-                options.kind = kind;
-                options.devices = devices;
-                options.microbatches = 2 * devices;
-                options.method = schedule_method::list;
-                options.routing = kind == placement::folded ? skip_routing::direct : skip_routing::relayed;
-                options.link = {.latency_us = 5, .bandwidth_gb_per_s = 300};
+                tune_candidate how{};
+                how.kind = kind;
+                how.pipeline_degree = devices;
+                how.microbatches = 2 * devices;
+                how.routing = kind == placement::folded ? skip_routing::direct : skip_routing::relayed;
+                const link line{.latency_us = 5, .bandwidth_gb_per_s = 300};
                 INFO(known.name.view() << " on " << devices);
-                check_plan(plan_pipeline(costs, options), costs);
+                check_plan(plan_candidate(costs, how, line).plan, costs);
             }
         }
     }

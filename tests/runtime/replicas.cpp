@@ -73,7 +73,8 @@ void check_sums(const plan& p, std::uint64_t seed, const replicated_options& opt
     }
     const step_model model{p,
                            blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(typename Backend::scalar))};
-    const parameter_memory kept{5, options.how.sharded_optimizer ? 3 : 0, sizeof(typename Backend::scalar)};
+    parameter_memory kept = adamw_memory(sizeof(typename Backend::scalar));
+    kept.sharded = options.how.sharded_optimizer;
     std::int64_t bytes = 0;
     for (int s = 0; s != model.stage_count(); ++s) { bytes += all_reduce_bytes(model, s, p.data_degree, kept); }
     REQUIRE(run.sent.gradient == bytes * options.steps);

@@ -64,7 +64,7 @@ void draw_replicas(random_plans& make, pulse::simulation_options& o, int ranks, 
         if (r + 1 == ranks) { break; }
     }
     if (o.replica_rounds.size() != static_cast<std::size_t>(ranks)) { o.replica_rounds.clear(); }
-    if (make.coin()) { o.kept = {.copies = 6, .sharded_copies = 4, .scalar_bytes = make.coin() ? 2 : 4}; }
+    if (make.coin()) { o.kept = {.scalar_bytes = make.coin() ? 2 : 4, .gradient_bytes = 4, .state_bytes = 16, .sharded = true}; }
     for (int r = 0; r != ranks && o.optimizer_us > 5; ++r) { o.device_optimizer_us.push_back(make.between(0, 20)); }
 }
 
@@ -173,12 +173,12 @@ private:
                         model_.stage_of_layer(l) == pulse::index_of(a->stage) ? model_.layer(l).parameter_bytes : 0;
                 }
                 const int wider = options_.kept.scalar_bytes == 2 ? 2 : 1; // gradients have 4 bytes
-                exchange(r, bytes * wider, options_.kept.sharded_copies > 0 ? 1 : 2, now_);
+                exchange(r, bytes * wider, options_.kept.sharded ? 1 : 2, now_);
             } else if (std::holds_alternative<pulse::op::optimizer_step>(what)) {
                 takes = options_.device_optimizer_us.empty() ? options_.optimizer_us : options_.device_optimizer_us[r];
                 step_us = std::max(step_us, now_ + takes);
                 std::int64_t bytes = 0;
-                for (int l = 0; l != model_.layer_count() && options_.kept.sharded_copies > 0; ++l) {
+                for (int l = 0; l != model_.layer_count() && options_.kept.sharded; ++l) {
                     const bool own = model_.device_of_stage(model_.stage_of_layer(l)) == static_cast<int>(r);
                     bytes += own ? model_.layer(l).parameter_bytes : 0;
                 }
@@ -429,7 +429,7 @@ TEST_CASE("memory over time peaks where check and the layout say, and is given b
             CHECK(m.live_peak_bytes() == checked[r]);
             CHECK(m.live_peak_bytes() == layout.live_peak_bytes);
             CHECK(m.workspace_bytes == layout.workspace_bytes);
-            CHECK(m.peak_bytes() == m.weight_bytes * 4 + m.replica_bytes + layout.workspace_bytes + checked[r]);
+            CHECK(m.peak_bytes() == m.weight_bytes * 5 + m.replica_bytes + layout.workspace_bytes + checked[r]);
             CHECK((m.replica_bytes > 0) == (c.planned.data_degree > 1));
             double before = 0;
             for (const auto& s : m.samples) {
@@ -481,7 +481,7 @@ TEST_CASE("a reduction costs what its rounds cost: nothing for one replica, the 
             pulse::simulation_options plain = apart;
             plain.replica_rounds.clear();
             plain.between_replicas = {};
-            plain.kept = {apart.kept.copies};
+            plain.kept = {.scalar_bytes = apart.kept.scalar_bytes};
             const pulse::simulation before = pulse::simulate(c.planned, model, all, plain);
             CHECK(made.step_us == before.step_us);
             CHECK(made.ranks == before.ranks);
@@ -515,12 +515,12 @@ TEST_CASE("a reduction costs what its rounds cost: nothing for one replica, the 
                                                ? pulse::replica_round{apart.between_replicas}
                                                : apart.replica_rounds[r][static_cast<std::size_t>(j - 1)];
                         const double once = round.line.transfer_us(round.messages * ((bytes + d - 1) / d));
-                        free += apart.kept.sharded_copies > 0 ? once : 2 * once;
+                        free += apart.kept.sharded ? once : 2 * once;
                     }
                 }
             }
             double end = std::max(own_end, free);
-            for (int j = 1; j != d && apart.kept.sharded_copies > 0; ++j) {
+            for (int j = 1; j != d && apart.kept.sharded; ++j) {
                 const auto round = apart.replica_rounds.empty()
                                        ? pulse::replica_round{apart.between_replicas}
                                        : apart.replica_rounds[r][static_cast<std::size_t>(j - 1)];
@@ -670,9 +670,8 @@ TEST_CASE("options that do not fit the ranks are refused") {
     refuses([](auto& o) { o.replica_rounds.resize(99); }, "replica_rounds");
     refuses([&](auto& o) { o.replica_rounds.assign(all.size(), std::vector<pulse::replica_round>(9)); },
             "replica_rounds");
-    refuses([](auto& o) { o.kept.copies = -1; }, "copies");
-    refuses([](auto& o) { o.kept.sharded_copies = 5; }, "sharded_copies");
+    refuses([](auto& o) { o.kept.state_bytes = -1; }, "state_bytes");
     refuses([](auto& o) { o.kept.scalar_bytes = 0; }, "scalar_bytes");
-    refuses([](auto& o) { o.kept.gradient_bytes = -1; }, "gradient_bytes");
+    refuses([](auto& o) { o.kept.gradient_bytes = 0; }, "gradient_bytes");
     refuses([](auto& o) { o.kept.conditioning_parameters = -1; }, "conditioning_parameters");
 }

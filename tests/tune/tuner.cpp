@@ -13,9 +13,9 @@
 #include <partition/random_table.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/tune/least_memory.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/tuner.hpp>
 
@@ -61,7 +61,7 @@ drawn_space draw_space(std::mt19937& random) {
     s.machine.intra_node = {.latency_us = 0.1 * draw(0, 5), .bandwidth_gb_per_s = 0.001 * draw(0, 300)};
     s.machine.inter_node = {.latency_us = 0.5 * draw(0, 9), .bandwidth_gb_per_s = 0.001 * draw(1, 100)};
     s.options.global_batch = s.machine.devices() * draw(1, 4);
-    s.options.parameter_copies = draw(1, 5);
+    s.options.kept.state_bytes = 4 * draw(0, 3);
     s.options.memory_gb_per_s = 0.01 * draw(0, 20);
     if (draw(0, 2) == 0) { s.options.waves = {1}; }
     if (draw(0, 2) == 0) { s.options.chunks = {2}; }
@@ -164,7 +164,7 @@ TEST_CASE("pruning by bounds changes neither the choice nor the ranking, and no 
         const tuning quick = s.run();
         REQUIRE(quick.rows.size() == whole.rows.size());
         REQUIRE(first_of(quick.ranking, ranked) == first_of(whole.ranking, ranked));
-        REQUIRE(quick.best == whole.best);
+        REQUIRE(quick.plan == whole.plan);
         for (std::size_t r = 0; r != quick.rows.size(); ++r) {
             const tune_row& row = quick.rows[r];
             if (row.verdict != tune_verdict::bound) { continue; }
@@ -193,7 +193,7 @@ TEST_CASE("the chosen plan is sound, its samples are the global batch, and its m
             try {
                 made = s.run();
             } catch (const infeasible_error&) { break; }
-            const plan& best = made.best;
+            const plan& best = made.plan;
             const cost_table costs = scaled_costs(s.costs, best.microbatch_size);
             REQUIRE(best.microbatch_size * best.microbatches * best.data_degree == s.options.global_batch);
             REQUIRE(best.pipeline_degree * best.data_degree == s.machine.devices());
@@ -231,7 +231,7 @@ TEST_CASE("what is fixed stays fixed") {
     s.options.layouts = {rank_layout::replicas_inside};
     const tuning made = s.run();
     REQUIRE(made.rows.size() == 1);
-    const plan& best = made.best;
+    const plan& best = made.plan;
     CHECK(best.cut.kind == placement::interleaved);
     CHECK(best.cut.stages.size() == 8);
     CHECK(best.pipeline_degree == 2);
@@ -245,13 +245,13 @@ TEST_CASE("what is fixed stays fixed") {
 
     s = plain_space();
     s.options.data_degrees = {4};
-    CHECK(s.run().best.pipeline_degree == 1);
+    CHECK(s.run().plan.pipeline_degree == 1);
     s.options.data_degrees = {};
     s.options.microbatches = {16};
     for (const tune_row& row : s.run().rows) { CHECK(row.candidate.microbatches == 16); }
     s.options.devices = 2;
     const tuning fewer = s.run();
-    CHECK(fewer.best.pipeline_degree * fewer.best.data_degree == 2);
+    CHECK(fewer.plan.pipeline_degree * fewer.plan.data_degree == 2);
 }
 
 TEST_CASE("every candidate that lost says why") {
@@ -326,7 +326,7 @@ TEST_CASE("bad options and bad costs are refused by name") {
     CHECK(mentions(with([](tune_options& o) { o.memory_gb_per_s = -1; }), "memory_gb_per_s"));
     CHECK(mentions(with([](tune_options& o) { o.refined = -1; }), "refined"));
     CHECK(mentions(with([](tune_options& o) { o.ranked = 0; }), "ranked"));
-    CHECK(mentions(with([](tune_options& o) { o.parameter_copies = -1; }), "parameter_copies"));
+    CHECK(mentions(with([](tune_options& o) { o.kept.state_bytes = -1; }), "state_bytes"));
     CHECK(mentions(with([](tune_options& o) { o.memory_limit_bytes = -1; }), "memory_limit_bytes"));
     const drawn_space s = plain_space();
     CHECK_THROWS_AS(static_cast<void>(tune([&](int) { return s.costs; }, s.machine, s.options)), input_error);
@@ -345,7 +345,7 @@ TEST_CASE("a stopped search returns the best so far, and says that it did not fi
     const tuning made = s.run();
     CHECK_FALSE(made.finished);
     CHECK(made.evaluations == 4);
-    CHECK(made.best.predicted.step_us > 0);
+    CHECK(made.plan.predicted.step_us > 0);
     CHECK(made.count(tune_verdict::not_reached) > 0);
     // Stopped before anything was found.
     CHECK(mentions(refusal<error>(s), "stopped"));
@@ -382,7 +382,7 @@ TEST_CASE("refinement looks again at the best few and never makes the choice wor
         const tuning after = s.run();
         CHECK(asked == static_cast<int>(std::min<std::size_t>(2, before.ranking.size())));
         CHECK(after.best_row().step_us <= before.best_row().step_us);
-        CHECK(after.best.predicted.step_us == after.best_row().step_us);
+        CHECK(after.plan.predicted.step_us == after.best_row().step_us);
     }
 }
 
@@ -404,11 +404,11 @@ TEST_CASE("a proof of the refinement becomes the bound of the step, where it hol
         return found;
     };
     const tuning after = s.run();
-    CHECK(after.best.predicted.lower_bound_us == doctest::Approx(proved));
-    CHECK(after.best_row().bound_us == after.best.predicted.lower_bound_us);
+    CHECK(after.plan.predicted.lower_bound_us == doctest::Approx(proved));
+    CHECK(after.best_row().bound_us == after.plan.predicted.lower_bound_us);
     // A recompute may hide behind a transfer: what is proved of the problem is not proved of the step.
     s.options.recomputations = {recomputation::stages};
-    CHECK(s.run().best.predicted.lower_bound_us != doctest::Approx(proved));
+    CHECK(s.run().plan.predicted.lower_bound_us != doctest::Approx(proved));
 }
 
 TEST_CASE(
@@ -530,12 +530,12 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
             const auto prepared = [&](std::int64_t limit) {
                 return prepare_candidate(costs, s.machine, cut, c, s.options, limit);
             };
-            const evaluated_candidate free = evaluate_candidate(costs, c, prepared(0), s.options);
+            const evaluated_candidate free = evaluate_candidate(costs, c, prepared(0), s.options.list);
             const auto& peaks = free.planned.predicted.peak_memory_bytes;
             for (std::size_t d = 0; d != peaks.size(); ++d) { REQUIRE(least[d].total_bytes() <= peaks[d]); }
             // With just what it takes, it is found again.
             const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
-            const evaluated_candidate fits = evaluate_candidate(costs, c, prepared(most), s.options);
+            const evaluated_candidate fits = evaluate_candidate(costs, c, prepared(most), s.options.list);
             REQUIRE(fits.planned == free.planned);
             ++taken;
             if (c.pipeline_degree != 1 || c.method != schedule_method::list) { continue; }
@@ -543,10 +543,10 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
             tune_candidate once = c;
             once.microbatches = 1;
             const auto one = evaluate_candidate(
-                costs, once, prepare_candidate(costs, s.machine, cut, once, s.options, 0), s.options);
+                costs, once, prepare_candidate(costs, s.machine, cut, once, s.options, 0), s.options.list);
             const std::int64_t enough = one.planned.predicted.peak_memory_bytes.front();
             REQUIRE(least.front().total_bytes() <= enough);
-            REQUIRE(evaluate_candidate(costs, c, prepared(enough), s.options).planned.predicted.step_us ==
+            REQUIRE(evaluate_candidate(costs, c, prepared(enough), s.options.list).planned.predicted.step_us ==
                     doctest::Approx(free.planned.predicted.step_us));
             ++alone;
         }
@@ -566,7 +566,6 @@ TEST_CASE("replicas take room for each other's gradients, and sharing the optimi
     s.options.split_backwards = {false};
     s.options.recomputations = {recomputation::none};
     s.options.sharded_optimizers = {false, true};
-    s.options.sharded_copies = 3;
     const auto peak_of = [](const tuning& made, bool sharded) {
         std::int64_t peak = 0;
         for (const tune_row& row : made.rows) {
@@ -583,16 +582,16 @@ TEST_CASE("replicas take room for each other's gradients, and sharing the optimi
         REQUIRE(free.rows.size() == (replicas == 1 ? 1 : 2));
         // Four layers of 100 parameters on each device, in one stage; the rest is the same for any number of replicas.
         const std::int64_t parameters = std::int64_t{4} * 800;
-        const plan& best = free.best;
+        const plan& best = free.plan;
         plan alone = best;
         alone.data_degree = 1;
         const cost_table costs = scaled_costs(s.costs, 1);
-        const std::int64_t passes = peak_bytes(alone, costs, {5})[0] - 5 * parameters;
+        const std::int64_t passes = peak_bytes(alone, costs, s.options.kept)[0] - 5 * parameters;
         const std::int64_t share = replica_share_bytes(parameters / 4, 4, replicas, 4);
-        const auto peaks = peak_bytes(best, costs, {5});
+        const auto peaks = peak_bytes(best, costs, s.options.kept);
         CHECK(peaks[0] == passes + 5 * parameters + (replicas - 1) * share);
         if (replicas == 1) { continue; }
-        CHECK(peak_bytes(best, costs, {5, 3})[0] ==
+        CHECK(peak_bytes(best, costs, {.sharded = true})[0] ==
               passes + 2 * parameters + 3 * parameters / replicas + (replicas - 1) * share);
         REQUIRE(peak_of(free, true) < peak_of(free, false));
         // Both send as much: shares and sums, or shares and weights.
@@ -607,15 +606,11 @@ TEST_CASE("replicas take room for each other's gradients, and sharing the optimi
         CHECK_FALSE(other->candidate.sharded_optimizer);
         CHECK(mentions(other->reason, "gradients of other replicas"));
     }
-    s.options.sharded_copies = 6;
-    CHECK(mentions(refusal<input_error>(s), "sharded_copies"));
-    s.options.sharded_copies = 3;
-    s.options.scalar_bytes = 0;
+    s.options.kept.scalar_bytes = 0;
     CHECK(mentions(refusal<input_error>(s), "scalar_bytes"));
-    s.options.scalar_bytes = 4;
-    s.options.gradient_bytes = 0;
+    s.options.kept = {.gradient_bytes = 0};
     CHECK(mentions(refusal<input_error>(s), "gradient_bytes"));
-    s.options.gradient_bytes = 4;
+    s.options.kept = {};
     s.options.sharded_optimizers = {};
     CHECK(mentions(refusal<input_error>(s), "sharded_optimizers"));
 }

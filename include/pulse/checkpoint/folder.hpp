@@ -1,11 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -13,7 +11,7 @@
 
 #include <pulse/checkpoint/manifest.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/io/disk.hpp>
+#include <pulse/core/separate.hpp>
 
 namespace pulse::train {
 
@@ -30,21 +28,6 @@ namespace detail {
 [[nodiscard]] inline std::string padded(std::int64_t number, std::size_t digits) {
     std::string text = std::to_string(number);
     return std::string(text.size() < digits ? digits - text.size() : 0, '0') + text;
-}
-
-/// The step of a folder's name, or nothing when it is not one of ours.
-[[nodiscard]] inline std::optional<std::int64_t> step_of_name(std::string_view name) {
-    constexpr std::string_view prefix = "step-";
-    if (!name.starts_with(prefix)) { return {}; }
-    const char* const end = name.data() + name.size();
-    std::int64_t step{};
-    const auto number = std::from_chars(name.data() + prefix.size(), end, step);
-    if (number.ec != std::errc{} || step < 0 || number.ptr - name.data() < 13) { return {}; }
-    if (number.ptr == end) { return step; }
-    int attempt{};
-    const auto rest = std::from_chars(number.ptr + 1, end, attempt);
-    if (*number.ptr != '.' || rest.ec != std::errc{} || rest.ptr != end || attempt < 2) { return {}; }
-    return step;
 }
 
 /// Whether there is something of that name; also when nobody can say, for what is not known must not be removed.
@@ -68,48 +51,15 @@ namespace detail {
 } // namespace detail
 
 /// The checkpoints of a folder, complete or not, by name. Throws input_error when the folder cannot be read.
-[[nodiscard]] inline std::vector<step_folder> list_checkpoints(const std::filesystem::path& root) {
-    std::vector<step_folder> found;
-    std::error_code fault;
-    for (std::filesystem::directory_iterator at{root, fault}, end; !fault && at != end; at.increment(fault)) {
-        std::error_code unused;
-        const auto step = detail::step_of_name(at->path().filename().string());
-        if (!step || !at->is_directory(unused)) { continue; }
-        found.push_back({at->path(), *step, detail::may_exist(at->path() / manifest_name)});
-    }
-    if (fault) { throw input_error("cannot read the folder '" + root.string() + "': " + fault.message()); }
-    std::sort(found.begin(), found.end(),
-              [](const step_folder& a, const step_folder& b) { return a.path.filename() < b.path.filename(); });
-    return found;
-}
+[[nodiscard]] PULSE_INLINE std::vector<step_folder> list_checkpoints(const std::filesystem::path& root);
 
 /// The complete checkpoint that was written last, also if it is of a lower step: a run that went back goes on from
 /// where it is. Throws input_error when there is none, or naming the manifest that is damaged.
-[[nodiscard]] inline std::filesystem::path last_checkpoint(const std::filesystem::path& root) {
-    std::filesystem::path last;
-    std::int64_t sequence = -1;
-    for (const step_folder& folder : list_checkpoints(root)) {
-        if (!folder.complete) { continue; }
-        const std::int64_t found = read_manifest(folder.path).sequence;
-        if (found > sequence) {
-            sequence = found;
-            last = folder.path;
-        }
-    }
-    if (sequence < 0) { throw input_error("'" + root.string() + "' holds no complete checkpoint"); }
-    return last;
-}
+[[nodiscard]] PULSE_INLINE std::filesystem::path last_checkpoint(const std::filesystem::path& root);
 
 /// What `path` stands for: itself when it is a checkpoint's folder or a file, the last complete one of a folder of
 /// checkpoints. Throws input_error naming `path` when there is nothing.
-[[nodiscard]] inline std::filesystem::path find_checkpoint(const std::filesystem::path& path) {
-    std::error_code unused;
-    if (!std::filesystem::is_directory(path, unused)) {
-        if (std::filesystem::exists(path, unused)) { return path; }
-        throw input_error("'" + path.string() + "': no such checkpoint");
-    }
-    return detail::may_exist(path / manifest_name) ? path : last_checkpoint(path);
-}
+[[nodiscard]] PULSE_INLINE std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
 /// Makes a folder and those above it that are missing, each safe from a loss of power.
 template <class Disk>
@@ -163,3 +113,7 @@ void remove_checkpoint(const Disk& on, const std::filesystem::path& folder) {
 }
 
 } // namespace pulse::train
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/checkpoint/folder.ipp> // IWYU pragma: keep
+#endif

@@ -1,22 +1,9 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include <zlib.h>
-
-#include <pulse/checkpoint/checkpoint.hpp>
-#include <pulse/checkpoint/folder.hpp>
-#include <pulse/checkpoint/manifest.hpp>
-#include <pulse/checkpoint/reader.hpp>
-#include <pulse/io/atomic_file.hpp>
-#include <pulse/io/safetensors_header.hpp>
+#include <pulse/core/separate.hpp>
 
 namespace pulse::train {
 
@@ -31,39 +18,11 @@ enum class merged_content : std::uint8_t {
 /// for byte what save_checkpoint writes from the same values. Takes the memory of one piece, whatever the size.
 ///
 /// Throws input_error naming the file that is damaged or cannot be written; the old file then stays in place.
-inline void export_merged(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
-                          merged_content content = merged_content::all) {
-    checkpoint_reader reader{find_checkpoint(checkpoint)};
-    io::tensor_metadata metadata = detail::metadata_of(reader.state());
-    std::vector<const checkpoint_entry*> entries;
-    std::vector<io::tensor_shape> shapes;
-    for (const checkpoint_entry& entry : reader.manifest().tensors) {
-        const std::string_view prefix = detail::prefix_of(entry.name);
-        if (content == merged_content::weights && !prefix.empty()) { continue; }
-        if (content == merged_content::averages && prefix != detail::tensor_prefixes[3]) { continue; }
-        std::string name = content == merged_content::averages ? entry.name.substr(prefix.size()) : entry.name;
-        // Of the whole tensor, from those of its pieces: the header comes before the values.
-        unsigned long sum = 0;
-        for (const checkpoint_piece& piece : entry.pieces) {
-            sum = ::crc32_combine(sum, piece.crc32, static_cast<z_off_t>(piece.elements * 4));
-        }
-        metadata.emplace(detail::checksum_prefix + name, detail::checksum_text(sum));
-        entries.push_back(&entry);
-        shapes.push_back({std::move(name), io::f32, entry.dims});
-    }
-    const io::safetensors_layout layout = io::lay_out_safetensors("'" + file.string() + "'", shapes, metadata);
-
-    io::atomic_file out{file};
-    out.write(layout.head);
-    std::vector<float> values;
-    for (const std::size_t i : layout.order) {
-        for (const checkpoint_piece& piece : entries[i]->pieces) {
-            values.resize(static_cast<std::size_t>(piece.elements));
-            reader.read_piece(*entries[i], piece, values);
-            out.write(std::as_bytes(std::span{values}));
-        }
-    }
-    out.commit();
-}
+PULSE_INLINE void export_merged(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
+                                merged_content content = merged_content::all);
 
 } // namespace pulse::train
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/checkpoint/merged.ipp> // IWYU pragma: keep
+#endif

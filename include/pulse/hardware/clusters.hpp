@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 #include <pulse/hardware/cluster.hpp>
@@ -94,6 +95,37 @@ inline constexpr std::array known_clusters{v100_nvlink_8, v100_pcie_8,     ascen
         if (known.name.view() == name) { return &known; }
     }
     return nullptr;
+}
+
+/// One node, every two devices of it joined by `line`; without one, bytes move in no time. Memory 0 is unlimited.
+[[nodiscard]] constexpr cluster one_node(int devices, const link& line = link{}, std::int64_t memory_bytes = 0) {
+    return {.name = "one node",
+            .nodes = 1,
+            .devices_per_node = devices,
+            .memory_bytes = memory_bytes,
+            .intra_node = line,
+            .inter_node = {}};
+}
+
+/// What joins the devices of a node where nobody says it: the link that a device is usually sold with.
+struct usual_link {
+    std::string_view device{};
+    std::string_view name{};
+    link line{};
+};
+inline constexpr std::array usual_links{usual_link{v100_16gb.name.view(), "two NVLinks 2", nvlink2_pair},
+                                        usual_link{v100_32gb.name.view(), "two NVLinks 2", nvlink2_pair},
+                                        usual_link{a100_80gb.name.view(), "NVLink 3", nvlink3},
+                                        usual_link{h100_80gb.name.view(), "NVLink 4", nvlink4},
+                                        usual_link{h200.name.view(), "NVLink 4", nvlink4},
+                                        usual_link{ascend_910a.name.view(), "HCCS", hccs}};
+
+/// The usual link of the device of this name; PCIe 4.0 where none is known.
+[[nodiscard]] constexpr usual_link usual_link_of(std::string_view device) noexcept {
+    for (const usual_link& known : usual_links) {
+        if (known.device == device) { return known; }
+    }
+    return {device, "PCIe 4.0 x16", pcie4_x16};
 }
 
 } // namespace pulse

@@ -4,80 +4,29 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
-#include <pulse/core/error.hpp>
-#include <pulse/hardware/check_cluster.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/hardware/cluster.hpp>
-#include <pulse/hardware/link.hpp>
-#include <pulse/io/atomic_file.hpp>
-#include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
 
 namespace pulse {
-
-namespace detail {
-
-[[nodiscard]] inline link read_link(const io::json_field& field) {
-    field.only({"bandwidth_gb_per_s", "latency_us"});
-    return {.latency_us = field["latency_us"].time(), .bandwidth_gb_per_s = field["bandwidth_gb_per_s"].time()};
-}
-
-} // namespace detail
 
 /// The cluster that `text` (format `pulse-cluster/1`) describes.
 ///
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
 /// out of range (see check_cluster). Beyond the fixed format it reads "name", empty when absent.
-[[nodiscard]] inline cluster parse_cluster(std::string_view text, std::string_view source = "cluster") {
-    const nlohmann::json value = io::parse_json(text, source);
-    const io::json_field root{value, {source, "the cluster", "pulse-cluster/1"}};
-    root.only({"format", "name", "nodes", "devices_per_node", "memory_bytes", "intra_node", "inter_node"});
-    if (root["format"].text() != "pulse-cluster/1") { root["format"].fail("must be pulse-cluster/1"); }
-    cluster read{};
-    if (root.has("name")) { read.name = root["name"].name(); }
-    read.nodes = root["nodes"].count();
-    read.devices_per_node = root["devices_per_node"].count();
-    read.memory_bytes = root["memory_bytes"].bytes();
-    read.intra_node = detail::read_link(root["intra_node"]);
-    read.inter_node = detail::read_link(root["inter_node"]);
-    try {
-        check_cluster(read);
-    } catch (const input_error& e) { throw input_error(std::string{source} + ": " + e.what()); }
-    return read;
-}
+[[nodiscard]] PULSE_INLINE cluster parse_cluster(std::string_view text, std::string_view source = "cluster");
 
 /// The cluster as `pulse-cluster/1`; parse_cluster gives the same cluster back. Throws input_error when the cluster is
 /// not valid, so that nothing is written that cannot be read.
-[[nodiscard]] inline std::string print_cluster(const cluster& c) {
-    using json = nlohmann::ordered_json;
-    try {
-        check_cluster(c);
-    } catch (const input_error& e) { throw input_error(std::string{"cluster: "} + e.what()); }
-    const auto link_text = [](const link& l) {
-        return json{{"bandwidth_gb_per_s", l.bandwidth_gb_per_s}, {"latency_us", l.latency_us}}.dump();
-    };
-    try {
-        const std::string name = c.name.empty() ? "" : ",\n \"name\": " + json(c.name.view()).dump();
-        return "{\n \"format\": \"pulse-cluster/1\"" + name + ",\n \"nodes\": " + std::to_string(c.nodes) +
-               ",\n \"devices_per_node\": " + std::to_string(c.devices_per_node) +
-               ",\n \"memory_bytes\": " + std::to_string(c.memory_bytes) +
-               ",\n \"intra_node\": " + link_text(c.intra_node) + ",\n \"inter_node\": " + link_text(c.inter_node) +
-               "\n}\n";
-    } catch (const json::exception&) { throw input_error("cluster: its name is not UTF-8"); }
-}
+[[nodiscard]] PULSE_INLINE std::string print_cluster(const cluster& c);
 
 /// Reads a cluster from a file. Throws input_error naming the file and the field.
-[[nodiscard]] inline cluster load_cluster(const std::filesystem::path& path) {
-    return parse_cluster(io::read_file(path), path.string());
-}
+[[nodiscard]] PULSE_INLINE cluster load_cluster(const std::filesystem::path& path);
 
 /// Writes a cluster to a file that appears whole or not at all (io::atomic_file). Throws input_error.
-inline void save_cluster(const cluster& c, const std::filesystem::path& path) {
-    const std::string text = print_cluster(c);
-    try {
-        io::write_file(path, text);
-    } catch (const input_error&) { throw input_error(path.string() + ": cannot be written"); }
-}
+PULSE_INLINE void save_cluster(const cluster& c, const std::filesystem::path& path);
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/hardware/json.ipp> // IWYU pragma: keep
+#endif

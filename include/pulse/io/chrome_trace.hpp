@@ -1,146 +1,26 @@
 #pragma once
 
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
+#include <pulse/core/separate.hpp>
 #include <pulse/io/timeline_event.hpp>
 
 namespace pulse::io {
 
 /// Text between the quotes of a JSON string (RFC 8259, section 7). Bytes that are no UTF-8 become U+FFFD.
-[[nodiscard]] inline std::string json_escaped(std::string_view text) {
-    constexpr std::string_view hex = "0123456789abcdef";
-    std::string result;
-    for (std::size_t i = 0; i < text.size();) {
-        const auto byte = static_cast<unsigned char>(text[i]);
-        if (byte == '"' || byte == '\\') {
-            result += '\\';
-            result += text[i++];
-        } else if (byte < 0x20U || byte == 0x7FU) {
-            result += "\\u00";
-            result += hex[byte >> 4U];
-            result += hex[byte & 0xFU];
-            ++i;
-        } else if (byte < 0x80U) {
-            result += text[i++];
-        } else {
-            // Shortest forms only, no surrogates, nothing above U+10FFFF (RFC 3629, section 4).
-            const std::size_t length = byte >= 0xC2U && byte <= 0xDFU   ? 2
-                                       : (byte & 0xF0U) == 0xE0U        ? 3
-                                       : byte >= 0xF0U && byte <= 0xF4U ? 4
-                                                                        : 0;
-            bool valid = length != 0 && i + length <= text.size();
-            for (std::size_t k = 1; valid && k != length; ++k) {
-                valid = (static_cast<unsigned char>(text[i + k]) & 0xC0U) == 0x80U;
-            }
-            if (valid && length > 2) {
-                const auto second = static_cast<unsigned char>(text[i + 1]);
-                valid = !(byte == 0xE0U && second < 0xA0U) && !(byte == 0xEDU && second > 0x9FU) &&
-                        !(byte == 0xF0U && second < 0x90U) && !(byte == 0xF4U && second > 0x8FU);
-            }
-            result.append(valid ? text.substr(i, length) : std::string_view{"\xEF\xBF\xBD"});
-            i += valid ? length : 1;
-        }
-    }
-    return result;
-}
-
-namespace detail {
-
-/// Microseconds with nanosecond places, locale-free; 0 when not finite.
-[[nodiscard]] inline std::string trace_number(double value) {
-    if (!std::isfinite(value) || std::abs(value) > 9e12) { return "0"; }
-    const auto thousandths = static_cast<std::int64_t>(std::llround(std::abs(value) * 1000.0));
-    std::string places = std::to_string(thousandths % 1000);
-    places.insert(0, 3 - places.size(), '0');
-    return (value < 0 && thousandths != 0 ? "-" : "") + std::to_string(thousandths / 1000) + "." + places;
-}
-
-} // namespace detail
+[[nodiscard]] PULSE_INLINE std::string json_escaped(std::string_view text);
 
 /// The events as a JSON trace that Perfetto and chrome://tracing open: a process per rank, a thread per lane, an arrow
 /// from each send to the receive that carries the same `flow`. Times become whole nanoseconds.
 ///
 /// Source: "Trace Event Format" (X complete, M metadata, s and f flow, C counter events).
-[[nodiscard]] inline std::string chrome_trace(std::span<const timeline_event> events,
-                                              std::span<const trace_counter> counters = {}) {
-    std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
-    bool first = true;
-    const auto add = [&](const std::string& fields) {
-        out += first ? "\n{" : ",\n{";
-        out += fields + "}";
-        first = false;
-    };
-    const auto place = [](int rank, int lane) {
-        return "\"pid\":" + std::to_string(rank) + ",\"tid\":" + std::to_string(lane);
-    };
-
-    std::map<int, std::set<int>> lanes;
-    std::map<std::int64_t, std::pair<bool, bool>> flows; // flow -> has a send, has a receive
-    for (const timeline_event& event : events) {
-        lanes[event.rank].insert(event.lane);
-        if (event.flow > 0 && event.kind == 'S') { flows[event.flow].first = true; }
-        if (event.flow > 0 && event.kind == 'V') { flows[event.flow].second = true; }
-    }
-    for (const trace_counter& counter : counters) { lanes[counter.rank]; }
-    for (const auto& [rank, used] : lanes) {
-        add("\"ph\":\"M\"," + place(rank, 0) + ",\"name\":\"process_name\",\"args\":{\"name\":\"rank " +
-            std::to_string(rank) + "\"}");
-        add("\"ph\":\"M\"," + place(rank, 0) +
-            ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":" + std::to_string(rank) + "}");
-        for (const int lane : used) {
-            const std::string name = lane == 0 ? "compute" : "transfers " + std::to_string(lane);
-            add("\"ph\":\"M\"," + place(rank, lane) + ",\"name\":\"thread_name\",\"args\":{\"name\":\"" + name + "\"}");
-            add("\"ph\":\"M\"," + place(rank, lane) +
-                ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" + std::to_string(lane) + "}");
-        }
-    }
-
-    for (const timeline_event& event : events) {
-        std::string name = event.name;
-        if (name.empty()) {
-            name = std::string(1, event.kind);
-            if (event.stage >= 0) { name += " stage " + std::to_string(event.stage); }
-            if (event.microbatch >= 0) { name += " mb " + std::to_string(event.microbatch); }
-        }
-        std::string fields = "\"ph\":\"X\"," + place(event.rank, event.lane) + ",\"name\":\"" + json_escaped(name) +
-                             "\",\"cat\":\"" + json_escaped(std::string_view{&event.kind, 1}) +
-                             "\",\"ts\":" + detail::trace_number(event.start_us) +
-                             ",\"dur\":" + detail::trace_number(event.end_us - event.start_us) + ",\"args\":{";
-        std::string arguments;
-        const auto argument = [&](const char* key, std::int64_t value) {
-            arguments += (arguments.empty() ? "\"" : ",\"") + std::string{key} + "\":" + std::to_string(value);
-        };
-        if (event.stage >= 0) { argument("stage", event.stage); }
-        if (event.microbatch >= 0) { argument("microbatch", event.microbatch); }
-        if (event.bytes > 0) { argument("bytes", event.bytes); }
-        fields += arguments + "}";
-        add(fields);
-
-        const auto flow = event.flow > 0 ? flows.find(event.flow) : flows.end();
-        if (flow == flows.end() || !flow->second.first || !flow->second.second) { continue; }
-        if (event.kind == 'S' || event.kind == 'V') {
-            // Each end is bound to the slice that encloses it: an instant inside the slice, at its start and its end.
-            const bool begins = event.kind == 'S';
-            add(std::string{"\"ph\":\""} + (begins ? "s" : "f\",\"bp\":\"e") + "\"," + place(event.rank, event.lane) +
-                ",\"name\":\"message\",\"cat\":\"message\",\"id\":" + std::to_string(event.flow) +
-                ",\"ts\":" + detail::trace_number(begins ? event.start_us : event.end_us));
-        }
-    }
-    for (const trace_counter& counter : counters) {
-        add("\"ph\":\"C\"," + place(counter.rank, 0) + ",\"name\":\"" + json_escaped(counter.name) +
-            "\",\"ts\":" + detail::trace_number(counter.time_us) +
-            ",\"args\":{\"value\":" + detail::trace_number(counter.value) + "}");
-    }
-    out += "\n]}\n";
-    return out;
-}
+[[nodiscard]] PULSE_INLINE std::string chrome_trace(std::span<const timeline_event> events,
+                                                    std::span<const trace_counter> counters = {});
 
 } // namespace pulse::io
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/io/chrome_trace.ipp> // IWYU pragma: keep
+#endif

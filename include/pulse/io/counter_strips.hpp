@@ -11,21 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/text_table.hpp>
 #include <pulse/io/svg.hpp>
 #include <pulse/io/timeline_event.hpp>
 
 namespace pulse::io {
-
-/// A number of bytes for people: "1.5 GiB".
-[[nodiscard]] inline std::string bytes_text(double bytes) {
-    constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
-    std::size_t unit = 0;
-    while (bytes >= 1024 && unit + 1 != units.size()) {
-        bytes /= 1024;
-        ++unit;
-    }
-    return svg_number(bytes, unit == 0 ? 0 : bytes < 10 ? 2 : 1) + " " + std::string{units[unit]};
-}
 
 namespace detail {
 

@@ -1,17 +1,11 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
-#include <system_error>
 #include <vector>
 
-#include <pulse/core/error.hpp>
-#include <pulse/io/gzip_reader.hpp>
+#include <pulse/core/separate.hpp>
 
 namespace pulse::io {
 
@@ -25,90 +19,17 @@ struct idx_images {
     [[nodiscard]] bool operator==(const idx_images&) const = default;
 };
 
-namespace detail {
-
-[[nodiscard]] inline std::uint32_t idx_word(gzip_reader& file, const char* what) {
-    std::array<std::uint8_t, 4> bytes{};
-    if (file.read(bytes) != bytes.size()) {
-        throw input_error("'" + file.name() + "' ends before " + what + ": it is no IDX file or was cut");
-    }
-    return (std::uint32_t{bytes[0]} << 24U) | (std::uint32_t{bytes[1]} << 16U) | (std::uint32_t{bytes[2]} << 8U) |
-           std::uint32_t{bytes[3]};
-}
-
-inline void idx_magic(gzip_reader& file, std::uint32_t expected, const char* content) {
-    const std::uint32_t magic = idx_word(file, "its magic number");
-    if (magic != expected) {
-        throw input_error("'" + file.name() + "' is no IDX file of " + content + ": its magic number is " +
-                          std::to_string(magic) + ", not " + std::to_string(expected));
-    }
-}
-
-[[nodiscard]] inline int idx_extent(gzip_reader& file, const char* what) {
-    const std::uint32_t value = idx_word(file, what);
-    if (value == 0 || value > 0x7FFFFFFFU) {
-        throw input_error("'" + file.name() + "': " + what + " is " + std::to_string(value));
-    }
-    return static_cast<int>(value);
-}
-
-/// Exactly `count` bytes up to the file's end. Memory grows with what is there, not with what the header claims.
-[[nodiscard]] inline std::vector<std::uint8_t> idx_payload(gzip_reader& file, std::uint64_t count) {
-    std::vector<std::uint8_t> bytes;
-    while (bytes.size() < count) {
-        const std::size_t before = bytes.size();
-        const std::uint64_t block = std::min(count - before, std::max<std::uint64_t>(std::uint64_t{1} << 20U, before));
-        bytes.resize(before + static_cast<std::size_t>(block));
-        const std::size_t got = file.read(std::span{bytes}.subspan(before));
-        if (got != block) {
-            throw input_error("'" + file.name() + "' is cut: its header promises " + std::to_string(count) +
-                              " bytes of data, it has " + std::to_string(before + got));
-        }
-    }
-    std::array<std::uint8_t, 1> extra{};
-    if (file.read(extra) != 0) {
-        throw input_error("'" + file.name() + "' has bytes after the " + std::to_string(count) +
-                          " that its header promises");
-    }
-    return bytes;
-}
-
-} // namespace detail
-
 /// Reads an IDX file of images (magic 0x803, big-endian), plain or gzip. Throws input_error naming file and fault.
-[[nodiscard]] inline idx_images read_idx_images(const std::filesystem::path& path) {
-    gzip_reader file{path};
-    detail::idx_magic(file, 0x803U, "images");
-    idx_images result;
-    result.count = detail::idx_extent(file, "the number of images");
-    result.rows = detail::idx_extent(file, "the number of rows");
-    result.columns = detail::idx_extent(file, "the number of columns");
-    // Below this the whole count fits in 64 bits; a larger image is a damaged header.
-    const std::uint64_t image = static_cast<std::uint64_t>(result.rows) * static_cast<std::uint64_t>(result.columns);
-    if (image > (std::uint64_t{1} << 28U)) {
-        throw input_error("'" + file.name() + "': images of " + std::to_string(result.rows) + " x " +
-                          std::to_string(result.columns) + " pixels are too large");
-    }
-    result.pixels = detail::idx_payload(file, image * static_cast<std::uint64_t>(result.count));
-    return result;
-}
+[[nodiscard]] PULSE_INLINE idx_images read_idx_images(const std::filesystem::path& path);
 
 /// Reads an IDX file of labels (magic 0x801), plain or gzip. Throws input_error naming the file and the fault.
-[[nodiscard]] inline std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path) {
-    gzip_reader file{path};
-    detail::idx_magic(file, 0x801U, "labels");
-    const int count = detail::idx_extent(file, "the number of labels");
-    return detail::idx_payload(file, static_cast<std::uint64_t>(count));
-}
+[[nodiscard]] PULSE_INLINE std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path);
 
 /// `folder`/`name` or `folder`/`name`.gz, whichever exists. Throws input_error naming both when neither does.
-[[nodiscard]] inline std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name) {
-    for (const char* suffix : {"", ".gz"}) {
-        std::error_code ignored;
-        const auto candidate = folder / (name + suffix);
-        if (std::filesystem::is_regular_file(candidate, ignored)) { return candidate; }
-    }
-    throw input_error("neither '" + (folder / name).string() + "' nor '" + (folder / name).string() + ".gz' is a file");
-}
+[[nodiscard]] PULSE_INLINE std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name);
 
 } // namespace pulse::io
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/io/idx.ipp> // IWYU pragma: keep
+#endif

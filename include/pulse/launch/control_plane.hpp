@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/separate.hpp>
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/identity.hpp>
@@ -52,44 +53,13 @@ public:
 
     /// Every element becomes its sum over ranks; a sum of none is a barrier. Throws launch_error when a rank is lost,
     /// does not come within the timeout, or calls another collective.
-    void sum(std::span<double> values) {
-        const frame_writer head = begin(word::sum, values.size());
-        for (double& v : values) { v += 0.0; }
-        if (rank() == 0) {
-            for (rank_link& l : links_) {
-                const std::string theirs = hear(l, head);
-                add(values, frame_reader{body_of(theirs)});
-            }
-            return tell_all(with_values(head, values));
-        }
-        say(links_.front(), with_values(head, values));
-        const std::string total = hear(links_.front(), head);
-        std::fill(values.begin(), values.end(), 0.0);
-        add(values, frame_reader{body_of(total)});
-    }
+    void sum(std::span<double> values);
 
     /// On rank 0 the bytes of every rank in rank order, elsewhere nothing. Throws as sum.
-    [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) {
-        const frame_writer head = begin(word::gather, 0);
-        std::vector<std::vector<std::byte>> all;
-        if (rank() != 0) {
-            say_bytes(links_.front(), head, mine);
-            return all;
-        }
-        all.emplace_back(mine.begin(), mine.end());
-        for (rank_link& l : links_) { all.push_back(hear_bytes(l, head)); }
-        return all;
-    }
+    [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine);
 
     /// Rank 0's bytes, on every rank. Throws as sum.
-    void broadcast(std::vector<std::byte>& bytes) {
-        const frame_writer head = begin(word::broadcast, 0);
-        if (rank() != 0) {
-            bytes = hear_bytes(links_.front(), head);
-            return;
-        }
-        for (rank_link& l : links_) { say_bytes(l, head, bytes); }
-    }
+    void broadcast(std::vector<std::byte>& bytes);
 
     /// Ends the connections: what the others wait for here is lost to them.
     void fail(std::string_view what) noexcept {
@@ -125,29 +95,8 @@ private:
     }
 
     /// Any number of bytes, in frames that say how many there are in all.
-    void say_bytes(rank_link& to, frame_writer head, std::span<const std::byte> bytes) {
-        const std::string start = head.number(bytes.size()).bytes();
-        do {
-            const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), piece_bytes));
-            bytes = bytes.subspan(piece.size());
-            say(to, start + std::string{text_of(piece)});
-        } while (!bytes.empty());
-    }
-    [[nodiscard]] std::vector<std::byte> hear_bytes(rank_link& from, const frame_writer& head) {
-        std::vector<std::byte> all;
-        std::uint64_t size = 0;
-        do {
-            const std::string theirs = hear(from, head);
-            const std::uint64_t said = frame_reader{body_of(theirs)}.number();
-            const auto piece = std::as_bytes(std::span{theirs}.subspan(head_bytes + sizeof said));
-            if (all.empty()) { size = said; }
-            if (said != size || piece.size() > size - all.size() || (piece.empty() && size != 0)) {
-                stop("pulse: " + name(from) + " sends other bytes than it says");
-            }
-            all.insert(all.end(), piece.begin(), piece.end());
-        } while (all.size() != size);
-        return all;
-    }
+    void say_bytes(rank_link& to, frame_writer head, std::span<const std::byte> bytes);
+    [[nodiscard]] std::vector<std::byte> hear_bytes(rank_link& from, const frame_writer& head);
 
     [[noreturn]] void stop(const std::string& why) {
         fail(why);
@@ -157,39 +106,10 @@ private:
         if (broken_) { throw launch_error{broken_->empty() ? "a rank failed" : *broken_}; }
         if (options_.seen != nullptr && options_.seen->failed()) { stop(*options_.seen->failure()); }
     }
-    void say(rank_link& to, std::string_view frame) {
-        check();
-        const deadline until{options_.timeout};
-        to.stream.put(frame);
-        while (!to.stream.flush(deadline{std::min(until.left(), look)})) {
-            check();
-            if (to.stream.lost()) { lost(to); }
-            if (until.passed()) { stop("pulse: " + name(to) + " takes nothing for " + seconds_text(options_.timeout)); }
-        }
-    }
-    void tell_all(const std::string& frame) {
-        for (rank_link& l : links_) { say(l, frame); }
-    }
+    void say(rank_link& to, std::string_view frame);
+    void tell_all(const std::string& frame);
     /// The next frame of a rank, which must be of this collective.
-    [[nodiscard]] std::string hear(rank_link& from, const frame_writer& head) {
-        const deadline until{options_.timeout};
-        for (;;) {
-            if (std::optional<std::string> frame = from.stream.wait_frame(deadline{std::min(until.left(), look)})) {
-                if (std::string_view{*frame}.substr(0, head_bytes) !=
-                    std::string_view{head.bytes()}.substr(0, head_bytes)) {
-                    stop("pulse: " + name(from) + " and rank " + std::to_string(rank()) +
-                         " call different collectives, or with different numbers of values");
-                }
-                return *std::move(frame);
-            }
-            check();
-            if (from.stream.lost()) { lost(from); }
-            if (until.passed()) {
-                stop("pulse: " + name(from) + " does not come to a collective within " +
-                     seconds_text(options_.timeout));
-            }
-        }
-    }
+    [[nodiscard]] std::string hear(rank_link& from, const frame_writer& head);
     [[nodiscard]] static std::string name(const rank_link& of) { return "rank " + std::to_string(of.rank); }
     /// A connection ends before the watch knows why: it is given a moment to say so.
     [[noreturn]] void lost(const rank_link& of) {
@@ -208,3 +128,7 @@ private:
 };
 
 } // namespace pulse::launch
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/launch/control_plane.ipp> // IWYU pragma: keep
+#endif

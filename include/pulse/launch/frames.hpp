@@ -12,6 +12,7 @@
 
 #include <sys/socket.h>
 
+#include <pulse/core/separate.hpp>
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/socket.hpp>
 
@@ -100,95 +101,25 @@ public:
         out_.append(payload);
     }
     /// Sends what the connection takes now.
-    void send_some() {
-        while (!lost_ && sent_ != out_.size()) {
-            const ssize_t n = ::send(number(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
-            if (n >= 0) {
-                sent_ += static_cast<std::size_t>(n);
-            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-                return;
-            } else if (errno != EINTR) {
-                lose(std::strerror(errno));
-            }
-        }
-        if (sent_ == out_.size()) {
-            out_.clear();
-            sent_ = 0;
-        }
-    }
+    void send_some();
     /// Takes in what has come.
-    void receive_some() {
-        char room[16384];
-        while (!lost_ && in_.size() <= most_bytes + header_bytes) {
-            const ssize_t n = ::recv(number(), room, sizeof room, 0);
-            if (n > 0) {
-                in_.append(room, static_cast<std::size_t>(n));
-            } else if (n == 0) {
-                lose("");
-            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-                return;
-            } else if (errno != EINTR) {
-                lose(std::strerror(errno));
-            }
-        }
-    }
+    void receive_some();
     /// The next whole frame that has come, also after the connection was lost. What is no frame loses the connection.
-    [[nodiscard]] std::optional<std::string> next() {
-        if (bad_) { return std::nullopt; }
-        const std::size_t known = std::min(in_.size(), magic.size());
-        if (std::string_view{in_}.substr(0, known) != magic.substr(0, known)) { return not_a_frame(); }
-        if (in_.size() < header_bytes) { return std::nullopt; }
-        std::size_t size = 0;
-        for (std::size_t i = 0; i != 4; ++i) {
-            size |= std::size_t{static_cast<unsigned char>(in_[magic.size() + i])} << (8 * i);
-        }
-        if (size > most_bytes) { return not_a_frame(); }
-        if (in_.size() < header_bytes + size) { return std::nullopt; }
-        std::string payload = in_.substr(header_bytes, size);
-        in_.erase(0, header_bytes + size);
-        return payload;
-    }
+    [[nodiscard]] std::optional<std::string> next();
     /// The next frame; none when the deadline passes or the connection is lost.
-    [[nodiscard]] std::optional<std::string> wait_frame(const deadline& until) {
-        for (;;) {
-            if (std::optional<std::string> frame = next()) { return frame; }
-            if (lost_ || !detail::wait_ready(number(), POLLIN, until)) { return std::nullopt; }
-            receive_some();
-        }
-    }
+    [[nodiscard]] std::optional<std::string> wait_frame(const deadline& until);
     /// Sends all that waits; false when the deadline passes or the connection is lost.
-    bool flush(const deadline& until) {
-        send_some();
-        while (!lost_ && has_output()) {
-            if (!detail::wait_ready(number(), POLLOUT, until)) { return false; }
-            send_some();
-        }
-        return !lost_;
-    }
+    bool flush(const deadline& until);
     /// Says that nothing more is sent, and waits for the other side to close too: closing before would drop what it has
     /// not read yet.
-    void finish(const deadline& until) {
-        flush(until);
-        ::shutdown(number(), SHUT_WR);
-        while (!lost_ && detail::wait_ready(number(), POLLIN, until)) {
-            receive_some();
-            in_.clear();
-        }
-    }
+    void finish(const deadline& until);
 
 private:
     static constexpr std::string_view magic{"pulse\x01\r\n", 8};
     static constexpr std::size_t header_bytes = 12;
 
-    void lose(std::string reason) {
-        lost_ = true;
-        reason_ = std::move(reason);
-    }
-    std::optional<std::string> not_a_frame() {
-        bad_ = true;
-        lose("what it says is not from a rank of pulse");
-        return std::nullopt;
-    }
+    void lose(std::string reason);
+    std::optional<std::string> not_a_frame();
 
     descriptor socket_{};
     std::string in_{};
@@ -200,3 +131,7 @@ private:
 };
 
 } // namespace pulse::launch
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/launch/frames.ipp> // IWYU pragma: keep
+#endif

@@ -16,6 +16,7 @@
 
 #include <unistd.h>
 
+#include <pulse/core/separate.hpp>
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/endpoint.hpp>
 #include <pulse/launch/frames.hpp>
@@ -51,20 +52,7 @@ class tcp_store {
 public:
     /// Throws launch_error when rank 0 cannot listen, when rank 0 is not reached within the timeout, or when what
     /// answers there is no rank 0 of this run.
-    tcp_store(const rank_identity& who, const tcp_store_options& options) :
-        unwinding_{std::uncaught_exceptions()}, linger_{options.linger}, where_{options.where} {
-        std::uint64_t secret = 0;
-        if (who.rank == 0) {
-            secret = random_bits();
-            server_ = std::make_unique<store_server>(where_.host, where_.port, options.run_id, secret, who.world_size,
-                                                     options.timeout);
-            where_.port = server_->port();
-        }
-        const std::uint64_t reached = connect(who, options);
-        if (who.rank == 0 && reached != secret) {
-            throw launch_error{"pulse: " + to_text(where_) + " leads to another rank 0 of this run"};
-        }
-    }
+    tcp_store(const rank_identity& who, const tcp_store_options& options);
     tcp_store(const tcp_store&) = delete;
     tcp_store& operator=(const tcp_store&) = delete;
     ~tcp_store() {
@@ -82,31 +70,9 @@ public:
     /// Where the ranks connect; the port is the one in use.
     [[nodiscard]] const endpoint& where() const noexcept { return where_; }
 
-    bool set(std::string_view key, std::string_view value) {
-        frame_writer request = detail::begin(detail::store_word::set);
-        request.text(key).text(value);
-        const std::string reply = ask(request, deadline::duration{0});
-        frame_reader said{reply};
-        expect(said, detail::store_word::was_set);
-        return said.number() == 1;
-    }
+    bool set(std::string_view key, std::string_view value);
 
-    [[nodiscard]] std::optional<found_value> get_first(std::span<const std::string> keys, deadline::duration timeout) {
-        frame_writer request = detail::begin(detail::store_word::get_first);
-        request.number(static_cast<std::uint64_t>(timeout.count()));
-        for (const std::string& key : keys) { request.text(key); }
-        const std::string reply = ask(request, timeout);
-        frame_reader said{reply};
-        switch (static_cast<detail::store_word>(said.number())) {
-        case detail::store_word::none: return std::nullopt;
-        case detail::store_word::lost: throw launch_error{"pulse: " + said.text()};
-        case detail::store_word::found: {
-            const auto index = static_cast<std::size_t>(said.number());
-            return found_value{index, said.text()};
-        }
-        default: throw launch_error{"pulse: rank 0's store gives no answer to a question"};
-        }
-    }
+    [[nodiscard]] std::optional<found_value> get_first(std::span<const std::string> keys, deadline::duration timeout);
 
 private:
     /// Longer than an answer needs on a busy machine.
@@ -148,23 +114,8 @@ private:
         }
     }
 
-    std::string ask(const frame_writer& request, deadline::duration timeout) {
-        const std::lock_guard lock{mutex_};
-        const deadline until{timeout + answer_time};
-        stream_.put(request.bytes());
-        if (stream_.flush(until)) {
-            if (std::optional<std::string> reply = stream_.wait_frame(until)) { return *std::move(reply); }
-        }
-        const bool gone = stream_.lost();
-        stream_ = frame_stream{}; // an answer that comes too late is nobody's
-        throw launch_error{gone ? "pulse: rank 0, which keeps the store, is gone"
-                                : "pulse: rank 0, which keeps the store, does not answer"};
-    }
-    static void expect(frame_reader& said, detail::store_word word) {
-        if (static_cast<detail::store_word>(said.number()) != word) {
-            throw launch_error{"pulse: rank 0's store gives no answer to a question"};
-        }
-    }
+    std::string ask(const frame_writer& request, deadline::duration timeout);
+    static void expect(frame_reader& said, detail::store_word word);
 
     int unwinding_;
     deadline::duration linger_;
@@ -177,3 +128,7 @@ private:
 static_assert(store<tcp_store>, "tcp_store is a store");
 
 } // namespace pulse::launch
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/launch/tcp_store.ipp> // IWYU pragma: keep
+#endif

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/separate.hpp>
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/identity.hpp>
@@ -98,12 +99,7 @@ public:
         }
     }
     /// Says goodbye and ends the watch. On rank 0 it waits for the others' goodbyes, at most for the timeout.
-    void close() noexcept {
-        if (!thread_.joinable()) { return; }
-        closing_ = true;
-        wake_.signal();
-        thread_.join();
-    }
+    void close() noexcept;
 
 private:
     using clock = deadline::clock;
@@ -121,152 +117,29 @@ private:
     };
 
     /// Sets the failure if there is none.
-    void publish(int rank, std::string_view text) noexcept {
-        static const report no_memory{-1, "a rank failed"};
-        const report* none = nullptr;
-        try {
-            auto mine = std::make_unique<const report>(report{rank, std::string{text}});
-            const std::lock_guard lock{mutex_};
-            if (report_.compare_exchange_strong(none, mine.get(), std::memory_order_acq_rel)) {
-                owned_ = std::move(mine);
-            }
-        } catch (...) { report_.compare_exchange_strong(none, &no_memory, std::memory_order_acq_rel); }
-    }
+    void publish(int rank, std::string_view text) noexcept;
 
-    void serve() noexcept {
-        try {
-            run();
-        } catch (const std::exception& e) {
-            publish(rank_, std::string{"the watch of rank "} + std::to_string(rank_) + " has failed: " + e.what());
-        }
-        const std::lock_guard lock{mutex_};
-        links_.clear(); // whoever still listens sees the end
-        ended_ = true;
-        told_.notify_all();
-    }
+    void serve() noexcept;
 
-    void run() {
-        const deadline::duration beat = std::clamp(timeout_ / 8, deadline::duration{1}, deadline::duration{1000});
-        const deadline::duration silence = timeout_ * 3 / 4;
-        clock::time_point next_beat = clock::now();
-        clock::time_point last_look = clock::now();
-        std::optional<deadline> end;
-        for (;;) {
-            if (closing_ && !end) { end.emplace(failed() ? std::min(timeout_, deadline::duration{2000}) : timeout_); }
-            if (end && (rank_ != 0 || links_left() || end->passed())) { return leave(); }
-            wait_for_events(next_beat, end);
-            const clock::time_point now = clock::now();
-            // Who was stopped itself has not listened: it looks first at what has come meanwhile.
-            const bool away = now - last_look > silence / 2 + beat;
-            last_look = now;
-            for (peer& p : links_) {
-                if (away) { p.heard = now; }
-                listen(p, now, silence);
-            }
-            if (now >= next_beat) {
-                next_beat = now + beat;
-                for (peer& p : links_) {
-                    if (!p.left && !p.stream.has_output()) { say(p, word::alive); }
-                }
-            }
-            tell();
-            for (peer& p : links_) { p.stream.send_some(); }
-        }
-    }
+    void run();
 
     [[nodiscard]] bool links_left() const {
         return std::all_of(links_.begin(), links_.end(), [](const peer& p) { return p.left; });
     }
 
-    void wait_for_events(clock::time_point next_beat, const std::optional<deadline>& end) {
-        std::vector<pollfd> polled{{wake_.number(), POLLIN, 0}};
-        for (const peer& p : links_) {
-            if (!p.left) {
-                polled.push_back(
-                    {p.stream.number(), static_cast<short>(p.stream.has_output() ? POLLIN | POLLOUT : POLLIN), 0});
-            }
-        }
-        const auto beat_ms = std::chrono::ceil<deadline::duration>(next_beat - clock::now());
-        auto wait_ms = std::max(beat_ms, deadline::duration{0});
-        if (end) { wait_ms = std::min(wait_ms, end->left()); }
-        ::poll(polled.data(), static_cast<nfds_t>(polled.size()), static_cast<int>(wait_ms.count()));
-        wake_.clear();
-    }
+    void wait_for_events(clock::time_point next_beat, const std::optional<deadline>& end);
 
-    void listen(peer& p, clock::time_point now, deadline::duration silence) {
-        if (p.left) { return; }
-        p.stream.receive_some();
-        try {
-            while (std::optional<std::string> frame = p.stream.next()) {
-                p.heard = now;
-                frame_reader said{*frame};
-                const auto what = static_cast<word>(said.number());
-                if (what == word::goodbye) {
-                    p.left = true;
-                    p.stream = frame_stream{};
-                    return;
-                }
-                if (what == word::failed) {
-                    const int rank = said.integer();
-                    publish(rank, said.text());
-                    broadcast();
-                }
-            }
-        } catch (const bad_frame&) { publish(p.rank, table_.name_of(p.rank) + " says what is not understood"); }
-        if (p.stream.lost()) {
-            p.left = true;
-            found(p.rank, " was killed or has exited: its connection ended without a goodbye" +
-                              (p.stream.reason().empty() ? "" : " (" + p.stream.reason() + ")"));
-        } else if (now - p.heard > silence) {
-            p.left = true;
-            found(p.rank, " has given no sign of life for " +
-                              seconds_text(std::chrono::duration_cast<deadline::duration>(now - p.heard)));
-        }
-    }
+    void listen(peer& p, clock::time_point now, deadline::duration silence);
 
-    void found(int rank, const std::string& what) {
-        publish(rank, table_.name_of(rank) + what);
-        broadcast();
-    }
+    void found(int rank, const std::string& what);
     /// Rank 0 tells everyone, once.
-    void broadcast() {
-        if (rank_ == 0) { to_tell_everyone_ = true; }
-    }
-    void tell() {
-        const std::lock_guard lock{mutex_};
-        if ((to_tell_ || to_tell_everyone_) && !told_everyone_) {
-            const report* const first = report_.load(std::memory_order_acquire);
-            for (peer& p : links_) {
-                if (p.stream.number() < 0) { continue; }
-                p.stream.put(frame_writer{}
-                                 .number(static_cast<std::uint64_t>(word::failed))
-                                 .number(static_cast<std::uint64_t>(first->rank))
-                                 .text(first->text)
-                                 .bytes());
-                p.stream.send_some();
-            }
-            told_everyone_ = true;
-        }
-        if (!to_tell_) { return; }
-        to_tell_ = false;
-        told_.notify_all();
-    }
+    void broadcast();
+    void tell();
 
-    void say(peer& p, word what) { p.stream.put(frame_writer{}.number(static_cast<std::uint64_t>(what)).bytes()); }
+    void say(peer& p, word what);
 
     /// The end: what was to be told is told, and, where nothing failed, goodbye.
-    void leave() {
-        tell();
-        for (peer& p : links_) {
-            if (p.stream.number() < 0 || p.stream.lost()) { continue; }
-            if (!failed() || rank_ != 0) { say(p, word::goodbye); }
-            p.stream.send_some();
-        }
-        const deadline soon{deadline::duration{1000}};
-        for (peer& p : links_) {
-            if (!p.left) { p.stream.finish(soon); }
-        }
-    }
+    void leave();
 
     int rank_;
     rank_table table_;
@@ -287,3 +160,7 @@ private:
 };
 
 } // namespace pulse::launch
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/launch/watch.ipp> // IWYU pragma: keep
+#endif

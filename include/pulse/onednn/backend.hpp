@@ -6,10 +6,11 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/onednn/activations.hpp>
 #include <pulse/onednn/attention.hpp>
 #include <pulse/onednn/buffer.hpp>
 #include <pulse/onednn/conditioned_operations.hpp>
-#include <pulse/onednn/convolutions.hpp>
+#include <pulse/onednn/convolution_cache.hpp>
 #include <pulse/onednn/group_norm.hpp>
 #include <pulse/onednn/library.hpp>
 #include <pulse/onednn/narrow_convolution.hpp>
@@ -159,9 +160,9 @@ public:
         });
     }
 
-    void silu(std::int64_t n, const float* x, float* y) { host::silu(threads_, n, x, y); }
+    void silu(std::int64_t n, const float* x, float* y) { activate<silu_at>(threads_, n, x, y); }
     void silu_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how) {
-        host::silu_backward(threads_, n, x, dy, dx, how);
+        activate_backward<silu_at>(threads_, n, x, dy, dx, how);
     }
     void add(std::int64_t n, const float* x, float* y) { host::add(threads_, n, x, y); }
     void copy(std::int64_t n, const float* x, float* y) { std::copy(x, x + n, y); }

@@ -31,7 +31,6 @@ public:
     ~basic_buffer() { ::operator delete(data_, std::align_val_t{alignment}); }
 
     [[nodiscard]] T* data() const noexcept { return data_; }
-    [[nodiscard]] std::int64_t elements() const noexcept { return elements_; }
     [[nodiscard]] std::int64_t bytes() const noexcept {
         return elements_ * static_cast<std::int64_t>(sizeof(T));
     }

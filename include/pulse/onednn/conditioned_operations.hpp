@@ -6,8 +6,8 @@
 #include <string>
 
 #include <pulse/core/error.hpp>
+#include <pulse/onednn/activations.hpp>
 #include <pulse/onednn/buffer.hpp>
-#include <pulse/onednn/gelu_tanh.hpp>
 #include <pulse/onednn/layer_norm.hpp>
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/pointwise.hpp>
@@ -65,9 +65,9 @@ public:
         }
     }
 
-    void gelu_tanh(std::int64_t n, const float* x, float* y) { host::gelu_tanh(threads_, n, x, y); }
+    void gelu_tanh(std::int64_t n, const float* x, float* y) { activate<gelu_tanh_at>(threads_, n, x, y); }
     void gelu_tanh_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how) {
-        host::gelu_tanh_backward(threads_, n, x, dy, dx, how);
+        activate_backward<gelu_tanh_at>(threads_, n, x, dy, dx, how);
     }
 
     void rotary(const rotary_shape& s, int batch, const float* x, float* y) {

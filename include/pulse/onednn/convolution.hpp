@@ -12,9 +12,6 @@
 
 namespace pulse::host {
 
-/// What a cached convolution is for.
-enum class convolution_pass : std::uint8_t { forward, backward_input, backward_weight };
-
 /// A convolution over a block of input channels of a weight [out][weight_channels][ky][kx].
 struct convolution_key {
     conv2d_shape shape{};  ///< in_channels counts the block
@@ -32,63 +29,55 @@ class convolution {
 public:
     convolution(const onednn_engine& engine, const convolution_key& key) : key_{key} {
         const conv2d_shape& s = key.shape;
-        const dnnl_memory_desc_t x =
+        const onednn_tensor x =
             describe(std::array<dnnl_dim_t, 4>{key.batch, s.in_channels, s.in_height, s.in_width}, dnnl_nhwc);
-        const dnnl_memory_desc_t y =
+        const onednn_tensor y =
             describe(std::array<dnnl_dim_t, 4>{key.batch, s.out_channels, s.out_height(), s.out_width()}, dnnl_nhwc);
         const std::array<dnnl_dim_t, 4> weight_dims{s.out_channels, s.in_channels, s.kernel, s.kernel};
-        const dnnl_memory_desc_t any = describe(weight_dims, dnnl_format_tag_any);
+        const onednn_tensor any = describe(weight_dims, dnnl_format_tag_any);
         const dnnl_dim_t taps = dnnl_dim_t{s.kernel} * s.kernel;
-        plain_ = describe(weight_dims, std::array<dnnl_dim_t, 4>{key.weight_channels * taps, taps, s.kernel, 1});
-        const dnnl_memory_desc_t b = key.has_bias ? describe(std::array<dnnl_dim_t, 1>{s.out_channels}, dnnl_a)
-                                                  : dnnl_memory_desc_t{};
-        const std::array<dnnl_dim_t, 2> strides{s.stride, s.stride};
+        const std::array<dnnl_dim_t, 4> weight_strides{key.weight_channels * taps, taps, s.kernel, 1};
+        const onednn_tensor plain = describe(weight_dims, weight_strides.data());
+        const onednn_tensor b =
+            key.has_bias ? describe(std::array<dnnl_dim_t, 1>{s.out_channels}, dnnl_a) : onednn_tensor{};
+        const std::array<dnnl_dim_t, 2> stride{s.stride, s.stride};
         const std::array<dnnl_dim_t, 2> before{s.pad_before, s.pad_before};
         const std::array<dnnl_dim_t, 2> after{s.pad_after, s.pad_after};
+        const convolution_tensors tensors{.x = x.get(),
+                                          .weight = any.get(),
+                                          .bias = b.get(),
+                                          .y = y.get(),
+                                          .stride = stride.data(),
+                                          .pad_before = before.data(),
+                                          .pad_after = after.data()};
 
-        dnnl_convolution_desc_t forward{};
-        check(dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training, dnnl_convolution_direct, &x, &any,
-                                                 key.has_bias ? &b : nullptr, &y, strides.data(), before.data(),
-                                                 after.data()),
-              "convolution");
         const bool is_forward = key.pass == convolution_pass::forward;
-        const onednn_attributes attributes = make_attributes(is_forward && key.adds);
-        onednn_description chosen = engine.primitive(forward, attributes, {}, "convolution");
-        if (is_forward) {
-            blocked_ = onednn_program::queried(chosen, dnnl_query_weights_md);
-            program_ = key.has_bias ? onednn_program{engine, chosen, {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, blocked_},
-                                                     {DNNL_ARG_DST, y}, {DNNL_ARG_BIAS, b}}, "convolution"}
-                                    : onednn_program{engine, chosen, {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, blocked_},
-                                                     {DNNL_ARG_DST, y}}, "convolution"};
-        } else if (key.pass == convolution_pass::backward_input) {
-            dnnl_convolution_desc_t backward{};
-            check(dnnl_convolution_backward_data_desc_init(&backward, dnnl_convolution_direct, &x, &any, &y,
-                                                           strides.data(), before.data(), after.data()),
-                  "convolution_backward_input");
-            chosen = engine.primitive(backward, attributes, chosen, "convolution_backward_input");
-            blocked_ = onednn_program::queried(chosen, dnnl_query_weights_md);
-            program_ = onednn_program{engine, chosen, {{DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_WEIGHTS, blocked_},
-                                      {DNNL_ARG_DIFF_SRC, x}}, "convolution_backward_input"};
-        } else {
-            dnnl_convolution_desc_t backward{};
-            check(dnnl_convolution_backward_weights_desc_init(&backward, dnnl_convolution_direct, &x, &any,
-                                                              key.has_bias ? &b : nullptr, &y, strides.data(),
-                                                              before.data(), after.data()),
-                  "convolution_backward_weight");
-            chosen = engine.primitive(backward, attributes, chosen, "convolution_backward_weight");
-            blocked_ = onednn_program::queried(chosen, dnnl_query_diff_weights_md);
-            program_ = key.has_bias
-                           ? onednn_program{engine, chosen, {{DNNL_ARG_SRC, x}, {DNNL_ARG_DIFF_WEIGHTS, blocked_},
-                                            {DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_DIFF_BIAS, b}},
-                                            "convolution_backward_weight"}
-                           : onednn_program{engine, chosen, {{DNNL_ARG_SRC, x}, {DNNL_ARG_DIFF_WEIGHTS, blocked_},
-                                            {DNNL_ARG_DIFF_DST, y}}, "convolution_backward_weight"};
-        }
         const bool is_weight = key.pass == convolution_pass::backward_weight;
-        const dnnl_memory_desc_t& from = is_weight ? blocked_ : plain_;
-        const dnnl_memory_desc_t& to = is_weight ? plain_ : blocked_;
+        const char* const call = is_forward  ? "convolution"
+                                 : is_weight ? "convolution_backward_weight"
+                                             : "convolution_backward_input";
+        const onednn_attributes attributes = make_attributes(is_forward && key.adds);
+        const auto described = [&](convolution_pass pass, const onednn_description& hint) {
+            dnnl_primitive_desc_t made{};
+            check(create_convolution(&made, engine.get(), pass, tensors, attributes.get(), hint.get()), call);
+            return onednn_description{made};
+        };
+        onednn_description chosen = described(convolution_pass::forward, {});
+        if (!is_forward) { chosen = described(key.pass, chosen); }
+        const onednn_tensor_view blocked =
+            onednn_program::queried(chosen, is_weight ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+        blocked_floats_ = floats_of(blocked);
+        program_ = onednn_program{engine,
+                                  chosen,
+                                  {{is_forward || is_weight ? DNNL_ARG_SRC : DNNL_ARG_DIFF_SRC, x.get()},
+                                   {is_weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, blocked},
+                                   {is_forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, y.get()},
+                                   {is_weight ? DNNL_ARG_DIFF_BIAS : DNNL_ARG_BIAS, b.get()}},
+                                  call};
+        const onednn_tensor_view from = is_weight ? blocked : plain.get();
+        const onednn_tensor_view to = is_weight ? plain.get() : blocked;
         dnnl_primitive_desc_t made{};
-        check(dnnl_reorder_primitive_desc_create(&made, &from, engine.get(), &to, engine.get(),
+        check(dnnl_reorder_primitive_desc_create(&made, from, engine.get(), to, engine.get(),
                                                  make_attributes(is_weight).get()),
               "weight reorder");
         const onednn_description reorder{made};
@@ -103,16 +92,11 @@ public:
     /// y = (or +=) the convolution of x; `weight` points at the block's first channel, `epoch` numbers its values.
     void forward(const onednn_engine& engine, const float* x, const float* weight, const float* bias, float* y,
                  std::int64_t epoch, float* scratch) {
-        const float* w = reordered(engine, weight, epoch, scratch);
-        if (key_.has_bias) {
-            program_.run(engine, {x, w, y, bias}, scratch);
-        } else {
-            program_.run(engine, {x, w, y}, scratch);
-        }
+        program_.run(engine, {x, reordered(engine, weight, epoch, scratch), y, bias}, scratch);
     }
     void backward_input(const onednn_engine& engine, const float* dy, const float* weight, float* dx,
                         std::int64_t epoch, float* scratch) {
-        program_.run(engine, {dy, reordered(engine, weight, epoch, scratch), dx}, scratch);
+        program_.run(engine, {dx, reordered(engine, weight, epoch, scratch), dy}, scratch);
     }
     /// Adds to the block of dweight; writes the bias gradient, when there is one, to where the result points.
     const float* backward_weight(const onednn_engine& engine, const float* x, const float* dy, float* dweight,
@@ -120,11 +104,7 @@ public:
         float* const gradient = scratch;
         float* const bias = gradient + aligned(gradient_floats());
         float* const rest = bias + bias_floats();
-        if (key_.has_bias) {
-            program_.run(engine, {x, gradient, dy, bias}, rest);
-        } else {
-            program_.run(engine, {x, gradient, dy}, rest);
-        }
+        program_.run(engine, {x, gradient, dy, key_.has_bias ? bias : nullptr}, rest);
         reorder_.run(engine, {gradient, dweight}, rest);
         return bias;
     }
@@ -145,7 +125,7 @@ private:
 
     [[nodiscard]] static std::int64_t aligned(std::int64_t floats) noexcept { return (floats + 15) / 16 * 16; }
     [[nodiscard]] std::int64_t gradient_floats() const noexcept {
-        return key_.pass == convolution_pass::backward_weight ? floats_of(blocked_) : 0;
+        return key_.pass == convolution_pass::backward_weight ? blocked_floats_ : 0;
     }
     [[nodiscard]] std::int64_t bias_floats() const noexcept {
         return key_.pass == convolution_pass::backward_weight ? aligned(key_.shape.out_channels) : 0;
@@ -164,7 +144,7 @@ private:
         // only late loses its place and finds another. Until the reorder has run, the place holds no epoch's values.
         auto place = std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.epoch != epoch; });
         if (place == weights_.end()) {
-            weights_.push_back({weight, no_epoch, buffer{floats_of(blocked_)}});
+            weights_.push_back({weight, no_epoch, buffer{blocked_floats_}});
             place = std::prev(weights_.end());
         }
         place->source = weight;
@@ -175,8 +155,7 @@ private:
     }
 
     convolution_key key_;
-    dnnl_memory_desc_t plain_{};
-    dnnl_memory_desc_t blocked_{};
+    std::int64_t blocked_floats_{}; ///< of a weight, or of its gradient, as the primitive wants it
     onednn_program program_{};
     onednn_program reorder_{};
     std::vector<reordered_weight> weights_{};

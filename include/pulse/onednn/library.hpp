@@ -10,6 +10,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/onednn/version.hpp>
 
 namespace pulse::host {
 
@@ -47,6 +48,7 @@ private:
     Handle handle_{};
 };
 
+using onednn_tensor = onednn_handle<onednn_tensor_owned, destroy_tensor>;
 using onednn_description = onednn_handle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
 using onednn_attributes = onednn_handle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
 
@@ -60,33 +62,27 @@ using onednn_attributes = onednn_handle<dnnl_primitive_attr_t, dnnl_primitive_at
         dnnl_post_ops_t posts{};
         check(dnnl_post_ops_create(&posts), "post operations");
         const onednn_handle<dnnl_post_ops_t, dnnl_post_ops_destroy> owner{posts};
-        check(dnnl_post_ops_append_sum(posts, 1.0F), "post operations");
+        check(append_sum(posts), "post operations");
         check(dnnl_primitive_attr_set_post_ops(made, posts), "post operations");
     }
     return attributes;
 }
 
-/// A tensor of floats in the layout of `tag`; dnnl_format_tag_any leaves the layout to the primitive.
-template <std::size_t Rank>
-[[nodiscard]] dnnl_memory_desc_t describe(const std::array<dnnl_dim_t, Rank>& dims, dnnl_format_tag_t tag) {
-    dnnl_memory_desc_t made{};
-    check(dnnl_memory_desc_init_by_tag(&made, static_cast<int>(Rank), dims.data(), dnnl_f32, tag), "memory description");
-    return made;
+/// A tensor of floats; `layout` is a format tag, of which dnnl_format_tag_any leaves the layout to the primitive, or
+/// points at strides in elements.
+template <std::size_t Rank, class Layout>
+[[nodiscard]] onednn_tensor describe(const std::array<dnnl_dim_t, Rank>& dims, Layout layout) {
+    onednn_tensor_owned made{};
+    const dnnl_status_t status = create_tensor(&made, static_cast<int>(Rank), dims.data(), layout);
+    onednn_tensor tensor{made};
+    check(status, "memory description");
+    return tensor;
 }
 
-/// A tensor of floats with the given strides in elements.
-template <std::size_t Rank>
-[[nodiscard]] dnnl_memory_desc_t describe(const std::array<dnnl_dim_t, Rank>& dims,
-                                          const std::array<dnnl_dim_t, Rank>& strides) {
-    dnnl_memory_desc_t made{};
-    check(dnnl_memory_desc_init_by_strides(&made, static_cast<int>(Rank), dims.data(), dnnl_f32, strides.data()),
-          "memory description");
-    return made;
-}
-
-/// Floats that a tensor of this description occupies, padding of its layout included.
-[[nodiscard]] inline std::int64_t floats_of(const dnnl_memory_desc_t& tensor) noexcept {
-    return static_cast<std::int64_t>((dnnl_memory_desc_get_size(&tensor) + sizeof(float) - 1) / sizeof(float));
+/// Floats that a tensor of this description occupies, padding of its layout included; none without a description.
+[[nodiscard]] inline std::int64_t floats_of(onednn_tensor_view tensor) noexcept {
+    if (tensor == nullptr) { return 0; }
+    return static_cast<std::int64_t>((dnnl_memory_desc_get_size(tensor) + sizeof(float) - 1) / sizeof(float));
 }
 
 /// Engine and stream of one backend; both live as long as it does.
@@ -103,15 +99,6 @@ public:
     [[nodiscard]] dnnl_engine_t get() const noexcept { return engine_.get(); }
     [[nodiscard]] dnnl_stream_t stream() const noexcept { return stream_.get(); }
 
-    /// `operation` is a filled descriptor of oneDNN, `hint` the forward primitive that a backward one belongs to.
-    template <class Operation>
-    [[nodiscard]] onednn_description primitive(const Operation& operation, const onednn_attributes& attributes,
-                                               const onednn_description& hint, const char* call) const {
-        dnnl_primitive_desc_t made{};
-        check(dnnl_primitive_desc_create(&made, &operation, attributes.get(), engine_.get(), hint.get()), call);
-        return onednn_description{made};
-    }
-
 private:
     onednn_handle<dnnl_engine_t, dnnl_engine_destroy> engine_{};
     onednn_handle<dnnl_stream_t, dnnl_stream_destroy> stream_{};
@@ -123,44 +110,46 @@ public:
     static constexpr std::size_t most_arguments = 6;
     struct argument {
         int kind;
-        dnnl_memory_desc_t tensor;
+        onednn_tensor_view tensor; ///< null: the primitive does without
     };
 
     onednn_program() = default;
     onednn_program(const onednn_engine& engine, const onednn_description& description,
-                   std::initializer_list<argument> arguments, const char* call)
-        : call_{call} {
+                   std::initializer_list<argument> arguments, const char* call) :
+        call_{call} {
         dnnl_primitive_t made{};
         check(dnnl_primitive_create(&made, description.get()), call);
         primitive_ = onednn_handle<dnnl_primitive_t, dnnl_primitive_destroy>{made};
         for (const argument& a : arguments) { append(engine, a); }
-        const dnnl_memory_desc_t& pad = queried(description, dnnl_query_scratchpad_md);
-        scratch_ = pad.ndims == 0 ? 0 : floats_of(pad);
+        const onednn_tensor_view pad = queried(description, dnnl_query_scratchpad_md);
+        scratch_ = floats_of(pad);
         if (scratch_ != 0) { append(engine, {DNNL_ARG_SCRATCHPAD, pad}); }
     }
 
     /// Floats of scratch that `run` needs.
     [[nodiscard]] std::int64_t scratch() const noexcept { return scratch_; }
 
-    /// Pointers in the order of the constructor's arguments.
+    /// Pointers in the order of the constructor's arguments; null where the primitive does without.
     void run(const onednn_engine& engine, std::initializer_list<const float*> data, float* scratch) {
         std::size_t at = 0;
-        for (const float* d : data) { set(at++, const_cast<float*>(d)); }
-        if (scratch_ != 0) { set(at++, scratch); }
+        for (const float* d : data) {
+            if (d != nullptr) { set(at++, const_cast<float*>(d)); }
+        }
+        if (scratch_ != 0) { set(at, scratch); }
         check(dnnl_primitive_execute(primitive_.get(), engine.stream(), static_cast<int>(count_), arguments_.data()),
               call_);
     }
 
-    [[nodiscard]] static const dnnl_memory_desc_t& queried(const onednn_description& description, dnnl_query_t what) {
-        static const dnnl_memory_desc_t none{};
-        const dnnl_memory_desc_t* found = dnnl_primitive_desc_query_md(description.get(), what, 0);
-        return found != nullptr ? *found : none;
+    /// A tensor that the primitive has chosen; it belongs to the description.
+    [[nodiscard]] static onednn_tensor_view queried(const onednn_description& description, dnnl_query_t what) {
+        return dnnl_primitive_desc_query_md(description.get(), what, 0);
     }
 
 private:
     void append(const onednn_engine& engine, const argument& a) {
+        if (a.tensor == nullptr) { return; }
         dnnl_memory_t made{};
-        check(dnnl_memory_create(&made, &a.tensor, engine.get(), DNNL_MEMORY_NONE), call_);
+        check(dnnl_memory_create(&made, a.tensor, engine.get(), DNNL_MEMORY_NONE), call_);
         memories_[count_] = onednn_handle<dnnl_memory_t, dnnl_memory_destroy>{made};
         arguments_[count_++] = dnnl_exec_arg_t{a.kind, made};
     }

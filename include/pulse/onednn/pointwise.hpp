@@ -22,26 +22,6 @@ void for_elements(int threads, std::int64_t n, F&& f) {
     });
 }
 
-/// y = x * sigmoid(x); y may be x.
-inline void silu(int threads, std::int64_t n, const float* x, float* y) {
-    for_elements(threads, n, [=]<int W>(std::int64_t i) {
-        store<W>(silu_of<W>(load<W>(x + i)), y + i);
-    });
-}
-
-/// dx = dy * d silu(x) / dx, or added to dx; dx may be dy.
-inline void silu_backward(int threads, std::int64_t n, const float* x, const float* dy, float* dx, into how) {
-    if (how == into::write) {
-        for_elements(threads, n, [=]<int W>(std::int64_t i) {
-            store<W>(load<W>(dy + i) * silu_slope<W>(load<W>(x + i)), dx + i);
-        });
-    } else {
-        for_elements(threads, n, [=]<int W>(std::int64_t i) {
-            store<W>(load<W>(dx + i) + load<W>(dy + i) * silu_slope<W>(load<W>(x + i)), dx + i);
-        });
-    }
-}
-
 /// y += x.
 inline void add(int threads, std::int64_t n, const float* x, float* y) {
     for_elements(threads, n, [=]<int W>(std::int64_t i) { store<W>(load<W>(y + i) + load<W>(x + i), y + i); });

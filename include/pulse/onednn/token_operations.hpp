@@ -7,8 +7,8 @@
 #include <string>
 
 #include <pulse/core/error.hpp>
+#include <pulse/onednn/activations.hpp>
 #include <pulse/onednn/buffer.hpp>
-#include <pulse/onednn/gelu.hpp>
 #include <pulse/onednn/layer_norm.hpp>
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/runtime/backend.hpp>
@@ -33,9 +33,9 @@ public:
         layer_norm_rows::backward(threads_, s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how, work);
     }
 
-    void gelu(std::int64_t n, const float* x, float* y) { host::gelu(threads_, n, x, y); }
+    void gelu(std::int64_t n, const float* x, float* y) { activate<gelu_at>(threads_, n, x, y); }
     void gelu_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how) {
-        host::gelu_backward(threads_, n, x, dy, dx, how);
+        activate_backward<gelu_at>(threads_, n, x, dy, dx, how);
     }
     void geglu(std::int64_t rows, int features, const float* x, float* y) {
         check_rows("geglu", rows, features);

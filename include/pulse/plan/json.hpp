@@ -4,43 +4,10 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
-#include <pulse/core/error.hpp>
-#include <pulse/io/atomic_file.hpp>
-#include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
-#include <pulse/partition/partition.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/plan/plan.hpp>
-#include <pulse/plan/require_valid.hpp>
-#include <pulse/schedule/schedule.hpp>
 
 namespace pulse {
-
-namespace detail {
-
-[[nodiscard]] inline timed_pass read_pass(const io::json_field& field) {
-    field.only({"op", "stage", "microbatch", "start_us", "end_us"});
-    return {field["op"].one_of<pass>({{"F", pass::forward}, {"B", pass::backward_input}, {"W", pass::backward_weight}}),
-            field["stage"].small_integer(), field["microbatch"].small_integer(), field["start_us"].number(),
-            field["end_us"].number()};
-}
-
-[[nodiscard]] inline prediction read_prediction(const io::json_field& field) {
-    field.only({"step_us", "lower_bound_us", "bubble_ratio", "samples_per_s", "peak_memory_bytes", "boundary_bytes",
-                "skip_bytes"});
-    prediction made{};
-    made.step_us = field["step_us"].number();
-    made.lower_bound_us = field["lower_bound_us"].number();
-    made.bubble_ratio = field["bubble_ratio"].number();
-    made.samples_per_s = field["samples_per_s"].number();
-    for (const io::json_field& one : field["peak_memory_bytes"].list()) { made.peak_memory_bytes.push_back(one.integer()); }
-    made.boundary_bytes = field["boundary_bytes"].integer();
-    made.skip_bytes = field["skip_bytes"].integer();
-    return made;
-}
-
-} // namespace detail
 
 /// The plan that `text` (format `pulse-plan/1`) describes. Throws input_error, which names `source` and the first field
 /// that is missing, unknown, of a wrong type or inconsistent.
@@ -48,111 +15,20 @@ namespace detail {
 /// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
 /// absent, "skips" or "stages"; plans of before have "skip_policy" in its place: "resident" is none, "recomputed"
 /// skips) and "spare_sends" (2 if absent).
-[[nodiscard]] inline plan parse_plan(std::string_view text, std::string_view source = "plan") {
-    const nlohmann::json value = io::parse_json(text, source);
-    const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
-    root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches", "microbatch_size",
-               "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_sends", "stages", "schedule",
-               "predicted"});
-    if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
-    plan made{};
-    made.model = root["model"].name();
-    made.cut.kind = root["placement"].one_of<placement>({{"folded", placement::folded},
-                                                         {"sequential", placement::sequential},
-                                                         {"interleaved", placement::interleaved}});
-    made.pipeline_degree = made.cut.devices = root["pipeline_degree"].small_integer();
-    made.data_degree = root["data_degree"].small_integer();
-    made.cut.waves = root["waves"].small_integer();
-    made.microbatches = root["microbatches"].small_integer();
-    made.microbatch_size = root["microbatch_size"].small_integer();
-    made.split_backward = root["split_backward"].boolean();
-    if (root.has("skip_routing")) {
-        made.routing = root["skip_routing"].one_of<skip_routing>(
-            {{"direct", skip_routing::direct}, {"relayed", skip_routing::relayed}});
-    }
-    if (root.has("recomputation")) {
-        made.recompute = root["recomputation"].one_of<recomputation>(
-            {{"none", recomputation::none}, {"skips", recomputation::skips}, {"stages", recomputation::stages}});
-    }
-    if (root.has("skip_policy")) {
-        if (root.has("recomputation")) { root["skip_policy"].fail("must not be there beside recomputation"); }
-        made.recompute = root["skip_policy"].one_of<recomputation>(
-            {{"resident", recomputation::none}, {"recomputed", recomputation::skips}});
-    }
-    if (root.has("spare_sends")) { made.spare_sends = root["spare_sends"].small_integer(); }
-    for (const io::json_field& one : root["stages"].list()) {
-        one.only({"index", "device", "first_layer", "last_layer"});
-        made.cut.stages.push_back({one["index"].small_integer(), one["device"].small_integer(),
-                                   one["first_layer"].small_integer(), one["last_layer"].small_integer()});
-    }
-    for (const io::json_field& device : root["schedule"].list()) {
-        made.order.devices.emplace_back();
-        for (const io::json_field& one : device.list()) { made.order.devices.back().push_back(detail::read_pass(one)); }
-    }
-    made.predicted = detail::read_prediction(root["predicted"]);
-    require_valid(made, source);
-    return made;
-}
+[[nodiscard]] PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source = "plan");
 
 /// The plan as `pulse-plan/1`, one stage and one pass a line; parse_plan gives the same plan back. Throws input_error
 /// when the plan is not valid, so that nothing is written that cannot be read.
-[[nodiscard]] inline std::string print_plan(const plan& planned) {
-    require_valid(planned, "plan");
-    using json = nlohmann::ordered_json;
-    const auto field = [](const char* name, const json& value) { return std::string(" \"") + name + "\": " + value.dump(); };
-    std::string text{};
-    try {
-        text = "{\n" + field("format", "pulse-plan/1") + ",\n" + field("model", planned.model.view()) + ",\n";
-    } catch (const json::exception&) {
-        throw input_error("plan: model is not UTF-8");
-    }
-    text += field("placement", name_of(planned.cut.kind)) + ",\n" + field("pipeline_degree", planned.pipeline_degree) +
-            ",\n" + field("data_degree", planned.data_degree) + ",\n" + field("waves", planned.cut.waves) + ",\n" +
-            field("microbatches", planned.microbatches) + ",\n" + field("microbatch_size", planned.microbatch_size) + ",\n" +
-            field("split_backward", planned.split_backward) + ",\n" +
-            field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
-            field("recomputation", name_of(planned.recompute)) + ",\n" + field("spare_sends", planned.spare_sends) +
-            ",\n \"stages\": [";
-    const char* before = "\n  ";
-    for (const stage& s : planned.cut.stages) {
-        text += before + json{{"index", s.index}, {"device", s.device}, {"first_layer", s.first_layer},
-                              {"last_layer", s.last_layer}}.dump();
-        before = ",\n  ";
-    }
-    text += "],\n \"schedule\": [";
-    before = "\n  [";
-    for (const auto& passes : planned.order.devices) {
-        text += before;
-        before = "\n   ";
-        for (const timed_pass& p : passes) {
-            text += before + json{{"op", std::string(1, letter_of(p.op))}, {"stage", p.stage}, {"microbatch", p.microbatch},
-                                  {"start_us", p.start_us}, {"end_us", p.end_us}}.dump();
-            before = ",\n   ";
-        }
-        text += ']';
-        before = ",\n  [";
-    }
-    const prediction& p = planned.predicted;
-    return text + "],\n" + field("predicted", json{{"step_us", p.step_us}, {"lower_bound_us", p.lower_bound_us},
-                                                   {"bubble_ratio", p.bubble_ratio}, {"samples_per_s", p.samples_per_s},
-                                                   {"peak_memory_bytes", p.peak_memory_bytes},
-                                                   {"boundary_bytes", p.boundary_bytes}, {"skip_bytes", p.skip_bytes}}) +
-           "\n}\n";
-}
+[[nodiscard]] PULSE_INLINE std::string print_plan(const plan& planned);
 
 /// Reads a plan from a file. Throws input_error naming the file.
-[[nodiscard]] inline plan load_plan(const std::filesystem::path& path) {
-    return parse_plan(io::read_file(path), path.string());
-}
+[[nodiscard]] PULSE_INLINE plan load_plan(const std::filesystem::path& path);
 
 /// Writes a plan to a file that appears whole or not at all (io::atomic_file). Throws input_error.
-inline void save_plan(const plan& planned, const std::filesystem::path& path) {
-    const std::string text = print_plan(planned);
-    try {
-        io::write_file(path, text);
-    } catch (const input_error&) {
-        throw input_error(path.string() + ": cannot be written");
-    }
-}
+PULSE_INLINE void save_plan(const plan& planned, const std::filesystem::path& path);
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/plan/json.ipp> // IWYU pragma: keep
+#endif

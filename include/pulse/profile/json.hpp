@@ -1,74 +1,13 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
-#include <pulse/core/error.hpp>
-#include <pulse/io/atomic_file.hpp>
-#include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
-#include <pulse/profile/check_costs.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
-
-namespace detail {
-
-[[nodiscard]] inline layer_cost read_layer(const io::json_field& field) {
-    field.only({"name", "forward_us", "backward_input_us", "backward_weight_us", "parameter_bytes", "saved_bytes",
-                "output_bytes", "deferred_bytes", "workspace_bytes"});
-    layer_cost layer{};
-    layer.name = field["name"].name();
-    if (layer.name.empty()) { field["name"].fail("must not be empty"); }
-    layer.forward_us = field["forward_us"].time();
-    layer.backward_input_us = field["backward_input_us"].time();
-    layer.backward_weight_us = field["backward_weight_us"].time();
-    layer.parameter_bytes = field["parameter_bytes"].bytes();
-    layer.saved_bytes = field["saved_bytes"].bytes();
-    layer.output_bytes = field["output_bytes"].bytes();
-    layer.deferred_bytes = field.bytes_or_none("deferred_bytes");
-    layer.workspace_bytes = field.bytes_or_none("workspace_bytes");
-    return layer;
-}
-
-/// Position of the layer that `field` names.
-[[nodiscard]] inline int read_end(const io::json_field& field, const cost_table& costs) {
-    const std::string& name = field.text();
-    for (std::size_t l = 0; l != costs.layers.size(); ++l) {
-        if (costs.layers[l].name.view() == name) { return static_cast<int>(l); }
-    }
-    field.fail("is '" + io::printable(name) + "', which names no layer");
-}
-
-[[nodiscard]] inline skip_cost read_edge(const io::json_field& field, const cost_table& costs, bool residual) {
-    field.only({"from", "to", "bytes"});
-    skip_cost edge{};
-    edge.from = read_end(field["from"], costs);
-    edge.to = read_end(field["to"], costs);
-    if (edge.to <= edge.from) { field["to"].fail("must name a layer after the one in from"); }
-    edge.bytes = field["bytes"].bytes();
-    edge.residual = residual;
-    return edge;
-}
-
-/// Names hold the file together: each must be there, once.
-inline void check_names(const cost_table& costs) {
-    std::set<std::string_view> names{};
-    for (std::size_t l = 0; l != costs.layers.size(); ++l) {
-        const std::string_view name = costs.layers[l].name.view();
-        const std::string path = "profile: layers[" + std::to_string(l) + "].name ";
-        if (name.empty()) { throw input_error(path + "must not be empty"); }
-        if (!names.insert(name).second) { throw input_error(path + "is the name of another layer"); }
-    }
-}
-
-} // namespace detail
 
 /// The cost table that `text` (format `pulse-profile/1`) describes.
 ///
@@ -76,97 +15,21 @@ inline void check_names(const cost_table& costs) {
 /// out of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer, "input_bytes" and
 /// "frozen_conditioning_bytes", 0 when absent, and "residuals", a list like "skips" of the edges that may cross a cut,
 /// empty when absent. In the table they follow the skips.
-[[nodiscard]] inline cost_table parse_profile(std::string_view text, std::string_view source = "profile") {
-    const nlohmann::json value = io::parse_json(text, source);
-    const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};
-    root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "residuals", "conditioning_bytes",
-               "frozen_conditioning_bytes", "input_bytes"});
-    if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }
-    cost_table costs{};
-    costs.model = root["model"].name();
-    costs.device = root["device"].name();
-    costs.microbatch_size = root["microbatch_size"].count();
-    std::set<std::string> names{};
-    for (const io::json_field& one : root["layers"].list()) {
-        costs.layers.push_back(detail::read_layer(one));
-        if (!names.insert(costs.layers.back().name.str()).second) { one["name"].fail("is the name of another layer"); }
-    }
-    if (costs.layers.empty()) { root["layers"].fail("must not be empty"); }
-    for (const io::json_field& one : root["skips"].list()) {
-        costs.skips.push_back(detail::read_edge(one, costs, false));
-    }
-    if (root.has("residuals")) {
-        for (const io::json_field& one : root["residuals"].list()) {
-            costs.skips.push_back(detail::read_edge(one, costs, true));
-        }
-    }
-    costs.conditioning_bytes = root["conditioning_bytes"].bytes();
-    costs.frozen_conditioning_bytes = root.bytes_or_none("frozen_conditioning_bytes");
-    if (costs.frozen_conditioning_bytes > costs.conditioning_bytes) {
-        root["frozen_conditioning_bytes"].fail("must not be above conditioning_bytes");
-    }
-    costs.input_bytes = root.bytes_or_none("input_bytes");
-    return costs;
-}
+[[nodiscard]] PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view source = "profile");
 
 /// The table as `pulse-profile/1`, one layer and one edge a line, residual edges in a list of their own when there are
 /// any; parse_profile gives the same table back, residual edges behind the skips. Throws
 /// input_error when the table is not valid, so that nothing is written that cannot be read.
-[[nodiscard]] inline std::string print_profile(const cost_table& costs) {
-    using json = nlohmann::ordered_json;
-    check_costs(costs);
-    detail::check_names(costs);
-    const auto name_at = [&costs](int layer) { return costs.layers[static_cast<std::size_t>(layer)].name.view(); };
-    try {
-        std::string text = "{\n \"format\": \"pulse-profile/1\",\n \"model\": " + json(costs.model.view()).dump() +
-                           ",\n \"device\": " + json(costs.device.view()).dump() +
-                           ",\n \"microbatch_size\": " + std::to_string(costs.microbatch_size) + ",\n \"layers\": [";
-        const char* before = "\n  ";
-        for (const layer_cost& l : costs.layers) {
-            text += before + json{{"name", l.name.view()},
-                                  {"forward_us", l.forward_us},
-                                  {"backward_input_us", l.backward_input_us},
-                                  {"backward_weight_us", l.backward_weight_us},
-                                  {"parameter_bytes", l.parameter_bytes},
-                                  {"saved_bytes", l.saved_bytes},
-                                  {"output_bytes", l.output_bytes},
-                                  {"deferred_bytes", l.deferred_bytes},
-                                  {"workspace_bytes", l.workspace_bytes}}
-                                 .dump();
-            before = ",\n  ";
-        }
-        const auto print_edges = [&](bool residual) {
-            before = "\n  ";
-            for (const skip_cost& s : costs.skips) {
-                if (s.residual != residual) { continue; }
-                text += before + json{{"from", name_at(s.from)}, {"to", name_at(s.to)}, {"bytes", s.bytes}}.dump();
-                before = ",\n  ";
-            }
-        };
-        text += "],\n \"skips\": [";
-        print_edges(false);
-        if (std::any_of(costs.skips.begin(), costs.skips.end(), [](const skip_cost& s) { return s.residual; })) {
-            text += "],\n \"residuals\": [";
-            print_edges(true);
-        }
-        const std::int64_t frozen = costs.frozen_conditioning_bytes;
-        return text + "],\n \"conditioning_bytes\": " + std::to_string(costs.conditioning_bytes) +
-               (frozen > 0 ? ",\n \"frozen_conditioning_bytes\": " + std::to_string(frozen) : "") +
-               ",\n \"input_bytes\": " + std::to_string(costs.input_bytes) + "\n}\n";
-    } catch (const json::exception&) { throw input_error("profile: a name is not UTF-8"); }
-}
+[[nodiscard]] PULSE_INLINE std::string print_profile(const cost_table& costs);
 
 /// Reads a profile from a file. Throws input_error naming the file and the field.
-[[nodiscard]] inline cost_table load_profile(const std::filesystem::path& path) {
-    return parse_profile(io::read_file(path), path.string());
-}
+[[nodiscard]] PULSE_INLINE cost_table load_profile(const std::filesystem::path& path);
 
 /// Writes a profile to a file that appears whole or not at all (io::atomic_file). Throws input_error.
-inline void save_profile(const cost_table& costs, const std::filesystem::path& path) {
-    const std::string text = print_profile(costs);
-    try {
-        io::write_file(path, text);
-    } catch (const input_error&) { throw input_error(path.string() + ": cannot be written"); }
-}
+PULSE_INLINE void save_profile(const cost_table& costs, const std::filesystem::path& path);
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/profile/json.ipp> // IWYU pragma: keep
+#endif

@@ -18,6 +18,7 @@ enum class schedule_method : std::uint8_t {
     zb_v,        ///< zero bubble on a V; folded, one wave, split
     dualpipe_v,  ///< DualPipeV's order; folded, one wave, split
     hanayo,      ///< greedy waves; folded
+    ilp,         ///< a search that ends with the integer program's proof (plan_for); any placement
 };
 
 /// Those that others have published, each with what its authors ask of a placement.
@@ -36,6 +37,7 @@ inline constexpr std::array baseline_methods{
     case schedule_method::zb_v: return "zb-v";
     case schedule_method::dualpipe_v: return "dualpipe-v";
     case schedule_method::hanayo: return "hanayo";
+    case schedule_method::ilp: return "ilp";
     }
     return "?";
 }
@@ -54,6 +56,7 @@ inline constexpr std::array baseline_methods{
     const bool one_each = kind == placement::sequential || (kind == placement::interleaved && waves == 1);
     switch (method) {
     case schedule_method::list:
+    case schedule_method::ilp:
     case schedule_method::gpipe: return {};
     case schedule_method::one_f_one_b:
         if (!one_each) { return "needs one stage on each device: the sequential placement"; }

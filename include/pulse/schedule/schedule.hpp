@@ -32,4 +32,9 @@ struct schedule {
     [[nodiscard]] constexpr bool operator==(const schedule&) const = default;
 };
 
+/// How much longer than a bound a makespan or a step is, as a share of the bound; 0 where there is no bound.
+[[nodiscard]] constexpr double gap_of(double makespan_us, double bound_us) noexcept {
+    return bound_us > 0 && makespan_us > bound_us ? makespan_us / bound_us - 1 : 0.0;
+}
+
 } // namespace pulse

@@ -1,90 +1,13 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <utility>
 #include <vector>
 
+#include <pulse/core/separate.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/problem.hpp>
 
 namespace pulse {
-
-namespace detail {
-
-/// Collects a problem's holds, merging those with the same ends.
-class hold_list {
-public:
-    constexpr hold_list(const std::vector<stage>& stages, bool split) : stages_{&stages}, split_{split} {}
-
-    [[nodiscard]] constexpr stage_pass last_pass(int s) const noexcept {
-        return {split_ ? pass::backward_weight : pass::backward_input, s};
-    }
-
-    /// The device is the one of `begin`; the passes that end the hold run there too.
-    constexpr void add(stage_pass begin, stage_pass end, stage_pass also_end, std::int64_t bytes) {
-        if (bytes <= 0) { return; }
-        const int device = (*stages_)[static_cast<std::size_t>(begin.stage)].device;
-        for (auto& h : holds_) {
-            if (h.begin == begin && h.end == end && h.also_end == also_end) {
-                h.bytes += bytes;
-                return;
-            }
-        }
-        holds_.push_back({device, begin, end, also_end, bytes});
-    }
-    constexpr void add(stage_pass begin, stage_pass end, std::int64_t bytes) { add(begin, end, end, bytes); }
-    constexpr void during(stage_pass op, std::int64_t bytes) { add(op, op, op, bytes); }
-
-    /// A tensor that the last passes of `users` (ascending stages) read. Unsplit, the lowest stage ends last. Split,
-    /// two ends fit into a hold; from the third user on the tensor counts once more from the start of the lowest user's
-    /// B, which is more than it takes, never less.
-    constexpr void tensor(stage_pass begin, const std::vector<int>& users, std::int64_t bytes) {
-        const int low = users.front();
-        if (!split_ || users.size() == 1) {
-            add(begin, last_pass(low), bytes);
-            return;
-        }
-        add(begin, last_pass(low), last_pass(users[1]), bytes);
-        for (std::size_t i = 2; i < users.size(); ++i) {
-            add({pass::backward_input, low}, last_pass(low), last_pass(users[i]), bytes);
-        }
-    }
-
-    [[nodiscard]] constexpr std::vector<memory_hold> take() { return std::move(holds_); }
-
-private:
-    const std::vector<stage>* stages_;
-    bool split_;
-    std::vector<memory_hold> holds_{};
-};
-
-constexpr void insert_sorted(std::vector<int>& values, int value) {
-    const auto at = std::lower_bound(values.begin(), values.end(), value);
-    if (at == values.end() || *at != value) { values.insert(at, value); }
-}
-
-[[nodiscard]] constexpr bool share_device(const std::vector<stage>& stages, int a, int b) {
-    return stages[static_cast<std::size_t>(a)].device == stages[static_cast<std::size_t>(b)].device;
-}
-
-/// Per stage: the first later stage on its device that reads a skip tensor made in it; -1 when there is none.
-[[nodiscard]] constexpr std::vector<int> first_local_readers(const cost_table& costs,
-                                                             const std::vector<stage>& stages) {
-    std::vector<int> readers(stages.size(), -1);
-    for (const auto& edge : costs.skips) {
-        const int from = stage_of(stages, edge.from);
-        const int to = stage_of(stages, edge.to);
-        if (from == to || !share_device(stages, from, to)) { continue; }
-        int& first = readers[static_cast<std::size_t>(from)];
-        if (first < 0 || to < first) { first = to; }
-    }
-    return readers;
-}
-
-} // namespace detail
 
 /// Everything that a step keeps per microbatch on the devices, in bytes.
 ///
@@ -113,96 +36,12 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
 ///
 /// A layer's output and a skip tensor made by it are one tensor when their bytes agree. `plan/lower` has the exact
 /// buffers; this is the planner's model of them.
-[[nodiscard]] constexpr std::vector<memory_hold> make_holds(const cost_table& costs, const std::vector<stage>& stages,
-                                                            bool split_backward, skip_routing routing,
-                                                            recomputation recompute) {
-    const int count = static_cast<int>(stages.size());
-    detail::hold_list holds{stages, split_backward};
-    std::vector<int> restored(stages.size(), -1);
-    if (recompute == recomputation::skips) { restored = detail::first_local_readers(costs, stages); }
-    const auto F = [](int s) { return stage_pass{pass::forward, s}; };
-    const auto B = [](int s) { return stage_pass{pass::backward_input, s}; };
-    for (int s = 0; s != count; ++s) {
-        const stage& here = stages[static_cast<std::size_t>(s)];
-        const int again = restored[static_cast<std::size_t>(s)];
-        // Where what F left is there again, and whether it is gone in between: as skips (1) and as all the rest (3).
-        const stage_pass kept_from = again < 0 ? F(s) : F(again);
-        const bool whole = recompute == recomputation::stages;
-        const stage_pass inside_from = whole ? B(s) : kept_from;
-        const bool inside_again = whole || again >= 0;
-        const stage_pass last = holds.last_pass(s);
-        const bool first_of_run = s == 0 || !detail::share_device(stages, s - 1, s);
-        const bool next_is_local = s + 1 != count && detail::share_device(stages, s, s + 1);
-
-        for (int l = here.first_layer; l <= here.last_layer; ++l) {
-            const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
-            const bool inner = l != here.last_layer;
-            std::int64_t kept = layer.saved_bytes;
-            std::vector<int> users{};
-            for (const auto& edge : costs.skips) {
-                const int to = stage_of(stages, edge.to);
-                if (edge.from != l || to == s || !detail::share_device(stages, s, to)) { continue; }
-                if (edge.bytes == layer.output_bytes) {
-                    detail::insert_sorted(users, to);
-                } else {
-                    holds.tensor(kept_from, {s, to}, edge.bytes);
-                    if (again >= 0) { holds.during(F(s), edge.bytes); }
-                }
-            }
-            const bool is_skip = !users.empty();
-            if (is_skip) { detail::insert_sorted(users, s); }
-            if (!inner && next_is_local) {
-                detail::insert_sorted(users, s + 1);
-                holds.tensor(F(s), users, layer.output_bytes);
-            } else if (is_skip) {
-                holds.tensor(kept_from, users, layer.output_bytes);
-                if (again >= 0) { holds.during(F(s), layer.output_bytes); }
-            } else if (inner) {
-                kept += layer.output_bytes;
-            } else if (s + 1 == count) {
-                holds.add(whole ? B(s) : F(s), B(s), layer.output_bytes);
-                if (whole) { holds.during(F(s), layer.output_bytes); }
-            } else {
-                holds.during(F(s), layer.output_bytes);
-            }
-            holds.add(inside_from, last, kept);
-            if (inside_again) { holds.during(F(s), kept); }
-
-            holds.add(B(s), last, layer.deferred_bytes + (inner ? layer.output_bytes : 0));
-            if (!inner) { holds.add(next_is_local ? B(s + 1) : B(s), last, layer.output_bytes); }
-        }
-        if (first_of_run) {
-            const std::int64_t input =
-                s == 0 ? costs.input_bytes : costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes;
-            const bool asked_again = s == 0 && whole;
-            holds.add(asked_again ? B(s) : F(s), last, input);
-            if (asked_again) { holds.during(F(s), input); }
-            if (s != 0) { holds.during(B(s), input); }
-            std::vector<int> run{s};
-            while (run.back() + 1 != count && detail::share_device(stages, s, run.back() + 1)) {
-                run.push_back(run.back() + 1);
-            }
-            holds.tensor(F(s), run, costs.conditioning_bytes);
-            holds.add(B(run.back()), B(s), costs.conditioning_gradient_bytes());
-        }
-    }
-    for (const auto& edge : costs.skips) {
-        const int from = stage_of(stages, edge.from);
-        const int to = stage_of(stages, edge.to);
-        if (detail::share_device(stages, from, to)) {
-            holds.add(B(to), B(from), edge.bytes);
-            continue;
-        }
-        holds.add(F(to), holds.last_pass(to), edge.bytes);
-        holds.during(B(to), edge.bytes);
-        holds.during(B(from), edge.bytes);
-        if (routing == skip_routing::direct) { continue; }
-        for (int s = from + 1; s < to; ++s) {
-            holds.during(F(s), edge.bytes);
-            holds.during(B(s), edge.bytes);
-        }
-    }
-    return holds.take();
-}
+[[nodiscard]] PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs,
+                                                                  const std::vector<stage>& stages, bool split_backward,
+                                                                  skip_routing routing, recomputation recompute);
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/schedule/stage_memory.ipp> // IWYU pragma: keep
+#endif

@@ -35,10 +35,7 @@ struct synthesis {
     /// False when a limit or a stop request ended the search before it had no more to try.
     bool finished{};
 
-    /// makespan / lower bound - 1; 0 when both are 0.
-    [[nodiscard]] constexpr double gap() const noexcept {
-        return lower_bound_us > 0 && makespan_us > lower_bound_us ? makespan_us / lower_bound_us - 1 : 0.0;
-    }
+    [[nodiscard]] constexpr double gap() const noexcept { return gap_of(makespan_us, lower_bound_us); }
     /// Bound and makespan agree up to the rounding of sums.
     [[nodiscard]] constexpr bool proved() const noexcept { return gap() <= 1e-9; }
 };

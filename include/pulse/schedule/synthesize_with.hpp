@@ -3,13 +3,13 @@
 #include <concepts>
 #include <span>
 
+#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/prove/certify.hpp>
 #include <pulse/schedule/prove/ilp_solver.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesize.hpp>
-#include <pulse/schedule/synthesizer.hpp>
 
 namespace pulse {
 
@@ -22,13 +22,11 @@ template <class Solver>
 [[nodiscard]] synthesis synthesize(const schedule_problem& problem, const synthesis_options& options, Solver& solver,
                                    std::span<const schedule> known = {}) {
     detail::require_ilp_solver<Solver>();
-    detail::synthesizer run{problem, options.limit, options.progress};
-    return detail::take_turns(run, known, [&](double part) {
-        const auto proof = certify(problem, run.bound(), run.best(), solver, run.budget().turn(part));
-        run.budget().count(proof.nodes);
-        run.take(proof.best);
-        run.raise_bound(proof.lower_bound_us);
-    });
+    return detail::synthesize_proving(
+        problem, options, known,
+        [&](const schedule_bound& bound, const schedule& best, const search_limit& limit) {
+            return certify(problem, bound, best, solver, limit);
+        });
 }
 
 } // namespace pulse

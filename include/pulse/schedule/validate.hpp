@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 
@@ -48,206 +47,29 @@ struct schedule_violation {
     return last > 1 ? 1e-9 * last : 1e-9;
 }
 
-namespace detail {
-
-/// Held bytes of one device at each of its passes, walking its list: what begins at a pass counts from its start, what
-/// ends with it until its end. Since passes of a device do not overlap, these are all the levels that ever occur.
-[[nodiscard]] constexpr std::vector<std::int64_t> hold_levels(const schedule_problem& problem,
-                                                              const std::vector<timed_pass>& passes, int device) {
-    const auto m = static_cast<std::size_t>(problem.microbatches);
-    std::vector<std::size_t> place(problem.stages.size() * 3 * m, passes.size());
-    const auto key = [&](stage_pass p, std::size_t k) {
-        return (static_cast<std::size_t>(p.stage) * 3 + static_cast<std::size_t>(p.op)) * m + k;
-    };
-    for (std::size_t i = 0; i != passes.size(); ++i) {
-        const auto& p = passes[i];
-        place[key({p.op, p.stage}, static_cast<std::size_t>(p.microbatch))] = i;
-    }
-    std::vector<std::int64_t> change(passes.size() + 2, 0);
-    for (const auto& h : problem.holds) {
-        if (h.device != device) { continue; }
-        for (std::size_t k = 0; k != m; ++k) {
-            const std::size_t begin = place[key(h.begin, k)];
-            const std::size_t one = place[key(h.end, k)];
-            const std::size_t two = place[key(h.also_end, k)];
-            change[begin] += h.bytes;
-            change[(one > two ? one : two) + 1] -= h.bytes;
-        }
-    }
-    std::vector<std::int64_t> levels(passes.size(), 0);
-    std::int64_t level = 0;
-    for (std::size_t i = 0; i != passes.size(); ++i) { levels[i] = level += change[i]; }
-    return levels;
-}
-
-} // namespace detail
-
 /// Most bytes that the holds of `problem` take on each device. Requires a schedule without violation but of memory.
-[[nodiscard]] constexpr std::vector<std::int64_t> peak_holds(const schedule_problem& problem, const schedule& timed) {
-    std::vector<std::int64_t> peaks{};
-    for (std::size_t d = 0; d != timed.devices.size(); ++d) {
-        std::int64_t peak = 0;
-        for (const auto level : detail::hold_levels(problem, timed.devices[d], static_cast<int>(d))) {
-            peak = level > peak ? level : peak;
-        }
-        peaks.push_back(peak);
-    }
-    return peaks;
-}
+[[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_holds(const schedule_problem& problem,
+                                                                   const schedule& timed);
 
 /// Idle time of the devices over P x makespan; 0 for an empty schedule.
-[[nodiscard]] constexpr double bubble_ratio(const schedule_problem& problem, const schedule& timed) {
-    double busy = 0;
-    for (const auto& s : problem.stages) {
-        busy += s.forward_us + s.backward_input_us + (problem.split_backward ? s.backward_weight_us : 0.0);
-    }
-    const double total = problem.devices * timed.makespan_us();
-    const double idle = total - busy * problem.microbatches;
-    return total > 0 && idle > 0 ? idle / total : 0.0; // sums of times are not exact: no idle time may come out below 0
-}
+[[nodiscard]] PULSE_CONSTEXPR double bubble_ratio(const schedule_problem& problem, const schedule& timed);
 
 /// The first rule of `schedule_rule` that `timed` breaks; `none` when it is a schedule of `problem`.
 ///
 /// Reads nothing but the problem, so it can judge every scheduler. Times are compared with `time_tolerance_us`.
-[[nodiscard]] constexpr schedule_violation find_violation(const schedule_problem& problem, const schedule& timed) {
-    using rule = schedule_rule;
-    const double slack = time_tolerance_us(timed);
-    const auto m = static_cast<std::size_t>(problem.microbatches);
-    const int stages = static_cast<int>(problem.stages.size());
-    const auto kinds = static_cast<std::size_t>(problem.passes_per_stage());
-    if (timed.devices.size() != static_cast<std::size_t>(problem.devices)) {
-        return {rule::device_count,
-                0,
-                {},
-                {},
-                static_cast<double>(timed.devices.size()),
-                static_cast<double>(problem.devices)};
-    }
-    const auto key = [&](pass op, int s, int k) {
-        return (static_cast<std::size_t>(s) * kinds + static_cast<std::size_t>(op)) * m + static_cast<std::size_t>(k);
-    };
-    std::vector<const timed_pass*> found(static_cast<std::size_t>(stages) * kinds * m, nullptr);
-    for (int d = 0; d != problem.devices; ++d) {
-        for (const auto& p : timed.devices[static_cast<std::size_t>(d)]) {
-            if (p.stage < 0 || p.stage >= stages || p.microbatch < 0 || p.microbatch >= problem.microbatches ||
-                static_cast<std::size_t>(p.op) >= kinds) {
-                return {rule::unknown_pass, d, p, {}, 0, 0};
-            }
-            const auto& home = problem.stages[static_cast<std::size_t>(p.stage)];
-            if (home.device != d) { return {rule::wrong_device, d, p, {}, 0, static_cast<double>(home.device)}; }
-            auto& first = found[key(p.op, p.stage, p.microbatch)];
-            if (first != nullptr) { return {rule::repeated, d, p, *first, 0, 0}; }
-            first = &p;
-        }
-    }
-    for (int s = 0; s != stages; ++s) {
-        for (std::size_t o = 0; o != kinds; ++o) {
-            for (int k = 0; k != problem.microbatches; ++k) {
-                const auto op = static_cast<pass>(o);
-                if (found[key(op, s, k)] != nullptr) { continue; }
-                return {rule::missing, problem.stages[static_cast<std::size_t>(s)].device, {op, s, k, 0, 0}, {}, 0, 0};
-            }
-        }
-    }
-    for (int d = 0; d != problem.devices; ++d) {
-        const timed_pass* last = nullptr;
-        for (const auto& p : timed.devices[static_cast<std::size_t>(d)]) {
-            const double wanted = problem.stages[static_cast<std::size_t>(p.stage)].duration_us(p.op);
-            const double length = p.end_us - p.start_us;
-            if (!(p.start_us >= 0 && p.start_us < 1e300)) { return {rule::start, d, p, {}, p.start_us, 0}; }
-            if (!(length >= wanted - slack && length <= wanted + slack)) {
-                return {rule::duration, d, p, {}, length, wanted};
-            }
-            if (last != nullptr && p.start_us < last->start_us) {
-                return {rule::sorted, d, p, *last, p.start_us, last->start_us};
-            }
-            if (last != nullptr && p.start_us < last->end_us - slack) {
-                return {rule::overlap, d, p, *last, p.start_us, last->end_us};
-            }
-            last = &p;
-        }
-    }
-    for (int d = 0; d != problem.devices; ++d) {
-        std::vector<const timed_pass*> newest(static_cast<std::size_t>(stages) * kinds, nullptr);
-        for (const auto& p : timed.devices[static_cast<std::size_t>(d)]) {
-            auto& before = newest[static_cast<std::size_t>(p.stage) * kinds + static_cast<std::size_t>(p.op)];
-            if (before != nullptr && before->microbatch > p.microbatch) { return {rule::fifo, d, p, *before, 0, 0}; }
-            before = &p;
-        }
-    }
-    for (const auto& need : problem.dependencies) {
-        for (int k = 0; k != problem.microbatches; ++k) {
-            const timed_pass& a = *found[key(need.before.op, need.before.stage, k)];
-            const timed_pass& b = *found[key(need.after.op, need.after.stage, k)];
-            const double ready = a.end_us + need.lag_us;
-            if (b.start_us < ready - slack) {
-                return {rule::dependency,
-                        problem.stages[static_cast<std::size_t>(b.stage)].device,
-                        b,
-                        a,
-                        b.start_us,
-                        ready};
-            }
-        }
-    }
-    for (std::size_t d = 0; d != problem.memory_limit_bytes.size(); ++d) {
-        const auto limit = problem.memory_limit_bytes[d];
-        const auto levels = detail::hold_levels(problem, timed.devices[d], static_cast<int>(d));
-        for (std::size_t i = 0; i != levels.size(); ++i) {
-            if (levels[i] <= limit) { continue; }
-            return {rule::memory,
-                    static_cast<int>(d),
-                    timed.devices[d][i],
-                    {},
-                    static_cast<double>(levels[i]),
-                    static_cast<double>(limit)};
-        }
-    }
-    return {};
-}
+[[nodiscard]] PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& problem, const schedule& timed);
 
 /// True when `timed` is a schedule of `problem`.
-[[nodiscard]] constexpr bool is_valid(const schedule_problem& problem, const schedule& timed) {
-    return !find_violation(problem, timed).broken();
-}
+[[nodiscard]] PULSE_CONSTEXPR bool is_valid(const schedule_problem& problem, const schedule& timed);
 
 /// The violation in one sentence; empty when there is none.
-[[nodiscard]] inline std::string describe(const schedule_violation& v) {
-    const auto name = [](const timed_pass& p) {
-        return std::string{letter_of(p.op)} + " of stage " + std::to_string(p.stage) + " of microbatch " +
-               std::to_string(p.microbatch);
-    };
-    const std::string at = name(v.at) + " on device " + std::to_string(v.device);
-    const std::string found = std::to_string(v.found);
-    const std::string wanted = std::to_string(v.wanted);
-    const auto whole = [](double x) { return std::to_string(static_cast<std::int64_t>(x)); };
-    switch (v.rule) {
-    case schedule_rule::none: return {};
-    case schedule_rule::device_count:
-        return "the schedule lists " + whole(v.found) + " devices, the problem has " + whole(v.wanted);
-    case schedule_rule::unknown_pass: return at + " does not exist in the problem";
-    case schedule_rule::wrong_device: return at + " belongs on device " + whole(v.wanted);
-    case schedule_rule::repeated: return at + " is listed twice";
-    case schedule_rule::missing: return at + " is missing";
-    case schedule_rule::start: return at + " starts at " + found + " us";
-    case schedule_rule::duration: return at + " takes " + found + " us instead of " + wanted + " us";
-    case schedule_rule::sorted: return at + " is listed after " + name(v.other) + ", which starts later";
-    case schedule_rule::overlap:
-        return at + " starts at " + found + " us, before " + name(v.other) + " ends at " + wanted + " us";
-    case schedule_rule::fifo: return at + " runs after " + name(v.other);
-    case schedule_rule::dependency:
-        return at + " starts at " + found + " us, but what it needs from " + name(v.other) + " is there at " + wanted +
-               " us";
-    case schedule_rule::memory:
-        return at + " brings the device to " + whole(v.found) + " bytes, the limit is " + whole(v.wanted);
-    }
-    return {};
-}
+[[nodiscard]] PULSE_INLINE std::string describe(const schedule_violation& v);
 
 /// Throws input_error with the first violation in words; returns when `timed` is a schedule of `problem`.
-constexpr void validate(const schedule_problem& problem, const schedule& timed) {
-    const auto violation = find_violation(problem, timed);
-    if (violation.broken()) { throw input_error("schedule: " + describe(violation)); }
-}
+PULSE_CONSTEXPR void validate(const schedule_problem& problem, const schedule& timed);
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/schedule/validate.ipp> // IWYU pragma: keep
+#endif

@@ -65,7 +65,7 @@ namespace pulse {
 /// How often a gradient is exchanged before the optimizer step: shares there and sums back, or the shares alone where
 /// each replica has the optimizer state of its own.
 [[nodiscard]] constexpr int gradient_ways(const parameter_memory& kept) noexcept {
-    return kept.sharded_copies > 0 ? 1 : 2;
+    return kept.sharded ? 1 : 2;
 }
 
 /// How long it takes to reduce `gradient_bytes` over the replicas of `rank`.
@@ -85,7 +85,7 @@ namespace pulse {
 /// sharded.
 [[nodiscard]] constexpr std::int64_t weight_share_bytes(std::int64_t parameter_bytes, int replicas,
                                                         const parameter_memory& kept) noexcept {
-    return replicas < 2 || kept.sharded_copies == 0 ? 0 : share_bytes_of(parameter_bytes, replicas);
+    return replicas < 2 || !kept.sharded ? 0 : share_bytes_of(parameter_bytes, replicas);
 }
 
 /// How long that takes.

@@ -1,12 +1,9 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/link.hpp>
 #include <pulse/plan/rank_grid.hpp>
@@ -20,96 +17,18 @@ enum class replica_exchange : std::uint8_t {
     ring,   ///< to the next one alone, as all-reduce of NCCL and MPI may do
 };
 
-namespace detail {
-
-[[nodiscard]] constexpr link shared_by(link line, int flows) noexcept {
-    if (flows > 1) { line.bandwidth_gb_per_s /= flows; }
-    return line;
-}
-
-/// Of two links the one that is slower for a megabyte.
-[[nodiscard]] constexpr link slower(const link& a, const link& b) noexcept {
-    return b.transfer_us(1'000'000) > a.transfer_us(1'000'000) ? b : a;
-}
-
-/// The replica whose pipeline goes from node to node most often, the first of several.
-[[nodiscard]] constexpr int widest_replica(const cluster& machine, const rank_grid& grid) noexcept {
-    int widest = 0;
-    int most = 0;
-    for (int r = 0; r != grid.data; ++r) {
-        int crossings = 0;
-        for (int p = 1; p < grid.pipeline; ++p) {
-            crossings += machine.node_of(grid.rank_of(p - 1, r)) != machine.node_of(grid.rank_of(p, r)) ? 1 : 0;
-        }
-        if (crossings > most) {
-            widest = r;
-            most = crossings;
-        }
-    }
-    return widest;
-}
-
-} // namespace detail
-
 /// What lies between every two devices of one pipeline: row-major P x P, [from * P + to].
 ///
 /// All replicas run the same schedule, so those that send from one node to another at the same time share that node's
 /// link to the others in equal parts. A step ends with the slowest replica: each entry is the slowest of its pair.
-[[nodiscard]] constexpr std::vector<link> pipeline_links(const cluster& machine, const rank_grid& grid) {
-    const auto node = [&](int p, int r) { return machine.node_of(grid.rank_of(p, r)); };
-    std::vector<link> links{};
-    for (int a = 0; a != grid.pipeline; ++a) {
-        for (int b = 0; b != grid.pipeline; ++b) {
-            link slowest{};
-            for (int r = 0; r != grid.data && a != b; ++r) {
-                int flows = 0;
-                for (int other = 0; other != grid.data; ++other) {
-                    if (node(a, other) == node(a, r) && node(b, other) != node(a, r)) { ++flows; }
-                }
-                const bool inside = node(a, r) == node(b, r);
-                const link line = inside ? machine.intra_node : detail::shared_by(machine.inter_node, flows);
-                slowest = r == 0 ? line : detail::slower(slowest, line);
-            }
-            links.push_back(slowest);
-        }
-    }
-    return links;
-}
+[[nodiscard]] PULSE_CONSTEXPR std::vector<link> pipeline_links(const cluster& machine, const rank_grid& grid);
 
 /// The rounds in which the replicas of pipeline device `p` exchange shares: in round j = 1 .. D - 1 each sends to the
 /// one j after it, or on a ring to the next. A round's messages between nodes queue for the link of the node that has
 /// most of them; a round inside nodes is shared with nobody.
-[[nodiscard]] constexpr std::vector<replica_round> replica_rounds_of(const cluster& machine, const rank_grid& grid,
-                                                                     int p, replica_exchange how) {
-    const auto node = [&](int r) { return static_cast<std::size_t>(machine.node_of(grid.rank_of(p, r % grid.data))); };
-    std::vector<replica_round> rounds{};
-    for (int j = 1; j < grid.data; ++j) {
-        if (how == replica_exchange::ring && j > 1) {
-            rounds.push_back(rounds.front());
-            continue;
-        }
-        std::vector<int> out(static_cast<std::size_t>(machine.nodes), 0);
-        std::vector<int> in(out.size(), 0);
-        int most = 0;
-        bool some_stay = false;
-        for (int r = 0; r != grid.data; ++r) {
-            if (node(r) == node(r + j)) {
-                some_stay = true;
-            } else {
-                most = std::max({most, ++out[node(r)], ++in[node(r + j)]});
-            }
-        }
-        if (most == 0) {
-            rounds.push_back({machine.intra_node, 1, false});
-            continue;
-        }
-        const link queued = detail::shared_by(machine.inter_node, most);
-        const link slowest = some_stay ? detail::slower(queued, machine.intra_node) : queued;
-        // As long as the slowest takes, with what the nodes' links carry.
-        rounds.push_back({{slowest.latency_us, slowest.bandwidth_gb_per_s * most}, most, true});
-    }
-    return rounds;
-}
+[[nodiscard]] PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& machine,
+                                                                           const rank_grid& grid, int p,
+                                                                           replica_exchange how);
 
 /// Links and routes of P pipeline devices with D replicas each on a cluster, in a world that all replicas enter at
 /// once; the routes are those of one of them, and its numbers those of simulated_on for one pipeline. Where replicas
@@ -117,28 +36,11 @@ namespace detail {
 ///
 /// Between nodes, a rank's replicas take what leaves its node and what enters it: on every node of theirs the same
 /// happens. Throws input_error for a grid without ranks or with more than the cluster has devices.
-[[nodiscard]] constexpr simulation_options simulated_on(const cluster& where, const rank_grid& grid,
-                                                        replica_exchange how = replica_exchange::direct) {
-    if (grid.pipeline < 1 || grid.data < 1 || grid.size() > where.devices()) {
-        throw input_error("pulse: simulate: the cluster has " + std::to_string(where.devices()) +
-                          " devices, no grid of " + std::to_string(grid.pipeline) + " x " + std::to_string(grid.data));
-    }
-    const int seen = detail::widest_replica(where, grid);
-    const auto node = [&](int p) { return where.node_of(grid.rank_of(p, seen)); };
-    simulation_options made{};
-    made.links = pipeline_links(where, grid);
-    for (int a = 0; a != grid.pipeline; ++a) {
-        for (int b = 0; b != grid.pipeline; ++b) {
-            made.routes.push_back(node(a) == node(b) ? link_route{} : link_route{2 * node(a), 2 * node(b) + 1});
-        }
-    }
-    for (int p = 0; p != grid.pipeline; ++p) {
-        made.replica_rounds.push_back(replica_rounds_of(where, grid, p, how));
-        const std::vector<replica_round>& rounds = made.replica_rounds.back();
-        const bool leaves = std::any_of(rounds.begin(), rounds.end(), [](const replica_round& r) { return r.shared; });
-        made.replica_routes.push_back(leaves ? link_route{2 * node(p), 2 * node(p) + 1} : link_route{});
-    }
-    return made;
-}
+[[nodiscard]] PULSE_CONSTEXPR simulation_options simulated_on(const cluster& where, const rank_grid& grid,
+                                                              replica_exchange how = replica_exchange::direct);
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/simulate/grid_links.ipp> // IWYU pragma: keep
+#endif

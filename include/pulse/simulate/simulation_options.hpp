@@ -21,6 +21,17 @@ struct link_route {
     [[nodiscard]] constexpr bool operator==(const link_route&) const = default;
 };
 
+namespace detail {
+
+/// Calls `f` with the number of every link of a route, once.
+template <class F>
+constexpr void for_each_link(const link_route& route, F f) {
+    if (route.first >= 0) { f(static_cast<std::size_t>(route.first)); }
+    if (route.second >= 0 && route.second != route.first) { f(static_cast<std::size_t>(route.second)); }
+}
+
+} // namespace detail
+
 /// One of the D - 1 rounds in which the replicas of a rank exchange shares: each sends one message, all at once.
 struct replica_round {
     link line{};
@@ -59,9 +70,9 @@ struct simulation_options {
     std::vector<link_route> replica_routes{};
     /// How many times faster than the cost table each rank computes; empty: all as the table says.
     std::vector<double> device_speed{};
-    /// What each rank keeps of its parameters (AdamW: values, gradients and two moments), for the memory timeline. With
-    /// sharded copies sums are not sent back, but new weights are after the optimizer step.
-    parameter_memory kept{4};
+    /// What each rank keeps of its parameters. Where the optimizer's state is sharded, sums are not sent back, but new
+    /// weights are after the optimizer step.
+    parameter_memory kept{};
 
     /// Round 1 .. D - 1 of the replicas of `rank`.
     [[nodiscard]] constexpr replica_round round(std::size_t rank, int number) const noexcept {

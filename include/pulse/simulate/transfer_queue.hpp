@@ -124,7 +124,7 @@ public:
                 made.skip_bytes += t.skip_bytes;
                 made.transfers.push_back(t);
                 count(made.pairs[at], t);
-                for_links(route, [&](std::size_t shared) { count(made.shared_links[shared], t); });
+                for_each_link(route, [&](std::size_t shared) { count(made.shared_links[shared], t); });
             }
         }
         for (std::size_t rank = 0; rank != ranks_; ++rank) {
@@ -132,7 +132,7 @@ public:
                 for (int piece = 0; piece != e.pieces && options_->shares_links(rank); ++piece) {
                     const replica_round round = round_of(rank, piece);
                     if (!round.shared) { continue; }
-                    for_links(ring_route(rank), [&](std::size_t shared) {
+                    for_each_link(ring_route(rank), [&](std::size_t shared) {
                         made.shared_links[shared].gradient_bytes += round.messages * e.share_bytes;
                         made.shared_links[shared].occupied_us +=
                             round.message_us(e.share_bytes) - round.line.latency_us;
@@ -193,12 +193,6 @@ private:
     [[nodiscard]] constexpr replica_round round_of(std::size_t rank, int piece) const noexcept {
         return options_->round(rank, piece % (replicas_ - 1) + 1);
     }
-    /// Calls `f` with every link of a route, once.
-    template <class F>
-    static constexpr void for_links(const link_route& route, F f) {
-        if (route.first >= 0) { f(static_cast<std::size_t>(route.first)); }
-        if (route.second >= 0 && route.second != route.first) { f(static_cast<std::size_t>(route.second)); }
-    }
     [[nodiscard]] static constexpr int last_link(const std::vector<link_route>& routes, const char* name) {
         int most = -1;
         for (const link_route& r : routes) {
@@ -224,7 +218,7 @@ private:
             if (next > 0) { made.ready_us = std::max(made.ready_us, w.transfers[next - 1].left_us); }
         }
         made.start_us = made.ready_us;
-        for_links(route, [&](std::size_t shared) { made.start_us = std::max(made.start_us, free_us_[shared]); });
+        for_each_link(route, [&](std::size_t shared) { made.start_us = std::max(made.start_us, free_us_[shared]); });
         return made;
     }
     /// Whether the ring has nothing more to start.
@@ -236,7 +230,7 @@ private:
             r.arrived_us = start_us + round.message_us(now.share_bytes);
             const double left_us = std::max(start_us, r.arrived_us - round.line.latency_us);
             if (round.shared) {
-                for_links(ring_route(rank), [&](std::size_t shared) { free_us_[shared] = left_us; });
+                for_each_link(ring_route(rank), [&](std::size_t shared) { free_us_[shared] = left_us; });
             }
         } else {
             r.arrived_us = start_us + now.whole_us;
@@ -263,7 +257,7 @@ private:
         t.arrived_us = t.start_us + line.transfer_us(t.boundary_bytes + t.skip_bytes);
         // The next message may follow while this one is still on its way.
         t.left_us = std::max(t.start_us, t.arrived_us - line.latency_us);
-        for_links(route_of(at), [&](std::size_t shared) { free_us_[shared] = t.left_us; });
+        for_each_link(route_of(at), [&](std::size_t shared) { free_us_[shared] = t.left_us; });
         w.transfers.push_back(t);
         return w.transfers.size() == std::min(w.sent.size(), w.received.size());
     }

@@ -1,81 +1,30 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/hardware/cluster.hpp>
-#include <pulse/partition/find_skip_aware.hpp>
-#include <pulse/partition/sequential.hpp>
-#include <pulse/partition/skip_aware.hpp>
-#include <pulse/partition/traffic.hpp>
-#include <pulse/plan/layout.hpp>
-#include <pulse/plan/lower.hpp>
+#include <pulse/hardware/link.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
-#include <pulse/plan/step_model.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/profile/cost_table.hpp>
-#include <pulse/schedule/make_problem.hpp>
-#include <pulse/schedule/synthesis.hpp>
-#include <pulse/simulate/duration.hpp>
-#include <pulse/simulate/grid_links.hpp>
-#include <pulse/simulate/simulator.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
-#include <pulse/tune/search_space.hpp>
 
 namespace pulse {
-
-namespace detail {
-
-[[nodiscard]] constexpr int divided_up(int number, int by) noexcept { return (number + by - 1) / by; }
-
-} // namespace detail
 
 /// Where a candidate cuts the model; throws infeasible_error, naming the skip or the layers, when it cannot.
 ///
 /// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one, unless `fold` asks for
 /// the cut by load; sequential and interleaved: the cut by load. All take fewer bytes within the slack where their
 /// partitioner offers it.
-[[nodiscard]] inline partition cut_candidate(const cost_table& costs, const tune_candidate& c,
-                                             const parameter_memory& kept, std::int64_t limit_bytes) {
-    switch (c.kind) {
-    case placement::folded: {
-        if (c.fold == fold_cut::balanced) {
-            // As many stages in a chain as the fold has, laid on the fold.
-            partition chain = interleaved_partition(costs, c.pipeline_degree, 2 * c.waves);
-            chain.kind = placement::folded;
-            chain.waves = c.waves;
-            for (stage& s : chain.stages) { s.device = device_of(placement::folded, s.index, c.pipeline_degree); }
-            return chain;
-        }
-        skip_aware_options asked{};
-        asked.slack = c.slack;
-        asked.routing = c.routing;
-        asked.memory.limit_bytes = limit_bytes;
-        asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
-        // First with as much room for gradients of other replicas as they can take, then without.
-        const int rooms = c.data_degree < 2 ? 0 : detail::divided_up(kept.gradient_element_bytes(), kept.scalar_bytes);
-        for (const int more : {rooms, 0}) {
-            asked.memory.state_factor =
-                kept.copies - kept.sharded_copies + detail::divided_up(kept.sharded_copies, c.data_degree) + more;
-            maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
-            if (found) { return *std::move(found); }
-            if (rooms == 0) { break; }
-        }
-        asked.memory = {};
-        return skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
-    }
-    case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves);
-    case placement::sequential: break;
-    }
-    return sequential_partition(costs, c.pipeline_degree, {.slack = c.slack, .routing = c.routing});
-}
+[[nodiscard]] PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c,
+                                                      const parameter_memory& kept, std::int64_t limit_bytes);
 
 /// A candidate with everything that precedes its order of passes.
 struct prepared_candidate {
@@ -90,49 +39,10 @@ struct prepared_candidate {
 };
 
 /// Cuts the model as the candidate says and describes its step.
-[[nodiscard]] inline prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
-                                                          partition cut, const tune_candidate& c,
-                                                          const tune_options& options, std::int64_t limit_bytes) {
-    prepared_candidate made{};
-    made.cut = std::move(cut);
-    made.limit_bytes = limit_bytes;
-    const rank_grid grid{c.layout, c.pipeline_degree, c.data_degree};
-    candidate_step& step = made.step;
-    step.world = simulated_on(machine, grid, options.exchange);
-    const parameter_memory& kept = step.world.kept = parameter_memory_of(options, c);
-    step.replicas = c.data_degree;
-    step.buckets = gradient_buckets(costs, made.cut, c.split_backward);
-    for (const gradient_bucket& b : step.buckets) {
-        made.gradient_bytes += reduce_bytes(gradient_bytes_of(b.bytes, kept), c.data_degree, kept);
-    }
-
-    problem_options ask{};
-    ask.microbatches = c.microbatches;
-    ask.split_backward = c.split_backward;
-    ask.routing = c.routing;
-    ask.links = step.world.links;
-    step.plain = make_problem(costs, made.cut, ask);
-    ask.recompute = c.recompute;
-    step.problem = make_problem(costs, made.cut, ask);
-
-    const step_model model{detail::unordered_plan(costs, made.cut, c), costs};
-    for (int d = 0; d != c.pipeline_degree; ++d) {
-        const std::int64_t one = parameter_bytes_on(model, d);
-        const std::int64_t stepped = kept.sharded_copies > 0 ? share_bytes_of(one, c.data_degree) : one;
-        step.parameter_bytes.push_back(one);
-        step.world.device_optimizer_us.push_back(
-            optimizer_us(stepped, options.parameter_copies, options.memory_gb_per_s));
-        made.gradient_bytes += (c.data_degree - 1) * weight_share_bytes(one, c.data_degree, kept);
-        std::int64_t workspace = 0;
-        for (const stage& s : made.cut.stages) {
-            for (int l = s.first_layer; l <= s.last_layer && s.device == d; ++l) {
-                workspace = std::max(workspace, costs.layers[static_cast<std::size_t>(l)].workspace_bytes);
-            }
-        }
-        made.fixed_bytes.push_back(kept_bytes_on(model, d, c.data_degree, c.data_degree - 1, kept) + workspace);
-    }
-    return made;
-}
+[[nodiscard]] PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
+                                                                   partition cut, const tune_candidate& c,
+                                                                   const candidate_options& options,
+                                                                   std::int64_t limit_bytes);
 
 /// A candidate's plan, which predicts what its step takes in the simulator.
 struct evaluated_candidate {
@@ -155,107 +65,14 @@ struct memory_error : infeasible_error {
 
 namespace detail {
 
-[[nodiscard]] inline schedule order_candidate(const schedule_problem& problem, const tune_candidate& c,
-                                              const tune_options& options) {
-    return c.method == schedule_method::list ? list_schedule(problem, options.list) : order_for(problem, c.method);
-}
-
-/// End of the last pass of every stage, from the instructions that ran.
-[[nodiscard]] inline std::vector<double> stage_ends(const partition& cut, const std::vector<program>& programs,
-                                                    const simulation& ran) {
-    std::vector<double> ends(cut.stages.size(), 0.0);
-    for (std::size_t r = 0; r != programs.size(); ++r) {
-        for (const simulated_pass& p : ran.ranks[r]) {
-            const instruction& what = programs[r].instructions[static_cast<std::size_t>(p.instruction)];
-            int stage = -1;
-            if (const auto* w = std::get_if<op::backward_weight>(&what)) { stage = index_of(w->stage); }
-            if (const auto* b = std::get_if<op::backward_input>(&what)) { stage = index_of(b->stage); }
-            if (stage >= 0) {
-                double& end = ends[static_cast<std::size_t>(stage)];
-                end = std::max(end, p.end_us);
-            }
-        }
-    }
-    return ends;
-}
-
 /// Simulates one order of a prepared candidate and fills in the prediction; bytes of memory included. `tight` as in
 /// lower_within.
 ///
 /// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages.
 /// One device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
-[[nodiscard]] inline evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
-                                                            const prepared_candidate& prepared, schedule order,
-                                                            bool tight) {
-    evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}};
-    plan& planned = made.planned;
-    planned.order = std::move(order);
-    planned.data_degree = c.data_degree;
-
-    const step_model model{planned, costs};
-    const candidate_step& step = prepared.step;
-    lowered_plan lowered = lower_within(planned, model, step.world.kept, prepared.limit_bytes, tight);
-    planned.predicted.peak_memory_bytes = std::move(lowered.peak_bytes);
-    const std::vector<program>& programs = lowered.programs;
-    if (c.pipeline_degree > 1 || c.data_degree == 1) {
-        const simulation ran = simulate(planned, model, programs, step.world);
-        predict_step(planned, ran.step_us, std::max(0.0, ran.bubble_ratio));
-        return made;
-    }
-    plan alone = planned;
-    alone.data_degree = 1;
-    const simulation ran = simulate(alone, model, programs, {});
-    const double step_us = end_step_us(step.buckets, step.replicas, step.world, stage_ends(prepared.cut, programs, ran),
-                                       ran.step_us, step.parameter_bytes[0]);
-    const double busy_us = (1.0 - ran.bubble_ratio) * ran.step_us + step.world.optimizer_us_of(0);
-    predict_step(planned, step_us, step_us > 0 ? std::max(0.0, 1.0 - busy_us / step_us) : 0.0);
-    return made;
-}
-
-/// Asks `order_of` for orders of a candidate's problem until one fits by the exact layout: without a limit, unless
-/// `room` has one, then with what the limit leaves, then with the excess subtracted, at most `attempts` times again.
-/// Throws memory_error when none fits.
-template <class OrderOf>
-[[nodiscard]] evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
-                                                const prepared_candidate& prepared, std::vector<std::int64_t> room,
-                                                int attempts, const OrderOf& order_of) {
-    const std::int64_t limit = prepared.limit_bytes;
-    schedule_problem problem = prepared.step.problem;
-    std::vector<std::int64_t> least{};
-    int device = -1;
-    std::int64_t needed = 0;
-    for (int attempt = 0;; ++attempt) {
-        problem.memory_limit_bytes = room;
-        schedule order{};
-        try {
-            order = order_of(problem);
-        } catch (const infeasible_error&) { // by its holds
-            if (device < 0) { throw; }
-            throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
-        }
-        evaluated_candidate made = simulate_candidate(costs, c, prepared, std::move(order), attempt > 0);
-        made.room_bytes = room;
-        const auto& peaks = made.planned.predicted.peak_memory_bytes;
-        const int over = worst_over(peaks, limit);
-        if (over < 0) { return made; }
-        if (device < 0 || peaks[static_cast<std::size_t>(over)] < needed) {
-            device = over;
-            needed = peaks[static_cast<std::size_t>(over)];
-        }
-        bool again = attempt < attempts;
-        if (again && least.empty()) { least = least_holds(prepared.step.problem); }
-        if (again && room.empty()) {
-            for (std::size_t d = 0; d != peaks.size(); ++d) {
-                room.push_back(std::max(limit - prepared.fixed_bytes[d], least[d]));
-            }
-        } else if (again) {
-            again = tighten(room, least, peaks, limit);
-        }
-        if (!again) {
-            throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
-        }
-    }
-}
+[[nodiscard]] PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
+                                                                     const prepared_candidate& prepared, schedule order,
+                                                                     bool tight);
 
 } // namespace detail
 
@@ -263,32 +80,31 @@ template <class OrderOf>
 /// the replicas, optimizer. The plan's prediction is of the whole step and all replicas' samples; its bytes are of one
 /// replica.
 ///
-/// A limit is judged by the exact layout of memory. The scheduler is asked without it first; where that order needs too
-/// much, a method that can adapt is given what the limit leaves, and then less by what is still exceeded, as
-/// plan_pipeline does. Throws memory_error when no such order fits.
-[[nodiscard]] inline evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
-                                                            const prepared_candidate& prepared,
-                                                            const tune_options& options) {
-    return detail::fit_candidate(
-        costs, c, prepared, {}, adapts_to_memory(c.method) ? 9 : 0,
-        [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, options); });
-}
+/// A limit is judged by the exact layout of memory, whose spare sends are fewer where it binds. The scheduler is asked
+/// without it first; where that order needs too much, a method that can adapt is given what the limit leaves, and then
+/// less by what is still exceeded (alignment, transfers under way, scratch). Throws memory_error when no such order
+/// fits.
+[[nodiscard]] PULSE_CONSTEXPR evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
+                                                                     const prepared_candidate& prepared,
+                                                                     const list_options& list);
 
-/// Looks longer for an order of a candidate than `found` was looked for, with `options.refine`; where the order needs
-/// too much memory it is asked again, at most twice. `proof_us` becomes a bound of the passes where the search proved
-/// one that holds for every order: without recomputation, which may hide behind transfers, and without a limit, whose
-/// holds count more than the layout; otherwise it stays. Throws memory_error when no order fits.
-[[nodiscard]] inline evaluated_candidate refine_candidate(const cost_table& costs, const tune_candidate& c,
-                                                          const prepared_candidate& prepared,
-                                                          const tune_options& options,
-                                                          const std::vector<std::int64_t>& room, double& proof_us) {
-    return detail::fit_candidate(costs, c, prepared, room, 2, [&](const schedule_problem& problem) {
-        synthesis found = options.refine(problem);
-        if (problem.memory_limit_bytes.empty() && c.recompute == recomputation::none) {
-            proof_us = std::max(proof_us, found.lower_bound_us);
-        }
-        return std::move(found.best);
-    });
-}
+/// The plan of one candidate, every choice of which is made: where it is cut, in which order it runs, what its step
+/// takes on the cluster. The tuner makes each of its rows in the same way; this one needs no space and no clock, and
+/// runs in the compiler too.
+///
+/// The microbatch size is that of the costs. Throws infeasible_error when the model cannot be cut so or the memory
+/// limit cannot be met, and input_error for a candidate that makes no sense, a method that is not defined for its
+/// placement among them.
+[[nodiscard]] PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c, const cluster& machine,
+                                                     const candidate_options& options = candidate_options{});
+
+/// On one node, every two devices of which are joined by `line`; without one, bytes move in no time.
+[[nodiscard]] PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, const tune_candidate& c,
+                                                     const link& line = link{},
+                                                     const candidate_options& options = candidate_options{});
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/tune/candidate_plan.ipp> // IWYU pragma: keep
+#endif

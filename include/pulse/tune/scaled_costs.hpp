@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include <pulse/core/error.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
+
+/// Costs for microbatches of so many samples: analytic_costs of a graph, measurements, or scaled_costs of a profile.
+using cost_source = std::function<cost_table(int)>;
 
 /// A cost table for another microbatch size, from one that was measured: times and bytes of activations grow in
 /// proportion to the size, parameters stay.

@@ -1,23 +1,23 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include <pulse/core/separate.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/profile/cost_table.hpp>
-#include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/simulation_options.hpp>
 
 namespace pulse {
 
-/// Time of the optimizer over `parameter_bytes` of one copy: of `copies` copies (values, gradients, moments, ...) all
-/// are read and all but the gradients written, at the rate of the device's memory. 0 GB/s: no time.
-[[nodiscard]] constexpr double optimizer_us(std::int64_t parameter_bytes, int copies, double memory_gb_per_s) noexcept {
-    if (!(memory_gb_per_s > 0.0) || copies < 1) { return 0; }
-    return static_cast<double>(parameter_bytes) * (2.0 * copies - 1.0) / (memory_gb_per_s * 1e3);
+/// Time of the optimizer over so many bytes of parameters: all that is kept of them is read and all but the gradients
+/// written, at the rate of the device's memory. 0 GB/s: no time.
+[[nodiscard]] constexpr double optimizer_us(std::int64_t parameter_bytes, const parameter_memory& kept,
+                                            double memory_gb_per_s) noexcept {
+    if (!(memory_gb_per_s > 0.0)) { return 0; }
+    const double moved = 1.0 * (2 * kept.total_bytes() - kept.gradient_bytes) / kept.scalar_bytes;
+    return static_cast<double>(parameter_bytes) * moved / (memory_gb_per_s * 1e3);
 }
 
 /// Gradients that are reduced in one piece.
@@ -35,58 +35,21 @@ struct gradient_bucket {
 /// parallelism) reduces layer by layer while its last backward goes on: a bucket is closed when it has `least_bytes` or
 /// the lowest layer of the stage with parameters is in it, be that before the pass ends or at its end. `split_backward`
 /// says whether the stage's last pass is W or B + W.
-[[nodiscard]] constexpr std::vector<gradient_bucket> gradient_buckets(const cost_table& costs, const partition& cut,
-                                                                      bool split_backward,
-                                                                      std::int64_t least_bytes = 25'000'000) {
-    std::vector<gradient_bucket> buckets{};
-    const auto backward_us = [&](const layer_cost& layer) {
-        return layer.backward_weight_us + (split_backward ? 0.0 : layer.backward_input_us);
-    };
-    for (const stage& s : cut.stages) {
-        double before_end_us = 0;
-        int lowest = -1; // with parameters
-        for (int l = s.last_layer; l >= s.first_layer; --l) {
-            const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
-            before_end_us += backward_us(layer);
-            if (layer.parameter_bytes > 0) { lowest = l; }
-        }
-        gradient_bucket open{s.device, s.index, 0, 0};
-        for (int l = s.last_layer; lowest >= 0 && l >= lowest; --l) {
-            const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
-            open.bytes += layer.parameter_bytes;
-            before_end_us -= backward_us(layer);
-            if (l != lowest && (cut.devices != 1 || open.bytes < least_bytes)) { continue; }
-            // A sum that went down again need not meet 0 exactly.
-            const bool at_end = cut.devices != 1 || l == s.first_layer;
-            open.before_end_us = at_end ? 0.0 : std::max(before_end_us, 0.0);
-            buckets.push_back(open);
-            open.bytes = 0;
-        }
-    }
-    return buckets;
-}
+[[nodiscard]] PULSE_CONSTEXPR std::vector<gradient_bucket> gradient_buckets(const cost_table& costs,
+                                                                            const partition& cut, bool split_backward,
+                                                                            std::int64_t least_bytes = 25'000'000);
 
 /// When the ranks of one device alone (plain data parallelism) have reduced their gradients and stepped their
 /// parameters: buckets are reduced in the order in which they are complete, while the passes go on.
 ///
 /// `stage_end_us`: end of the last pass of every stage; `passes_end_us`: of the device. `parameter_bytes`: of one copy.
-[[nodiscard]] constexpr double end_step_us(const std::vector<gradient_bucket>& buckets, int replicas,
-                                           const simulation_options& world, const std::vector<double>& stage_end_us,
-                                           double passes_end_us, std::int64_t parameter_bytes) {
-    std::vector<std::size_t> order{};
-    for (std::size_t b = 0; b != buckets.size() && replicas > 1; ++b) { order.push_back(b); }
-    const auto ready = [&](std::size_t b) {
-        return stage_end_us[static_cast<std::size_t>(buckets[b].stage)] - buckets[b].before_end_us;
-    };
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return ready(a) != ready(b) ? ready(a) < ready(b) : a < b; });
-    double free_us = 0;
-    for (const std::size_t b : order) {
-        free_us = std::max(free_us, ready(b)) +
-                  reduce_us(world, 0, gradient_bytes_of(buckets[b].bytes, world.kept), replicas);
-    }
-    return std::max(passes_end_us, free_us) + world.optimizer_us_of(0) +
-           weight_exchange_us(world, 0, parameter_bytes, replicas);
-}
+[[nodiscard]] PULSE_CONSTEXPR double end_step_us(const std::vector<gradient_bucket>& buckets, int replicas,
+                                                 const simulation_options& world,
+                                                 const std::vector<double>& stage_end_us, double passes_end_us,
+                                                 std::int64_t parameter_bytes);
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/tune/step_end.ipp> // IWYU pragma: keep
+#endif

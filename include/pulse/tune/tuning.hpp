@@ -7,8 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include <pulse/plan/plan.hpp>
-#include <pulse/tune/search_space.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/simulate/simulation_options.hpp>
+#include <pulse/tune/candidate.hpp>
 
 namespace pulse {
 
@@ -59,10 +60,14 @@ struct tune_row {
     }
 };
 
-/// What the tuner found.
-struct tuning {
-    /// The best plan; its prediction is of the whole step with reduction and optimizer.
-    plan best{};
+/// What the tuner found: the best plan, whose prediction is of the whole step with reduction and optimizer.
+struct tuning : planned {
+    /// Where it runs: the links between its ranks, what they share, the optimizer's time.
+    simulation_options world{};
+    /// Per device; 0 is unlimited.
+    std::int64_t memory_limit_bytes{};
+    /// What was assumed because nobody said it, a sentence each.
+    std::vector<std::string> assumptions{};
     /// Row of the best plan.
     std::size_t chosen{};
     /// Every candidate, in the order of enumerate_candidates.
@@ -86,24 +91,5 @@ struct tuning {
         return counts[static_cast<std::size_t>(verdict)];
     }
 };
-
-/// A candidate in a few words: degrees, placement, sizes.
-[[nodiscard]] inline std::string to_text(const tune_candidate& c) {
-    std::string text = "P" + std::to_string(c.pipeline_degree) + " D" + std::to_string(c.data_degree) + " " +
-                       std::string{name_of(c.kind)};
-    if (c.waves > 1) { text += (c.kind == placement::folded ? " W" : " x") + std::to_string(c.waves); }
-    text += ", " + std::to_string(c.microbatches) + " x " + std::to_string(c.microbatch_size) + " samples";
-    if (c.pipeline_degree > 1) {
-        text += c.split_backward ? ", split" : ", unsplit";
-        if (c.kind != placement::folded) { text += c.routing == skip_routing::relayed ? ", relayed" : ", direct"; }
-    }
-    if (c.recompute != recomputation::none) { text += ", recompute " + std::string{name_of(c.recompute)}; }
-    if (c.pipeline_degree > 1 && c.data_degree > 1) { text += ", " + std::string{name_of(c.layout)}; }
-    if (c.sharded_optimizer) { text += ", sharded optimizer"; }
-    if (c.kind == placement::folded && c.fold == fold_cut::balanced) { text += ", cut by load"; }
-    if (c.method != schedule_method::list) { text += ", " + std::string{name_of(c.method)}; }
-    if (c.slack > 0) { text += ", slack " + std::to_string(c.slack).substr(0, 5); }
-    return text;
-}
 
 } // namespace pulse

@@ -21,6 +21,10 @@
 #include <pulse/mpi/run_rank.hpp>
 #endif
 
+#ifdef USES_compiled
+#include <pulse/planner.hpp>
+#endif
+
 pulse::graph_view other_unit();
 #ifdef USES_cuda
 int scale_on_device();
@@ -35,6 +39,10 @@ int main() {
 #endif
 #ifdef USES_cuda
     if (scale_on_device() != 0) { return 1; }
+#endif
+#ifdef USES_compiled
+    const auto costs = pulse::analytic_costs(pulse::graph_of<consumer::tiny>().view(), pulse::cpu_core, 1, 4);
+    if (pulse::sequential_partition(costs, 2).stages.size() != 2) { return 1; }
 #endif
     constexpr auto graph = pulse::graph_of<consumer::tiny>();
     static_assert(graph.skips[0] == pulse::skip_link{0, 2, 4});

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
-#include <pulse/schedule/timed_orders.hpp>
 
 namespace pulse {
 
@@ -13,22 +12,10 @@ namespace pulse {
 /// the next: lowest stage first in the forward, highest first in the backward. Microbatches come in order in both,
 /// where GPipe's backward may reverse them: the bubble is the same. Split, W follows its B at once. Ignores memory
 /// limits: M microbatches are held. Throws input_error for an ill-formed problem.
-[[nodiscard]] constexpr schedule gpipe(const schedule_problem& problem) {
-    const indexed_problem index = index_problem(problem);
-    device_orders orders(index.on_device.size());
-    for (std::size_t d = 0; d != orders.size(); ++d) {
-        for (const int op : index.on_device[d]) {
-            const stage_pass p = index.pass_of(op);
-            if (p.op == pass::backward_weight) { continue; }
-            for (int k = 0; k != index.microbatches; ++k) {
-                orders[d].push_back({p.op, p.stage, k});
-                if (p.op == pass::backward_input && problem.split_backward) {
-                    orders[d].push_back({pass::backward_weight, p.stage, k});
-                }
-            }
-        }
-    }
-    return timed_from_orders(problem, orders);
-}
+[[nodiscard]] PULSE_CONSTEXPR schedule gpipe(const schedule_problem& problem);
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/schedule/baselines/gpipe.ipp> // IWYU pragma: keep
+#endif

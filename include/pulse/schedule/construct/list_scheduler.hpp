@@ -1,23 +1,10 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <utility>
-#include <vector>
-
-#include <pulse/schedule/baselines/gpipe.hpp>
-#include <pulse/schedule/baselines/one_f_one_b.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
-#include <pulse/schedule/construct/list_engine.hpp>
 #include <pulse/schedule/construct/list_rules.hpp>
-#include <pulse/schedule/indexed_problem.hpp>
-#include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
-#include <pulse/schedule/random_numbers.hpp>
 #include <pulse/schedule/schedule.hpp>
-#include <pulse/schedule/validate.hpp>
 
 namespace pulse {
 
@@ -43,221 +30,21 @@ struct list_result {
     [[nodiscard]] constexpr double gap() const noexcept { return gap_of(makespan_us, lower_bound_us); }
 };
 
-namespace detail {
-
-/// Tries rules on one problem and keeps the best run.
-class list_search {
-public:
-    constexpr list_search(const schedule_problem& problem, const list_options& options) :
-        list_search{problem, options, bound_schedule(problem)} {}
-
-    /// With the bound of the problem, which may have been raised.
-    constexpr list_search(const schedule_problem& problem, const list_options& options, schedule_bound bound) :
-        problem_{&problem}, options_{options}, index_{index_problem(problem)}, back_{mirrored(index_)},
-        memory_{profile_memory(problem, index_)}, bound_{std::move(bound)} {
-        require_room(memory_);
-        free_.begins.resize(memory_.begins.size(), 0);
-        free_.ends.resize(memory_.ends.size());
-        free_.peak_from = memory_.peak_from;
-        const auto m = static_cast<std::size_t>(index_.microbatches);
-        back_tail_.resize(bound_.head.size(), 0.0);
-        for (std::size_t op = 0; op != index_.device.size(); ++op) {
-            for (std::size_t k = 0; k != m; ++k) { back_tail_[op * m + k] = bound_.head[op * m + m - 1 - k]; }
-        }
-    }
-
-    /// Looks until all is tried, the bound is met, or `go_on()` is false, which is asked after every run.
-    template <class GoOn>
-    [[nodiscard]] constexpr list_result search(GoOn go_on) {
-        const rule_keys keys{index_, bound_.head};
-        std::vector<int> caps{0};
-        if (memory_.limited()) {
-            const int p = index_.devices;
-            for (const int cap : {p, p - 1, p + 1, p / 2, 3 * p / 4, 3 * p / 2, 2 * p}) {
-                if (cap > 0 && std::find(caps.begin(), caps.end(), cap) == caps.end()) { caps.push_back(cap); }
-            }
-        }
-        const auto rules = list_rules(options_.effort);
-        for (const int cap : caps) {
-            for (const auto& rule : rules) {
-                if (proved() || stopped_ || (cap != 0 && rule.delay > 0)) { continue; }
-                const double before = best_.makespan_us;
-                const auto base = keys.base(rule);
-                try_run(keys.of(base), {rule.delay, cap, std::numeric_limits<double>::infinity()});
-                if (best_.makespan_us < before) {
-                    best_base_ = base;
-                    best_limits_ = {rule.delay, cap, 0};
-                }
-                stopped_ = !go_on();
-            }
-        }
-        for (std::size_t i = 0; i < pool_.size() && !proved() && !stopped_; ++i) { improve(pool_[i], go_on); }
-        take_baselines();
-        explore(keys, caps, go_on);
-        return {to_schedule(index_, best_), best_.makespan_us, bound_.makespan_us, runs_};
-    }
-
-    [[nodiscard]] constexpr const indexed_problem& index() const noexcept { return index_; }
-
-private:
-    [[nodiscard]] constexpr bool proved() const noexcept {
-        return best_.makespan_us <= bound_.makespan_us * (1 + 1e-12);
-    }
-
-    constexpr list_run forward(const std::vector<double>& key, const list_limits& limits) {
-        ++runs_;
-        return run_list(index_, memory_, key, bound_.tail, limits);
-    }
-
-    /// Takes a baseline that fits into memory where it is better, so that the answer is never worse than that.
-    constexpr void take_baselines() {
-        bool one_each = true;
-        for (const auto& ops : index_.on_device) {
-            one_each = one_each && static_cast<int>(ops.size()) <= index_.passes;
-        }
-        take(gpipe(*problem_));
-        if (one_each) { take(one_f_one_b(*problem_)); }
-    }
-
-    constexpr void take(const schedule& timed) {
-        const auto peaks = peak_holds(*problem_, timed);
-        for (std::size_t d = 0; d != memory_.limit.size(); ++d) {
-            if (peaks[d] > memory_.limit[d]) { return; }
-        }
-        if (!(timed.makespan_us() < best_.makespan_us)) { return; }
-        const auto m = static_cast<std::size_t>(index_.microbatches);
-        list_run run{std::vector<double>(bound_.head.size(), 0.0), {}, timed.makespan_us()};
-        for (const auto& passes : timed.devices) {
-            run.order.emplace_back();
-            for (const auto& p : passes) {
-                const auto at = static_cast<std::size_t>(index_.op_of({p.op, p.stage})) * m +
-                                static_cast<std::size_t>(p.microbatch);
-                run.start[at] = p.start_us;
-                run.order.back().push_back(static_cast<int>(at));
-            }
-        }
-        best_ = std::move(run);
-    }
-
-    constexpr void keep(const list_run& run) {
-        if (run.makespan_us < best_.makespan_us) { best_ = run; }
-    }
-
-    /// Runs that end well within the reach of improvement go into the pool, best first.
-    constexpr void try_run(const std::vector<double>& key, list_limits limits) {
-        const bool full = pool_.size() == static_cast<std::size_t>(std::max(options_.improved_runs, 1));
-        if (full) { limits.give_up_us = pool_.back().makespan_us; }
-        list_run run = forward(key, limits);
-        if (run.start.empty()) { return; }
-        keep(run);
-        if (full) { pool_.pop_back(); }
-        const auto at = std::upper_bound(pool_.begin(), pool_.end(), run.makespan_us,
-                                         [](double a, const list_run& b) { return a < b.makespan_us; });
-        pool_.insert(at, std::move(run));
-    }
-
-    /// Forward-backward improvement: schedule the mirrored problem by the ends of the last run, then the problem by the
-    /// starts that this gives, until there is no gain. Memory is watched in the forward direction only.
-    template <class GoOn>
-    constexpr void improve(list_run run, GoOn& go_on) {
-        const auto m = static_cast<std::size_t>(index_.microbatches);
-        double reached = run.makespan_us;
-        for (int idle = 0; idle < options_.patience && !proved() && !stopped_;) {
-            std::vector<double> priority(run.start.size(), 0.0);
-            for (std::size_t op = 0; op != index_.device.size(); ++op) {
-                for (std::size_t k = 0; k != m; ++k) {
-                    priority[op * m + m - 1 - k] = -(run.start[op * m + k] + index_.duration[op]);
-                }
-            }
-            ++runs_;
-            const list_run turned = run_list(back_, free_, priority, back_tail_, {});
-            for (std::size_t op = 0; op != index_.device.size(); ++op) {
-                for (std::size_t k = 0; k != m; ++k) {
-                    priority[op * m + k] = -(turned.start[op * m + m - 1 - k] + index_.duration[op]);
-                }
-            }
-            run = forward(priority, {});
-            keep(run);
-            if (run.makespan_us < reached) {
-                reached = run.makespan_us;
-                idle = 0;
-            } else {
-                ++idle;
-            }
-            stopped_ = !go_on();
-        }
-    }
-
-    /// Walks over the bases of the keys: changes a few, keeps what is not worse.
-    template <class GoOn>
-    constexpr void explore(const rule_keys& keys, const std::vector<int>& caps, GoOn& go_on) {
-        random_numbers random{};
-        const double period = keys.period_us();
-        std::vector<double> base = best_base_;
-        list_limits limits = best_limits_;
-        double reached = std::numeric_limits<double>::infinity();
-        const double delays[] = {0, 0, 0.25, 0.5, 1};
-        for (int left = options_.explored_runs; left > 0 && !proved() && !stopped_; --left) {
-            auto changed = base;
-            list_limits tried = limits;
-            const std::uint64_t changes = 1 + random.below(3);
-            for (std::uint64_t i = 0; i != changes; ++i) {
-                const auto op = static_cast<std::size_t>(random.below(base.size()));
-                const double scale = period * (random.below(2) == 0 ? 0.25 : random.below(2) == 0 ? 1.0 : 4.0);
-                const double shift = scale * (2 * random.unit() - 1);
-                const bool weight = index_.pass_of(static_cast<int>(op)).op == pass::backward_weight;
-                if (weight && random.below(2) == 0) {
-                    changed[op] = base[op - 1] + 4 * period * random.unit();
-                } else {
-                    changed[op] += shift;
-                }
-            }
-            if (random.below(8) == 0) { tried.delay = delays[random.below(5)]; }
-            if (random.below(8) == 0) { tried.in_flight = caps[random.below(caps.size())]; }
-            tried.give_up_us = reached * (1 + 1e-12);
-            const list_run run = forward(keys.of(changed), tried);
-            stopped_ = !go_on();
-            if (run.start.empty()) { continue; }
-            reached = run.makespan_us;
-            base = std::move(changed);
-            limits = tried;
-            keep(run);
-        }
-    }
-
-    const schedule_problem* problem_;
-    list_options options_;
-    indexed_problem index_;
-    indexed_problem back_;
-    memory_profile memory_;
-    memory_profile free_{};
-    schedule_bound bound_;
-    std::vector<double> back_tail_{};
-    list_run best_{};
-    std::vector<double> best_base_{};
-    list_limits best_limits_{};
-    std::vector<list_run> pool_{};
-    int runs_{};
-    bool stopped_{};
-};
-
-} // namespace detail
-
 /// The best schedule that list scheduling finds, with its bound: priority rules, forward-backward improvement of
 /// the best of them, then a walk over the priorities. Never worse than GPipe and 1F1B where those fit into memory.
 /// Deterministic; never stalls.
 ///
 /// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch
 /// that runs alone (each W right after its B); input_error for an ill-formed problem.
-[[nodiscard]] constexpr list_result list_search(const schedule_problem& problem,
-                                                const list_options& options = list_options{}) {
-    return detail::list_search{problem, options}.search([] { return true; });
-}
+[[nodiscard]] PULSE_CONSTEXPR list_result list_search(const schedule_problem& problem,
+                                                      const list_options& options = list_options{});
 
 /// The schedule of `list_search`.
-[[nodiscard]] constexpr schedule list_schedule(const schedule_problem& problem,
-                                               const list_options& options = list_options{}) {
-    return list_search(problem, options).order;
-}
+[[nodiscard]] PULSE_CONSTEXPR schedule list_schedule(const schedule_problem& problem,
+                                                     const list_options& options = list_options{});
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/schedule/construct/list_scheduler.ipp> // IWYU pragma: keep
+#endif

@@ -9,6 +9,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/prove/certificate.hpp>
 #include <pulse/schedule/prove/disjunctive_program.hpp>
 #include <pulse/schedule/prove/ilp_solver.hpp>
 #include <pulse/schedule/prove/scaled_times.hpp>
@@ -33,22 +34,6 @@ struct certify_options {
     std::int64_t most_part_nodes{60};
     /// Parts of larger problems have relaxations that cost more than they settle.
     std::size_t most_instances{400};
-};
-
-/// What a certification reached.
-struct certificate {
-    /// No schedule is shorter. A makespan that was refuted, or the bound that was given.
-    double lower_bound_us{};
-    /// The best schedule known: the incumbent, or a shorter one.
-    schedule best{};
-    double makespan_us{};
-    /// Bound and makespan agree as `synthesis::proved` demands: exactly where times have a common measure, else up to
-    /// 1e-9.
-    bool closed{};
-    /// Branches of the search and nodes of the solver, which the limit counts together; integer programs solved.
-    std::int64_t nodes{};
-    std::int64_t programs{};
-    double seconds{};
 };
 
 namespace detail {

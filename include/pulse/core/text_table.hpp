@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-namespace pulse_plan {
+namespace pulse {
 
 [[nodiscard]] inline std::string number_text(double value, int places) {
     std::array<char, 64> text{};
@@ -24,6 +25,22 @@ namespace pulse_plan {
     if (us >= 1e6) { return number_text(us * 1e-6, 3) + " s"; }
     if (us >= 1e3) { return number_text(us * 1e-3, 2) + " ms"; }
     return number_text(us, 1) + " us";
+}
+
+/// A number of bytes for people: "1.5 GiB".
+[[nodiscard]] inline std::string bytes_text(double bytes) {
+    constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    while (bytes >= 1024 && unit + 1 != units.size()) {
+        bytes /= 1024;
+        ++unit;
+    }
+    std::string digits = number_text(bytes, unit == 0 ? 0 : bytes < 10 ? 2 : 1);
+    if (digits.find('.') != std::string::npos) {
+        digits.erase(digits.find_last_not_of('0') + 1);
+        if (digits.back() == '.') { digits.pop_back(); }
+    }
+    return digits + " " + std::string{units[unit]};
 }
 
 /// Digits in groups of three: 865,910,724.
@@ -65,4 +82,4 @@ private:
     std::vector<std::vector<std::string>> rows_{};
 };
 
-} // namespace pulse_plan
+} // namespace pulse

@@ -16,7 +16,7 @@
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/validate.hpp>
 #include <pulse/simulate/simulator.hpp>
-#include <pulse/tune/plan_pipeline.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
 #include "mentions.hpp"
@@ -26,54 +26,63 @@ using namespace pulse::test;
 
 namespace {
 
-/// A random table with every byte that a step needs, and options that fit it.
+/// A random table with every byte that a step needs, and a candidate that fits it.
 struct drawn_case {
     cost_table costs{};
-    pipeline_options options{};
+    tune_candidate c{};
+    pulse::link line{};
+    candidate_options options{};
+
+    [[nodiscard]] plan planned() const { return plan_candidate(costs, c, line, options).plan; }
 };
 
 drawn_case draw_case(std::mt19937& random) {
     const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
-    drawn_case c;
+    drawn_case made;
     const int layers = draw(2, 16);
-    c.costs = random_table(random, layers, static_cast<skip_pattern>(draw(0, 5)));
-    c.costs.microbatch_size = draw(1, 4);
-    c.costs.input_bytes = draw(1, 20) * 8;
-    for (layer_cost& l : c.costs.layers) {
+    made.costs = random_table(random, layers, static_cast<skip_pattern>(draw(0, 5)));
+    made.costs.microbatch_size = draw(1, 4);
+    made.costs.input_bytes = draw(1, 20) * 8;
+    for (layer_cost& l : made.costs.layers) {
+        l.parameter_bytes = l.parameter_bytes / 8 * 8;
         l.saved_bytes = draw(0, 9) * 8;
         l.deferred_bytes = draw(0, 9) * 8;
         l.workspace_bytes = draw(0, 9) * 8;
         l.output_bytes = draw(1, 20) * 8;
     }
-    for (skip_cost& e : c.costs.skips) { e.bytes = c.costs.layers[static_cast<std::size_t>(e.from)].output_bytes; }
-    pipeline_options& o = c.options;
-    o.kind = static_cast<placement>(draw(0, 1) == 0 ? 0 : draw(1, 2));
-    o.devices = draw(1, 4);
-    o.waves = o.kind == placement::sequential ? 1 : draw(1, 2);
-    o.microbatches = draw(1, 8);
-    o.split_backward = draw(0, 1) == 1;
-    o.routing = draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
-    o.recompute = static_cast<recomputation>(draw(0, 2));
+    for (skip_cost& e : made.costs.skips) {
+        e.bytes = made.costs.layers[static_cast<std::size_t>(e.from)].output_bytes;
+    }
+    tune_candidate& c = made.c;
+    c.kind = static_cast<placement>(draw(0, 1) == 0 ? 0 : draw(1, 2));
+    c.pipeline_degree = draw(1, 4);
+    c.waves = c.kind == placement::sequential ? 1 : draw(1, 2);
+    c.microbatches = draw(1, 8);
+    c.split_backward = draw(0, 1) == 1;
+    c.routing = draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
+    c.recompute = static_cast<recomputation>(draw(0, 2));
     // A published method where it is defined; interleaved 1F1B from P microbatches on.
-    const auto method = baseline_methods[static_cast<std::size_t>(draw(0, 2 * static_cast<int>(baseline_methods.size()) - 1)) %
-                                         baseline_methods.size()];
-    const bool defined = unmet_need(method, o.kind, o.waves, o.split_backward).empty() &&
-                         (method != schedule_method::interleaved || o.microbatches >= o.devices);
-    o.method = draw(0, 4) != 0 && defined ? method : schedule_method::list;
-    if (draw(0, 1) == 1) { o.link = {.latency_us = 0.5 * draw(0, 10), .bandwidth_gb_per_s = 0.001 * draw(1, 50)}; }
-    if (draw(0, 2) == 0) { o.slack = 0.25 * draw(1, 4); }
-    o.parameter_copies = draw(0, 5);
-    return c;
+    const auto count = baseline_methods.size();
+    const auto method = baseline_methods[static_cast<std::size_t>(draw(0, 2 * static_cast<int>(count) - 1)) % count];
+    const bool defined = unmet_need(method, c.kind, c.waves, c.split_backward).empty() &&
+                         (method != schedule_method::interleaved || c.microbatches >= c.pipeline_degree);
+    c.method = draw(0, 4) != 0 && defined ? method : schedule_method::list;
+    if (draw(0, 1) == 1) { made.line = {.latency_us = 0.5 * draw(0, 10), .bandwidth_gb_per_s = 0.001 * draw(1, 50)}; }
+    if (draw(0, 2) == 0) { c.slack = 0.25 * draw(1, 4); }
+    made.options.kept.scalar_bytes = 2 << draw(0, 2);
+    made.options.kept.gradient_bytes = 4 * draw(1, 2);
+    made.options.kept.state_bytes = 4 * draw(0, 6);
+    return made;
 }
 
-/// The scheduling problem that the options mean.
+/// The scheduling problem that the candidate means.
 schedule_problem problem_of(const drawn_case& c, const partition& cut) {
     problem_options ask{};
-    ask.microbatches = c.options.microbatches;
-    ask.split_backward = c.options.split_backward;
-    ask.routing = c.options.routing;
-    ask.recompute = c.options.recompute;
-    ask.link = c.options.link;
+    ask.microbatches = c.c.microbatches;
+    ask.split_backward = c.c.split_backward;
+    ask.routing = c.c.routing;
+    ask.recompute = c.c.recompute;
+    ask.link = c.line;
     return make_problem(c.costs, cut, ask);
 }
 
@@ -100,19 +109,19 @@ bytes_by_kind sent_by(const std::vector<program>& programs, const step_model& mo
 
 /// Everything that a plan promises, against the programs that it becomes.
 void require_sound(const drawn_case& c, const plan& made) {
-    const pipeline_options& o = c.options;
+    const tune_candidate& o = c.c;
     REQUIRE(made.model == c.costs.model);
     REQUIRE(made.microbatch_size == c.costs.microbatch_size);
     REQUIRE(made.microbatches == o.microbatches);
-    REQUIRE(made.pipeline_degree == o.devices);
+    REQUIRE(made.pipeline_degree == o.pipeline_degree);
     REQUIRE(made.split_backward == o.split_backward);
     REQUIRE(made.routing == o.routing);
     REQUIRE(made.recompute == o.recompute);
     REQUIRE(made.cut.kind == o.kind);
-    REQUIRE(static_cast<int>(made.cut.stages.size()) == stage_count(o.kind, o.devices, o.waves));
+    REQUIRE(static_cast<int>(made.cut.stages.size()) == stage_count(o.kind, o.pipeline_degree, o.waves));
 
     if (o.kind == placement::sequential) {
-        const partition cut = sequential_partition(c.costs, o.devices, {.slack = o.slack, .routing = o.routing});
+        const partition cut = sequential_partition(c.costs, o.pipeline_degree, {.slack = o.slack, .routing = o.routing});
         REQUIRE(made.cut == cut);
     }
 
@@ -125,7 +134,6 @@ void require_sound(const drawn_case& c, const plan& made) {
 
     const prediction& p = made.predicted;
     const double tolerance = 1e-9 * (1 + p.step_us);
-    REQUIRE(p.step_us == made.order.makespan_us());
     REQUIRE(p.step_us >= p.lower_bound_us - tolerance);
     double busiest = 0;
     for (const auto& device : made.order.devices) {
@@ -136,26 +144,27 @@ void require_sound(const drawn_case& c, const plan& made) {
     REQUIRE(p.lower_bound_us >= busiest - tolerance);
     REQUIRE(p.samples_per_s * p.step_us == doctest::Approx(p.step_us > 0 ? 1e6 * o.microbatches * c.costs.microbatch_size : 0));
 
-    // A recompute may run while the gradient is on its way: the bound is one of the step, not of the schedule alone.
-    simulation_options world{};
-    world.links.assign(static_cast<std::size_t>(o.devices * o.devices), o.link);
-    REQUIRE(simulate(made, model, programs, world).step_us >= p.lower_bound_us - tolerance);
+    // What is predicted is what the simulator says.
+    const auto world = simulated_on(one_node(o.pipeline_degree, c.line), {o.layout, o.pipeline_degree, 1});
+    REQUIRE(p.step_us == simulate(made, model, programs, world).step_us);
 
     const bytes_by_kind sent = sent_by(programs, model);
     REQUIRE(p.boundary_bytes == sent.boundary);
     REQUIRE(p.skip_bytes == sent.skip);
     if (o.kind == placement::folded) { REQUIRE(p.skip_bytes == 0); }
 
-    REQUIRE(p.peak_memory_bytes.size() == static_cast<std::size_t>(o.devices));
-    for (int d = 0; d != o.devices; ++d) {
+    REQUIRE(p.peak_memory_bytes.size() == static_cast<std::size_t>(o.pipeline_degree));
+    for (int d = 0; d != o.pipeline_degree; ++d) {
         const auto at = static_cast<std::size_t>(d);
         std::int64_t parameters = 0;
         for (const stage& s : made.cut.stages) {
             for (int l = s.first_layer; l <= s.last_layer && s.device == d; ++l) {
-                parameters += o.parameter_copies * c.costs.layers[static_cast<std::size_t>(l)].parameter_bytes;
+                parameters += c.costs.layers[static_cast<std::size_t>(l)].parameter_bytes;
             }
         }
-        REQUIRE(p.peak_memory_bytes[at] >= parameters + report.live_peak_bytes[at]);
+        const parameter_memory& kept = c.options.kept;
+        REQUIRE(p.peak_memory_bytes[at] >=
+                elements_of(parameters, kept) * kept.total_bytes() + report.live_peak_bytes[at]);
     }
 }
 
@@ -183,16 +192,18 @@ constexpr cost_table small_table() {
 }
 
 constexpr bool plans_in_the_compiler() {
-    const plan made = plan_pipeline(small_table(), {.devices = 2, .microbatches = 2});
+    candidate_options quick{};
+    quick.list = {.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
+    const plan made = plan_candidate(small_table(), {.pipeline_degree = 2, .microbatches = 2}, pulse::link{}, quick).plan;
     return made.cut.stages.size() == 4 && made.predicted.skip_bytes == 0 &&
            made.predicted.step_us >= made.predicted.lower_bound_us && made.predicted.peak_memory_bytes.size() == 2;
 }
 static_assert(plans_in_the_compiler(), "a plan is a constant expression");
 
 template <class Error>
-std::string message_of(const cost_table& costs, const pipeline_options& options) {
+std::string message_of(const cost_table& costs, const tune_candidate& c, const candidate_options& options = {}) {
     try {
-        static_cast<void>(plan_pipeline(costs, options));
+        static_cast<void>(plan_candidate(costs, c, pulse::link{}, options));
     } catch (const Error& e) { return e.what(); }
     return "nothing was thrown";
 }
@@ -221,17 +232,17 @@ TEST_CASE("a plan of random costs and options is a valid schedule, lowers to sou
     int by_method[1 + baseline_methods.size()]{};
     for (int i = 0; i != 600; ++i) {
         const drawn_case c = draw_case(random);
-        INFO("case " << i << ": " << name_of(c.options.kind) << ", P " << c.options.devices << ", W " << c.options.waves << ", M "
-                     << c.options.microbatches << ", layers " << c.costs.layers.size());
+        INFO("case " << i << ": " << name_of(c.c.kind) << ", P " << c.c.pipeline_degree << ", W " << c.c.waves << ", M "
+                     << c.c.microbatches << ", layers " << c.costs.layers.size());
         try {
-            require_sound(c, plan_pipeline(c.costs, c.options));
+            require_sound(c, c.planned());
             ++planned;
-            ++by_kind[static_cast<int>(c.options.kind)];
-            ++by_method[static_cast<int>(c.options.method)];
+            ++by_kind[static_cast<int>(c.c.kind)];
+            ++by_method[static_cast<int>(c.c.method)];
         } catch (const infeasible_error&) {
             // Allowed: too few layers for the stages, or skips that no folded cut keeps on one device.
-            REQUIRE((c.options.kind == placement::folded ||
-                     static_cast<int>(c.costs.layers.size()) < stage_count(c.options.kind, c.options.devices, c.options.waves)));
+            REQUIRE((c.c.kind == placement::folded ||
+                     static_cast<int>(c.costs.layers.size()) < stage_count(c.c.kind, c.c.pipeline_degree, c.c.waves)));
             ++refused;
         }
     }
@@ -252,17 +263,17 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
         drawn_case c = draw_case(random);
         plan free;
         try {
-            free = plan_pipeline(c.costs, c.options);
+            free = c.planned();
         } catch (const infeasible_error&) { continue; }
         const auto& peaks = free.predicted.peak_memory_bytes;
         const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
         // Where giving up spare sends is enough, the order stays.
         plan blocking = free;
         blocking.spare_sends = 0;
-        const auto least = peak_bytes(blocking, c.costs, {c.options.parameter_copies});
+        const auto least = peak_bytes(blocking, c.costs, c.options.kept);
         c.options.memory_limit_bytes = *std::max_element(least.begin(), least.end());
         if (c.options.memory_limit_bytes < most) {
-            const plan made = plan_pipeline(c.costs, c.options);
+            const plan made = c.planned();
             if (made.cut == free.cut) {
                 REQUIRE(made.order == free.order);
                 REQUIRE(made.spare_sends < free.spare_sends);
@@ -272,16 +283,16 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
         for (const int percent : {110, 100, 90, 70, 50, 20}) {
             c.options.memory_limit_bytes = most * percent / 100;
             if (c.options.memory_limit_bytes == 0) { continue; }
-            INFO("case " << i << " at " << percent << " %: " << name_of(c.options.kind) << ", P " << c.options.devices << ", W "
-                         << c.options.waves << ", M " << c.options.microbatches);
+            INFO("case " << i << " at " << percent << " %: " << name_of(c.c.kind) << ", P " << c.c.pipeline_degree << ", W "
+                         << c.c.waves << ", M " << c.c.microbatches);
             try {
-                const plan made = plan_pipeline(c.costs, c.options);
+                const plan made = c.planned();
                 require_sound(c, made);
                 for (const std::int64_t peak : made.predicted.peak_memory_bytes) { REQUIRE(peak <= c.options.memory_limit_bytes); }
                 // As many spare sends as the limit leaves room for.
                 plan more = made;
                 ++more.spare_sends;
-                const auto with_more = peak_bytes(more, c.costs, {c.options.parameter_copies});
+                const auto with_more = peak_bytes(more, c.costs, c.options.kept);
                 const bool fits_more = *std::max_element(with_more.begin(), with_more.end()) <= c.options.memory_limit_bytes;
                 REQUIRE((made.spare_sends == plan{}.spare_sends || !fits_more));
                 REQUIRE(made.spare_sends <= plan{}.spare_sends);
@@ -309,21 +320,22 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
 TEST_CASE("options that make no sense are refused by name") {
     const cost_table costs = small_table();
     CHECK(mentions(message_of<input_error>(costs, {.microbatches = 0}), "microbatches"));
-    CHECK(mentions(message_of<input_error>(costs, {.microbatches = 1, .memory_limit_bytes = -1}), "memory_limit_bytes"));
-    CHECK(mentions(message_of<input_error>(costs, {.parameter_copies = -1}), "parameter_copies"));
+    CHECK(mentions(message_of<input_error>(costs, {}, {.memory_limit_bytes = -1}), "memory_limit_bytes"));
+    CHECK(mentions(message_of<input_error>(costs, {}, {.kept = {.state_bytes = -1}}), "state_bytes"));
     for (const auto kind : {placement::folded, placement::sequential, placement::interleaved}) {
         CAPTURE(name_of(kind));
-        CHECK(mentions(message_of<input_error>(costs, {.kind = kind, .devices = 0}), "devices"));
-        CHECK(mentions(message_of<input_error>(costs, {.kind = kind, .waves = 0}), "waves"));
+        CHECK(mentions(message_of<input_error>(costs, {.pipeline_degree = 0, .kind = kind}), "devices"));
+        CHECK(mentions(message_of<input_error>(costs, {.waves = 0, .kind = kind}), "waves"));
     }
-    CHECK(mentions(message_of<input_error>(costs, {.kind = placement::sequential, .devices = 2, .waves = 2}), "waves"));
+    CHECK(mentions(message_of<input_error>(costs, {.pipeline_degree = 2, .waves = 2, .kind = placement::sequential}),
+                   "waves"));
 }
 
 TEST_CASE("a published method is refused where it is not defined, before anything is cut") {
     const cost_table costs = small_table();
     const auto refusal = [&](schedule_method method, placement kind, int waves, bool split) {
         return message_of<input_error>(
-            costs, {.kind = kind, .devices = 2, .waves = waves, .microbatches = 4, .split_backward = split, .method = method});
+            costs, {.pipeline_degree = 2, .waves = waves, .microbatches = 4, .kind = kind, .split_backward = split, .method = method});
     };
     using m = schedule_method;
     CHECK(mentions(refusal(m::one_f_one_b, placement::folded, 1, true), "1f1b: needs one stage on each device"));
@@ -336,7 +348,7 @@ TEST_CASE("a published method is refused where it is not defined, before anythin
     CHECK(mentions(refusal(m::dualpipe_v, placement::folded, 2, true), "dualpipe-v: needs one wave"));
     CHECK(mentions(refusal(m::dualpipe_v, placement::folded, 1, false), "dualpipe-v: needs a split backward"));
     CHECK(mentions(refusal(m::hanayo, placement::interleaved, 1, true), "hanayo: needs the folded placement"));
-    const pipeline_options few{.kind = placement::interleaved, .devices = 2, .microbatches = 1, .method = m::interleaved};
+    const tune_candidate few{.pipeline_degree = 2, .kind = placement::interleaved, .method = m::interleaved};
     CHECK(mentions(message_of<input_error>(costs, few), "microbatches are fewer"));
 }
 
@@ -351,11 +363,11 @@ TEST_CASE("DDPM's plans of every method: sound, no shorter than the bound; folde
                     if (!unmet_need(method, kind, waves, split).empty()) { continue; }
                     CAPTURE(name_of(method));
                     CAPTURE(name_of(kind));
-                    drawn_case c{costs, {.kind = kind, .devices = 2, .waves = waves, .microbatches = 6}};
-                    c.options.split_backward = split;
-                    c.options.method = method;
-                    c.options.link = {5.0, 1.0};
-                    require_sound(c, plan_pipeline(c.costs, c.options));
+                    drawn_case c{.costs = costs, .c = {.pipeline_degree = 2, .waves = waves, .microbatches = 6, .kind = kind}};
+                    c.c.split_backward = split;
+                    c.c.method = method;
+                    c.line = {5.0, 1.0};
+                    require_sound(c, c.planned());
                     ++made;
                 }
             }
@@ -368,12 +380,12 @@ TEST_CASE("DDPM's plans: a folded cut: a folded cut sends no skip bytes, and its
     const cost_table costs = analytic_costs(graph_of<ddpm_cifar10>().view(), cpu_core, 4, sizeof(float));
     for (const int devices : {2, 4}) {
         CAPTURE(devices);
-        drawn_case c{costs, {.devices = devices, .microbatches = 2 * devices}};
-        const plan folded = plan_pipeline(c.costs, c.options);
+        drawn_case c{.costs = costs, .c = {.pipeline_degree = devices, .microbatches = 2 * devices}};
+        const plan folded = c.planned();
         require_sound(c, folded);
         CHECK(folded.predicted.step_us <= 1.15 * folded.predicted.lower_bound_us);
-        c.options.kind = placement::sequential;
-        const plan sequential = plan_pipeline(c.costs, c.options);
+        c.c.kind = placement::sequential;
+        const plan sequential = c.planned();
         require_sound(c, sequential);
         CHECK(sequential.predicted.skip_bytes > 0);
     }

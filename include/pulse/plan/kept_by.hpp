@@ -1,0 +1,20 @@
+#pragma once
+
+#include <pulse/model/layer.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+
+namespace pulse {
+
+/// What a rank keeps of each parameter of a model that is trained on this backend: values of its scalars, and what
+/// AdamW and the average of the weights keep beside them.
+template <class Model, class Backend>
+[[nodiscard]] constexpr parameter_memory kept_by(bool sharded = false) {
+    parameter_memory kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)));
+    kept.sharded = sharded;
+    if constexpr (Model::is_conditioned) {
+        kept.conditioning_parameters = parameter_elements<typename Model::conditioning>();
+    }
+    return kept;
+}
+
+} // namespace pulse

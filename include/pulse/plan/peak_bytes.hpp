@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <pulse/core/separate.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+/// Bytes that each device takes for a plan, on the replica that takes most: its step's memory, its parameters with all
+/// that is kept of them, and room for gradients of other replicas.
+[[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const step_model& model,
+                                                                   const std::vector<program>& programs,
+                                                                   const parameter_memory& kept);
+
+[[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs,
+                                                                   const parameter_memory& kept);
+
+} // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/plan/peak_bytes.ipp> // IWYU pragma: keep
+#endif

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/separate.hpp>
+#include <pulse/plan/layout.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/peak_bytes.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const step_model& model,
+                                                     const std::vector<program>& programs,
+                                                     const parameter_memory& kept) {
+    std::vector<std::int64_t> peaks{};
+    const int last = planned.data_degree - 1; // its shares of sharded state are the largest
+    for (const program& of_rank : programs) {
+        peaks.push_back(lay_out(model, of_rank).total_bytes() +
+                        kept_bytes_on(model, of_rank.device, planned.data_degree, last, kept));
+    }
+    return peaks;
+}
+
+PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs,
+                                                     const parameter_memory& kept) {
+    const step_model model{planned, costs};
+    return peak_bytes(planned, model, lower(planned, model), kept);
+}
+
+namespace detail {
+
+/// The device that exceeds the limit most, or -1; 0 is unlimited.
+[[nodiscard]] constexpr int worst_over(const std::vector<std::int64_t>& peaks, std::int64_t limit) {
+    int worst = -1;
+    for (std::size_t d = 0; d != peaks.size() && limit > 0; ++d) {
+        if (peaks[d] > limit && (worst < 0 || peaks[d] > peaks[static_cast<std::size_t>(worst)])) {
+            worst = static_cast<int>(d);
+        }
+    }
+    return worst;
+}
+
+/// A plan's programs and what each device takes for them (peak_bytes).
+struct lowered_plan {
+    std::vector<program> programs{};
+    std::vector<std::int64_t> peak_bytes{};
+};
+
+/// Lowers the plan with as many spare sends, up to those of a new plan, as the limit leaves room for; with none where
+/// it is exceeded without them. `tight` says that it probably is: then few are tried first.
+[[nodiscard]] constexpr lowered_plan lower_within(plan& made, const step_model& model, const parameter_memory& kept,
+                                                  std::int64_t limit, bool tight) {
+    const int wanted = plan{}.spare_sends;
+    const auto lower_with = [&](int spare_sends) {
+        lowered_plan lowered{};
+        made.spare_sends = spare_sends;
+        lowered.programs = lower(made, model);
+        lowered.peak_bytes = peak_bytes(made, model, lowered.programs, kept);
+        return lowered;
+    };
+    lowered_plan best = lower_with(tight ? 0 : wanted);
+    if (!tight && worst_over(best.peak_bytes, limit) >= 0) { best = lower_with(0); }
+    while (made.spare_sends != wanted && worst_over(best.peak_bytes, limit) < 0) {
+        lowered_plan more = lower_with(made.spare_sends + 1);
+        if (worst_over(more.peak_bytes, limit) >= 0) {
+            --made.spare_sends;
+            break;
+        }
+        best = std::move(more);
+    }
+    return best;
+}
+
+} // namespace detail
+
+} // namespace pulse

@@ -1,0 +1,57 @@
+#pragma once
+
+static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
+
+/// What a planner uses: plan_for, which chooses everything, and the steps behind it: a model as a graph, what it costs, where
+/// to cut it, in which order to run it, the plan, and what the plan costs. Nothing here runs a layer.
+///
+/// Needs the standard library alone.
+
+// IWYU pragma: begin_exports
+#include <pulse/core/error.hpp>
+
+#include <pulse/model/fingerprint.hpp>
+#include <pulse/model/graph.hpp>
+#include <pulse/model/graph_of.hpp>
+
+#include <pulse/hardware/check_cluster.hpp>
+#include <pulse/hardware/clusters.hpp>
+#include <pulse/hardware/link_fit.hpp>
+
+#include <pulse/profile/analytic.hpp>
+#include <pulse/profile/check_costs.hpp>
+
+#include <pulse/partition/explain.hpp>
+#include <pulse/partition/find_skip_aware.hpp>
+#include <pulse/partition/report.hpp>
+#include <pulse/partition/sequential.hpp>
+#include <pulse/partition/skip_aware.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/partition/validate.hpp>
+
+#include <pulse/schedule/baselines/baseline.hpp>
+#include <pulse/schedule/baselines/chimera.hpp>
+#include <pulse/schedule/baselines/within_limit.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/synthesize.hpp>
+#include <pulse/schedule/validate.hpp>
+
+#include <pulse/plan/check.hpp>
+#include <pulse/plan/fingerprint.hpp>
+#include <pulse/plan/layout.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/print.hpp>
+#include <pulse/plan/rank_grid.hpp>
+#include <pulse/plan/require_valid.hpp>
+
+#include <pulse/simulate/grid_links.hpp>
+#include <pulse/simulate/simulator.hpp>
+
+#include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/plan_summary.hpp>
+#include <pulse/tune/tuner.hpp>
+// IWYU pragma: end_exports

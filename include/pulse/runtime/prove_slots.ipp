@@ -1,0 +1,215 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/separate.hpp>
+#include <pulse/plan/print.hpp>
+#include <pulse/plan/verdict.hpp>
+#include <pulse/runtime/prove_slots.hpp>
+#include <pulse/runtime/transfer_slots.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// The order in which things must happen in a step whose slots are NCCL groups, as a graph: a cycle is a hang.
+///
+/// Nodes are every rank's instructions, and the start and the end of each of its slots. A slot starts behind the
+/// instruction before its last transfer and behind the end of the slot before it. It ends behind its start and behind
+/// the start of every slot of another rank that holds the other side of one of its transfers: inside a slot no transfer
+/// waits for another, but none completes before both sides have started (rendezvous). An instruction follows the one
+/// before it, the end of the slots whose transfers it waits for, and the end of every slot that has started before it.
+///
+/// The last is more than a stream asks for. It is what happens where the host waits for the whole device (a kernel is
+/// loaded, memory is freed, a graph is made), where the device runs one communicator at a time, or where its queues are
+/// so few that streams share them: whatever the device puts in order, it is the order in which the host has issued it.
+/// A step without a cycle here has none with fewer orders.
+class slot_graph {
+public:
+    explicit slot_graph(std::span<const rank_transfers> ranks) : ranks_{ranks} {
+        for (const rank_transfers& r : ranks) {
+            firsts_.push_back(nodes_);
+            nodes_ += r.steps.size() + 2 * r.slots.size();
+        }
+        after_.resize(nodes_);
+        for (std::size_t r = 0; r != ranks.size(); ++r) { add_rank(r); }
+        meet();
+    }
+
+    /// What is wrong, or nothing.
+    [[nodiscard]] verdict judge() const {
+        if (!problem_.empty()) { return problem_; }
+        const std::vector<std::pair<std::size_t, std::size_t>> open = stuck();
+        if (open.empty()) { return {}; }
+        std::string text = "these never happen, each waits for another:";
+        for (const auto& [r, s] : open) { text += " " + name(r, s) + ";"; }
+        return text;
+    }
+    /// Slots that start and never end, or else those that never start, by rank and number. Without any, all
+    /// instructions end too: they wait for slots alone.
+    [[nodiscard]] std::vector<std::pair<std::size_t, std::size_t>> stuck() const {
+        std::vector<int> left(nodes_, 0);
+        for (const auto& followers : after_) {
+            for (const std::size_t n : followers) { ++left[n]; }
+        }
+        std::vector<std::size_t> ready;
+        for (std::size_t n = 0; n != nodes_; ++n) {
+            if (left[n] == 0) { ready.push_back(n); }
+        }
+        while (!ready.empty()) {
+            const std::size_t n = ready.back();
+            ready.pop_back();
+            for (const std::size_t f : after_[n]) {
+                if (--left[f] == 0) { ready.push_back(f); }
+            }
+        }
+        std::vector<std::pair<std::size_t, std::size_t>> open;
+        std::vector<std::pair<std::size_t, std::size_t>> unreached;
+        for (std::size_t r = 0; r != ranks_.size(); ++r) {
+            for (std::size_t s = 0; s != ranks_[r].slots.size(); ++s) {
+                if (left[end(r, s)] == 0) { continue; }
+                (left[start(r, s)] == 0 ? open : unreached).emplace_back(r, s);
+            }
+        }
+        // Where none has started, one waits for what waits for itself.
+        if (open.empty()) { return unreached; }
+        return open;
+    }
+
+private:
+    /// Where one side of a message is.
+    struct side {
+        std::size_t slot{};
+        message_id message{};
+    };
+
+    [[nodiscard]] std::size_t step(std::size_t rank, std::size_t i) const { return firsts_[rank] + i; }
+    [[nodiscard]] std::size_t start(std::size_t rank, std::size_t slot) const {
+        return firsts_[rank] + ranks_[rank].steps.size() + 2 * slot;
+    }
+    [[nodiscard]] std::size_t end(std::size_t rank, std::size_t slot) const { return start(rank, slot) + 1; }
+    [[nodiscard]] std::string name(std::size_t rank, std::size_t slot) const {
+        std::string text = "rank " + std::to_string(rank) + " slot " + std::to_string(slot) + " (";
+        for (const int t : ranks_[rank].slots[slot].transfers) {
+            const transfer_step& one = ranks_[rank].steps[static_cast<std::size_t>(t)];
+            text += (one.what == transfer_step::role::send ? "send " : "recv ") + to_text(one.message) + ", ";
+        }
+        text.resize(text.size() - 2);
+        return text + ")";
+    }
+    void follow(std::size_t later, std::size_t earlier) { after_[earlier].push_back(later); }
+
+    void add_rank(std::size_t rank) {
+        const rank_transfers& mine = ranks_[rank];
+        std::vector<std::size_t> slot_of(mine.steps.size(), mine.slots.size());
+        for (std::size_t s = 0; s != mine.slots.size(); ++s) {
+            const transfer_slot& slot = mine.slots[s];
+            follow(end(rank, s), start(rank, s));
+            const auto last = static_cast<std::size_t>(slot.transfers.back());
+            if (last != 0) { follow(start(rank, s), step(rank, last - 1)); }
+            if (last + 1 != mine.steps.size()) { follow(step(rank, last + 1), end(rank, s)); }
+            if (s != 0) { follow(start(rank, s), end(rank, s - 1)); }
+            for (const int t : slot.transfers) {
+                const auto at = static_cast<std::size_t>(t);
+                slot_of[at] = s;
+                const transfer_step& one = mine.steps[at];
+                const bool sends = one.what == transfer_step::role::send;
+                const int from = sends ? static_cast<int>(rank) : one.peer;
+                const int to = sends ? one.peer : static_cast<int>(rank);
+                (sends ? sent_ : received_)[{slot.way, from, to}].push_back({s, one.message});
+            }
+        }
+        for (std::size_t i = 0; i != mine.steps.size(); ++i) {
+            if (i != 0) { follow(step(rank, i), step(rank, i - 1)); }
+            for (const int w : mine.steps[i].waits) {
+                const std::size_t s = slot_of[static_cast<std::size_t>(w)];
+                if (s == mine.slots.size()) {
+                    problem_ = "rank " + std::to_string(rank) + ", instruction " + std::to_string(w) + " is in no slot";
+                    return;
+                }
+                follow(step(rank, i), end(rank, s));
+            }
+        }
+    }
+
+    /// Messages of a way from one rank to another have no name in NCCL: the first that is sent is the first that is
+    /// received.
+    void meet() {
+        for (const auto& [pair, out] : sent_) {
+            const auto& [way, from, to] = pair;
+            const std::vector<side>& in = received_[pair];
+            if (out.size() != in.size()) { return disagree(from, to); }
+            for (std::size_t i = 0; i != out.size(); ++i) {
+                if (out[i].message != in[i].message) { return disagree(from, to); }
+                const auto a = static_cast<std::size_t>(from);
+                const auto b = static_cast<std::size_t>(to);
+                follow(end(a, out[i].slot), start(b, in[i].slot));
+                follow(end(b, in[i].slot), start(a, out[i].slot));
+            }
+        }
+        for (const auto& [pair, in] : received_) {
+            if (!in.empty() && sent_[pair].empty()) { return disagree(std::get<1>(pair), std::get<2>(pair)); }
+        }
+    }
+    void disagree(int from, int to) {
+        problem_ = "rank " + std::to_string(from) + " does not send what rank " + std::to_string(to) +
+                   " receives from it, in that order";
+    }
+
+    std::span<const rank_transfers> ranks_;
+    std::vector<std::size_t> firsts_{};
+    std::size_t nodes_{};
+    std::vector<std::vector<std::size_t>> after_{};
+    std::map<std::tuple<transfer_way, int, int>, std::vector<side>> sent_{};
+    std::map<std::tuple<transfer_way, int, int>, std::vector<side>> received_{};
+    std::string problem_{};
+};
+
+} // namespace detail
+
+PULSE_INLINE verdict prove_slots(std::span<const rank_transfers> ranks) {
+    return detail::slot_graph{ranks}.judge();
+}
+
+namespace detail {
+
+/// Cuts the slots of several transfers that never end into slots of one; whether there were any.
+[[nodiscard]] inline bool cut_stuck_slots(std::vector<rank_transfers>& ranks) {
+    bool cut = false;
+    const auto open = slot_graph{ranks}.stuck();
+    for (auto at = open.rbegin(); at != open.rend(); ++at) {
+        std::vector<transfer_slot>& slots = ranks[at->first].slots;
+        const auto whole = slots.begin() + static_cast<std::ptrdiff_t>(at->second);
+        if (whole->transfers.size() == 1) { continue; }
+        std::vector<transfer_slot> parts;
+        for (const int t : whole->transfers) { parts.push_back({whole->way, {t}}); }
+        slots.insert(slots.erase(whole), parts.begin(), parts.end());
+        cut = true;
+    }
+    if (!cut) { return false; }
+    for (rank_transfers& r : ranks) { order_slots(r.slots); }
+    return true;
+}
+
+} // namespace detail
+
+PULSE_INLINE std::vector<rank_transfers> transfers_of(const step_model& model, const std::vector<program>& programs) {
+    std::vector<rank_transfers> ranks;
+    for (const program& p : programs) {
+        ranks.push_back({transfer_steps(model, p), {}});
+        ranks.back().slots = slots_of(ranks.back().steps);
+    }
+    while (detail::cut_stuck_slots(ranks)) {}
+    if (prove_slots(ranks)) {
+        for (rank_transfers& r : ranks) { r.slots = slots_of(r.steps, 1); }
+    }
+    return ranks;
+}
+
+} // namespace pulse

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/baselines/bidirectional.hpp>
+#include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+PULSE_CONSTEXPR bidirectional_problem make_bidirectional_problem(const cost_table& costs, const partition& cut,
+                                                                 const problem_options& options) {
+    if (cut.kind != placement::sequential) {
+        throw input_error("bidirectional: it needs a sequential cut, one stage on each device");
+    }
+    if (cut.devices % 2 != 0) {
+        throw input_error("bidirectional: " + std::to_string(cut.devices) + " devices are not an even number");
+    }
+    if (options.microbatches % 2 != 0) {
+        throw input_error("bidirectional: " + std::to_string(options.microbatches) +
+                          " microbatches are not an even number");
+    }
+    problem_options half = options;
+    half.microbatches = options.microbatches / 2;
+    partition mirror = cut;
+    for (auto& s : mirror.stages) { s.device = cut.devices - 1 - s.device; }
+
+    bidirectional_problem out{};
+    out.problem = make_problem(costs, cut, half);
+    const schedule_problem other = make_problem(costs, mirror, half);
+    const int stages = static_cast<int>(cut.stages.size());
+    const auto shifted = [stages](stage_pass p) { return stage_pass{p.op, p.stage + stages}; };
+    for (const auto& s : other.stages) { out.problem.stages.push_back(s); }
+    for (const auto& d : other.dependencies) {
+        out.problem.dependencies.push_back({shifted(d.before), shifted(d.after), d.lag_us});
+    }
+    for (const auto& h : other.holds) {
+        out.problem.holds.push_back({h.device, shifted(h.begin), shifted(h.end), shifted(h.also_end), h.bytes});
+    }
+    out.parameter_bytes.resize(static_cast<std::size_t>(cut.devices), 0);
+    for (const auto& s : cut.stages) {
+        std::int64_t bytes = 0;
+        for (int l = s.first_layer; l <= s.last_layer; ++l) {
+            bytes += costs.layers[static_cast<std::size_t>(l)].parameter_bytes;
+        }
+        const int there = cut.devices - 1 - s.device;
+        for (const int d : {s.device, there}) { out.parameter_bytes[static_cast<std::size_t>(d)] += bytes; }
+        const auto at = static_cast<std::size_t>(s.device * cut.devices + there);
+        const link way = options.links.empty() ? options.link : options.links[at];
+        out.gradient_sum_us.push_back(2 * way.transfer_us((bytes + 1) / 2));
+        out.gradient_bytes += 2 * bytes;
+    }
+    return out;
+}
+
+PULSE_CONSTEXPR double step_us(const bidirectional_problem& both, const schedule& timed) {
+    const std::size_t stages = both.gradient_sum_us.size();
+    std::vector<double> ready(stages, 0.0);
+    double end = 0;
+    for (const auto& passes : timed.devices) {
+        for (const auto& p : passes) {
+            double& at = ready[static_cast<std::size_t>(p.stage) % stages];
+            at = std::max(at, p.end_us);
+            end = std::max(end, p.end_us);
+        }
+    }
+    for (std::size_t s = 0; 2 * s < stages; ++s) {
+        std::size_t first = s;
+        std::size_t second = stages - 1 - s;
+        if (ready[second] < ready[first]) { std::swap(first, second); }
+        const double summed = ready[first] + both.gradient_sum_us[first];
+        end = std::max(end, std::max(summed, ready[second]) + both.gradient_sum_us[second]);
+    }
+    return end;
+}
+
+} // namespace pulse

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/separate.hpp>
+#include <pulse/schedule/bound/jackson_preemptive.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/bound/memory_bounds.hpp>
+#include <pulse/schedule/bound/order_statistic_heads.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/problem.hpp>
+
+namespace pulse {
+
+PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
+    const indexed_problem index = index_problem(problem);
+    const auto n = static_cast<std::size_t>(index.ops());
+    const auto m = static_cast<std::size_t>(index.microbatches);
+    auto links = memory_links(problem, index);
+    schedule_bound out{0, order_statistic_heads(index, links), std::vector<double>(n * m, 0.0)};
+    const indexed_problem back = mirrored(index);
+    for (auto& link : links) { link = {link.after, link.before, link.distance}; }
+    const auto mirrored_heads = order_statistic_heads(back, links);
+    for (std::size_t op = 0; op != n; ++op) {
+        for (std::size_t k = 0; k != m; ++k) { out.tail[op * m + k] = mirrored_heads[op * m + m - 1 - k]; }
+    }
+    for (std::size_t d = 0; d != index.on_device.size(); ++d) {
+        std::vector<machine_job> jobs{};
+        for (const int o : index.on_device[d]) {
+            const auto op = static_cast<std::size_t>(o);
+            for (std::size_t k = 0; k != m; ++k) {
+                const std::size_t at = op * m + k;
+                jobs.push_back({out.head[at], index.duration[op], out.tail[at]});
+                out.makespan_us = std::max(out.makespan_us, out.head[at] + index.duration[op] + out.tail[at]);
+            }
+        }
+        out.makespan_us = std::max(out.makespan_us, jackson_preemptive(std::move(jobs)));
+    }
+    const auto path = least_paths(index);
+    for (int d = 0; d != static_cast<int>(problem.memory_limit_bytes.size()); ++d) {
+        const double area = hold_area_bound(problem, index, path, out.head, out.tail, d);
+        const auto early = most_begun_work(problem, index, out.head, d, false);
+        const auto late = most_begun_work(problem, back, mirrored_heads, d, true);
+        const double idle = forced_idle_bound(static_cast<double>(m) * index.load_us(d), early, late);
+        out.makespan_us = std::max({out.makespan_us, area, idle});
+    }
+    return out;
+}
+
+PULSE_CONSTEXPR double lower_bound_us(const schedule_problem& problem) {
+    return bound_schedule(problem).makespan_us;
+}
+
+} // namespace pulse

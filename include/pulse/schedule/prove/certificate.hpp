@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+/// What a certification reached.
+struct certificate {
+    /// No schedule is shorter. A makespan that was refuted, or the bound that was given.
+    double lower_bound_us{};
+    /// The best schedule known: the incumbent, or a shorter one.
+    schedule best{};
+    double makespan_us{};
+    /// Bound and makespan agree as `synthesis::proved` demands: exactly where times have a common measure, else up to
+    /// 1e-9.
+    bool closed{};
+    /// Branches of the search and nodes of the solver, which the limit counts together; integer programs solved.
+    std::int64_t nodes{};
+    std::int64_t programs{};
+    double seconds{};
+};
+
+} // namespace pulse

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <pulse/core/separate.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/rank_grid.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/method.hpp>
+#include <pulse/simulate/grid_links.hpp>
+
+namespace pulse {
+
+/// How a folded placement is cut.
+enum class fold_cut : std::uint8_t {
+    collocated, ///< both ends of every skip on one device
+    balanced,   ///< by load alone, as planners that know no skips do: skips cross where their ends happen to fall
+};
+
+/// One point of the tuner's space: everything but the cut and the order of passes, which follow from it.
+struct tune_candidate {
+    int pipeline_degree{1};
+    int data_degree{1};
+    /// Folded: waves; interleaved: chunks on a device; sequential: 1.
+    int waves{1};
+    int microbatch_size{1};
+    int microbatches{1};
+    placement kind{placement::folded};
+    skip_routing routing{skip_routing::direct};
+    bool split_backward{true};
+    recomputation recompute{recomputation::none};
+    rank_layout layout{rank_layout::pipeline_inside};
+    schedule_method method{schedule_method::list};
+    /// How much longer than the least load a device may work for fewer bytes.
+    double slack{};
+    fold_cut fold{fold_cut::collocated};
+    /// Each replica keeps a share of the optimizer's state (ZeRO, stage 1); of one replica it makes no difference.
+    bool sharded_optimizer{};
+
+    [[nodiscard]] constexpr bool operator==(const tune_candidate&) const = default;
+};
+
+/// What is the same for every candidate.
+struct candidate_options {
+    /// What a rank keeps of each parameter; whether replicas share the state, a candidate says.
+    parameter_memory kept{};
+    /// Rate at which the optimizer reads and writes that; 0: its time does not count.
+    double memory_gb_per_s{};
+    /// Per device; 0 is the memory of the cluster's devices, and where that is 0 too, unlimited.
+    std::int64_t memory_limit_bytes{};
+    /// To whom replicas send.
+    replica_exchange exchange{replica_exchange::direct};
+    /// How long the list scheduler looks for an order.
+    list_options list{};
+};
+
+/// What each rank of a candidate keeps of its parameters.
+[[nodiscard]] constexpr parameter_memory parameter_memory_of(const candidate_options& options,
+                                                             const tune_candidate& c) noexcept {
+    parameter_memory kept = options.kept;
+    kept.sharded = c.sharded_optimizer && c.data_degree > 1;
+    return kept;
+}
+
+/// A candidate in a few words: degrees, placement, sizes.
+[[nodiscard]] PULSE_INLINE std::string to_text(const tune_candidate& c);
+
+} // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/tune/candidate.ipp> // IWYU pragma: keep
+#endif

@@ -1,0 +1,330 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/hardware/cluster.hpp>
+#include <pulse/hardware/clusters.hpp>
+#include <pulse/hardware/link.hpp>
+#include <pulse/partition/find_skip_aware.hpp>
+#include <pulse/partition/sequential.hpp>
+#include <pulse/partition/skip_aware.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/peak_bytes.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/baselines/baseline.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/method.hpp>
+#include <pulse/simulate/duration.hpp>
+#include <pulse/simulate/grid_links.hpp>
+#include <pulse/simulate/simulator.hpp>
+#include <pulse/tune/candidate.hpp>
+#include <pulse/tune/candidate_bound.hpp>
+#include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/step_end.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+[[nodiscard]] constexpr int divided_up(int number, int by) noexcept { return (number + by - 1) / by; }
+
+/// The plan of a cut before its passes are ordered, with the bytes of a step predicted.
+[[nodiscard]] constexpr plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c) {
+    plan made{};
+    made.model = costs.model;
+    made.pipeline_degree = cut.devices;
+    made.data_degree = c.data_degree;
+    made.microbatches = c.microbatches;
+    made.microbatch_size = costs.microbatch_size;
+    made.split_backward = c.split_backward;
+    made.routing = c.routing;
+    made.recompute = c.recompute;
+    const traffic moved = traffic_of(cut, costs, c.routing);
+    made.predicted.boundary_bytes = moved.boundary() * c.microbatches;
+    made.predicted.skip_bytes = moved.skip() * c.microbatches;
+    made.cut = std::move(cut);
+    return made;
+}
+
+} // namespace detail
+
+PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c, const parameter_memory& kept,
+                                        std::int64_t limit_bytes) {
+    switch (c.kind) {
+    case placement::folded: {
+        if (c.fold == fold_cut::balanced) {
+            // As many stages in a chain as the fold has, laid on the fold.
+            partition chain = interleaved_partition(costs, c.pipeline_degree, 2 * c.waves);
+            chain.kind = placement::folded;
+            chain.waves = c.waves;
+            for (stage& s : chain.stages) { s.device = device_of(placement::folded, s.index, c.pipeline_degree); }
+            return chain;
+        }
+        skip_aware_options asked{};
+        asked.slack = c.slack;
+        asked.routing = c.routing;
+        asked.memory.limit_bytes = limit_bytes;
+        asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
+        // First with as much room for gradients of other replicas as they can take, then without.
+        const int rooms = c.data_degree < 2 ? 0 : kept.gradient_bytes;
+        const int state = kept.sharded ? detail::divided_up(kept.state_bytes, c.data_degree) : kept.state_bytes;
+        for (const int more : {rooms, 0}) {
+            asked.memory.state_factor =
+                detail::divided_up(kept.scalar_bytes + kept.gradient_bytes + state + more, kept.scalar_bytes);
+            maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
+            if (found) { return *std::move(found); }
+            if (rooms == 0) { break; }
+        }
+        asked.memory = {};
+        return skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
+    }
+    case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves);
+    case placement::sequential: break;
+    }
+    return sequential_partition(costs, c.pipeline_degree, {.slack = c.slack, .routing = c.routing});
+}
+
+PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine, partition cut,
+                                                     const tune_candidate& c, const candidate_options& options,
+                                                     std::int64_t limit_bytes) {
+    prepared_candidate made{};
+    made.cut = std::move(cut);
+    made.limit_bytes = limit_bytes;
+    const rank_grid grid{c.layout, c.pipeline_degree, c.data_degree};
+    candidate_step& step = made.step;
+    step.world = simulated_on(machine, grid, options.exchange);
+    const parameter_memory& kept = step.world.kept = parameter_memory_of(options, c);
+    step.replicas = c.data_degree;
+    step.buckets = gradient_buckets(costs, made.cut, c.split_backward);
+    for (const gradient_bucket& b : step.buckets) {
+        made.gradient_bytes += reduce_bytes(gradient_bytes_of(b.bytes, kept), c.data_degree, kept);
+    }
+
+    problem_options ask{};
+    ask.microbatches = c.microbatches;
+    ask.split_backward = c.split_backward;
+    ask.routing = c.routing;
+    ask.links = step.world.links;
+    step.plain = make_problem(costs, made.cut, ask);
+    ask.recompute = c.recompute;
+    step.problem = make_problem(costs, made.cut, ask);
+
+    const step_model model{detail::unordered_plan(costs, made.cut, c), costs};
+    for (int d = 0; d != c.pipeline_degree; ++d) {
+        const std::int64_t one = parameter_bytes_on(model, d);
+        const std::int64_t stepped = kept.sharded ? share_bytes_of(one, c.data_degree) : one;
+        step.parameter_bytes.push_back(one);
+        step.world.device_optimizer_us.push_back(optimizer_us(stepped, kept, options.memory_gb_per_s));
+        made.gradient_bytes += (c.data_degree - 1) * weight_share_bytes(one, c.data_degree, kept);
+        std::int64_t workspace = 0;
+        for (const stage& s : made.cut.stages) {
+            for (int l = s.first_layer; l <= s.last_layer && s.device == d; ++l) {
+                workspace = std::max(workspace, costs.layers[static_cast<std::size_t>(l)].workspace_bytes);
+            }
+        }
+        made.fixed_bytes.push_back(kept_bytes_on(model, d, c.data_degree, c.data_degree - 1, kept) + workspace);
+    }
+    return made;
+}
+
+namespace detail {
+
+[[nodiscard]] constexpr schedule order_candidate(const schedule_problem& problem, const tune_candidate& c,
+                                                 const list_options& list) {
+    if (c.method == schedule_method::list) { return list_schedule(problem, list); }
+    return baseline_schedule(problem, c.method);
+}
+
+/// What a device holds for one microbatch alone by the holds of a problem, which count more than the buffers take: a
+/// scheduler that is given less refuses.
+[[nodiscard]] constexpr std::vector<std::int64_t> least_holds(const schedule_problem& problem) {
+    std::vector<std::int64_t> least{};
+    for (const auto& peaks : profile_memory(problem, index_problem(problem)).peak_from) {
+        least.push_back(peaks.front());
+    }
+    return least;
+}
+
+/// Takes from `room` what the layout needs beyond the limit, but leaves what one microbatch holds. False when that
+/// changes nothing: there is no tighter problem to ask.
+constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::int64_t>& least,
+                       const std::vector<std::int64_t>& peaks, std::int64_t limit) {
+    bool changed = false;
+    for (std::size_t d = 0; d != room.size(); ++d) {
+        const std::int64_t excess = std::max<std::int64_t>(peaks[d] - limit, 0);
+        const std::int64_t next = std::max(room[d] - excess, least[d]);
+        changed = changed || next < room[d];
+        room[d] = next;
+    }
+    return changed;
+}
+
+/// Predicts how long the step of an ordered plan takes, and the samples per second of all its replicas.
+constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
+    const double samples = 1.0 * made.microbatches * made.microbatch_size * made.data_degree;
+    made.predicted.step_us = step_us;
+    made.predicted.bubble_ratio = bubble_ratio;
+    made.predicted.samples_per_s = step_us > 0 ? 1e6 * samples / step_us : 0.0;
+}
+
+/// End of the last pass of every stage, from the instructions that ran.
+[[nodiscard]] constexpr std::vector<double> stage_ends(const partition& cut, const std::vector<program>& programs,
+                                                       const simulation& ran) {
+    std::vector<double> ends(cut.stages.size(), 0.0);
+    for (std::size_t r = 0; r != programs.size(); ++r) {
+        for (const simulated_pass& p : ran.ranks[r]) {
+            const instruction& what = programs[r].instructions[static_cast<std::size_t>(p.instruction)];
+            int stage = -1;
+            if (const auto* w = std::get_if<op::backward_weight>(&what)) { stage = index_of(w->stage); }
+            if (const auto* b = std::get_if<op::backward_input>(&what)) { stage = index_of(b->stage); }
+            if (stage >= 0) {
+                double& end = ends[static_cast<std::size_t>(stage)];
+                end = std::max(end, p.end_us);
+            }
+        }
+    }
+    return ends;
+}
+
+PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
+                                                       const prepared_candidate& prepared, schedule order, bool tight) {
+    evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}};
+    plan& planned = made.planned;
+    planned.order = std::move(order);
+
+    const step_model model{planned, costs};
+    const candidate_step& step = prepared.step;
+    lowered_plan lowered = lower_within(planned, model, step.world.kept, prepared.limit_bytes, tight);
+    planned.predicted.peak_memory_bytes = std::move(lowered.peak_bytes);
+    const std::vector<program>& programs = lowered.programs;
+    if (c.pipeline_degree > 1 || c.data_degree == 1) {
+        const simulation ran = simulate(planned, model, programs, step.world);
+        predict_step(planned, ran.step_us, std::max(0.0, ran.bubble_ratio));
+        return made;
+    }
+    plan alone = planned;
+    alone.data_degree = 1;
+    const simulation ran = simulate(alone, model, programs, {});
+    const double step_us = end_step_us(step.buckets, step.replicas, step.world, stage_ends(prepared.cut, programs, ran),
+                                       ran.step_us, step.parameter_bytes[0]);
+    const double busy_us = (1.0 - ran.bubble_ratio) * ran.step_us + step.world.optimizer_us_of(0);
+    predict_step(planned, step_us, step_us > 0 ? std::max(0.0, 1.0 - busy_us / step_us) : 0.0);
+    return made;
+}
+
+/// Asks `order_of` for orders of a candidate's problem until one fits by the exact layout: without a limit, unless
+/// `room` has one, then with what the limit leaves, then with the excess subtracted, at most `attempts` times again.
+/// Throws memory_error when none fits.
+template <class OrderOf>
+[[nodiscard]] constexpr evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
+                                                          const prepared_candidate& prepared,
+                                                          std::vector<std::int64_t> room, int attempts,
+                                                          const OrderOf& order_of) {
+    const std::int64_t limit = prepared.limit_bytes;
+    schedule_problem problem = prepared.step.problem;
+    std::vector<std::int64_t> least{};
+    int device = -1;
+    std::int64_t needed = 0;
+    for (int attempt = 0;; ++attempt) {
+        problem.memory_limit_bytes = room;
+        schedule order{};
+        try {
+            order = order_of(problem);
+        } catch (const infeasible_error&) { // by its holds
+            if (device < 0) { throw; }
+            throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
+        }
+        evaluated_candidate made = simulate_candidate(costs, c, prepared, std::move(order), attempt > 0);
+        made.room_bytes = room;
+        const auto& peaks = made.planned.predicted.peak_memory_bytes;
+        const int over = worst_over(peaks, limit);
+        if (over < 0) { return made; }
+        if (device < 0 || peaks[static_cast<std::size_t>(over)] < needed) {
+            device = over;
+            needed = peaks[static_cast<std::size_t>(over)];
+        }
+        bool again = attempt < attempts;
+        if (again && least.empty()) { least = least_holds(prepared.step.problem); }
+        if (again && room.empty()) {
+            for (std::size_t d = 0; d != peaks.size(); ++d) {
+                room.push_back(std::max(limit - prepared.fixed_bytes[d], least[d]));
+            }
+        } else if (again) {
+            again = tighten(room, least, peaks, limit);
+        }
+        if (!again) {
+            throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
+        }
+    }
+}
+
+} // namespace detail
+
+PULSE_CONSTEXPR evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
+                                                       const prepared_candidate& prepared, const list_options& list) {
+    return detail::fit_candidate(
+        costs, c, prepared, {}, adapts_to_memory(c.method) ? 9 : 0,
+        [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, list); });
+}
+
+/// Looks longer for an order of a candidate than evaluate_candidate, with `search(problem)`, which gives a synthesis;
+/// where the order needs too much memory it is asked again, at most twice. `proof_us` becomes a bound of the passes
+/// where the search proved one that holds for every order: without recomputation, which may hide behind transfers, and
+/// without a limit, whose holds count more than the layout; otherwise it stays. Throws memory_error when no order fits.
+template <class Search>
+[[nodiscard]] evaluated_candidate refine_candidate(const cost_table& costs, const tune_candidate& c,
+                                                   const prepared_candidate& prepared, const Search& search,
+                                                   const std::vector<std::int64_t>& room, double& proof_us) {
+    return detail::fit_candidate(costs, c, prepared, room, 2, [&](const schedule_problem& problem) {
+        auto found = search(problem);
+        if (problem.memory_limit_bytes.empty() && c.recompute == recomputation::none) {
+            proof_us = std::max(proof_us, found.lower_bound_us);
+        }
+        return std::move(found.best);
+    });
+}
+
+PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c, const cluster& machine,
+                                       const candidate_options& options) {
+    check_parameter_memory(options.kept);
+    if (c.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
+    if (options.memory_limit_bytes < 0) { throw input_error("memory_limit_bytes: it must not be negative"); }
+    if (c.kind == placement::sequential && c.waves != 1) {
+        throw input_error("waves: a sequential placement has one stage on each device");
+    }
+    if (const auto need = unmet_need(c.method, c.kind, c.waves, c.split_backward); !need.empty()) {
+        throw input_error("schedule method " + std::string{name_of(c.method)} + ": " + std::string{need});
+    }
+    c.microbatch_size = costs.microbatch_size;
+    const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
+    const parameter_memory kept = parameter_memory_of(options, c);
+    const prepared_candidate ready =
+        prepare_candidate(costs, machine, cut_candidate(costs, c, kept, limit), c, options, limit);
+    plan made = evaluate_candidate(costs, c, ready, options.list).planned;
+    made.predicted.lower_bound_us = step_bound_us(ready.step, lower_bound_us(ready.step.plain));
+    return {std::move(made), costs, kept, c.layout};
+}
+
+PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, const tune_candidate& c, const link& line,
+                                       const candidate_options& options) {
+    return plan_candidate(costs, c, one_node(c.pipeline_degree * c.data_degree, line), options);
+}
+
+} // namespace pulse

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/hardware/device.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/plan/kept_by.hpp>
+#include <pulse/profile/analytic.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/tune/plan_request.hpp>
+#include <pulse/tune/scaled_costs.hpp>
+#include <pulse/tune/tuning.hpp>
+
+namespace pulse {
+
+/// The best plan for a request: the tuner chooses what is absent, keeps what is given, and the orders of the best few
+/// candidates are searched for `seconds`.
+///
+/// `costs_of(b)` is the cost table for microbatches of b samples. With every field given this is one candidate, and its
+/// plan what plan_candidate makes of it. Step times are simulated ones, with reduction and optimizer. Throws
+/// input_error, which names the field, for a request that contradicts itself, and as tune() does.
+[[nodiscard]] PULSE_INLINE tuning plan_for(const cost_source& costs_of, const plan_request& request);
+
+/// From a profile, which has one microbatch size: that is the plan's unless the request has another, to which times and
+/// bytes are scaled (scaled_costs).
+[[nodiscard]] PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request);
+
+/// For a model on a backend, with the costs that the rates of the request's device suggest (analytic_costs): what its
+/// ranks keep of each parameter follows from both.
+template <class Model, class Backend>
+[[nodiscard]] tuning plan_for(plan_request request) {
+    if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
+    if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
+    static constexpr auto graph = graph_of<Model>();
+    return plan_for(
+        [on = *request.device](int samples) {
+            return analytic_costs(graph.view(), on, samples, static_cast<int>(sizeof(typename Backend::scalar)));
+        },
+        request);
+}
+
+} // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/tune/plan_for.ipp> // IWYU pragma: keep
+#endif

@@ -1,0 +1,273 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/hardware/clusters.hpp>
+#include <pulse/hardware/device.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/method.hpp>
+#include <pulse/schedule/synthesize.hpp>
+#include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/plan_request.hpp>
+#include <pulse/tune/scaled_costs.hpp>
+#include <pulse/tune/tuner.hpp>
+#include <pulse/tune/tuning.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// What the user calls a field, and what is wrong with it.
+[[noreturn]] inline void refuse_request(std::string_view word, const std::string& why) {
+    throw input_error(std::string{word} + why);
+}
+
+inline void require_positive(const plan_request& asked) {
+    const request_words& words = asked.words;
+    const auto positive = [](std::string_view word, const std::optional<int>& value) {
+        if (value && *value < 1) { refuse_request(word, ": it must be at least 1"); }
+    };
+    positive(words.pipeline_degree, asked.pipeline_degree);
+    positive(words.data_degree, asked.data_degree);
+    positive(words.waves, asked.waves);
+    positive(words.microbatch_size, asked.microbatch_size);
+    positive(words.microbatches, asked.microbatches);
+    positive(words.global_batch, asked.global_batch == 0 ? std::optional<int>{} : asked.global_batch);
+    positive(words.devices, asked.devices);
+    if (!(asked.slack >= 0.0)) { refuse_request(words.slack, ": it must be at least 0"); }
+    if (!(asked.seconds >= 0.0)) { refuse_request(words.seconds, ": it must be at least 0"); }
+    if (asked.memory_limit_bytes < 0) { refuse_request(words.memory_limit, ": it must not be negative"); }
+    if (asked.kept) { check_parameter_memory(*asked.kept); }
+}
+
+/// Degrees that are given must multiply to the devices and to the batch.
+inline void require_products(const plan_request& asked) {
+    const request_words& words = asked.words;
+    const auto& p = asked.pipeline_degree;
+    const auto& d = asked.data_degree;
+    const auto of_devices = " the " + std::to_string(asked.devices) + " of " + words.devices;
+    if (p && d && std::int64_t{*p} * *d != asked.devices) {
+        refuse_request(words.pipeline_degree, " x " + words.data_degree + " is " +
+                                                  std::to_string(std::int64_t{*p} * *d) + ", not" + of_devices);
+    }
+    if (p && asked.devices % *p != 0) {
+        refuse_request(words.pipeline_degree, ": " + std::to_string(*p) + " does not divide" + of_devices);
+    }
+    if (d && asked.devices % *d != 0) {
+        refuse_request(words.data_degree, ": " + std::to_string(*d) + " does not divide" + of_devices);
+    }
+    const std::optional<int> data = d ? d : p ? std::optional{asked.devices / *p} : std::nullopt;
+    std::int64_t product = data.value_or(1);
+    std::string names = data ? "the data degree" : "";
+    const auto factor = [&](const std::optional<int>& value, std::string_view name) {
+        if (!value) { return; }
+        product *= *value;
+        names += (names.empty() ? "" : " x ") + std::string{name};
+    };
+    factor(asked.microbatch_size, words.microbatch_size);
+    factor(asked.microbatches, words.microbatches);
+    const bool complete = data && asked.microbatch_size && asked.microbatches;
+    if (complete ? product != asked.global_batch : asked.global_batch % product != 0) {
+        refuse_request(names, " is " + std::to_string(product) + ", which " +
+                                  (complete ? "is not" : "does not divide") + " the " +
+                                  std::to_string(asked.global_batch) + " of " + words.global_batch);
+    }
+}
+
+/// The placement that an order is made for; none when it fits more than one.
+[[nodiscard]] constexpr std::optional<placement> placement_of(schedule_method order) noexcept {
+    switch (order) {
+    case schedule_method::one_f_one_b:
+    case schedule_method::zb_h1: return placement::sequential;
+    case schedule_method::interleaved: return placement::interleaved;
+    case schedule_method::zb_v:
+    case schedule_method::dualpipe_v:
+    case schedule_method::hanayo: return placement::folded;
+    default: return std::nullopt;
+    }
+}
+
+/// Refuses choices that contradict each other.
+inline void require_consistent(const plan_request& asked) {
+    const request_words& words = asked.words;
+    if (asked.waves.value_or(1) > 1 && asked.placement == placement::sequential) {
+        refuse_request(words.waves, ": a sequential placement has one stage on each device");
+    }
+    if (asked.sharded_optimizer == true && (asked.data_degree == 1 || asked.pipeline_degree == asked.devices)) {
+        refuse_request(words.sharded_optimizer, ": there is one replica, which keeps all of it");
+    }
+    if (asked.pipeline_degree == 1 && asked.split_backward == true) {
+        refuse_request(words.split_backward,
+                       ": with " + words.pipeline_degree + " 1 nothing waits for a weight gradient");
+    }
+    if (!asked.schedule) { return; }
+    const std::string name = " " + std::string{name_of(*asked.schedule)};
+    if (const auto only = placement_of(*asked.schedule)) {
+        const std::string_view need = unmet_need(*asked.schedule, asked.placement.value_or(*only),
+                                                 asked.waves.value_or(1), asked.split_backward.value_or(true));
+        if (!need.empty()) { refuse_request(words.schedule, name + ": it " + std::string{need}); }
+        if (asked.pipeline_degree == 1) {
+            refuse_request(words.schedule,
+                           name + ": it needs more than the one device of " + words.pipeline_degree + " 1");
+        }
+        if (only == placement::sequential && asked.waves.value_or(1) != 1) {
+            refuse_request(words.schedule,
+                           name + ": it has one stage on each device, and " + words.waves + " says more");
+        }
+    }
+    if (*asked.schedule != schedule_method::ilp) { return; }
+    if (asked.seconds <= 0) { refuse_request(words.seconds, ": 0 leaves " + words.schedule + name + " no time"); }
+    if (!asked.search) {
+        refuse_request(words.schedule, name + ": the request has no search with an integer-program solver");
+    }
+}
+
+/// The cluster that is given, or the one that the device suggests.
+[[nodiscard]] inline cluster cluster_of(const plan_request& asked, std::vector<std::string>& assumptions) {
+    const request_words& words = asked.words;
+    if (asked.cluster) {
+        if (asked.cluster->devices() < asked.devices) {
+            refuse_request(words.devices, ": " + std::to_string(asked.devices) + ", but " + words.cluster + " has " +
+                                              std::to_string(asked.cluster->devices()));
+        }
+        return *asked.cluster;
+    }
+    const usual_link usual = usual_link_of(asked.device ? asked.device->name.view() : std::string_view{});
+    assumptions.push_back("one node, every two devices joined by " + std::string{usual.name} + " (" + words.cluster +
+                          " says otherwise)");
+    const std::int64_t memory = asked.device ? asked.device->memory_bytes : 0;
+    if (memory == 0) {
+        assumptions.push_back("memory without limit (" + words.memory_limit + " or " + words.cluster +
+                              " says otherwise)");
+    }
+    return one_node(asked.devices, usual.line, memory);
+}
+
+/// The candidates that a request leaves open.
+[[nodiscard]] inline tune_options space_of_request(const plan_request& asked) {
+    tune_options space{};
+    space.global_batch = asked.global_batch;
+    space.devices = asked.devices;
+    space.memory_limit_bytes = asked.memory_limit_bytes;
+    space.kept = asked.kept.value_or(adamw_memory(4));
+    if (asked.device) { space.memory_gb_per_s = asked.device->memory_gb_per_s * asked.device->efficiency; }
+    const auto fix = [](auto& values, const auto& given) {
+        if (given) { values = {*given}; }
+    };
+    fix(space.pipeline_degrees, asked.pipeline_degree);
+    fix(space.data_degrees, asked.data_degree);
+    fix(space.waves, asked.waves);
+    fix(space.chunks, asked.waves);
+    if (asked.waves.value_or(1) > 1) { space.placements = {placement::folded, placement::interleaved}; }
+    fix(space.microbatch_sizes, asked.microbatch_size);
+    fix(space.microbatches, asked.microbatches);
+    fix(space.split_backwards, asked.split_backward);
+    fix(space.routings, asked.routing);
+    fix(space.recomputations, asked.recompute);
+    fix(space.layouts, asked.layout);
+    space.slacks = {asked.slack};
+    if (asked.sharded_optimizer) {
+        space.sharded_optimizers = {*asked.sharded_optimizer};
+    } else {
+        space.sharded_optimizers = {false, true};
+    }
+    if (asked.schedule && *asked.schedule != schedule_method::ilp) {
+        space.methods = {*asked.schedule};
+        fix(space.placements, placement_of(*asked.schedule));
+    }
+    fix(space.placements, asked.placement);
+    space.stop = asked.stop;
+    space.progress = asked.progress;
+    return space;
+}
+
+/// Looks longer for the orders of the best candidates: the list scheduler with all its rules, or a search, which shares
+/// its seconds equally; a candidate that is asked again, with less memory, takes from what is left of all.
+inline void set_refinement(tune_options& space, const plan_request& asked) {
+    if (asked.schedule == schedule_method::list) {
+        space.refine = [](const schedule_problem& problem) {
+            list_result found = pulse::list_search(problem);
+            return synthesis{.best = std::move(found.order),
+                             .makespan_us = found.makespan_us,
+                             .lower_bound_us = found.lower_bound_us};
+        };
+        return;
+    }
+    const bool searches = !asked.schedule || *asked.schedule == schedule_method::ilp;
+    if (!searches || asked.seconds <= 0) { return; }
+    const ordering_search search =
+        asked.search ? asked.search : [](const schedule_problem& problem, const synthesis_options& options) {
+            return synthesize(problem, options);
+        };
+    const double share = asked.seconds / std::max(1, space.refined);
+    space.refine = [search, share, left = asked.seconds, stop = asked.stop,
+                    progress = asked.search_progress](const schedule_problem& problem) mutable {
+        constexpr double least = 1e-3;
+        synthesis_options options{};
+        options.limit.seconds = std::max(least, std::min(share, left));
+        options.limit.stop = stop;
+        options.progress = progress;
+        synthesis found = search(problem, options);
+        left -= found.seconds;
+        return found;
+    };
+}
+
+[[nodiscard]] inline tuning plan_request_for(const cost_source& costs_of, plan_request asked,
+                                             std::vector<std::string> assumptions) {
+    if (asked.devices == 0 && asked.cluster) { asked.devices = asked.cluster->devices(); }
+    require_positive(asked);
+    const cluster machine = cluster_of(asked, assumptions);
+    if (asked.global_batch == 0) {
+        const int data = asked.data_degree.value_or(asked.devices / asked.pipeline_degree.value_or(asked.devices));
+        const auto size = std::int64_t{asked.microbatch_size.value_or(0)} * asked.microbatches.value_or(0) * data;
+        if (size < 1 || size > std::numeric_limits<int>::max()) {
+            refuse_request(asked.words.global_batch, ": neither it nor the sizes that make it are given");
+        }
+        asked.global_batch = static_cast<int>(size);
+    }
+    require_products(asked);
+    require_consistent(asked);
+    if (!asked.device) { assumptions.emplace_back("the optimizer takes no time: the profile's device is not known"); }
+    tune_options space = space_of_request(asked);
+    set_refinement(space, asked);
+    tuning found = tune(costs_of, machine, space);
+    found.assumptions = std::move(assumptions);
+    return found;
+}
+
+} // namespace detail
+
+PULSE_INLINE tuning plan_for(const cost_source& costs_of, const plan_request& request) {
+    return detail::plan_request_for(costs_of, request, {});
+}
+
+PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request) {
+    std::vector<std::string> assumptions{};
+    if (!request.device) {
+        if (const device* known = find_device(costs.device.view())) { request.device = *known; }
+    }
+    if (!request.microbatch_size) {
+        request.microbatch_size = costs.microbatch_size;
+        assumptions.push_back("microbatches of " + std::to_string(costs.microbatch_size) + ", the profile's (" +
+                              request.words.microbatch_size + " says otherwise)");
+    } else if (*request.microbatch_size != costs.microbatch_size) {
+        assumptions.push_back("times and bytes in proportion to the microbatch size; the profile's is " +
+                              std::to_string(costs.microbatch_size));
+    }
+    return detail::plan_request_for([&costs](int samples) { return scaled_costs(costs, samples); }, std::move(request),
+                                    std::move(assumptions));
+}
+
+} // namespace pulse

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include <pulse/hardware/cluster.hpp>
+#include <pulse/hardware/device.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/rank_grid.hpp>
+#include <pulse/schedule/method.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/synthesis.hpp>
+#include <pulse/tune/search_space.hpp>
+
+namespace pulse {
+
+/// Looks for an order of a problem's passes within a limit: `synthesize`, or `synthesize_with_glpk`.
+using ordering_search = std::function<synthesis(const schedule_problem&, const synthesis_options&)>;
+
+/// What messages call the fields of a request: a program says its options.
+struct request_words {
+    std::string devices{"devices"};
+    std::string global_batch{"global_batch"};
+    std::string cluster{"cluster"};
+    std::string memory_limit{"memory_limit_bytes"};
+    std::string pipeline_degree{"pipeline_degree"};
+    std::string data_degree{"data_degree"};
+    std::string waves{"waves"};
+    std::string microbatch_size{"microbatch_size"};
+    std::string microbatches{"microbatches"};
+    std::string split_backward{"split_backward"};
+    std::string slack{"slack"};
+    std::string sharded_optimizer{"sharded_optimizer"};
+    std::string schedule{"schedule"};
+    std::string seconds{"seconds"};
+};
+
+/// What is to be planned. What is absent is tuned, or follows from the rest; what is given is kept.
+struct plan_request {
+    /// Devices in all; 0: those of the cluster.
+    int devices{};
+    /// Samples of one optimizer step over all replicas; 0: microbatches x microbatch size x replicas, which are given.
+    int global_batch{};
+    /// Its rates are what costs that nobody measured and the optimizer's time come from; absent: the one that the costs
+    /// name, where that is known.
+    std::optional<pulse::device> device{};
+    /// Absent: one node with the device's memory and its usual link.
+    std::optional<pulse::cluster> cluster{};
+    /// Per device; 0: what the cluster says.
+    std::int64_t memory_limit_bytes{};
+
+    std::optional<int> pipeline_degree{};
+    std::optional<int> data_degree{};
+    /// Folded: waves; interleaved: stages on a device.
+    std::optional<int> waves{};
+    std::optional<int> microbatch_size{};
+    std::optional<int> microbatches{};
+    std::optional<pulse::placement> placement{};
+    std::optional<bool> split_backward{};
+    std::optional<skip_routing> routing{};
+    std::optional<recomputation> recompute{};
+    std::optional<rank_layout> layout{};
+    /// Whether replicas share the optimizer's state. A plan's file does not say it: whoever runs it must be told.
+    std::optional<bool> sharded_optimizer{false};
+    /// Who orders the passes; absent: whatever is found within `seconds`.
+    std::optional<schedule_method> schedule{};
+
+    /// How much longer than the least load a device may work for fewer bytes; not tuned, as cuts with a slack can take
+    /// long to find.
+    double slack{};
+    /// For the search that orders the best candidates, together; 0: none.
+    double seconds{1.0};
+    /// Absent: `synthesize`.
+    ordering_search search{};
+    /// What a rank keeps of each parameter; absent: adamw_memory of floats, or of the backend's scalars.
+    std::optional<parameter_memory> kept{};
+
+    std::stop_token stop{};
+    std::function<void(const tune_progress&)> progress{};
+    std::function<void(const synthesis_progress&)> search_progress{};
+    request_words words{};
+};
+
+} // namespace pulse

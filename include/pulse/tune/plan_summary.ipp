@@ -1,0 +1,156 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/core/text_table.hpp>
+#include <pulse/partition/report.hpp>
+#include <pulse/partition/sequential.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/schedule.hpp>
+#include <pulse/simulate/memory_timeline.hpp>
+#include <pulse/simulate/simulator.hpp>
+#include <pulse/tune/plan_summary.hpp>
+#include <pulse/tune/tuning.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+[[nodiscard]] inline std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+/// "blocks.3 to blocks.7", or one name.
+[[nodiscard]] inline std::string layer_range(const cost_table& costs, const stage& s) {
+    const auto name = [&](int layer) { return costs.layers[static_cast<std::size_t>(layer)].name.str(); };
+    return s.first_layer == s.last_layer ? name(s.first_layer) : name(s.first_layer) + " to " + name(s.last_layer);
+}
+
+[[nodiscard]] inline std::string stages_text(const plan& planned, const cost_table& costs) {
+    text_table table;
+    table.row({"stage", "device", "layers", "F ms", "B ms", "W ms", "sends"});
+    for (std::size_t i = 0; i != planned.cut.stages.size(); ++i) {
+        const stage& s = planned.cut.stages[i];
+        double forward = 0;
+        double backward = 0;
+        double weight = 0;
+        for (int l = s.first_layer; l <= s.last_layer; ++l) {
+            const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
+            forward += layer.forward_us;
+            backward += layer.backward_input_us;
+            weight += layer.backward_weight_us;
+        }
+        const bool last = i + 1 == planned.cut.stages.size();
+        const bool local = last || planned.cut.stages[i + 1].device == s.device;
+        const std::string sent = last ? "" : local ? "stays" : size_text(boundary_bytes(costs, s.last_layer));
+        table.row({std::to_string(s.index), std::to_string(s.device), layer_range(costs, s),
+                   number_text(forward * 1e-3, 2), number_text(backward * 1e-3, 2), number_text(weight * 1e-3, 2),
+                   sent});
+    }
+    return table.str(3);
+}
+
+/// Each kind of memory at its own peak; the last but one column is the peak of all together, as it is laid out.
+[[nodiscard]] inline std::string devices_text(const tuning& found) {
+    const plan& planned = found.plan;
+    const step_model model{planned, found.costs};
+    const std::vector<memory_timeline> memory = simulate(planned, model, lower(planned, model), found.world).memory;
+    const partition_report loads = report_of(planned.cut, found.costs, planned.routing);
+    const std::int64_t limit = found.memory_limit_bytes;
+    text_table table;
+    // Where replicas send their gradients, there is room for them.
+    std::vector<std::string> head{"device", "load ms", "of greatest", "weights", "gradients", "optimizer", "workspace"};
+    if (planned.data_degree > 1) { head.emplace_back("replicas"); }
+    for (const char* name : {"activations", "skips", "peak", "of limit"}) { head.emplace_back(name); }
+    table.row(head);
+    for (std::size_t d = 0; d != memory.size(); ++d) {
+        const memory_timeline& held = memory[d];
+        std::int64_t activations = 0;
+        std::int64_t skips = 0;
+        for (const memory_sample& sample : held.samples) {
+            activations = std::max(activations, sample.activation_bytes);
+            skips = std::max(skips, sample.skip_bytes);
+        }
+        const std::int64_t peak = planned.predicted.peak_memory_bytes[d];
+        const double load = loads.device_load_us[d];
+        std::vector<std::string> row{std::to_string(d),
+                                     number_text(load * 1e-3, 2),
+                                     percent_text(loads.max_load_us > 0 ? load / loads.max_load_us : 1),
+                                     size_text(held.weight_bytes),
+                                     size_text(held.gradient_bytes),
+                                     size_text(held.optimizer_bytes),
+                                     size_text(held.workspace_bytes)};
+        if (planned.data_degree > 1) { row.push_back(size_text(held.replica_bytes)); }
+        for (const std::int64_t kind : {activations, skips, peak}) { row.push_back(size_text(kind)); }
+        row.push_back(limit > 0 ? percent_text(static_cast<double>(peak) / static_cast<double>(limit)) : "no limit");
+        table.row(row);
+    }
+    return table.str(1);
+}
+
+/// Bytes of one microbatch across devices when the same model is cut another way; empty when it cannot be.
+[[nodiscard]] inline std::vector<std::pair<std::string, std::int64_t>> other_placements(const cost_table& costs,
+                                                                                        int devices) {
+    std::vector<std::pair<std::string, std::int64_t>> all;
+    const auto add = [&](const char* name, const partition& cut, skip_routing routing) {
+        all.emplace_back(name, traffic_of(cut, costs, routing).total());
+    };
+    try {
+        const partition sequential = sequential_partition(costs, devices);
+        add("sequential, skips relayed", sequential, skip_routing::relayed);
+        add("sequential, skips direct", sequential, skip_routing::direct);
+        const partition interleaved = interleaved_partition(costs, devices, 2);
+        add("interleaved (2 stages a device), skips direct", interleaved, skip_routing::direct);
+    } catch (const infeasible_error&) {
+        // Fewer layers than stages: there is nothing to compare with.
+    }
+    return all;
+}
+
+[[nodiscard]] inline std::string bytes_across_text(const plan& planned, const cost_table& costs, const tune_row& row) {
+    std::string text =
+        "bytes across devices in one step of one pipeline: boundaries " + size_text(planned.predicted.boundary_bytes) +
+        ", skips " + size_text(planned.predicted.skip_bytes) + "; " +
+        (planned.data_degree > 1 ? "gradients to the other replicas " + size_text(row.gradient_bytes) + "\n"
+                                 : std::string{"no replicas\n"});
+    if (planned.pipeline_degree < 2) { return text; }
+    const std::int64_t own = planned.predicted.boundary_bytes + planned.predicted.skip_bytes;
+    for (const auto& [name, once] : other_placements(costs, planned.pipeline_degree)) {
+        const std::int64_t all = once * planned.microbatches;
+        if (all <= 0) { continue; }
+        const double change = static_cast<double>(own) / static_cast<double>(all) - 1;
+        text += "  against " + size_text(all) + " " + name + ": " + (change > 0 ? "+" : "") +
+                number_text(100 * change, 1) + " %\n";
+    }
+    return text;
+}
+
+} // namespace detail
+
+PULSE_INLINE std::string to_text(const parameter_memory& kept) {
+    return std::to_string(kept.total_bytes()) + " bytes kept of each (value " + std::to_string(kept.scalar_bytes) +
+           ", gradient " + std::to_string(kept.gradient_bytes) + ", optimizer " + std::to_string(kept.state_bytes) +
+           (kept.sharded ? " shared by the replicas)" : ")");
+}
+
+PULSE_INLINE std::string plan_summary(const tuning& found) {
+    const prediction& expected = found.plan.predicted;
+    const tune_row& row = found.best_row();
+    std::string text = "plan: " + to_text(row.candidate) + "\n";
+    text += "step " + duration_text(expected.step_us) + ", lower bound " + duration_text(expected.lower_bound_us) +
+            " (gap " + percent_text(gap_of(expected.step_us, expected.lower_bound_us)) + "), bubble " +
+            percent_text(expected.bubble_ratio) + ", " + number_text(expected.samples_per_s, 2) + " samples/s\n\n";
+    text += detail::stages_text(found.plan, found.costs) + "\n";
+    text += detail::devices_text(found) + "\n";
+    return text + detail::bytes_across_text(found.plan, found.costs, row);
+}
+
+} // namespace pulse

@@ -1,0 +1,378 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/hardware/cluster.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/tune/candidate_bound.hpp>
+#include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/least_memory.hpp>
+#include <pulse/tune/scaled_costs.hpp>
+#include <pulse/tune/search_space.hpp>
+#include <pulse/tune/tuner.hpp>
+#include <pulse/tune/tuning.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// One search over a space. Everything is decided by the costs, the cluster and the options: no clock, no chance.
+class tuner {
+public:
+    tuner(const cost_source& costs_of, const cluster& machine, const tune_options& options) :
+        costs_of_{costs_of}, machine_{machine}, options_{options} {
+        const int devices = options.devices == 0 ? machine.devices() : options.devices;
+        if (devices > machine.devices()) {
+            throw input_error("tune: devices: " + std::to_string(devices) + " are asked, the cluster has " +
+                              std::to_string(machine.devices()));
+        }
+        limit_ = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
+        left_out_candidates left_out{};
+        for (const tune_candidate& c : enumerate_candidates(options, devices, machine.nodes, left_out)) {
+            made_.rows.push_back({});
+            made_.rows.back().candidate = c;
+        }
+        made_.indivisible = left_out.indivisible;
+        made_.unmet = left_out.unmet;
+        needs_.assign(made_.rows.size(), 0);
+        if (!made_.rows.empty()) { return; }
+        if (made_.unmet > 0) {
+            throw infeasible_error("tune: none of the " + std::to_string(made_.unmet) +
+                                   " candidates is what was asked: " + left_out.why);
+        }
+        throw infeasible_error("tune: no degrees and microbatch sizes multiply to the global batch of " +
+                               std::to_string(options.global_batch) + " over " + std::to_string(devices) + " devices");
+    }
+
+    [[nodiscard]] tuning run() {
+        bound_all();
+        std::vector<std::size_t> order{};
+        for (std::size_t i = 0; i != made_.rows.size(); ++i) {
+            if (open_[i] != 0) { order.push_back(i); }
+        }
+        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            const double x = made_.rows[a].bound_us;
+            const double y = made_.rows[b].bound_us;
+            return x != y ? x < y : a < b;
+        });
+        made_.finished = !options_.stop.stop_requested();
+        for (std::size_t k = 0; k != order.size(); ++k) {
+            if (options_.stop.stop_requested()) {
+                made_.finished = false;
+                break;
+            }
+            report(k, order.size(), "schedules");
+            consider(order[k]);
+        }
+        if (made_.ranking.empty()) { refuse(); }
+        refine();
+        made_.finished = made_.finished && !options_.stop.stop_requested();
+        conclude();
+        return std::move(made_);
+    }
+
+private:
+    using cut_key = std::tuple<int, int, int, int, int, int, int, double>;
+    struct maybe_cut {
+        std::optional<partition> cut{};
+        std::string why{};
+    };
+
+    const cost_source& costs_of_;
+    cluster machine_;
+    tune_options options_;
+    std::int64_t limit_{};
+    tuning made_{};
+    std::vector<char> open_{};
+    std::map<int, cost_table> costs_{};
+    std::map<cut_key, maybe_cut> cuts_{};
+    std::map<std::tuple<cut_key, int, int>, least_memory> least_{}; // of the device that needs most
+    std::vector<std::int64_t> needs_{};                 // of the rows that need more memory, on their worst device
+    std::map<std::size_t, evaluated_candidate> kept_{}; // plans of the rows that are ranked so far
+
+    const cost_table& costs(int microbatch_size) {
+        auto at = costs_.find(microbatch_size);
+        if (at == costs_.end()) {
+            cost_table table = costs_of_(microbatch_size);
+            if (table.microbatch_size != microbatch_size) {
+                throw input_error("tune: costs for microbatches of " + std::to_string(microbatch_size) +
+                                  " were asked, those for " + std::to_string(table.microbatch_size) + " given");
+            }
+            at = costs_.emplace(microbatch_size, std::move(table)).first;
+        }
+        return at->second;
+    }
+
+    [[nodiscard]] static cut_key key_of(const tune_candidate& c) {
+        // Only a folded cut looks at what one microbatch keeps.
+        const int keeps = c.kind == placement::folded && c.recompute == recomputation::none ? 1 : 0;
+        return {static_cast<int>(c.kind),
+                c.pipeline_degree,
+                c.waves,
+                c.microbatch_size,
+                static_cast<int>(c.routing),
+                keeps,
+                c.sharded_optimizer ? 1 : 0,
+                c.slack};
+    }
+
+    const maybe_cut& cut(const tune_candidate& c) {
+        const cut_key key = key_of(c);
+        auto at = cuts_.find(key);
+        if (at == cuts_.end()) {
+            maybe_cut found{};
+            try {
+                found.cut = cut_candidate(costs(c.microbatch_size), c, parameter_memory_of(options_, c), limit_);
+            } catch (const infeasible_error& e) { found.why = e.what(); }
+            at = cuts_.emplace(key, std::move(found)).first;
+        }
+        return at->second;
+    }
+
+    /// The exact least of a candidate whose cut is `here`.
+    const least_memory& least(const tune_candidate& c, const partition& here) {
+        const std::tuple key{key_of(c), c.split_backward ? 1 : 0, static_cast<int>(c.recompute)};
+        auto at = least_.find(key);
+        if (at == least_.end()) {
+            const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, c.recompute,
+                                             parameter_memory_of(options_, c), c.data_degree);
+            at = least_
+                     .emplace(key, *std::max_element(all.begin(), all.end(),
+                                                     [](const least_memory& a, const least_memory& b) {
+                                                         return a.total_bytes() < b.total_bytes();
+                                                     }))
+                     .first;
+        }
+        return at->second;
+    }
+
+    void report(std::size_t done, std::size_t total, std::string_view stage) const {
+        if (!options_.progress) { return; }
+        options_.progress(
+            {done, total, made_.ranking.empty() ? 0.0 : made_.rows[made_.ranking.front()].step_us, stage});
+    }
+
+    [[nodiscard]] prepared_candidate prepare(const tune_candidate& c) {
+        const cost_table& table = costs(c.microbatch_size);
+        return prepare_candidate(table, machine_, *cut(c).cut, c, options_, limit_);
+    }
+
+    /// Gives every row its bound, or says why it has none.
+    void bound_all() {
+        open_.assign(made_.rows.size(), 0);
+        for (std::size_t i = 0; i != made_.rows.size(); ++i) {
+            if (options_.stop.stop_requested()) { return; }
+            if (i % 64 == 0) { report(i, made_.rows.size(), "bounds"); }
+            tune_row& row = made_.rows[i];
+            const maybe_cut& found = cut(row.candidate);
+            if (!found.cut) {
+                row.verdict = tune_verdict::cut;
+                row.reason = found.why;
+                continue;
+            }
+            if (repeats(row, *found.cut)) { continue; }
+            if (limit_ > 0) {
+                const least_memory& need = least(row.candidate, *found.cut);
+                if (need.total_bytes() > limit_) {
+                    short_of_memory(i, need.total_bytes(), text_of(need));
+                    continue;
+                }
+            }
+            row.bound_us = step_bound_us(prepare(row.candidate).step);
+            open_[i] = 1;
+        }
+    }
+
+    /// Whether a choice of the row makes no difference to its cut, so that another candidate is the same plan.
+    [[nodiscard]] bool repeats(tune_row& row, const partition& here) {
+        const tune_candidate& c = row.candidate;
+        const auto has = [](const auto& values, auto value) {
+            return std::find(values.begin(), values.end(), value) != values.end();
+        };
+        if (c.recompute == recomputation::skips && has(options_.recomputations, recomputation::none)) {
+            const auto readers = first_local_readers(costs(c.microbatch_size), here.stages);
+            if (std::all_of(readers.begin(), readers.end(), [](int reader) { return reader < 0; })) {
+                row.reason = "same: no stage reads a skip of another one on its device";
+            }
+        }
+        if (c.routing == skip_routing::relayed && has(options_.routings, skip_routing::direct) &&
+            traffic_of(here, costs(c.microbatch_size), c.routing).skip() == 0) {
+            tune_candidate other = c;
+            other.routing = skip_routing::direct;
+            if (cut(other).cut == here) { row.reason = "same: no skip crosses devices"; }
+        }
+        for (const double slack : options_.slacks) {
+            if (slack == c.slack || !row.reason.empty()) { break; }
+            tune_candidate other = c;
+            other.slack = slack;
+            if (cut(other).cut == here) {
+                row.reason = "same: a slack of " + std::to_string(slack) + " gives the same cut";
+            }
+        }
+        if (row.reason.empty()) { return false; }
+        row.verdict = tune_verdict::same;
+        return true;
+    }
+
+    void short_of_memory(std::size_t i, std::int64_t bytes, const std::string& why) {
+        made_.rows[i].verdict = tune_verdict::memory;
+        made_.rows[i].reason = "memory: " + why;
+        needs_[i] = bytes;
+    }
+
+    [[nodiscard]] std::string text_of(const least_memory& need) const {
+        return "device " + std::to_string(need.device) + " needs " + std::to_string(need.total_bytes()) + " bytes of " +
+               std::to_string(limit_) + ": parameters and their copies " + std::to_string(need.parameter_bytes) +
+               (need.replica_bytes > 0 ? ", gradients of other replicas " + std::to_string(need.replica_bytes) : "") +
+               ", one microbatch " + std::to_string(need.microbatch_bytes) + ", workspace " +
+               std::to_string(need.workspace_bytes);
+    }
+
+    /// What a row must not exceed to be among the ranked ones.
+    [[nodiscard]] double cutoff_us() const {
+        const std::size_t wanted = options_.ranked;
+        if (!options_.prune || made_.ranking.size() < wanted) { return std::numeric_limits<double>::infinity(); }
+        // Bounds are sums in another order than the simulator's.
+        return made_.rows[made_.ranking[wanted - 1]].step_us * (1.0 + 1e-9);
+    }
+
+    [[nodiscard]] bool bounded_out(tune_row& row) const {
+        if (!(row.bound_us > cutoff_us())) { return false; }
+        row.verdict = tune_verdict::bound;
+        return true;
+    }
+
+    void consider(std::size_t i) {
+        tune_row& row = made_.rows[i];
+        if (bounded_out(row)) { return; }
+        const tune_candidate& c = row.candidate;
+        const prepared_candidate ready = prepare(c);
+        row.bound_us = std::max(row.bound_us, step_bound_us(ready.step, lower_bound_us(ready.step.plain)));
+        if (bounded_out(row)) { return; }
+        try {
+            ++made_.evaluations;
+            keep(i, evaluate_candidate(costs(c.microbatch_size), c, ready, options_.list), ready.gradient_bytes);
+        } catch (const memory_error& e) { short_of_memory(i, e.bytes, e.what()); }
+    }
+
+    void keep(std::size_t i, evaluated_candidate found, std::int64_t gradient_bytes) {
+        tune_row& row = made_.rows[i];
+        const prediction& expected = found.planned.predicted;
+        row.verdict = tune_verdict::slower;
+        row.step_us = expected.step_us;
+        row.samples_per_s = expected.samples_per_s;
+        row.bubble_ratio = expected.bubble_ratio;
+        row.peak_memory_bytes = *std::max_element(expected.peak_memory_bytes.begin(), expected.peak_memory_bytes.end());
+        row.boundary_bytes = expected.boundary_bytes;
+        row.skip_bytes = expected.skip_bytes;
+        row.gradient_bytes = gradient_bytes;
+        const auto before = [&](std::size_t a, std::size_t b) {
+            const double x = made_.rows[a].step_us;
+            const double y = made_.rows[b].step_us;
+            return x != y ? x < y : a < b;
+        };
+        auto& ranking = made_.ranking;
+        ranking.insert(std::upper_bound(ranking.begin(), ranking.end(), i, before), i);
+        kept_[i] = std::move(found);
+        const std::size_t plans = std::max(options_.ranked, static_cast<std::size_t>(options_.refined));
+        if (ranking.size() > plans) { kept_.erase(ranking[plans]); }
+    }
+
+    /// Looks longer for the orders of the best few; keeps what is faster and fits, and what was proved.
+    void refine() {
+        if (!options_.refine) { return; }
+        const std::size_t few = std::min(made_.ranking.size(), static_cast<std::size_t>(options_.refined));
+        const std::vector<std::size_t> best(made_.ranking.begin(),
+                                            made_.ranking.begin() + static_cast<std::ptrdiff_t>(few));
+        for (std::size_t k = 0; k != best.size(); ++k) {
+            if (options_.stop.stop_requested()) { return; }
+            report(k, best.size(), "refinement");
+            const std::size_t i = best[k];
+            const tune_candidate& c = made_.rows[i].candidate;
+            const prepared_candidate ready = prepare(c);
+            evaluated_candidate found{};
+            double proof_us = 0;
+            bool fits = true;
+            try {
+                found = refine_candidate(costs(c.microbatch_size), c, ready, options_.refine, kept_.at(i).room_bytes,
+                                         proof_us);
+            } catch (const infeasible_error&) { fits = false; }
+            made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, step_bound_us(ready.step, proof_us));
+            if (!fits) { continue; }
+            if (!(found.planned.predicted.step_us < made_.rows[i].step_us)) { continue; }
+            made_.ranking.erase(std::find(made_.ranking.begin(), made_.ranking.end(), i));
+            keep(i, std::move(found), ready.gradient_bytes);
+        }
+    }
+
+    void conclude() {
+        made_.chosen = made_.ranking.front();
+        tune_row& winner = made_.rows[made_.chosen];
+        winner.verdict = tune_verdict::best;
+        winner.reason.clear();
+        made_.plan = std::move(kept_[made_.chosen].planned);
+        made_.plan.predicted.lower_bound_us = winner.bound_us;
+        made_.world = prepare(winner.candidate).step.world;
+        made_.kept = made_.world.kept;
+        made_.layout = winner.candidate.layout;
+        made_.costs = costs(winner.candidate.microbatch_size);
+        made_.memory_limit_bytes = limit_;
+        for (tune_row& row : made_.rows) {
+            const double best_us = winner.step_us;
+            const auto percent = [&](double us) {
+                const std::string digits = std::to_string(100.0 * (us / best_us - 1.0));
+                return digits.substr(0, digits.find('.') + 3) + "%";
+            };
+            if (row.verdict == tune_verdict::slower) { row.reason = "slower than the best by " + percent(row.step_us); }
+            if (row.verdict == tune_verdict::bound) {
+                row.reason = "bound: no order of its passes comes nearer to the best than " + percent(row.bound_us);
+            }
+            if (row.verdict == tune_verdict::not_reached) { row.reason = "the search was stopped before"; }
+            ++made_.counts[static_cast<std::size_t>(row.verdict)];
+        }
+    }
+
+    /// There is no plan: says what stood in the way, with the case that came nearest.
+    [[noreturn]] void refuse() {
+        if (!made_.finished) { throw error("tune: stopped before any plan was found"); }
+        std::array<std::size_t, tune_verdicts> counts{};
+        const tune_row* named = nullptr;
+        std::int64_t least = std::numeric_limits<std::int64_t>::max();
+        for (std::size_t i = 0; i != made_.rows.size(); ++i) {
+            const tune_row& row = made_.rows[i];
+            ++counts[static_cast<std::size_t>(row.verdict)];
+            if (row.verdict != tune_verdict::memory || needs_[i] >= least) { continue; }
+            named = &row;
+            least = needs_[i];
+        }
+        const auto of = [&](tune_verdict v) { return std::to_string(counts[static_cast<std::size_t>(v)]); };
+        if (named == nullptr) { named = &made_.rows.front(); }
+        throw infeasible_error("tune: no feasible plan among " + std::to_string(made_.rows.size()) + ": " +
+                               of(tune_verdict::memory) + " need more memory, " + of(tune_verdict::cut) +
+                               " cannot be cut; " + to_text(named->candidate) + ": " + named->reason);
+    }
+};
+
+} // namespace detail
+
+PULSE_INLINE tuning tune(const cost_source& costs_of, const cluster& machine, const tune_options& options) {
+    return detail::tuner{costs_of, machine, options}.run();
+}
+
+} // namespace pulse

@@ -101,7 +101,8 @@ TEST_CASE("shards hold samples in a row: text before JSON, members of no picture
         {{"01.tar", tar_file("x/000.json", R"({"caption":"not this"})") + tar_file("x/000.jpg", "P0") +
                         tar_file("x/000.txt", "zero") + tar_file("x/001.PNG", "P1") +
                         tar_file("x/001.json", R"({"caption":"one","url":7})") + tar_file("note", "") +
-                        tar_file("x/001.jpg", "P1b") + tar_file("x/001.txt", "again") + tar_end()},
+                        tar_file("x/001.jpg", "P1b") + tar_file("x/001.txt", "again") +
+                        tar_file("x/001.json", R"({"text":"nor this"})") + tar_end()},
          {"00.tar", tar_file("a.b.cls", "3") + tar_file("a.webp", "P") +
                         tar_file("a.json", R"({"text":"t","caption":"c"})") + tar_end() +
                         "what stands behind the end"}}};

@@ -42,8 +42,6 @@ struct layer_facts {
     int batch{};
     int conditioning{};     ///< features
     std::int64_t context{}; ///< elements of the text states of a sample
-    double forward_flops{};
-    std::vector<pulse::parameter> parameters{};
 };
 
 /// Forward and backward pass of one layer, called as the executor calls it; every number must be finite, and signatures
@@ -53,20 +51,25 @@ template <class B, class Math>
     using T = typename B::scalar;
     using at = layer_tensor;
     const int batch = facts.batch;
-    std::int64_t weights = 0;
-    for (const pulse::parameter& p : facts.parameters) { weights += p.elements(); }
+    const auto layout = pulse::nn::layout_of(math);
+    const pulse::nn::layer_sizes& sizes = layout.sizes;
+    std::vector<pulse::parameter> parameters(sizes.parameter_count);
+    const pulse::label name{"block"};
+    pulse::nn::description listed{name, parameters.data()};
+    static_cast<void>(math.describe(listed));
+    const std::int64_t weights = sizes.kept.parameters;
     const std::int64_t input = batch * pulse::nn::elements(math.input());
-    const std::int64_t skip = batch * pulse::nn::elements(math.skip_input());
+    const std::int64_t skip = batch * pulse::nn::elements(sizes.skip);
     const std::int64_t output = batch * pulse::nn::elements(math.output());
     const std::int64_t conditioning = std::int64_t{batch} * facts.conditioning;
-    const std::int64_t saved = batch * math.saved_elements();
-    const std::int64_t deferred = batch * math.deferred_elements();
+    const std::int64_t saved = batch * sizes.kept.saved;
+    const std::int64_t deferred = batch * sizes.kept.deferred;
     block_case<B> made;
     made.row = {facts.operation, facts.shape, batch};
     made.in = {input, skip, conditioning, batch * facts.context, weights, output};
-    made.out = {output, input, skip, conditioning, saved, deferred, batch * math.workspace_elements()};
-    made.sums = {weights, batch * math.statistics_elements()};
-    made.row.flops = 3.0 * batch * facts.forward_flops;
+    made.out = {output, input, skip, conditioning, saved, deferred, batch * sizes.workspace};
+    made.sums = {weights, batch * sizes.kept.statistics};
+    made.row.flops = 3.0 * batch * sizes.forward_flops;
     // What is given or kept is read twice, weights three times and their gradients in float read and written; the
     // layer's other tensors move once.
     made.row.bytes = 2.0 * static_cast<double>(2 * (input + skip + saved + deferred) +
@@ -81,7 +84,7 @@ template <class B, class Math>
         given->push_back(drawn_tensor<T>(name, n));
     }
     std::vector<float> initial(static_cast<std::size_t>(weights));
-    pulse::nn::initialise<float>(facts.parameters, 1, initial);
+    pulse::nn::initialise<float>(parameters, 1, initial);
     given->emplace_back();
     for (const float w : initial) { given->back().push_back(static_cast<T>(w)); }
     given->push_back(drawn_tensor<T>("output_gradient", output));
@@ -94,7 +97,7 @@ template <class B, class Math>
         const auto& sum = t.out[at::conditioning_gradient];
         pulse::cuda::fill_bytes_async(sum.data(), 0, sum.size(), b.stream());
     };
-    made.run = [math, batch](B& b, const block_tensors<T>& t) {
+    made.run = [math, batch, pieces = layout.pieces](B& b, const block_tensors<T>& t) {
         pulse::backend_frame<B> f;
         f.batch = batch;
         f.input = t.in[at::input].data();
@@ -112,9 +115,9 @@ template <class B, class Math>
         f.deferred = t.out[at::deferred].data();
         f.parameter_gradients = t.sums[at::parameter_gradients].data();
         f.workspace = t.out[at::workspace].data();
-        math.forward(b, f);
-        math.backward_input(b, f);
-        math.backward_weight(b, f);
+        math.forward(b, f, pieces);
+        math.backward_input(b, f, pieces);
+        math.backward_weight(b, f, pieces);
     };
     made.check = [input, skip, output, weights](const block_results<T>& r, tally& found) {
         signature of_output;
@@ -144,13 +147,8 @@ template <class B>
                                  .width = l.side,
                                  .groups = 32,
                                  .conditioning = l.conditioning};
-    const pulse::nn::parameter_list list = math.parameters(pulse::label{"block"});
-    return layer_case<B>(math, {.operation = l.operation,
-                                .shape = l.text(),
-                                .batch = batch,
-                                .conditioning = l.conditioning,
-                                .forward_flops = math.forward_flops(),
-                                .parameters = {list.items.begin(), list.items.begin() + static_cast<int>(list.count)}});
+    return layer_case<B>(math,
+                         {.operation = l.operation, .shape = l.text(), .batch = batch, .conditioning = l.conditioning});
 }
 
 /// A transformer of one block, as Stable Diffusion 2.1 has it: norm, proj_in, self-attention, attention to 77 text
@@ -164,15 +162,10 @@ template <class B>
                                                        .context_tokens = l.tokens,
                                                        .context_features = l.text_features,
                                                        .groups = 32}};
-    pulse::nn::layer_description<40> parts;
-    math.describe(parts, pulse::label{"block"});
-    const auto& all = parts.parameters();
     return layer_case<B>(math, {.operation = l.operation,
                                 .shape = l.text(),
                                 .batch = batch,
-                                .context = std::int64_t{l.tokens} * l.text_features,
-                                .forward_flops = parts.sums().flops,
-                                .parameters = {all.begin(), all.begin() + static_cast<int>(parts.sums().parameters)}});
+                                .context = std::int64_t{l.tokens} * l.text_features});
 }
 
 } // namespace pulse_bench

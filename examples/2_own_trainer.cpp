@@ -53,8 +53,7 @@ int main() {
 
     pulse::host::run_ranks(ranks, {}, [&](pulse::host::thread_transport& transport) {
         pulse::host::onednn_backend math;
-        pulse::executor<my_unet, pulse::host::onednn_backend, pulse::host::thread_transport> rank{math, transport, plan,
-                                                                                                  costs};
+        pulse::executor<my_unet, pulse::host::onednn_backend> rank{math, transport, plan, costs};
         for (const auto& block : rank.parameters().blocks()) {
             pulse::nn::initialise<float>(pulse::parameters_of<my_unet>(block.layer), 1,
                                          rank.parameters().values_of(block.layer));
@@ -63,7 +62,6 @@ int main() {
         for (int step = 0; step != 10; ++step) {
             task.loss_sum = 0;
             rank.step(task);
-            math.weights_changed();
             if (transport.rank() == 0) { std::printf("step %d  loss %.3f\n", step, task.loss_sum); }
         }
         transport.sum({});

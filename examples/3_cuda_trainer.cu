@@ -33,14 +33,13 @@ int main() {
     const auto plan = pulse::plan_candidate(costs, {.pipeline_degree = ranks, .microbatches = microbatches}).plan;
     pulse::cuda::run_ranks({0, 0, 0, 0}, {}, [&](pulse::cuda::thread_transport& transport) { // the ranks' devices
         math on{transport.stream()};
-        pulse::executor<net, math, pulse::cuda::thread_transport> rank{on, transport, plan, costs};
+        pulse::executor<net, math> rank{on, transport, plan, costs};
         pulse::cuda::rank_optimizer<> adamw{net::layer_count, microbatches, rank.parameters(), {}, transport.stream()};
         adamw.start(pulse::train::initial_values<net>(rank.parameters(), 1), rank.parameters());
         my_task task{transport.stream()};
         for (int step = 1; step <= 5; ++step) {
             rank.step(task);
             const auto done = adamw.step(rank.parameters(), transport, step, 1e-3, nullptr, false);
-            on.weights_changed();
             if (transport.rank() == 0) { std::printf("step %d  gradient norm %.3f\n", step, done.gradient_norm); }
         }
     });

@@ -24,11 +24,12 @@
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/measure.hpp>
+#include <pulse/runtime/measure_links.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
-#include "device_transport.cuh"
 #include "loss_scaling.hpp"
+#include "rank_collectives.hpp"
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
 #include "synthetic.hpp"
@@ -42,12 +43,11 @@ class cuda_side {
 public:
     using math = pulse::cuda::backend<Precision>;
     using scalar = typename math::scalar;
-    using transport = device_transport;
 
     /// Throws input_error when there is no such device.
     explicit cuda_side(const arguments& a) : devices_{a.gpus}, processes_{a.processes} {
         if (processes_ != nullptr) {
-            devices_ = {dynamic_cast<device_process&>(*processes_).device()};
+            devices_ = {processes_->device()};
             return;
         }
         pulse::cuda::widen_queues();
@@ -64,7 +64,7 @@ public:
         }
     }
 
-    [[nodiscard]] math make_math(const transport& of_rank) const { return math{of_rank.stream()}; }
+    [[nodiscard]] math make_math(const pulse::any_transport& of_rank) const { return math{stream_of(of_rank)}; }
     static void wait(const math& of_rank) { of_rank.synchronize(); }
     [[nodiscard]] static scalar to_scalar(float value) { return pulse::cuda::from_float<scalar>(value); }
     [[nodiscard]] static float to_float(scalar value) { return pulse::cuda::to_float(value); }
@@ -72,7 +72,7 @@ public:
     template <class Body>
     void run_ranks(const run_inputs& in, const Body& body) const {
         if (processes_ != nullptr) {
-            dynamic_cast<device_process&>(*processes_).run(in, body);
+            processes_->run(in, body);
         } else {
             run_workers(in.ranks(), body);
         }
@@ -85,19 +85,20 @@ public:
         for (int r = 0; r != ranks; ++r) {
             of_ranks.push_back(devices_[static_cast<std::size_t>(ranks < count ? r : r * count / ranks)]);
         }
-        pulse::cuda::run_ranks(std::move(of_ranks), {}, [&](pulse::cuda::thread_transport& inner) {
-            device_transport_of<pulse::cuda::thread_transport> among{inner};
-            body(static_cast<device_transport&>(among));
-        });
+        pulse::cuda::run_ranks(std::move(of_ranks), {},
+                               [&](pulse::cuda::thread_transport& among) { body(pulse::any_transport{among}); });
     }
 
+    /// Of the thread's device.
+    [[nodiscard]] static pulse::link_measurement memory_of_rank() {
+        const pulse::cuda::device_properties here = pulse::cuda::properties_of(pulse::cuda::current_device());
+        return {.memory_bytes = static_cast<std::int64_t>(here.memory_bytes), .device = here.bus_id};
+    }
     template <class Model>
-    [[nodiscard]] pulse::cost_table measured_costs(int batch) const {
-        const pulse::cuda::device_scope here{devices_.front()};
-        math backend{};
+    [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch) {
         pulse::cuda::layer_timer<Model, math> timer{backend, batch};
         constexpr auto graph = pulse::graph_of<Model>();
-        const std::string name = pulse::cuda::properties_of(devices_.front()).name;
+        const std::string name = pulse::cuda::properties_of(pulse::cuda::current_device()).name;
         return pulse::measure_costs(graph.view(), batch, sizeof(scalar),
                                     pulse::label{std::string_view{name}.substr(0, pulse::label::capacity - 1)}, timer,
                                     {.warm_up_sweeps = 2, .sweeps = 3});
@@ -106,10 +107,10 @@ public:
     /// The data and the loss of a rank, on its device.
     class task {
     public:
-        task(const run_inputs& in, transport& of_rank, std::function<void()> on_optimize) :
-            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()), of_rank.stream(),
+        task(const run_inputs& in, const pulse::any_transport& of_rank, std::function<void()> on_optimize) :
+            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()), stream_of(of_rank),
                                         std::move(on_optimize)},
-            texts_{in.texts}, stream_{of_rank.stream()}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)},
+            texts_{in.texts}, stream_{stream_of(of_rank)}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)},
             first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()} {
             if (!in.texts_are_for(of_rank.rank())) { return; }
             std::vector<scalar> scalars(texts_->values().size());
@@ -154,8 +155,10 @@ public:
     class optimizer {
     public:
         template <class Parameters>
-        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters, transport& of_rank) :
-            transport_{of_rank}, replicas_{in.replicas_of(of_rank.rank())}, stream_{of_rank.stream()},
+        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters,
+                  const pulse::any_transport& of_rank) :
+            transport_{of_rank},
+            replicas_{in.replicas_of(of_rank.rank())}, stream_{stream_of(of_rank)},
             adamw_{layers,
                    static_cast<std::size_t>(in.plan.microbatches),
                    parameters,
@@ -164,14 +167,14 @@ public:
                     .average_decay = in.args.average_decay,
                     .scaling = {},
                     .replicas = replicas_},
-                   of_rank.stream()} {}
+                   stream_of(of_rank)} {}
 
         template <class Parameters>
         void start(std::span<const float> values, Parameters& parameters) {
             adamw_.start(values, parameters);
         }
         template <class Parameters>
-        pulse::train::step_outcome step(Parameters& parameters, transport& among, std::int64_t step,
+        pulse::train::step_outcome step(Parameters& parameters, const pulse::any_transport& among, std::int64_t step,
                                         double learning_rate, const task& of, bool stop) {
             return adamw_.step(parameters, among, step, learning_rate, of.losses(), stop);
         }
@@ -270,7 +273,7 @@ public:
             pulse::cuda::download<float>(all.data(), to.data(), to.size());
         }
 
-        transport& transport_;
+        pulse::any_transport transport_;
         pulse::train::optimizer_replicas replicas_;
         cudaStream_t stream_;
         pulse::cuda::rank_optimizer<Precision> adamw_;
@@ -278,6 +281,10 @@ public:
     };
 
 private:
+    [[nodiscard]] static cudaStream_t stream_of(const pulse::any_transport& of_rank) {
+        return static_cast<cudaStream_t>(of_rank.streams().work);
+    }
+
     std::vector<int> devices_;
     rank_collectives* processes_;
 };

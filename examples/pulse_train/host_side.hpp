@@ -9,11 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 #include <pulse/onednn/adamw.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/layer_bench.hpp>
+#include <pulse/runtime/measure_links.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/threads/transport.hpp>
 #include <pulse/train/diffusion_task.hpp>
@@ -21,8 +24,8 @@
 #include <pulse/train/rank_optimizer.hpp>
 
 #include "loss_scaling.hpp"
+#include "rank_collectives.hpp"
 #include "rank_results.hpp"
-#include "rank_transport.hpp"
 #include "run_inputs.hpp"
 #include "synthetic.hpp"
 
@@ -30,23 +33,23 @@ namespace pulse_train {
 
 /// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A
 /// side has
-/// - `math`, `transport`, `task`: a backend, a transport and the task of a rank's executor;
+/// - `math`, `task`: a backend and the task of a rank's executor;
 /// - `optimizer`: of a rank; its weights, moments and average are read and set as host memory, and it keeps the
 ///   loss_scaling of the run;
 /// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
 ///   `run_workers(count, body)`: the same on threads of this process in any case;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
-/// - `measured_costs<Model>(batch)`: the profile of a model.
+/// - `memory_of_rank()`: the memory of the rank's device, and the device's name, and
+///   `measured_costs<Model>(math, batch)`: the profile of a model on it.
 class host_side {
 public:
     using math = pulse::host::onednn_backend;
     using scalar = math::scalar;
-    using transport = rank_transport;
 
     explicit host_side(const arguments& a) : threads_{a.threads}, processes_{a.processes} {}
 
-    [[nodiscard]] math make_math(transport&) const { return math{threads_}; }
+    [[nodiscard]] math make_math(const pulse::any_transport&) const { return math{threads_}; }
     static void wait(const math&) noexcept {}
     [[nodiscard]] static scalar to_scalar(float value) noexcept { return value; }
     [[nodiscard]] static float to_float(scalar value) noexcept { return value; }
@@ -54,31 +57,32 @@ public:
     template <class Body>
     void run_ranks(const run_inputs& in, const Body& body) const {
         if (processes_ != nullptr) {
-            body(dynamic_cast<rank_transport&>(*processes_));
+            processes_->run(in, body);
         } else {
             run_workers(in.ranks(), body);
         }
     }
     template <class Body>
     void run_workers(int count, const Body& body) const {
-        pulse::host::run_ranks(count, {}, [&](pulse::host::thread_transport& inner) {
-            transport_of<pulse::host::thread_transport> among{inner};
-            body(static_cast<rank_transport&>(among));
-        });
+        pulse::host::run_ranks(count, {},
+                               [&](pulse::host::thread_transport& among) { body(pulse::any_transport{among}); });
+    }
+    /// All memory of the machine, which its ranks share.
+    [[nodiscard]] static pulse::link_measurement memory_of_rank() {
+        return {.memory_bytes = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE)};
     }
     template <class Model>
-    [[nodiscard]] pulse::cost_table measured_costs(int batch) const {
-        math backend{threads_};
+    [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch) {
         pulse::layer_bench<Model, math> bench{backend, batch};
         constexpr auto graph = pulse::graph_of<Model>();
         return pulse::measure_costs(graph.view(), batch, sizeof(scalar), pulse::label{"host"}, bench,
-                                    {.warm_up_sweeps = 1, .sweeps = 5});
+                                    {.warm_up_sweeps = 1, .sweeps = 3});
     }
 
     /// The data and the loss of a rank.
     class task : public pulse::train::diffusion_task {
     public:
-        task(const run_inputs& in, const transport& of_rank, std::function<void()> on_optimize) :
+        task(const run_inputs& in, const pulse::any_transport& of_rank, std::function<void()> on_optimize) :
             diffusion_task{*in.images, *in.noise, in.task_options(of_rank.rank()), std::move(on_optimize)},
             images_{*in.images}, texts_{in.texts}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)},
             first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * samples_of_replica()} {
@@ -110,7 +114,7 @@ public:
     class optimizer {
     public:
         template <class Parameters>
-        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters, transport& among) :
+        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters, const pulse::any_transport& among) :
             transport_{among}, replicas_{in.replicas_of(among.rank())}, adamw_{layers,
                                                                                static_cast<std::size_t>(
                                                                                    in.plan.microbatches),
@@ -126,7 +130,7 @@ public:
             adamw_.start_average(values);
         }
         template <class Parameters>
-        pulse::train::step_outcome step(Parameters& parameters, transport& among, std::int64_t step,
+        pulse::train::step_outcome step(Parameters& parameters, const pulse::any_transport& among, std::int64_t step,
                                         double learning_rate, const task& of, bool stop) {
             return adamw_.step(parameters, among, step - scaling_.skipped_steps, learning_rate, of.losses(), stop);
         }
@@ -181,7 +185,7 @@ public:
             return {adamw_.first_moment(), adamw_.second_moment(), adamw_.average()};
         }
 
-        transport& transport_;
+        pulse::any_transport transport_;
         pulse::train::optimizer_replicas replicas_;
         pulse::train::basic_rank_optimizer<pulse::host::fused_adamw> adamw_;
         loss_scaling scaling_{};

@@ -43,10 +43,10 @@ struct run_inputs {
         return pulse::place_of({pulse::rank_layout::pipeline_inside, plan.pipeline_degree, plan.data_degree}, rank);
     }
     [[nodiscard]] pulse::executor_options execution() const {
-        return {.layout = pulse::rank_layout::pipeline_inside, .sharded_optimizer = args.shard_optimizer};
+        return {.layout = pulse::rank_layout::pipeline_inside, .sharded_optimizer = kept.sharded};
     }
     [[nodiscard]] pulse::train::optimizer_replicas replicas_of(int rank) const {
-        return {place_of(rank), args.shard_optimizer};
+        return {place_of(rank), kept.sharded};
     }
     [[nodiscard]] pulse::train::diffusion_options task_options(int rank) const {
         return {.seed = args.seed,

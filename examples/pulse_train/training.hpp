@@ -33,19 +33,13 @@
 
 namespace pulse_train {
 
-/// Skips wait as the plan says: whichever way, it is the same code.
-struct as_planned {
-    [[nodiscard]] static constexpr bool serves(pulse::recomputation) noexcept { return true; }
-};
-
 /// One rank's part of a training run on a side (see host_side).
 template <class Model, class Side>
 class training_rank {
 public:
     using math = typename Side::math;
-    using transport = typename Side::transport;
 
-    training_rank(const Side& side, const run_inputs& in, transport& among) :
+    training_rank(const Side& side, const run_inputs& in, const pulse::any_transport& among) :
         in_{in}, transport_{among}, math_{side.make_math(among)}, executor_{math_, among, in.plan, in.costs,
                                                                             in.execution()},
         optimizer_{in, Model::layer_count, executor_.parameters(), among}, task_{in, among, [this] { optimize(); }},
@@ -53,7 +47,6 @@ public:
         optimizer_.start(pulse::train::initial_values<Model>(executor_.parameters(), in.args.seed),
                          executor_.parameters());
         if (!in.args.resume.empty()) { resume(); }
-        math_.weights_changed();
     }
 
     /// What the rank leaves.
@@ -113,7 +106,6 @@ private:
         try {
             outcome_ = optimizer_.step(executor_.parameters(), transport_, step, rate.at(step), task_, asks_to_stop());
         } catch (const pulse::train::not_finite_error& e) { not_finite_ = e.what(); }
-        math_.weights_changed();
     }
 
     /// Runs the step again, which changed nothing, and says where the first number that is not finite was made.
@@ -210,9 +202,9 @@ private:
     }
 
     const run_inputs& in_;
-    transport& transport_;
+    pulse::any_transport transport_;
     math math_;
-    pulse::executor<Model, math, transport, as_planned> executor_;
+    pulse::executor<Model, math> executor_;
     typename Side::optimizer optimizer_;
     typename Side::task task_;
     pulse::train::training_state state_{};
@@ -231,7 +223,7 @@ private:
 template <class Model, class Side, class Ready>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
     std::vector<rank_results> results;
-    side.run_ranks(in, [&](typename Side::transport& among) {
+    side.run_ranks(in, [&](const pulse::any_transport& among) {
         training_rank<Model, Side> rank{side, in, among};
         among.sum({});
         if (among.rank() == 0) { ready(); }

@@ -75,12 +75,12 @@ template <class Model>
 [[nodiscard]] device_run check_pipelines(unsigned seed) {
     std::mt19937 random{seed};
     const auto make = [](cuda::thread_transport& t) { return math{t.stream()}; };
-    const device_run alone = run_on_device<Model, resident>(draw_plan<Model>(1, random), seed, {.steps = 3}, make);
+    const device_run alone = run_on_device<Model>(draw_plan<Model>(1, random), seed, {.steps = 3}, make);
     for (const bool equal : alone.steps_equal) { CHECK(equal); }
     CHECK(alone.planned_bytes == alone.measured_bytes);
     for (int devices = 2; devices <= (on_gpu ? 4 : 2); devices += 2) {
         const plan p = draw_plan<Model>(devices, random);
-        const device_run run = run_on_device<Model, resident>(p, seed, {.steps = 3}, make);
+        const device_run run = run_on_device<Model>(p, seed, {.steps = 3}, make);
         INFO("P ", devices);
         CHECK(run.gradients == alone.gradients);
         CHECK(run.losses == alone.losses);
@@ -135,7 +135,7 @@ template <class Model>
     std::mutex mutex;
     cuda::run_ranks(std::vector<int>(static_cast<std::size_t>(planned.pipeline_degree), 0), {}, [&](auto& transport) {
         math on{transport.stream()};
-        executor<Model, math, cuda::thread_transport> rank{on, transport, planned, costs};
+        executor<Model, math> rank{on, transport, planned, costs};
         auto& parameters = rank.parameters();
         cuda::rank_optimizer<cuda::bf16> optimizer{
             Model::layer_count, static_cast<std::size_t>(planned.microbatches), parameters,

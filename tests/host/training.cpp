@@ -101,8 +101,8 @@ void save(const std::filesystem::path& file, const training& run) {
 }
 
 /// `steps` steps under a plan, from the initial weights or from `resume`.
-template <class Rule, class Policy>
-training train_with(const plan& planned, int steps, const std::filesystem::path& resume) {
+template <class Rule>
+training train_with(const plan& planned, int steps, const std::filesystem::path& resume = {}) {
     static const train::image_dataset images = synthetic_images();
     static const train::noise_schedule noise = train::noise_schedule::linear();
     const cost_table costs = blank_costs(graph_of<net>().view(), batch, sizeof(float));
@@ -110,7 +110,7 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
     std::mutex mutex;
     host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
         math backend;
-        executor<net, math, host::thread_transport, Policy> rank{backend, transport, planned, costs};
+        executor<net, math> rank{backend, transport, planned, costs};
         train::basic_rank_optimizer<Rule> optimizer{net::layer_count, microbatches, rank.parameters().values().size(),
                                                     constants,        clip_norm,    average_decay};
         train::training_state state{.seed = seed};
@@ -121,7 +121,6 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         train::diffusion_task task{images, noise, task_options(), [&] {
                                        outcome = optimizer.step(rank.parameters(), transport, state.step + 1,
                                                                 learning_rate, running->losses(), false);
-                                       backend.weights_changed();
                                    }};
         running = &task;
         const auto arrays_of = [&](const auto& block) {
@@ -165,12 +164,6 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         result.state = state;
     });
     return result;
-}
-
-template <class Rule>
-training train_with(const plan& planned, int steps, const std::filesystem::path& resume = {}) {
-    return resident::serves(planned.recompute) ? train_with<Rule, resident>(planned, steps, resume)
-                                               : train_with<Rule, recomputed>(planned, steps, resume);
 }
 
 plan plan_of(placement kind, int devices, int waves, bool split, recomputation recompute, unsigned draw) {

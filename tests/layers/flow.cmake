@@ -20,6 +20,8 @@ set(flow_tune core model hardware profile partition schedule plan simulate)
 set(flow_runtime core tensor model plan partition/partition schedule/schedule profile/cost_table)
 # That ranks hold the same is agreed before the first step, over a transport or before there is one.
 set(flow_runtime_same_run launch/agree launch/build)
+# What ranks measure of their links is the cluster that they are.
+set(flow_runtime_measure_links hardware/cluster hardware/link_fit)
 set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
 # Processes find each other with the system's sockets alone.

@@ -127,7 +127,7 @@ TEST_CASE("linear, SiLU and GroupNorm: gradients equal finite differences") {
 
 TEST_CASE("GroupNorm, SiLU and convolution: gradients equal finite differences") {
     // in and out channels, height, width, groups
-    check_all<norm_conv<nn::norm_conv{"norm", 4, 2, 4, 3, 2}>, norm_conv<nn::norm_conv{"norm", 3, 5, 2, 4, 3}>>();
+    check_all<norm_conv<nn::norm_conv{4, 2, 4, 3, 2}>, norm_conv<nn::norm_conv{3, 5, 2, 4, 3}>>();
 }
 
 TEST_CASE("ResNet block without a skip: gradients equal finite differences") {

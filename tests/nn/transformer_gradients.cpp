@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <nn/layer_trial.hpp>
-#include <pulse/nn/description.hpp>
+#include <pulse/nn/block.hpp>
 #include <pulse/nn/dit.hpp>
 #include <pulse/nn/dit_block.hpp>
 #include <pulse/nn/spatial_transformer.hpp>
@@ -17,11 +17,11 @@ using pulse::test::layer_trial;
 namespace {
 
 template <nn::vit_embed E>
-using embed_layer = nn::described_block<"embed", E>;
+using embed_layer = nn::block<"embed", E>;
 template <nn::vit_block V>
-using vit_layer = nn::described_block<"block", V>;
+using vit_layer = nn::block<"block", V>;
 template <nn::vit_head H>
-using head_layer = nn::described_block<"final", H>;
+using head_layer = nn::block<"final", H>;
 
 /// channels, height, width, heads, text tokens and features, groups
 constexpr nn::text_attention small_text{4, 2, 3, 2, 3, 5, 2};
@@ -58,17 +58,17 @@ TEST_CASE("end of a U-ViT, with and without a convolution: gradients equal finit
 }
 
 TEST_CASE("transformer with a text, whole and each part: gradients equal finite differences") {
-    check_transformers<nn::described_block<"t", nn::spatial_transformer{small_text, 1, false}>,
-                       nn::described_block<"t", nn::spatial_transformer{{4, 2, 2, 1, 2, 3, 1}, 2, true}>,
-                       nn::described_block<"t.proj_in", nn::transformer_in{small_text}>,
-                       nn::described_block<"t.transformer_blocks.0", nn::transformer_block{small_text}>,
-                       nn::described_block<"t.proj_out", nn::transformer_out{small_text}>>(2.5e-4);
+    check_transformers<nn::block<"t", nn::spatial_transformer{small_text, 1, false}>,
+                       nn::block<"t", nn::spatial_transformer{{4, 2, 2, 1, 2, 3, 1}, 2, true}>,
+                       nn::block<"t.proj_in", nn::transformer_in{small_text}>,
+                       nn::block<"t.transformer_blocks.0", nn::transformer_block{small_text}>,
+                       nn::block<"t.proj_out", nn::transformer_out{small_text}>>(2.5e-4);
 }
 
 TEST_CASE("beginning, blocks and end of a Hunyuan-DiT: gradients equal finite differences") {
     // rows, columns, width, heads, hidden, text tokens and features, span of the positions, skip
-    check_transformers<nn::described_block<"pos_embed", nn::patch_embed{2, 6, 3, 4}>,
-                       nn::described_block<"b", nn::dit_block{2, 3, 8, 2, 10, 3, 5, 4.0, false}>,
-                       nn::described_block<"b", nn::dit_block{3, 1, 8, 1, 5, 2, 3, 7.0, true}>,
-                       nn::described_block<"proj_out", nn::dit_head{{2, 4, 2, 6}, 3}>>(2.5e-4);
+    check_transformers<nn::block<"pos_embed", nn::patch_embed{2, 6, 3, 4}>,
+                       nn::block<"b", nn::dit_block{2, 3, 8, 2, 10, 3, 5, 4.0, false}>,
+                       nn::block<"b", nn::dit_block{3, 1, 8, 1, 5, 2, 3, 7.0, true}>,
+                       nn::block<"proj_out", nn::dit_head{{2, 4, 2, 6}, 3}>>(2.5e-4);
 }

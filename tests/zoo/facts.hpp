@@ -13,6 +13,7 @@
 
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/nn/description.hpp>
 
 #include <support/eager.hpp>
 
@@ -34,7 +35,6 @@ struct layer_facade {
     int heads{};
     double flops{};
     std::int64_t saved{}, kept{};
-    bool runs{};
     std::vector<parameter> parameters;
 };
 
@@ -74,7 +74,6 @@ layer_facade facade_of() {
     f.flops = L::forward_flops();
     f.saved = L::saved_elements;
     f.kept = eager_elements<L>();
-    f.runs = requires { L::math.saved_elements(); };
     f.parameters = parameters_of<L>();
     if constexpr (concatenates<L>) { f.skip = dims_of<typename L::skip_input>(); }
     if constexpr (adds_residual<L>) { f.residual = dims_of<typename L::residual_input>(); }
@@ -85,20 +84,39 @@ layer_facade facade_of() {
     return f;
 }
 
-template <class Module>
-module_facade module_facade_of() {
-    return {Module::name.str(), Module::forward_flops(), eager_elements<Module>(), parameters_of<Module>()};
+/// A part of what makes the conditioning, under the name that the tables have for it.
+template <class Part>
+module_facade module_facade_of(const label& name, const Part& part) {
+    nn::description sums;
+    static_cast<void>(part.describe(sums));
+    std::vector<parameter> parameters(sums.sizes().parameter_count);
+    nn::description listed{name, parameters.data()};
+    static_cast<void>(part.describe(listed));
+    return {name.str(), sums.sizes().forward_flops, nn::eager_elements(part), std::move(parameters)};
+}
+inline std::vector<module_facade> module_facades(const nn::time_embedding& t) {
+    return {module_facade_of("time_embedding", t)};
+}
+inline std::vector<module_facade> module_facades(const nn::text_conditioning& t) {
+    std::vector<module_facade> all = module_facades(t.time);
+    if (t.adds()) { all.push_back(module_facade_of("add_embedding", t.added_mlp())); }
+    return all;
+}
+inline std::vector<module_facade> module_facades(const nn::hunyuan_conditioning& h) {
+    return {module_facade_of("time_extra_emb", h.time), module_facade_of("text_embedder", h.text)};
 }
 
+/// The modules of M; the parameters of the whole are theirs, one behind the other.
 template <class M>
 std::vector<module_facade> module_facades_of() {
-    using made = typename M::conditioning;
-    if constexpr (requires { typename made::modules; }) {
-        return []<class... Modules>(nn::module_list<Modules...>) {
-            return std::vector<module_facade>{module_facade_of<Modules>()...};
-        }(typename made::modules{});
-    } else if constexpr (M::is_conditioned) {
-        return {module_facade_of<made>()};
+    if constexpr (M::is_conditioned) {
+        std::vector<module_facade> all = module_facades(M::conditioning::math);
+        std::vector<parameter> joined;
+        for (const module_facade& one : all) {
+            joined.insert(joined.end(), one.parameters.begin(), one.parameters.end());
+        }
+        CHECK(joined == parameters_of<typename M::conditioning>());
+        return all;
     } else {
         return {};
     }

@@ -22,6 +22,7 @@
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/plan/replica_place.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/transport.hpp>
@@ -50,18 +51,14 @@ struct optimizer_options {
 };
 
 /// Exchanges weights behind what is in `stream`, and what is put there later is behind that.
-template <transport T>
-void run_in_order(weight_exchange& weights, T& transport, cudaStream_t stream) {
-    if constexpr (requires { transport.reduction_stream(); }) {
-        event reached;
-        reached.record(stream);
-        reached.block(transport.reduction_stream());
-        weights.run(transport);
-        reached.record(transport.reduction_stream());
-        reached.block(stream);
-    } else {
-        throw error{"pulse: a transport of host memory exchanges no weights of a device"};
-    }
+inline void run_in_order(weight_exchange& weights, const any_transport& transport, cudaStream_t stream) {
+    const auto reductions = static_cast<cudaStream_t>(transport.streams().reductions);
+    event reached;
+    reached.record(stream);
+    reached.block(reductions);
+    weights.run(transport);
+    reached.record(reductions);
+    reached.block(stream);
 }
 
 /// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns, on a device: the

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include <pulse/core/label.hpp>
 #include <pulse/nn/block.hpp>
+#include <pulse/nn/description.hpp>
 #include <pulse/nn/pointwise.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -13,9 +13,7 @@ namespace pulse::nn {
 /// Multi-head self-attention over the pixels of an image, with its norm and residual (diffusers' Attention in UNets):
 /// y = x + to_out(attention(to_q(n), to_k(n), to_v(n))), n = group_norm(x).
 ///
-/// A channels-last image is its own list of tokens: nothing is transposed. Parameters: group_norm, to_q, to_k, to_v,
-/// to_out.0. Saves n, q, k, v and the heads' output; keeps its logarithms of sums and the norm's statistics; defers
-/// dq, dk, dv.
+/// A channels-last image is its own list of tokens: nothing is transposed.
 struct attention {
     int channels{};
     int height{};
@@ -37,137 +35,69 @@ struct attention {
         return channels % groups != 0 ? flaw::groups : flaw::none;
     }
     [[nodiscard]] constexpr extent input() const noexcept { return {channels, height, width}; }
-    [[nodiscard]] constexpr extent skip_input() const noexcept { return {}; }
     [[nodiscard]] constexpr extent output() const noexcept { return input(); }
-    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
-    [[nodiscard]] constexpr parameter_list parameters(const label& name) const {
-        parameter_list list;
-        list.add_pair(name + ".group_norm", {channels});
-        list.add_pair(name + ".to_q", {channels, channels});
-        list.add_pair(name + ".to_k", {channels, channels});
-        list.add_pair(name + ".to_v", {channels, channels});
-        list.add_pair(name + ".to_out.0", {channels, channels});
-        return list;
+
+    struct pieces {
+        weight_piece norm, to_q, to_k, to_v, to_out;
+        saved_piece normal, q, k, v, mixed; ///< mixed: the heads' output
+        statistics_piece log_sums, statistics;
+        deferred_piece dq, dk, dv;
+        workspace_piece inner_gradient; ///< of the heads' output, then of n
+        workspace_piece nobody;         ///< the input's gradient where nobody reads it
+    };
+    constexpr pieces describe(description& d) const {
+        pieces p{};
+        p.norm = d.norm("group_norm", channels);
+        p.to_q = d.linear("to_q", tokens(), projection().matrix());
+        p.to_k = d.linear("to_k", tokens(), projection().matrix());
+        p.to_v = d.linear("to_v", tokens(), projection().matrix());
+        p.to_out = d.linear("to_out.0", tokens(), projection().matrix());
+        d.attention(core());
+        d.save(elements(input()), p.normal, p.q, p.k, p.v, p.mixed);
+        d.statistics(std::int64_t{heads} * tokens(), p.log_sums);
+        d.statistics(2 * std::int64_t{groups}, p.statistics);
+        d.defer(elements(input()), p.dq, p.dk, p.dv);
+        d.work(elements(input()), p.inner_gradient, p.nobody);
+        return p;
     }
-    /// Four projections of every token, and the two products with every other token.
-    [[nodiscard]] constexpr double forward_flops() const noexcept {
-        return tokens() * (4.0 * projection().forward_flops() + 4.0 * tokens() * channels);
-    }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 5 * elements(input()); }
-    [[nodiscard]] constexpr std::int64_t statistics_elements() const noexcept {
-        return std::int64_t{heads} * tokens() + 2 * std::int64_t{groups};
-    }
-    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 3 * elements(input()); }
-    /// A gradient of the heads' output, then of n; and a place for the input's gradient where nobody reads it.
-    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 2 * elements(input()); }
 
     template <backend B>
-    void forward(B& on, const backend_frame<B>& f) const {
-        const auto w = weights(f.parameters);
-        const auto kept = saved(f);
+    void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t rows = std::int64_t{f.batch} * tokens();
-        on.group_norm(norm(), f.batch, f.input, nullptr, w.norm, w.norm + channels, kept.normal, kept.statistics);
-        projection().apply(on, rows, kept.normal, w.q, kept.q);
-        projection().apply(on, rows, kept.normal, w.k, kept.k);
-        projection().apply(on, rows, kept.normal, w.v, kept.v);
-        on.attention(core(), f.batch, kept.q, kept.k, kept.v, kept.mixed, kept.log_sums);
-        projection().apply(on, rows, kept.mixed, w.out, f.output);
+        on.group_norm(norm(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm), f[p.normal], f[p.statistics]);
+        projection().apply(on, rows, f[p.normal], f[p.to_q], f[p.q]);
+        projection().apply(on, rows, f[p.normal], f[p.to_k], f[p.k]);
+        projection().apply(on, rows, f[p.normal], f[p.to_v], f[p.v]);
+        on.attention(core(), f.batch, f[p.q], f[p.k], f[p.v], f[p.mixed], f[p.log_sums]);
+        projection().apply(on, rows, f[p.mixed], f[p.to_out], f.output);
         on.add(f.batch * elements(input()), f.input, f.output);
     }
 
     template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f) const {
-        using T = typename B::scalar;
-        const auto w = weights(f.parameters);
-        const auto dw = weights(f.parameter_gradients);
-        const auto kept = saved(f);
-        const auto [dq, dk, dv] = deferred(f);
+    void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t rows = std::int64_t{f.batch} * tokens();
-        slices<T> workspace{f.workspace, f.batch};
-        T* const inner_gradient = workspace.take(elements(input()));
-        T* const nobody = workspace.take(elements(input()));
-
         const linear_shape matrix = projection().matrix();
-        on.linear_backward_input(matrix, rows, f.output_gradient, w.out, inner_gradient, into::write);
-        on.attention_backward(core(), f.batch, kept.q, kept.k, kept.v, kept.mixed, kept.log_sums, inner_gradient, dq,
-                              dk, dv);
-        on.linear_backward_input(matrix, rows, dq, w.q, inner_gradient, into::write);
-        on.linear_backward_input(matrix, rows, dk, w.k, inner_gradient, into::add);
-        on.linear_backward_input(matrix, rows, dv, w.v, inner_gradient, into::add);
+        on.linear_backward_input(matrix, rows, f.output_gradient, f[p.to_out], f[p.inner_gradient], into::write);
+        on.attention_backward(core(), f.batch, f[p.q], f[p.k], f[p.v], f[p.mixed], f[p.log_sums], f[p.inner_gradient],
+                              f[p.dq], f[p.dk], f[p.dv]);
+        on.linear_backward_input(matrix, rows, f[p.dq], f[p.to_q], f[p.inner_gradient], into::write);
+        on.linear_backward_input(matrix, rows, f[p.dk], f[p.to_k], f[p.inner_gradient], into::add);
+        on.linear_backward_input(matrix, rows, f[p.dv], f[p.to_v], f[p.inner_gradient], into::add);
 
         const bool wanted = f.input_gradient != nullptr;
         if (wanted) { on.copy(f.batch * elements(input()), f.output_gradient, f.input_gradient); }
-        on.group_norm_backward(norm(), f.batch, f.input, nullptr, w.norm, w.norm + channels, kept.statistics,
-                               inner_gradient, wanted ? f.input_gradient : nobody, nullptr, dw.norm, dw.norm + channels,
-                               wanted ? into::add : into::write);
+        on.group_norm_backward(norm(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm), f[p.statistics],
+                               f[p.inner_gradient], wanted ? f.input_gradient : f[p.nobody], nullptr,
+                               f.gradient(p.norm), f.bias_gradient(p.norm), wanted ? into::add : into::write);
     }
 
     template <backend B>
-    void backward_weight(B& on, const backend_frame<B>& f) const {
-        const auto dw = weights(f.parameter_gradients);
-        const auto kept = saved(f);
-        const auto [dq, dk, dv] = deferred(f);
+    void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t rows = std::int64_t{f.batch} * tokens();
-        projection().apply_backward_weight(on, rows, kept.normal, dq, dw.q);
-        projection().apply_backward_weight(on, rows, kept.normal, dk, dw.k);
-        projection().apply_backward_weight(on, rows, kept.normal, dv, dw.v);
-        projection().apply_backward_weight(on, rows, kept.mixed, f.output_gradient, dw.out);
-    }
-
-private:
-    template <class T>
-    struct weight_pieces {
-        T* norm;
-        T* q;
-        T* k;
-        T* v;
-        T* out;
-    };
-    template <class T, class A>
-    struct saved_pieces {
-        T* normal;
-        T* q;
-        T* k;
-        T* v;
-        T* mixed;
-        A* log_sums;
-        A* statistics;
-    };
-    template <class T>
-    struct deferred_pieces {
-        T* dq;
-        T* dk;
-        T* dv;
-    };
-
-    template <class T>
-    [[nodiscard]] constexpr weight_pieces<T> weights(T* begin) const noexcept {
-        slices<T> all{begin};
-        const std::int64_t matrix = projection().weight_elements() + channels;
-        return {.norm = all.take(2 * std::int64_t{channels}),
-                .q = all.take(matrix),
-                .k = all.take(matrix),
-                .v = all.take(matrix),
-                .out = all.take(matrix)};
-    }
-    template <class T, class A>
-    [[nodiscard]] constexpr saved_pieces<T, A> saved(const layer_frame<T, A>& f) const noexcept {
-        slices<T> all{f.saved, f.batch};
-        slices<A> precise{f.statistics, f.batch};
-        const std::int64_t image = elements(input());
-        return {.normal = all.take(image),
-                .q = all.take(image),
-                .k = all.take(image),
-                .v = all.take(image),
-                .mixed = all.take(image),
-                .log_sums = precise.take(std::int64_t{heads} * tokens()),
-                .statistics = precise.take(2 * std::int64_t{groups})};
-    }
-    template <class T, class A>
-    [[nodiscard]] constexpr deferred_pieces<T> deferred(const layer_frame<T, A>& f) const noexcept {
-        slices<T> all{f.deferred, f.batch};
-        const std::int64_t image = elements(input());
-        return {.dq = all.take(image), .dk = all.take(image), .dv = all.take(image)};
+        projection().apply_backward_weight(on, rows, f[p.normal], f[p.dq], f.gradient(p.to_q));
+        projection().apply_backward_weight(on, rows, f[p.normal], f[p.dk], f.gradient(p.to_k));
+        projection().apply_backward_weight(on, rows, f[p.normal], f[p.dv], f.gradient(p.to_v));
+        projection().apply_backward_weight(on, rows, f[p.mixed], f.output_gradient, f.gradient(p.to_out));
     }
 };
 

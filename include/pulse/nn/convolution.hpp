@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include <pulse/core/label.hpp>
 #include <pulse/nn/block.hpp>
+#include <pulse/nn/description.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -36,45 +36,37 @@ struct conv {
         return fits ? flaw::none : flaw::window;
     }
     [[nodiscard]] constexpr extent input() const noexcept { return {in_channels, height, width}; }
-    [[nodiscard]] constexpr extent skip_input() const noexcept {
-        return skip_channels == 0 ? extent{} : extent{skip_channels, height, width};
-    }
+    [[nodiscard]] constexpr extent skip_input() const noexcept { return {skip_channels, height, width}; }
     [[nodiscard]] constexpr extent output() const noexcept {
         return {out_channels, window().out_height(), window().out_width()};
     }
-    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
-    [[nodiscard]] constexpr parameter_list parameters(const label& name) const {
-        parameter_list list;
-        list.add_pair(name, {out_channels, in_channels + skip_channels, kernel, kernel});
-        return list;
-    }
-    [[nodiscard]] constexpr double forward_flops() const noexcept {
-        return 2.0 * static_cast<double>(window().weight_elements()) * window().out_height() * window().out_width();
-    }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
     /// A skip gradient is always wanted, so with a skip the input's gradient needs a place even where nobody reads it.
-    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept {
-        return skip_channels == 0 ? 0 : elements(input());
+    constexpr weight_piece describe(description& d) const {
+        workspace_piece nobody;
+        if (skip_channels != 0) {
+            d.reads_skip(skip_input());
+            d.work(elements(input()), nobody);
+        }
+        return d.conv("", window());
     }
 
     template <backend B>
-    void forward(B& on, const backend_frame<B>& f) const {
-        apply(on, f.batch, f.input, f.skip, f.parameters, f.output, into::write);
+    void forward(B& on, const backend_frame<B>& f, weight_piece p) const {
+        apply(on, f.batch, f.input, f.skip, f[p], f.output, into::write);
     }
     template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f, weight_piece p) const {
         if (skip_channels != 0) {
             auto* const target = f.input_gradient != nullptr ? f.input_gradient : f.workspace;
-            on.conv2d_pair_backward_input(window(), skip_channels, f.batch, f.output_gradient, f.parameters, target,
+            on.conv2d_pair_backward_input(window(), skip_channels, f.batch, f.output_gradient, f[p], target,
                                           f.skip_gradient, into::write);
         } else if (f.input_gradient != nullptr) {
-            on.conv2d_backward_input(window(), f.batch, f.output_gradient, f.parameters, f.input_gradient, into::write);
+            on.conv2d_backward_input(window(), f.batch, f.output_gradient, f[p], f.input_gradient, into::write);
         }
     }
     template <backend B>
-    void backward_weight(B& on, const backend_frame<B>& f) const {
-        apply_backward_weight(on, f.batch, f.input, f.skip, f.output_gradient, f.parameter_gradients);
+    void backward_weight(B& on, const backend_frame<B>& f, weight_piece p) const {
+        apply_backward_weight(on, f.batch, f.input, f.skip, f.output_gradient, f.gradient(p));
     }
 
     /// The passes over explicit pointers, for blocks that contain a convolution; `weight` is followed by the bias.
@@ -130,28 +122,20 @@ struct downsample {
         return padding != 0 && padding != 1 ? flaw::window : core().defect();
     }
     [[nodiscard]] constexpr extent input() const noexcept { return core().input(); }
-    [[nodiscard]] constexpr extent skip_input() const noexcept { return {}; }
     [[nodiscard]] constexpr extent output() const noexcept { return core().output(); }
-    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
-    [[nodiscard]] constexpr parameter_list parameters(const label& name) const {
-        return core().parameters(name + ".conv");
-    }
-    [[nodiscard]] constexpr double forward_flops() const noexcept { return core().forward_flops(); }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 0; }
+    constexpr weight_piece describe(description& d) const { return d.part("conv", core()); }
 
     template <backend B>
-    void forward(B& on, const backend_frame<B>& f) const {
-        core().forward(on, f);
+    void forward(B& on, const backend_frame<B>& f, weight_piece p) const {
+        core().forward(on, f, p);
     }
     template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f) const {
-        core().backward_input(on, f);
+    void backward_input(B& on, const backend_frame<B>& f, weight_piece p) const {
+        core().backward_input(on, f, p);
     }
     template <backend B>
-    void backward_weight(B& on, const backend_frame<B>& f) const {
-        core().backward_weight(on, f);
+    void backward_weight(B& on, const backend_frame<B>& f, weight_piece p) const {
+        core().backward_weight(on, f, p);
     }
 };
 
@@ -169,32 +153,34 @@ struct upsample {
     }
     [[nodiscard]] constexpr flaw defect() const noexcept { return core().defect(); }
     [[nodiscard]] constexpr extent input() const noexcept { return {channels, height, width}; }
-    [[nodiscard]] constexpr extent skip_input() const noexcept { return {}; }
     [[nodiscard]] constexpr extent output() const noexcept { return core().output(); }
-    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
-    [[nodiscard]] constexpr parameter_list parameters(const label& name) const {
-        return core().parameters(name + ".conv");
+
+    struct pieces {
+        weight_piece conv;
+        workspace_piece doubled; ///< the image, or its gradient
+    };
+    constexpr pieces describe(description& d) const {
+        pieces p{};
+        p.conv = d.conv("conv", core().window());
+        d.work(elements(core().input()), p.doubled);
+        return p;
     }
-    [[nodiscard]] constexpr double forward_flops() const noexcept { return core().forward_flops(); }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return elements(core().input()); }
 
     template <backend B>
-    void forward(B& on, const backend_frame<B>& f) const {
-        on.upsample_nearest(f.batch, height, width, channels, f.input, f.workspace);
-        core().apply(on, f.batch, f.workspace, f.parameters, f.output, into::write);
+    void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
+        on.upsample_nearest(f.batch, height, width, channels, f.input, f[p.doubled]);
+        core().apply(on, f.batch, f[p.doubled], f[p.conv], f.output, into::write);
     }
     template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
         if (f.input_gradient == nullptr) { return; }
-        on.conv2d_backward_input(core().window(), f.batch, f.output_gradient, f.parameters, f.workspace, into::write);
-        on.upsample_nearest_backward(f.batch, height, width, channels, f.workspace, f.input_gradient);
+        on.conv2d_backward_input(core().window(), f.batch, f.output_gradient, f[p.conv], f[p.doubled], into::write);
+        on.upsample_nearest_backward(f.batch, height, width, channels, f[p.doubled], f.input_gradient);
     }
     template <backend B>
-    void backward_weight(B& on, const backend_frame<B>& f) const {
-        on.upsample_nearest(f.batch, height, width, channels, f.input, f.workspace);
-        core().apply_backward_weight(on, f.batch, f.workspace, f.output_gradient, f.parameter_gradients);
+    void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
+        on.upsample_nearest(f.batch, height, width, channels, f.input, f[p.doubled]);
+        core().apply_backward_weight(on, f.batch, f[p.doubled], f.output_gradient, f.gradient(p.conv));
     }
 };
 

@@ -2,177 +2,232 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <stdexcept>
 #include <string_view>
 
 #include <pulse/core/label.hpp>
 #include <pulse/model/parameter.hpp>
-#include <pulse/nn/block.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
 namespace pulse::nn {
 
-/// What the parts of a layer add up to, per sample.
-struct layer_sums {
-    std::size_t parameters{};
-    std::int64_t parameter_elements{};
-    double flops{};
-    /// What eager autograd keeps for the backward pass, the layer's input and skip input included.
-    std::int64_t kept{};
-    /// Outputs of all products with weights: their gradients are what the weight gradients need.
-    std::int64_t products{};
-    std::int64_t last_product{};
-    std::int64_t widest{};
+/// Channels, height and width of an image, or a number of tokens and their features and 0; a plain vector of features
+/// has height and width 0, an absent tensor all 0.
+using extent = std::array<int, 3>;
+
+[[nodiscard]] constexpr std::int64_t elements(const extent& e) noexcept {
+    return std::int64_t{e[0]} * (e[1] == 0 ? 1 : e[1]) * (e[2] == 0 ? 1 : e[2]);
+}
+
+/// What the description of a layer adds up to: elements, per sample but for parameters, and what the layer reads.
+struct layer_sizes {
+    std::size_t parameter_count{};
+    layer_extents kept{};
+    std::int64_t workspace{};
+    double forward_flops{};
+    extent skip{};
+    extent residual{};
+    extent context{};
+    std::int64_t text{};
+    std::int64_t facts{};
+    int conditioning{}; ///< features
+    bool timesteps{};
+    bool trains_context{};
 };
 
-/// Collects what a layer consists of: its parameters with their names, its FLOPs and what its forward pass keeps.
+/// Collects the one description of a layer: what describe(description&), a member of its mathematics, lists piece by
+/// piece. From it come the parameters with their names, every size, the FLOPs, and where each piece lies.
 ///
-/// Room for the names of `Count` parameters; with Count 0 it only adds up. FLOPs are 2 per multiply-accumulate of
-/// convolutions, linear layers and the two products of an attention; norms, activations and additions count none.
-template <std::size_t Count>
-class layer_description {
+/// Pieces of a kind lie one behind the other in the order in which they are described; parameters are described in the
+/// checkpoint's order. A name is joined to the layer's by a dot; an empty one is the layer's, "../x" is x beside the
+/// layer, "/x" is x alone.
+/// FLOPs are 2 per multiply-accumulate of convolutions, linear layers and the two products of an attention; norms,
+/// activations and additions count none.
+class description {
 public:
-    /// Names of what follows begin with `root` and a dot; an empty root adds nothing.
-    constexpr void within(const label& root) noexcept {
-        if constexpr (Count != 0) { root_ = root; }
-    }
-    constexpr void parameter(std::string_view name, std::initializer_list<int> dims) {
-        std::int64_t elements = 1;
-        for (const int d : dims) { elements *= d; }
-        sums_.parameter_elements += elements;
-        if constexpr (Count != 0) {
-            pulse::parameter& p = parameters_[sums_.parameters];
-            p.name = root_.empty() ? root_ : root_ + ".";
-            p.name = p.name + name;
-            for (const int d : dims) { p.dims[static_cast<std::size_t>(p.rank++)] = d; }
-        }
-        ++sums_.parameters;
-    }
-    /// `name`.weight [dims] and `name`.bias [first of dims], without the bias if not asked.
-    constexpr void weight(std::string_view name, std::initializer_list<int> dims, bool bias = true) {
-        const label full{name};
-        parameter((full + ".weight").view(), dims);
-        if (bias) { parameter((full + ".bias").view(), {*dims.begin()}); }
-    }
-    /// An affine norm of so many channels.
-    constexpr void norm(std::string_view name, int channels) { weight(name, {channels}); }
-    /// `rows` vectors of `in` features become vectors of `out` features.
-    constexpr void linear(std::string_view name, std::int64_t rows, int in, int out, bool bias = true) {
-        weight(name, {out, in}, bias);
-        product(rows, in, out);
-    }
-    /// A square convolution of so many pixels of output.
-    constexpr void conv(std::string_view name, std::int64_t pixels, int in, int out, int kernel) {
-        weight(name, {out, in, kernel, kernel});
-        product(pixels, in * kernel * kernel, out);
-    }
-    /// The products of queries with keys and of their weights with values; `width` is all heads together.
-    constexpr void attention(std::int64_t queries, std::int64_t keys, int width) noexcept {
-        sums_.flops += 4.0 * static_cast<double>(queries * keys * width);
-    }
-    /// A tensor that is kept for the backward pass.
-    constexpr void keep(std::int64_t elements) noexcept {
-        sums_.kept += elements;
-        sums_.widest = std::max(sums_.widest, elements);
+    constexpr description() = default;
+    /// Also lists the parameters of the layer `name`, which outlives this, from `parameters` on.
+    constexpr description(const label& name, parameter* parameters) noexcept :
+        root_{&name}, root_length_{name.view().size()}, next_{parameters} {}
+
+    [[nodiscard]] constexpr const layer_sizes& sizes() const noexcept { return sizes_; }
+
+    // What the layer reads besides its input.
+
+    constexpr void reads_skip(const extent& e) noexcept { sizes_.skip = e; }
+    constexpr void reads_residual(const extent& e) noexcept { sizes_.residual = e; }
+    constexpr void reads_context(const extent& e) noexcept { sizes_.context = e; }
+    constexpr void reads_conditioning(int features) noexcept { sizes_.conditioning = features; }
+    constexpr void reads_timesteps() noexcept { sizes_.timesteps = true; }
+    constexpr void reads_facts(std::int64_t count) noexcept { sizes_.facts = count; }
+
+    // What a conditioning module reads besides the timesteps, and what it gives besides the embedding.
+
+    constexpr void reads_text(std::int64_t count) noexcept { sizes_.text = count; }
+    constexpr void gives_context(const extent& e, bool trained) noexcept {
+        sizes_.context = e;
+        sizes_.trains_context = trained;
     }
 
-    [[nodiscard]] constexpr const layer_sums& sums() const noexcept { return sums_; }
-    [[nodiscard]] constexpr const std::array<pulse::parameter, Count>& parameters() const noexcept {
-        return parameters_;
+    // Parameters and products.
+
+    /// `name` [dims] alone, neither a weight nor a bias.
+    constexpr weight_piece vectors(std::string_view name, std::initializer_list<int> dims) {
+        const std::int64_t begin = sizes_.kept.parameters;
+        list(name, {}, dims);
+        return {begin, sizes_.kept.parameters};
+    }
+    /// `name`.weight [dims] and `name`.bias [first of dims], without the bias if not asked.
+    constexpr weight_piece weight(std::string_view name, std::initializer_list<int> dims, bool bias = true) {
+        const std::int64_t begin = sizes_.kept.parameters;
+        list(name, ".weight", dims);
+        const std::int64_t end = sizes_.kept.parameters;
+        if (bias) { list(name, ".bias", {*dims.begin()}); }
+        return {begin, end};
+    }
+    /// An affine norm.
+    constexpr weight_piece norm(std::string_view name, int channels) { return weight(name, {channels}); }
+    /// A linear layer of so many vectors.
+    constexpr weight_piece linear(std::string_view name, std::int64_t rows, const linear_shape& s, bool bias = true) {
+        product(rows, s.in_features, s.out_features);
+        return weight(name, {s.out_features, s.in_features}, bias);
+    }
+    constexpr weight_piece conv(std::string_view name, const conv2d_shape& s) {
+        product(std::int64_t{s.out_height()} * s.out_width(), s.weight_elements(), 1);
+        return weight(name, {s.out_channels, s.in_channels, s.kernel, s.kernel});
+    }
+    /// The products of queries with keys and of their weights with values.
+    constexpr void attention(const attention_shape& s) noexcept {
+        product(std::int64_t{2} * s.tokens, s.keys(), s.width());
+    }
+
+    // What the passes leave: every piece has room for `count` elements of each sample.
+
+    /// Left by forward for the backward passes.
+    constexpr void save(std::int64_t count, std::same_as<saved_piece> auto&... pieces) noexcept {
+        (place(sizes_.kept.saved, count, pieces), ...);
+    }
+    /// The same of accumulators: what norms and attentions know of their inputs.
+    constexpr void statistics(std::int64_t count, std::same_as<statistics_piece> auto&... pieces) noexcept {
+        (place(sizes_.kept.statistics, count, pieces), ...);
+    }
+    /// Left by backward_input for backward_weight.
+    constexpr void defer(std::int64_t count, std::same_as<deferred_piece> auto&... pieces) noexcept {
+        (place(sizes_.kept.deferred, count, pieces), ...);
+    }
+    /// Used inside of a pass.
+    constexpr void work(std::int64_t count, std::same_as<workspace_piece> auto&... pieces) noexcept {
+        (place(working_, count, pieces), ...);
+        sizes_.workspace = std::max(sizes_.workspace, working_);
+    }
+    /// What follows works where `from` or else the workspace begins: in another pass, or at a later point of this one.
+    constexpr void work_again(workspace_piece from = {}) noexcept { working_ = from.begin; }
+
+    /// A layer inside of this one, which says what its skip and residual are; gives the pieces of that layer, which
+    /// lie in the frame of this one.
+    template <class Math>
+    constexpr auto part(std::string_view name, const Math& math) {
+        const extent skip = sizes_.skip;
+        const extent residual = sizes_.residual;
+        const std::int64_t working = working_;
+        const label* const root = root_;
+        const std::size_t root_length = root_length_;
+        label inner{};
+        if (next_ != nullptr) {
+            root_length_ = write_name(inner, name, {});
+            root_ = &inner;
+        }
+        work_again();
+        const auto pieces = math.describe(*this);
+        root_ = root;
+        root_length_ = root_length;
+        working_ = working;
+        sizes_.skip = skip;
+        sizes_.residual = residual;
+        return pieces;
     }
 
 private:
-    constexpr void product(std::int64_t rows, int in, int out) noexcept {
-        sums_.flops += 2.0 * static_cast<double>(rows * in * out);
-        sums_.last_product = rows * out;
-        sums_.products += sums_.last_product;
+    constexpr void list(std::string_view name, std::string_view suffix, std::initializer_list<int> dims) {
+        std::int64_t count = 1;
+        for (const int d : dims) { count *= d; }
+        sizes_.kept.parameters += count;
+        ++sizes_.parameter_count;
+        if (next_ == nullptr) { return; }
+        write_name(next_->name, name, suffix);
+        for (const int d : dims) { next_->dims[static_cast<std::size_t>(next_->rank++)] = d; }
+        ++next_;
+    }
+    /// Writes the whole name of what the layer calls `name`, and `suffix`, into an empty label; gives its length. The
+    /// layer's name is copied at once: a loop over its characters would take the compiler most of the time.
+    constexpr std::size_t write_name(label& to, std::string_view name, std::string_view suffix) const {
+        std::size_t at = 0;
+        if (name.starts_with('/')) {
+            name.remove_prefix(1);
+        } else {
+            to = *root_;
+            at = root_length_;
+            if (name.starts_with("../")) {
+                name.remove_prefix(3);
+                while (at != 0 && to.chars[at - 1] != '.') { to.chars[--at] = '\0'; }
+            } else if (at != 0 && !name.empty()) {
+                to.chars[at++] = '.';
+            }
+        }
+        for (const std::string_view text : {name, suffix}) {
+            if (at + text.size() >= label::capacity) {
+                throw std::length_error("pulse: a name has more than 95 characters");
+            }
+            for (const char c : text) { to.chars[at++] = c; }
+        }
+        return at;
+    }
+    constexpr void product(std::int64_t rows, std::int64_t in, std::int64_t out) noexcept {
+        sizes_.forward_flops += 2.0 * static_cast<double>(rows * in * out);
+    }
+    template <class Piece>
+    static constexpr void place(std::int64_t& end, std::int64_t count, Piece& piece) noexcept {
+        piece.begin = end;
+        end += count;
     }
 
-    label root_{};
-    layer_sums sums_{};
-    std::array<pulse::parameter, Count> parameters_{};
+    layer_sizes sizes_{};
+    std::int64_t working_{};
+    const label* root_{};
+    std::size_t root_length_{};
+    parameter* next_{};
 };
 
-/// The sums of `Math`, made once for all layers of equal numbers.
-template <auto Math>
-inline constexpr layer_sums sums_of = [] {
-    layer_description<0> all{};
-    Math.describe(all, label{});
-    return all.sums();
-}();
-
-template <label Name, auto Math>
-inline constexpr auto described_parameters = [] {
-    layer_description<sums_of<Math>.parameters> all{};
-    Math.describe(all, Name);
-    return all.parameters();
-}();
-
-template <auto Math>
-struct residual_face {};
-template <auto Math>
-    requires(Math.residual_input()[0] != 0)
-struct residual_face<Math> {
-    using residual_input = typename shape_of<Math.residual_input()>::type;
+/// What comes of describing a layer: where its pieces lie and what they add up to.
+template <class Pieces>
+struct layer_layout {
+    Pieces pieces;
+    layer_sizes sizes;
 };
 
-template <auto Math>
-struct context_face {};
-template <auto Math>
-    requires(Math.context()[0] != 0)
-struct context_face<Math> {
-    using context = typename shape_of<Math.context()>::type;
-};
-
-/// A layer that describes itself but has no passes yet: planning needs no more. See described_block for one that runs.
-///
-/// `Math` is a plain value like those of `block`, whose member describe(layer_description&, const label& name) lists
-/// its parts in the checkpoint's order. What it saves is what eager autograd keeps besides the inputs, without
-/// statistics; backward_input leaves the gradient of every product's output but the last, whose gradient is the
-/// output's; workspace is an estimate: the widest tensor and the input again.
-template <label Name, auto Math>
-    requires(sound<Math>::value)
-struct described : skip_face<Math>, conditioning_face<Math>, residual_face<Math>, context_face<Math> {
-    static constexpr label name = Name;
-    static constexpr auto math = Math;
-
-    using input = typename shape_of<Math.input()>::type;
-    using output = typename shape_of<Math.output()>::type;
-
-    static constexpr std::int64_t saved_elements =
-        sums_of<Math>.kept - elements(Math.input()) - elements(Math.skip_input());
-    static constexpr std::int64_t deferred_elements = sums_of<Math>.products - sums_of<Math>.last_product;
-    static constexpr std::int64_t workspace_elements = sums_of<Math>.widest + elements(Math.input());
-
-    [[nodiscard]] static constexpr auto parameters() { return described_parameters<Name, Math>; }
-    [[nodiscard]] static constexpr double forward_flops() { return sums_of<Math>.flops; }
-};
-
-/// Facts of a sample that `Math` reads: its member fact_elements(), 0 where it has none.
-template <auto Math>
-[[nodiscard]] constexpr std::int64_t facts_of() noexcept {
-    if constexpr (requires { Math.fact_elements(); }) {
-        return Math.fact_elements();
-    } else {
-        return 0;
-    }
+template <class Math>
+[[nodiscard]] constexpr auto layout_of(const Math& math) {
+    description all;
+    const auto pieces = math.describe(all);
+    return layer_layout<decltype(math.describe(all))>{pieces, all.sizes()};
 }
 
-/// A layer that describes itself and has passes: `Math` also has saved_elements(), deferred_elements(),
-/// workspace_elements(), forward, backward_input and backward_weight, as those of `block`, and statistics_elements()
-/// where it keeps statistics.
+/// The layout of `Math`, made once for all layers of equal numbers: data, not code that makes it.
+template <auto Math>
+inline constexpr auto layout = layout_of(Math);
+
+/// The parameters of `Math` under the name `Name`, as an array of exactly their number.
 template <label Name, auto Math>
-    requires(sound<Math>::value)
-struct described_block : described<Name, Math>, passes_face<Math> {
-    static constexpr std::int64_t saved_elements = Math.saved_elements();
-    static constexpr std::int64_t statistics_elements = statistics_of<Math>();
-    static constexpr std::int64_t deferred_elements = Math.deferred_elements();
-    static constexpr std::int64_t workspace_elements = Math.workspace_elements();
-    static constexpr bool reads_timesteps = requires { Math.timestep_features(); };
-    static constexpr std::int64_t fact_elements = facts_of<Math>();
-};
+inline constexpr auto parameters_of = [] {
+    std::array<parameter, layout<Math>.sizes.parameter_count> all{};
+    description listed{Name, all.data()};
+    static_cast<void>(Math.describe(listed));
+    return all;
+}();
 
 } // namespace pulse::nn

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include <pulse/core/label.hpp>
 #include <pulse/nn/block.hpp>
+#include <pulse/nn/description.hpp>
 #include <pulse/nn/pointwise.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -18,9 +18,7 @@ namespace pulse::nn {
 ///
 /// Queries and keys of both attentions are normed per head and, but for those of the text, rotated by their position.
 /// The rotation is a constant that every device makes for itself. The conditioning is silu(temb), see
-/// hunyuan_conditioning. Saves every normed tensor, queries and keys before and after their norms, values and what is
-/// between the parts; GELU's output is made again for its weight gradient. Defers the gradients of every product's
-/// output but the last.
+/// hunyuan_conditioning. GELU's output is made again for its weight gradient.
 struct dit_block {
     int rows{};    ///< of tokens
     int columns{}; ///< of tokens
@@ -45,50 +43,7 @@ struct dit_block {
         return width % heads != 0 || width / heads % 4 != 0 ? flaw::heads : flaw::none;
     }
     [[nodiscard]] constexpr extent input() const noexcept { return {tokens(), width, 0}; }
-    [[nodiscard]] constexpr extent skip_input() const noexcept { return skip ? input() : extent{}; }
-    [[nodiscard]] constexpr extent residual_input() const noexcept { return {}; }
     [[nodiscard]] constexpr extent output() const noexcept { return input(); }
-    [[nodiscard]] constexpr extent context() const noexcept { return {context_tokens, context_features, 0}; }
-    [[nodiscard]] constexpr int conditioning_features() const noexcept { return width; }
-
-    template <class Description>
-    constexpr void describe(Description& d, const label& name) const {
-        d.within(name);
-        if (skip) {
-            d.norm("skip_norm", 2 * width);
-            d.linear("skip_linear", tokens(), 2 * width, width);
-            d.keep(2 * states()); // input of skip_norm
-            d.keep(2 * states()); // input of skip_linear
-        }
-        d.linear("norm1.linear", 1, width, width);
-        d.keep(width); // SiLU(temb)
-        d.norm("norm1.norm", width);
-        describe_heads(d, "attn1.norm_q", "attn1.norm_k");
-        d.linear("attn1.to_q", tokens(), width, width);
-        d.linear("attn1.to_k", tokens(), width, width);
-        d.linear("attn1.to_v", tokens(), width, width);
-        d.linear("attn1.to_out.0", tokens(), width, width);
-        d.attention(tokens(), tokens(), width);
-        // inputs of norm1, of q, k and v, of norm_q and norm_k; what attends; the inputs of to_out and of norm2
-        d.keep(9 * states());
-        describe_heads(d, "attn2.norm_q", "attn2.norm_k");
-        d.linear("attn2.to_q", tokens(), width, width);
-        d.linear("attn2.to_k", context_tokens, context_features, width);
-        d.linear("attn2.to_v", context_tokens, context_features, width);
-        d.linear("attn2.to_out.0", tokens(), width, width);
-        d.attention(tokens(), context_tokens, width);
-        // inputs of to_q and of norm_q; what attends; the inputs of to_out and of norm3
-        d.keep(5 * states());
-        d.keep(3 * text()); // k before and after norm_k; v
-        d.norm("norm2", width);
-        d.norm("norm3", width);
-        d.linear("ff.net.0.proj", tokens(), width, hidden);
-        d.linear("ff.net.2", tokens(), hidden, width);
-        // input of the feed-forward; both sides of the GELU
-        d.keep(states());
-        d.keep(hidden_states());
-        d.keep(hidden_states());
-    }
 
     [[nodiscard]] constexpr layer_norm_shape norm() const noexcept { return {width, 1e-6}; }
     [[nodiscard]] constexpr layer_norm_shape skip_norm() const noexcept { return {2 * width, 1e-6}; }
@@ -105,183 +60,200 @@ struct dit_block {
     [[nodiscard]] constexpr linear widening() const noexcept { return {width, hidden}; }
     [[nodiscard]] constexpr linear narrowing() const noexcept { return {hidden, width}; }
 
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept {
-        return (skip ? 17 : 14) * states() + hidden_states() + 3 * text();
-    }
-    [[nodiscard]] constexpr std::int64_t statistics_elements() const noexcept {
-        const std::int64_t norms = (skip ? 8 : 6) * std::int64_t{tokens()};
-        const std::int64_t of_heads = 2 * (3 * std::int64_t{tokens()} + context_tokens) * heads;
-        return norms + of_heads + 2 * std::int64_t{tokens()} * heads;
-    }
-    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept {
-        return (skip ? 7 : 6) * states() + hidden_states() + 2 * text() + width;
-    }
-    /// GELU's output, or its gradient; the gradients of what is normed per head; with a skip three concatenations.
-    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept {
-        const std::int64_t attending = 4 * states() + text();
-        return std::max({hidden_states(), attending, (skip ? 6 : 0) * states()});
+    struct pieces {
+        weight_piece skip_norm, joining, to_shift, norm1;
+        weight_piece norm_q1, norm_k1, to_q1, to_k1, to_v1, to_out1;
+        weight_piece norm_q2, norm_k2, to_q2, to_k2, to_v2, to_out2;
+        weight_piece norm2, norm3, widening, narrowing;
+        saved_piece skip_normal, joined;
+        saved_piece normal1, q1, k1, v1, turned_q1, turned_k1, mixed1, middle1; ///< turned: normed and rotated
+        saved_piece normal2, q2, turned_q2, mixed2, middle2, k2, normal_k2, v2;
+        saved_piece normal3, hidden;
+        statistics_piece skip_statistics, statistics1, statistics2, statistics3;
+        statistics_piece statistics_q1, statistics_k1, statistics_q2, statistics_k2, log_sums1, log_sums2;
+        deferred_piece djoined, dq1, dk1, dv1, dmiddle1, dq2, dmiddle2, dhidden, dk2, dv2, dshift;
+        workspace_piece concatenation, dskip_normal, dconcatenation;
+        workspace_piece shift;
+        workspace_piece active;                                         ///< the GELU's output
+        workspace_piece inner, dturned_q, dturned_k, nobody, dnormal_k; ///< nobody: the input's, where nobody reads it
+    };
+    constexpr pieces describe(description& d) const {
+        const linear_shape matrix = projection().matrix();
+        const std::int64_t rows_of_heads = std::int64_t{tokens()} * heads;
+        pieces p{};
+        d.reads_conditioning(width);
+        d.reads_context({context_tokens, context_features, 0});
+        if (skip) {
+            d.reads_skip(input());
+            p.skip_norm = d.norm("skip_norm", 2 * width);
+            p.joining = d.linear("skip_linear", tokens(), joining().matrix());
+            d.save(2 * states(), p.skip_normal);
+            d.save(states(), p.joined);
+            d.statistics(2 * std::int64_t{tokens()}, p.skip_statistics);
+            d.defer(states(), p.djoined);
+            d.work(2 * states(), p.concatenation, p.dskip_normal, p.dconcatenation);
+            d.work_again();
+        }
+        p.to_shift = d.linear("norm1.linear", 1, matrix);
+        p.norm1 = d.norm("norm1.norm", width);
+        p.norm_q1 = d.norm("attn1.norm_q", width / heads);
+        p.norm_k1 = d.norm("attn1.norm_k", width / heads);
+        p.to_q1 = d.linear("attn1.to_q", tokens(), matrix);
+        p.to_k1 = d.linear("attn1.to_k", tokens(), matrix);
+        p.to_v1 = d.linear("attn1.to_v", tokens(), matrix);
+        p.to_out1 = d.linear("attn1.to_out.0", tokens(), matrix);
+        d.attention(self());
+        p.norm_q2 = d.norm("attn2.norm_q", width / heads);
+        p.norm_k2 = d.norm("attn2.norm_k", width / heads);
+        p.to_q2 = d.linear("attn2.to_q", tokens(), matrix);
+        p.to_k2 = d.linear("attn2.to_k", context_tokens, text_projection().matrix());
+        p.to_v2 = d.linear("attn2.to_v", context_tokens, text_projection().matrix());
+        p.to_out2 = d.linear("attn2.to_out.0", tokens(), matrix);
+        d.attention(cross());
+        p.norm2 = d.norm("norm2", width);
+        p.norm3 = d.norm("norm3", width);
+        p.widening = d.linear("ff.net.0.proj", tokens(), widening().matrix());
+        p.narrowing = d.linear("ff.net.2", tokens(), narrowing().matrix());
+        d.save(states(), p.normal1, p.q1, p.k1, p.v1, p.turned_q1, p.turned_k1, p.mixed1, p.middle1);
+        d.save(states(), p.normal2, p.q2, p.turned_q2, p.mixed2, p.middle2, p.normal3);
+        d.save(hidden_states(), p.hidden);
+        d.save(text(), p.k2, p.normal_k2, p.v2);
+        d.statistics(2 * std::int64_t{tokens()}, p.statistics1, p.statistics2, p.statistics3);
+        d.statistics(2 * rows_of_heads, p.statistics_q1, p.statistics_k1, p.statistics_q2);
+        d.statistics(2 * std::int64_t{context_tokens} * heads, p.statistics_k2);
+        d.statistics(rows_of_heads, p.log_sums1, p.log_sums2);
+        d.defer(states(), p.dq1, p.dk1, p.dv1, p.dmiddle1, p.dq2, p.dmiddle2);
+        d.defer(hidden_states(), p.dhidden);
+        d.defer(text(), p.dk2, p.dv2);
+        d.defer(width, p.dshift);
+        d.work(width, p.shift);
+        d.work_again();
+        d.work(hidden_states(), p.active);
+        d.work_again();
+        d.work(states(), p.inner, p.dturned_q, p.dturned_k, p.nobody);
+        d.work(text(), p.dnormal_k);
+        return p;
     }
 
     template <backend B>
-    void forward(B& on, const backend_frame<B>& f) const {
-        const auto w = weights(f.parameters);
-        const auto kept = saved<B>(f);
+    void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens();
         const std::int64_t texts = std::int64_t{f.batch} * context_tokens;
         const std::int64_t n = f.batch * states();
         if (skip) {
-            join(on, f, f.workspace);
-            on.layer_norm(skip_norm(), all, f.workspace, w.skip_norm, w.skip_norm + 2 * width, kept.skip_normal,
-                          kept.skip_statistics);
-            joining().apply(on, all, kept.skip_normal, w.joining, kept.joined);
+            join(on, f, f[p.concatenation]);
+            on.layer_norm(skip_norm(), all, f[p.concatenation], f[p.skip_norm], f.bias(p.skip_norm), f[p.skip_normal],
+                          f[p.skip_statistics]);
+            joining().apply(on, all, f[p.skip_normal], f[p.joining], f[p.joined]);
         }
-        const auto* const x = skip ? kept.joined : f.input;
-        projection().apply(on, f.batch, f.conditioning, w.shift, f.workspace);
-        on.adaptive_norm(norm1(), f.batch, x, w.norm1, w.norm1 + width, nullptr, f.workspace, kept.normal1,
-                         kept.statistics1);
-        projection().apply(on, all, kept.normal1, w.q1, kept.q1);
-        projection().apply(on, all, kept.normal1, w.k1, kept.k1);
-        projection().apply(on, all, kept.normal1, w.v1, kept.v1);
-        norm_heads(on, all, kept.q1, w.norm_q1, kept.turned_q1, kept.statistics_q1);
-        norm_heads(on, all, kept.k1, w.norm_k1, kept.turned_k1, kept.statistics_k1);
-        on.rotary(turn(), f.batch, kept.turned_q1, kept.turned_q1);
-        on.rotary(turn(), f.batch, kept.turned_k1, kept.turned_k1);
-        on.attention(self(), f.batch, kept.turned_q1, kept.turned_k1, kept.v1, kept.mixed1, kept.log_sums1);
-        projection().apply(on, all, kept.mixed1, w.out1, kept.middle1);
-        on.add(n, x, kept.middle1);
+        const auto* const x = skip ? f[p.joined] : f.input;
+        projection().apply(on, f.batch, f.conditioning, f[p.to_shift], f[p.shift]);
+        on.adaptive_norm(norm1(), f.batch, x, f[p.norm1], f.bias(p.norm1), nullptr, f[p.shift], f[p.normal1],
+                         f[p.statistics1]);
+        projection().apply(on, all, f[p.normal1], f[p.to_q1], f[p.q1]);
+        projection().apply(on, all, f[p.normal1], f[p.to_k1], f[p.k1]);
+        projection().apply(on, all, f[p.normal1], f[p.to_v1], f[p.v1]);
+        norm_heads(on, all, f[p.q1], f[p.norm_q1], f[p.turned_q1], f[p.statistics_q1]);
+        norm_heads(on, all, f[p.k1], f[p.norm_k1], f[p.turned_k1], f[p.statistics_k1]);
+        on.rotary(turn(), f.batch, f[p.turned_q1], f[p.turned_q1]);
+        on.rotary(turn(), f.batch, f[p.turned_k1], f[p.turned_k1]);
+        on.attention(self(), f.batch, f[p.turned_q1], f[p.turned_k1], f[p.v1], f[p.mixed1], f[p.log_sums1]);
+        projection().apply(on, all, f[p.mixed1], f[p.to_out1], f[p.middle1]);
+        on.add(n, x, f[p.middle1]);
 
-        on.layer_norm(norm(), all, kept.middle1, w.norm2, w.norm2 + width, kept.normal2, kept.statistics2);
-        projection().apply(on, all, kept.normal2, w.q2, kept.q2);
-        text_projection().apply(on, texts, f.context, w.k2, kept.k2);
-        text_projection().apply(on, texts, f.context, w.v2, kept.v2);
-        norm_heads(on, all, kept.q2, w.norm_q2, kept.turned_q2, kept.statistics_q2);
-        norm_heads(on, texts, kept.k2, w.norm_k2, kept.normal_k2, kept.statistics_k2);
-        on.rotary(turn(), f.batch, kept.turned_q2, kept.turned_q2);
-        on.attention(cross(), f.batch, kept.turned_q2, kept.normal_k2, kept.v2, kept.mixed2, kept.log_sums2);
-        projection().apply(on, all, kept.mixed2, w.out2, kept.middle2);
-        on.add(n, kept.middle1, kept.middle2);
+        on.layer_norm(norm(), all, f[p.middle1], f[p.norm2], f.bias(p.norm2), f[p.normal2], f[p.statistics2]);
+        projection().apply(on, all, f[p.normal2], f[p.to_q2], f[p.q2]);
+        text_projection().apply(on, texts, f.context, f[p.to_k2], f[p.k2]);
+        text_projection().apply(on, texts, f.context, f[p.to_v2], f[p.v2]);
+        norm_heads(on, all, f[p.q2], f[p.norm_q2], f[p.turned_q2], f[p.statistics_q2]);
+        norm_heads(on, texts, f[p.k2], f[p.norm_k2], f[p.normal_k2], f[p.statistics_k2]);
+        on.rotary(turn(), f.batch, f[p.turned_q2], f[p.turned_q2]);
+        on.attention(cross(), f.batch, f[p.turned_q2], f[p.normal_k2], f[p.v2], f[p.mixed2], f[p.log_sums2]);
+        projection().apply(on, all, f[p.mixed2], f[p.to_out2], f[p.middle2]);
+        on.add(n, f[p.middle1], f[p.middle2]);
 
-        on.layer_norm(norm(), all, kept.middle2, w.norm3, w.norm3 + width, kept.normal3, kept.statistics3);
-        widening().apply(on, all, kept.normal3, w.widening, kept.hidden);
-        on.gelu_tanh(f.batch * hidden_states(), kept.hidden, f.workspace);
-        narrowing().apply(on, all, f.workspace, w.narrowing, f.output);
-        on.add(n, kept.middle2, f.output);
+        on.layer_norm(norm(), all, f[p.middle2], f[p.norm3], f.bias(p.norm3), f[p.normal3], f[p.statistics3]);
+        widening().apply(on, all, f[p.normal3], f[p.widening], f[p.hidden]);
+        on.gelu_tanh(f.batch * hidden_states(), f[p.hidden], f[p.active]);
+        narrowing().apply(on, all, f[p.active], f[p.narrowing], f.output);
+        on.add(n, f[p.middle2], f.output);
     }
 
     template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f) const {
-        using T = typename B::scalar;
-        const auto w = weights(f.parameters);
-        const auto dw = weights(f.parameter_gradients);
-        const auto kept = saved<B>(f);
-        const auto gradient = deferred(f.deferred, f.batch);
+    void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens();
         const std::int64_t texts = std::int64_t{f.batch} * context_tokens;
         const std::int64_t n = f.batch * states();
         const linear_shape matrix = projection().matrix();
-        slices<T> workspace{f.workspace, f.batch};
-        T* const inner = workspace.take(states());
-        T* const turned_q = workspace.take(states());
-        T* const turned_k = workspace.take(states());
-        T* const nobody = workspace.take(states());
-        T* const normal_k = workspace.take(text());
-
-        on.linear_backward_input(narrowing().matrix(), all, f.output_gradient, w.narrowing, gradient.hidden,
+        on.linear_backward_input(narrowing().matrix(), all, f.output_gradient, f[p.narrowing], f[p.dhidden],
                                  into::write);
-        on.gelu_tanh_backward(f.batch * hidden_states(), kept.hidden, gradient.hidden, gradient.hidden, into::write);
-        on.linear_backward_input(widening().matrix(), all, gradient.hidden, w.widening, inner, into::write);
-        on.copy(n, f.output_gradient, gradient.middle2);
-        on.layer_norm_backward(norm(), all, kept.middle2, w.norm3, kept.statistics3, inner, gradient.middle2, dw.norm3,
-                               dw.norm3 + width, into::add);
+        on.gelu_tanh_backward(f.batch * hidden_states(), f[p.hidden], f[p.dhidden], f[p.dhidden], into::write);
+        on.linear_backward_input(widening().matrix(), all, f[p.dhidden], f[p.widening], f[p.inner], into::write);
+        on.copy(n, f.output_gradient, f[p.dmiddle2]);
+        on.layer_norm_backward(norm(), all, f[p.middle2], f[p.norm3], f[p.statistics3], f[p.inner], f[p.dmiddle2],
+                               f.gradient(p.norm3), f.bias_gradient(p.norm3), into::add);
 
-        on.linear_backward_input(matrix, all, gradient.middle2, w.out2, inner, into::write);
-        on.attention_backward(cross(), f.batch, kept.turned_q2, kept.normal_k2, kept.v2, kept.mixed2, kept.log_sums2,
-                              inner, turned_q, normal_k, gradient.v2);
-        on.rotary_backward(turn(), f.batch, turned_q, turned_q);
-        unnorm_heads(on, all, kept.q2, w.norm_q2, kept.statistics_q2, turned_q, gradient.q2, dw.norm_q2);
-        unnorm_heads(on, texts, kept.k2, w.norm_k2, kept.statistics_k2, normal_k, gradient.k2, dw.norm_k2);
+        on.linear_backward_input(matrix, all, f[p.dmiddle2], f[p.to_out2], f[p.inner], into::write);
+        on.attention_backward(cross(), f.batch, f[p.turned_q2], f[p.normal_k2], f[p.v2], f[p.mixed2], f[p.log_sums2],
+                              f[p.inner], f[p.dturned_q], f[p.dnormal_k], f[p.dv2]);
+        on.rotary_backward(turn(), f.batch, f[p.dturned_q], f[p.dturned_q]);
+        unnorm_heads(on, all, f[p.q2], f[p.norm_q2], f[p.statistics_q2], f[p.dturned_q], f[p.dq2],
+                     f.gradient(p.norm_q2));
+        unnorm_heads(on, texts, f[p.k2], f[p.norm_k2], f[p.statistics_k2], f[p.dnormal_k], f[p.dk2],
+                     f.gradient(p.norm_k2));
         if (f.context_gradient != nullptr) {
             const linear_shape from_text = text_projection().matrix();
-            on.linear_backward_input(from_text, texts, gradient.k2, w.k2, f.context_gradient, into::add);
-            on.linear_backward_input(from_text, texts, gradient.v2, w.v2, f.context_gradient, into::add);
+            on.linear_backward_input(from_text, texts, f[p.dk2], f[p.to_k2], f.context_gradient, into::add);
+            on.linear_backward_input(from_text, texts, f[p.dv2], f[p.to_v2], f.context_gradient, into::add);
         }
-        on.linear_backward_input(matrix, all, gradient.q2, w.q2, inner, into::write);
-        on.copy(n, gradient.middle2, gradient.middle1);
-        on.layer_norm_backward(norm(), all, kept.middle1, w.norm2, kept.statistics2, inner, gradient.middle1, dw.norm2,
-                               dw.norm2 + width, into::add);
+        on.linear_backward_input(matrix, all, f[p.dq2], f[p.to_q2], f[p.inner], into::write);
+        on.copy(n, f[p.dmiddle2], f[p.dmiddle1]);
+        on.layer_norm_backward(norm(), all, f[p.middle1], f[p.norm2], f[p.statistics2], f[p.inner], f[p.dmiddle1],
+                               f.gradient(p.norm2), f.bias_gradient(p.norm2), into::add);
 
-        on.linear_backward_input(matrix, all, gradient.middle1, w.out1, inner, into::write);
-        on.attention_backward(self(), f.batch, kept.turned_q1, kept.turned_k1, kept.v1, kept.mixed1, kept.log_sums1,
-                              inner, turned_q, turned_k, gradient.v1);
-        on.rotary_backward(turn(), f.batch, turned_q, turned_q);
-        on.rotary_backward(turn(), f.batch, turned_k, turned_k);
-        unnorm_heads(on, all, kept.q1, w.norm_q1, kept.statistics_q1, turned_q, gradient.q1, dw.norm_q1);
-        unnorm_heads(on, all, kept.k1, w.norm_k1, kept.statistics_k1, turned_k, gradient.k1, dw.norm_k1);
-        on.linear_backward_input(matrix, all, gradient.q1, w.q1, inner, into::write);
-        on.linear_backward_input(matrix, all, gradient.k1, w.k1, inner, into::add);
-        on.linear_backward_input(matrix, all, gradient.v1, w.v1, inner, into::add);
+        on.linear_backward_input(matrix, all, f[p.dmiddle1], f[p.to_out1], f[p.inner], into::write);
+        on.attention_backward(self(), f.batch, f[p.turned_q1], f[p.turned_k1], f[p.v1], f[p.mixed1], f[p.log_sums1],
+                              f[p.inner], f[p.dturned_q], f[p.dturned_k], f[p.dv1]);
+        on.rotary_backward(turn(), f.batch, f[p.dturned_q], f[p.dturned_q]);
+        on.rotary_backward(turn(), f.batch, f[p.dturned_k], f[p.dturned_k]);
+        unnorm_heads(on, all, f[p.q1], f[p.norm_q1], f[p.statistics_q1], f[p.dturned_q], f[p.dq1],
+                     f.gradient(p.norm_q1));
+        unnorm_heads(on, all, f[p.k1], f[p.norm_k1], f[p.statistics_k1], f[p.dturned_k], f[p.dk1],
+                     f.gradient(p.norm_k1));
+        on.linear_backward_input(matrix, all, f[p.dq1], f[p.to_q1], f[p.inner], into::write);
+        on.linear_backward_input(matrix, all, f[p.dk1], f[p.to_k1], f[p.inner], into::add);
+        on.linear_backward_input(matrix, all, f[p.dv1], f[p.to_v1], f[p.inner], into::add);
 
-        T* const target = f.input_gradient != nullptr ? f.input_gradient : nobody;
-        T* const before = skip ? gradient.joined : target;
-        on.copy(n, gradient.middle1, before);
-        on.adaptive_norm_backward(norm1(), f.batch, skip ? kept.joined : f.input, w.norm1, w.norm1 + width, nullptr,
-                                  kept.statistics1, inner, before, dw.norm1, dw.norm1 + width, nullptr, gradient.shift,
-                                  into::add);
-        on.linear_backward_input(matrix, f.batch, gradient.shift, w.shift, f.conditioning_gradient, into::add);
-        if (skip) { part(on, f, w, dw, kept, before); }
+        auto* const target = f.input_gradient != nullptr ? f.input_gradient : f[p.nobody];
+        auto* const before = skip ? f[p.djoined] : target;
+        on.copy(n, f[p.dmiddle1], before);
+        on.adaptive_norm_backward(norm1(), f.batch, skip ? f[p.joined] : f.input, f[p.norm1], f.bias(p.norm1), nullptr,
+                                  f[p.statistics1], f[p.inner], before, f.gradient(p.norm1), f.bias_gradient(p.norm1),
+                                  nullptr, f[p.dshift], into::add);
+        on.linear_backward_input(matrix, f.batch, f[p.dshift], f[p.to_shift], f.conditioning_gradient, into::add);
+        if (skip) { part(on, f, p, before); }
     }
 
     template <backend B>
-    void backward_weight(B& on, const backend_frame<B>& f) const {
-        const auto dw = weights(f.parameter_gradients);
-        const auto kept = saved<B>(f);
-        const auto gradient = deferred(f.deferred, f.batch);
+    void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens();
         const std::int64_t texts = std::int64_t{f.batch} * context_tokens;
-        if (skip) { joining().apply_backward_weight(on, all, kept.skip_normal, gradient.joined, dw.joining); }
-        projection().apply_backward_weight(on, f.batch, f.conditioning, gradient.shift, dw.shift);
-        projection().apply_backward_weight(on, all, kept.normal1, gradient.q1, dw.q1);
-        projection().apply_backward_weight(on, all, kept.normal1, gradient.k1, dw.k1);
-        projection().apply_backward_weight(on, all, kept.normal1, gradient.v1, dw.v1);
-        projection().apply_backward_weight(on, all, kept.mixed1, gradient.middle1, dw.out1);
-        projection().apply_backward_weight(on, all, kept.normal2, gradient.q2, dw.q2);
-        text_projection().apply_backward_weight(on, texts, f.context, gradient.k2, dw.k2);
-        text_projection().apply_backward_weight(on, texts, f.context, gradient.v2, dw.v2);
-        projection().apply_backward_weight(on, all, kept.mixed2, gradient.middle2, dw.out2);
-        widening().apply_backward_weight(on, all, kept.normal3, gradient.hidden, dw.widening);
-        on.gelu_tanh(f.batch * hidden_states(), kept.hidden, f.workspace);
-        narrowing().apply_backward_weight(on, all, f.workspace, f.output_gradient, dw.narrowing);
+        if (skip) { joining().apply_backward_weight(on, all, f[p.skip_normal], f[p.djoined], f.gradient(p.joining)); }
+        projection().apply_backward_weight(on, f.batch, f.conditioning, f[p.dshift], f.gradient(p.to_shift));
+        projection().apply_backward_weight(on, all, f[p.normal1], f[p.dq1], f.gradient(p.to_q1));
+        projection().apply_backward_weight(on, all, f[p.normal1], f[p.dk1], f.gradient(p.to_k1));
+        projection().apply_backward_weight(on, all, f[p.normal1], f[p.dv1], f.gradient(p.to_v1));
+        projection().apply_backward_weight(on, all, f[p.mixed1], f[p.dmiddle1], f.gradient(p.to_out1));
+        projection().apply_backward_weight(on, all, f[p.normal2], f[p.dq2], f.gradient(p.to_q2));
+        text_projection().apply_backward_weight(on, texts, f.context, f[p.dk2], f.gradient(p.to_k2));
+        text_projection().apply_backward_weight(on, texts, f.context, f[p.dv2], f.gradient(p.to_v2));
+        projection().apply_backward_weight(on, all, f[p.mixed2], f[p.dmiddle2], f.gradient(p.to_out2));
+        widening().apply_backward_weight(on, all, f[p.normal3], f[p.dhidden], f.gradient(p.widening));
+        on.gelu_tanh(f.batch * hidden_states(), f[p.hidden], f[p.active]);
+        narrowing().apply_backward_weight(on, all, f[p.active], f.output_gradient, f.gradient(p.narrowing));
     }
 
 private:
-    template <class T>
-    struct weight_pieces {
-        T *skip_norm, *joining, *shift, *norm1;
-        T *norm_q1, *norm_k1, *q1, *k1, *v1, *out1;
-        T *norm_q2, *norm_k2, *q2, *k2, *v2, *out2;
-        T *norm2, *norm3, *widening, *narrowing;
-    };
-    template <class T, class A>
-    struct saved_pieces {
-        T *skip_normal, *joined;
-        T *normal1, *q1, *k1, *v1, *turned_q1, *turned_k1, *mixed1, *middle1;
-        T *normal2, *q2, *turned_q2, *mixed2, *middle2, *normal3, *hidden;
-        T *k2, *normal_k2, *v2;
-        A *skip_statistics, *statistics1, *statistics2, *statistics3;
-        A *statistics_q1, *statistics_k1, *statistics_q2, *statistics_k2;
-        A *log_sums1, *log_sums2;
-    };
-    template <class T>
-    struct deferred_pieces {
-        T *joined, *q1, *k1, *v1, *middle1, *q2, *middle2, *hidden, *k2, *v2, *shift;
-    };
-
-    template <class Description>
-    constexpr void describe_heads(Description& d, std::string_view query_norm, std::string_view key_norm) const {
-        d.norm(query_norm, width / heads);
-        d.norm(key_norm, width / heads);
-    }
-
     /// y [tokens][2 * width]: each token of the input, then of the skip.
     template <backend B, class T, class A>
     void join(B& on, const layer_frame<T, A>& f, T* y) const {
@@ -290,23 +262,18 @@ private:
         on.copy_rows(all, width, f.skip, width, y + width, 2 * width);
     }
     /// The gradients of input and skip from that of skip_linear's output.
-    template <backend B, class Weights, class Gradients, class Kept>
-    void part(B& on, const backend_frame<B>& f, const Weights& w, const Gradients& dw, const Kept& kept,
-              const typename B::scalar* dy) const {
-        using T = typename B::scalar;
+    template <backend B>
+    void part(B& on, const backend_frame<B>& f, const pieces& p, const typename B::scalar* dy) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens();
-        slices<T> workspace{f.workspace, f.batch};
-        T* const joined = workspace.take(2 * states());
-        T* const normal_gradient = workspace.take(2 * states());
-        T* const joined_gradient = workspace.take(2 * states());
-        join(on, f, joined);
-        on.linear_backward_input(joining().matrix(), all, dy, w.joining, normal_gradient, into::write);
-        on.layer_norm_backward(skip_norm(), all, joined, w.skip_norm, kept.skip_statistics, normal_gradient,
-                               joined_gradient, dw.skip_norm, dw.skip_norm + 2 * width, into::write);
+        join(on, f, f[p.concatenation]);
+        on.linear_backward_input(joining().matrix(), all, dy, f[p.joining], f[p.dskip_normal], into::write);
+        on.layer_norm_backward(skip_norm(), all, f[p.concatenation], f[p.skip_norm], f[p.skip_statistics],
+                               f[p.dskip_normal], f[p.dconcatenation], f.gradient(p.skip_norm),
+                               f.bias_gradient(p.skip_norm), into::write);
         if (f.input_gradient != nullptr) {
-            on.copy_rows(all, width, joined_gradient, 2 * width, f.input_gradient, width);
+            on.copy_rows(all, width, f[p.dconcatenation], 2 * width, f.input_gradient, width);
         }
-        on.copy_rows(all, width, joined_gradient + width, 2 * width, f.skip_gradient, width);
+        on.copy_rows(all, width, f[p.dconcatenation] + width, 2 * width, f.skip_gradient, width);
     }
     /// Every head of every row on its own.
     template <backend B, class T, class A>
@@ -318,78 +285,6 @@ private:
                       A* dweight) const {
         on.layer_norm_backward(head_norm(), all * heads, x, weight, statistics, dy, dx, dweight,
                                dweight + width / heads, into::write);
-    }
-
-    template <class T>
-    [[nodiscard]] constexpr weight_pieces<T> weights(T* begin) const noexcept {
-        slices<T> all{begin};
-        const std::int64_t c = width;
-        const std::int64_t matrix = c * c + c;
-        const std::int64_t from_text = c * context_features + c;
-        const std::int64_t head = 2 * (c / heads);
-        weight_pieces<T> w{};
-        w.skip_norm = all.take(skip ? 4 * c : 0);
-        w.joining = all.take(skip ? 2 * c * c + c : 0);
-        w.shift = all.take(matrix);
-        w.norm1 = all.take(2 * c);
-        w.norm_q1 = all.take(head);
-        w.norm_k1 = all.take(head);
-        w.q1 = all.take(matrix);
-        w.k1 = all.take(matrix);
-        w.v1 = all.take(matrix);
-        w.out1 = all.take(matrix);
-        w.norm_q2 = all.take(head);
-        w.norm_k2 = all.take(head);
-        w.q2 = all.take(matrix);
-        w.k2 = all.take(from_text);
-        w.v2 = all.take(from_text);
-        w.out2 = all.take(matrix);
-        w.norm2 = all.take(2 * c);
-        w.norm3 = all.take(2 * c);
-        w.widening = all.take(c * hidden + hidden);
-        w.narrowing = all.take(c * hidden + c);
-        return w;
-    }
-    template <class B>
-    [[nodiscard]] constexpr auto saved(const backend_frame<B>& f) const noexcept {
-        using T = typename B::scalar;
-        using A = typename B::accumulator;
-        slices<T> all{f.saved, f.batch};
-        slices<A> exact{f.statistics, f.batch};
-        saved_pieces<T, A> kept{};
-        kept.skip_normal = all.take(skip ? 2 * states() : 0);
-        kept.joined = all.take(skip ? states() : 0);
-        for (T** piece :
-             {&kept.normal1, &kept.q1, &kept.k1, &kept.v1, &kept.turned_q1, &kept.turned_k1, &kept.mixed1,
-              &kept.middle1, &kept.normal2, &kept.q2, &kept.turned_q2, &kept.mixed2, &kept.middle2, &kept.normal3}) {
-            *piece = all.take(states());
-        }
-        kept.hidden = all.take(hidden_states());
-        for (T** piece : {&kept.k2, &kept.normal_k2, &kept.v2}) { *piece = all.take(text()); }
-        const std::int64_t t = tokens();
-        kept.skip_statistics = exact.take(skip ? 2 * t : 0);
-        for (A** piece : {&kept.statistics1, &kept.statistics2, &kept.statistics3}) { *piece = exact.take(2 * t); }
-        for (A** piece : {&kept.statistics_q1, &kept.statistics_k1, &kept.statistics_q2}) {
-            *piece = exact.take(2 * t * heads);
-        }
-        kept.statistics_k2 = exact.take(2 * std::int64_t{context_tokens} * heads);
-        kept.log_sums1 = exact.take(t * heads);
-        kept.log_sums2 = exact.take(t * heads);
-        return kept;
-    }
-    template <class T>
-    [[nodiscard]] constexpr deferred_pieces<T> deferred(T* begin, int batch) const noexcept {
-        slices<T> all{begin, batch};
-        deferred_pieces<T> left{};
-        left.joined = all.take(skip ? states() : 0);
-        for (T** piece : {&left.q1, &left.k1, &left.v1, &left.middle1, &left.q2, &left.middle2}) {
-            *piece = all.take(states());
-        }
-        left.hidden = all.take(hidden_states());
-        left.k2 = all.take(text());
-        left.v2 = all.take(text());
-        left.shift = all.take(width);
-        return left;
     }
 };
 

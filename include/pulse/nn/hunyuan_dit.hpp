@@ -8,12 +8,10 @@
 #include <pulse/core/label.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/skip.hpp>
-#include <pulse/nn/conditioning_modules.hpp>
-#include <pulse/nn/description.hpp>
+#include <pulse/nn/block.hpp>
 #include <pulse/nn/dit.hpp>
 #include <pulse/nn/dit_block.hpp>
 #include <pulse/nn/hunyuan_conditioning.hpp>
-#include <pulse/tensor/shape.hpp>
 
 namespace pulse {
 
@@ -101,11 +99,11 @@ struct hunyuan_dit_parts {
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == 0) {
-            return std::type_identity<nn::described_block<"pos_embed", embed_of(C)>>{};
+            return std::type_identity<nn::block<"pos_embed", embed_of(C)>>{};
         } else if constexpr (I <= blocks) {
-            return std::type_identity<nn::described_block<block_name(I - 1), dit_block_of(C, I - 1 > blocks / 2)>>{};
+            return std::type_identity<nn::block<block_name(I - 1), dit_block_of(C, I - 1 > blocks / 2)>>{};
         } else {
-            return std::type_identity<nn::described_block<"proj_out", head_of(C)>>{};
+            return std::type_identity<nn::block<"proj_out", head_of(C)>>{};
         }
     }
     template <std::size_t I>
@@ -113,9 +111,7 @@ struct hunyuan_dit_parts {
     /// Edges in the order in which their targets run.
     template <std::size_t E>
     using skip_at = skip<block_name(skips_count - 1 - E), block_name(blocks / 2 + 1 + E)>;
-    using conditioning = nn::conditioning_passes<conditioning_of(C), shape<C.context_tokens(), C.cross_attention_dim>,
-                                                 nn::described_module<"time_extra_emb", time_embedding_of(C)>,
-                                                 nn::described_module<"text_embedder", text_embedding_of(C)>>;
+    using conditioning = nn::conditioning_block<"conditioning", conditioning_of(C)>;
 
     template <std::size_t... L, std::size_t... E>
     static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(

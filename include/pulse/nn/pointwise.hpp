@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include <pulse/core/label.hpp>
 #include <pulse/nn/block.hpp>
+#include <pulse/nn/description.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -22,34 +22,21 @@ struct linear {
         return in_features <= 0 || out_features <= 0 ? flaw::size : flaw::none;
     }
     [[nodiscard]] constexpr extent input() const noexcept { return {in_features, 0, 0}; }
-    [[nodiscard]] constexpr extent skip_input() const noexcept { return {}; }
     [[nodiscard]] constexpr extent output() const noexcept { return {out_features, 0, 0}; }
-    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
-    [[nodiscard]] constexpr parameter_list parameters(const label& name) const {
-        parameter_list list;
-        list.add_pair(name, {out_features, in_features});
-        return list;
-    }
-    /// For one row.
-    [[nodiscard]] constexpr double forward_flops() const noexcept {
-        return 2.0 * static_cast<double>(weight_elements());
-    }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 0; }
+    constexpr weight_piece describe(description& d) const { return d.linear("", 1, matrix()); }
 
     template <backend B>
-    void forward(B& on, const backend_frame<B>& f) const {
-        apply(on, f.batch, f.input, f.parameters, f.output);
+    void forward(B& on, const backend_frame<B>& f, weight_piece p) const {
+        apply(on, f.batch, f.input, f[p], f.output);
     }
     template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f, weight_piece p) const {
         if (f.input_gradient == nullptr) { return; }
-        on.linear_backward_input(matrix(), f.batch, f.output_gradient, f.parameters, f.input_gradient, into::write);
+        on.linear_backward_input(matrix(), f.batch, f.output_gradient, f[p], f.input_gradient, into::write);
     }
     template <backend B>
-    void backward_weight(B& on, const backend_frame<B>& f) const {
-        apply_backward_weight(on, f.batch, f.input, f.output_gradient, f.parameter_gradients);
+    void backward_weight(B& on, const backend_frame<B>& f, weight_piece p) const {
+        apply_backward_weight(on, f.batch, f.input, f.output_gradient, f.gradient(p));
     }
 
     /// The passes over explicit pointers, for blocks that contain a linear layer; `weight` is followed by the bias.
@@ -74,26 +61,22 @@ struct silu {
         return channels <= 0 || (!vector && (height <= 0 || width <= 0)) ? flaw::size : flaw::none;
     }
     [[nodiscard]] constexpr extent input() const noexcept { return {channels, height, width}; }
-    [[nodiscard]] constexpr extent skip_input() const noexcept { return {}; }
     [[nodiscard]] constexpr extent output() const noexcept { return input(); }
-    [[nodiscard]] constexpr int conditioning_features() const noexcept { return 0; }
-    [[nodiscard]] constexpr parameter_list parameters(const label&) const { return {}; }
-    [[nodiscard]] constexpr double forward_flops() const noexcept { return 0.0; }
-    [[nodiscard]] constexpr std::int64_t saved_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t deferred_elements() const noexcept { return 0; }
-    [[nodiscard]] constexpr std::int64_t workspace_elements() const noexcept { return 0; }
+
+    struct pieces {};
+    constexpr pieces describe(description&) const { return {}; }
 
     template <backend B>
-    void forward(B& on, const backend_frame<B>& f) const {
+    void forward(B& on, const backend_frame<B>& f, const pieces&) const {
         on.silu(f.batch * elements(input()), f.input, f.output);
     }
     template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f) const {
+    void backward_input(B& on, const backend_frame<B>& f, const pieces&) const {
         if (f.input_gradient == nullptr) { return; }
         on.silu_backward(f.batch * elements(input()), f.input, f.output_gradient, f.input_gradient, into::write);
     }
     template <backend B>
-    void backward_weight(B&, const backend_frame<B>&) const {}
+    void backward_weight(B&, const backend_frame<B>&, const pieces&) const {}
 };
 
 } // namespace pulse::nn

@@ -9,10 +9,7 @@
 #include <pulse/model/skip.hpp>
 #include <pulse/nn/attention.hpp>
 #include <pulse/nn/block.hpp>
-#include <pulse/nn/conditioning_modules.hpp>
 #include <pulse/nn/convolution.hpp>
-#include <pulse/nn/description.hpp>
-#include <pulse/nn/mlp_embedding.hpp>
 #include <pulse/nn/norm.hpp>
 #include <pulse/nn/resnet.hpp>
 #include <pulse/nn/spatial_transformer.hpp>
@@ -21,7 +18,6 @@
 #include <pulse/nn/time_embedding.hpp>
 #include <pulse/nn/unet_config.hpp>
 #include <pulse/nn/unet_layout.hpp>
-#include <pulse/tensor/shape.hpp>
 
 namespace pulse {
 
@@ -46,7 +42,7 @@ namespace pulse {
     return {.channels = l.in_channels, .height = l.size, .width = l.size};
 }
 [[nodiscard]] constexpr nn::norm_conv conv_out_of(const unet_config& c, const unet_layer& l) noexcept {
-    return {.norm_name = "conv_norm_out", .in_channels = l.in_channels, .out_channels = l.out_channels,
+    return {.in_channels = l.in_channels, .out_channels = l.out_channels,
             .height = l.size, .width = l.size, .groups = c.norm_num_groups, .epsilon = c.norm_eps};
 }
 [[nodiscard]] constexpr nn::time_embedding time_embedding_of(const unet_config& c) noexcept {
@@ -70,10 +66,6 @@ namespace pulse {
 [[nodiscard]] constexpr nn::transformer_out transformer_out_of(const unet_config& c, const unet_layer& l) noexcept {
     return {text_attention_of(c, l), c.use_linear_projection};
 }
-[[nodiscard]] constexpr nn::mlp_embedding added_embedding_of(const unet_config& c) noexcept {
-    return {1, c.projection_class_embeddings_input_dim, c.conditioning(), c.conditioning()};
-}
-
 [[nodiscard]] constexpr nn::text_conditioning text_conditioning_of(const unet_config& c) noexcept {
     return {.time = time_embedding_of(c), .context_tokens = c.context_tokens, .context_features = c.cross_attention_dim,
             .pooled = c.pooled(), .size_features = c.adds_embedding() ? c.addition_time_embed_dim : 0};
@@ -83,23 +75,12 @@ namespace pulse {
 /// is added to the time embedding.
 template <unet_config C>
 struct unet_conditioning {
-    using time = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
-    using type = time;
+    using type = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
 };
 template <unet_config C>
-    requires(C.reads_text() && !C.adds_embedding())
+    requires(C.reads_text())
 struct unet_conditioning<C> {
-    using time = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
-    using type =
-        nn::conditioning_passes<text_conditioning_of(C), shape<C.context_tokens, C.cross_attention_dim>, time>;
-};
-template <unet_config C>
-    requires(C.reads_text() && C.adds_embedding())
-struct unet_conditioning<C> {
-    using time = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
-    using added = nn::described_module<"add_embedding", added_embedding_of(C)>;
-    using type =
-        nn::conditioning_passes<text_conditioning_of(C), shape<C.context_tokens, C.cross_attention_dim>, time, added>;
+    using type = nn::conditioning_block<"conditioning", text_conditioning_of(C)>;
 };
 
 template <unet_config C>
@@ -130,13 +111,13 @@ struct unet_parts {
         } else if constexpr (part == unet_part::upsample) {
             return std::type_identity<nn::block<name, upsample_of(layer(I))>>{};
         } else if constexpr (part == unet_part::transformer) {
-            return std::type_identity<nn::described_block<name, transformer_of(C, layer(I))>>{};
+            return std::type_identity<nn::block<name, transformer_of(C, layer(I))>>{};
         } else if constexpr (part == unet_part::transformer_in) {
-            return std::type_identity<nn::described_block<name, transformer_in_of(C, layer(I))>>{};
+            return std::type_identity<nn::block<name, transformer_in_of(C, layer(I))>>{};
         } else if constexpr (part == unet_part::transformer_block) {
-            return std::type_identity<nn::described_block<name, transformer_block_of(C, layer(I))>>{};
+            return std::type_identity<nn::block<name, transformer_block_of(C, layer(I))>>{};
         } else if constexpr (part == unet_part::transformer_out) {
-            return std::type_identity<nn::described_block<name, transformer_out_of(C, layer(I))>>{};
+            return std::type_identity<nn::block<name, transformer_out_of(C, layer(I))>>{};
         } else {
             return std::type_identity<nn::block<name, conv_out_of(C, layer(I))>>{};
         }

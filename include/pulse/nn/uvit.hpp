@@ -8,7 +8,7 @@
 #include <pulse/core/label.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/skip.hpp>
-#include <pulse/nn/description.hpp>
+#include <pulse/nn/block.hpp>
 #include <pulse/nn/vit.hpp>
 #include <pulse/nn/vit_block.hpp>
 
@@ -68,15 +68,15 @@ struct uvit_parts {
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == 0) {
-            return std::type_identity<nn::described_block<"embed", embed_of(C)>>{};
+            return std::type_identity<nn::block<"embed", embed_of(C)>>{};
         } else if constexpr (I <= half) {
-            return std::type_identity<nn::described_block<in_name(I - 1), vit_block_of(C, false)>>{};
+            return std::type_identity<nn::block<in_name(I - 1), vit_block_of(C, false)>>{};
         } else if constexpr (I == half + 1) {
-            return std::type_identity<nn::described_block<"mid_block", vit_block_of(C, false)>>{};
+            return std::type_identity<nn::block<"mid_block", vit_block_of(C, false)>>{};
         } else if constexpr (I <= 2 * half + 1) {
-            return std::type_identity<nn::described_block<out_name(I - half - 2), vit_block_of(C, true)>>{};
+            return std::type_identity<nn::block<out_name(I - half - 2), vit_block_of(C, true)>>{};
         } else {
-            return std::type_identity<nn::described_block<"final", head_of(C)>>{};
+            return std::type_identity<nn::block<"final", head_of(C)>>{};
         }
     }
     template <std::size_t I>

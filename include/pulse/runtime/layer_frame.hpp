@@ -1,8 +1,43 @@
 #pragma once
 
+#include <cstdint>
+
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse {
+
+// Where a tensor of a layer lies: elements from the beginning of what its type names, per sample but for weights.
+// nn::description gives these out, a frame makes pointers of them.
+
+/// Parameters of one product or norm: the weight, and behind it the bias.
+struct weight_piece {
+    std::int64_t begin{};
+    std::int64_t bias{};
+};
+struct saved_piece {
+    std::int64_t begin{};
+};
+struct statistics_piece {
+    std::int64_t begin{};
+};
+struct deferred_piece {
+    std::int64_t begin{};
+};
+struct workspace_piece {
+    std::int64_t begin{};
+};
+
+/// How much of each a layer has; workspace is apart, since passes share it.
+struct layer_extents {
+    std::int64_t parameters{};
+    std::int64_t saved{};
+    std::int64_t statistics{};
+    std::int64_t deferred{};
+
+    friend constexpr layer_extents operator-(const layer_extents& a, const layer_extents& b) noexcept {
+        return {a.parameters - b.parameters, a.saved - b.saved, a.statistics - b.statistics, a.deferred - b.deferred};
+    }
+};
 
 /// Where one pass of one layer finds and leaves its tensors; all are contiguous, the batch first, channels last.
 ///
@@ -39,6 +74,28 @@ struct layer_frame {
     const A* timesteps{}; ///< [batch], for a conditioning module and the forward pass of a layer that reads_timesteps
     const T* text{};      ///< [batch][text_elements], for a conditioning module that reads_text
     const A* facts{};     ///< [batch][fact_elements], for what reads_facts
+
+    [[nodiscard]] constexpr const T* operator[](weight_piece p) const noexcept { return parameters + p.begin; }
+    [[nodiscard]] constexpr T* operator[](saved_piece p) const noexcept { return saved + batch * p.begin; }
+    [[nodiscard]] constexpr A* operator[](statistics_piece p) const noexcept { return statistics + batch * p.begin; }
+    [[nodiscard]] constexpr T* operator[](deferred_piece p) const noexcept { return deferred + batch * p.begin; }
+    [[nodiscard]] constexpr T* operator[](workspace_piece p) const noexcept { return workspace + batch * p.begin; }
+    [[nodiscard]] constexpr const T* bias(weight_piece p) const noexcept { return parameters + p.bias; }
+    [[nodiscard]] constexpr A* gradient(weight_piece p) const noexcept { return parameter_gradients + p.begin; }
+    [[nodiscard]] constexpr A* bias_gradient(weight_piece p) const noexcept { return parameter_gradients + p.bias; }
+
+    /// The frame of the layer that lies `count` times `each` behind this one, with the inputs, outputs and workspace of
+    /// this one. Null stays null: a forward pass has no gradients.
+    [[nodiscard]] constexpr layer_frame behind(const layer_extents& each, int count) const noexcept {
+        const auto moved = [](auto* from, std::int64_t by) { return from != nullptr ? from + by : from; };
+        layer_frame other = *this;
+        other.parameters = moved(parameters, count * each.parameters);
+        other.saved = moved(saved, batch * (count * each.saved));
+        other.statistics = moved(statistics, batch * (count * each.statistics));
+        other.deferred = moved(deferred, batch * (count * each.deferred));
+        other.parameter_gradients = moved(parameter_gradients, count * each.parameters);
+        return other;
+    }
 };
 
 /// The frame of a layer on backend B.

@@ -41,6 +41,8 @@ set(flow_io core)
 set(flow_encode core io)
 set(flow_train core tensor model nn runtime io plan)
 set(flow_checkpoint core model runtime io plan)
+# Pictures are drawn by position, as the images of train/ are. A leaf: nothing outside includes it.
+set(flow_data core io train/dataset train/random)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile threads)

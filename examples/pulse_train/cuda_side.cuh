@@ -23,6 +23,7 @@
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/measure_links.hpp>
 #include <pulse/train/task.hpp>
 
 #include "rank_collectives.hpp"
@@ -84,13 +85,16 @@ public:
                                [&](pulse::cuda::thread_transport& among) { body(pulse::any_transport{among}); });
     }
 
+    /// Of the thread's device.
+    [[nodiscard]] static pulse::link_measurement memory_of_rank() {
+        const pulse::cuda::device_properties here = pulse::cuda::properties_of(pulse::cuda::current_device());
+        return {.memory_bytes = static_cast<std::int64_t>(here.memory_bytes), .device = here.bus_id};
+    }
     template <class Model>
-    [[nodiscard]] pulse::cost_table measured_costs(int batch) const {
-        const pulse::cuda::device_scope here{devices_.front()};
-        math backend{};
+    [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch) {
         pulse::cuda::layer_timer<Model, math> timer{backend, batch};
         constexpr auto graph = pulse::graph_of<Model>();
-        const std::string name = pulse::cuda::properties_of(devices_.front()).name;
+        const std::string name = pulse::cuda::properties_of(pulse::cuda::current_device()).name;
         return pulse::measure_costs(graph.view(), batch, sizeof(scalar),
                                     pulse::label{std::string_view{name}.substr(0, pulse::label::capacity - 1)}, timer,
                                     {.warm_up_sweeps = 2, .sweeps = 3});

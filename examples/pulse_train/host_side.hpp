@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <vector>
 
+#include <unistd.h>
+
 #include <pulse/onednn/backend.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/layer_bench.hpp>
+#include <pulse/runtime/measure_links.hpp>
 #include <pulse/threads/transport.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/task.hpp>
@@ -26,7 +29,8 @@ namespace pulse_train {
 ///   `run_workers(count, body)`: the same on threads of this process in any case;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
-/// - `measured_costs<Model>(batch)`: the profile of a model.
+/// - `memory_of_rank()`: the memory of the rank's device, and the device's name, and
+///   `measured_costs<Model>(math, batch)`: the profile of a model on it.
 class host_side {
 public:
     using math = pulse::host::onednn_backend;
@@ -52,13 +56,16 @@ public:
         pulse::host::run_ranks(count, {},
                                [&](pulse::host::thread_transport& among) { body(pulse::any_transport{among}); });
     }
+    /// All memory of the machine, which its ranks share.
+    [[nodiscard]] static pulse::link_measurement memory_of_rank() {
+        return {.memory_bytes = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE)};
+    }
     template <class Model>
-    [[nodiscard]] pulse::cost_table measured_costs(int batch) const {
-        math backend{threads_};
+    [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch) {
         pulse::layer_bench<Model, math> bench{backend, batch};
         constexpr auto graph = pulse::graph_of<Model>();
         return pulse::measure_costs(graph.view(), batch, sizeof(scalar), pulse::label{"host"}, bench,
-                                    {.warm_up_sweeps = 1, .sweeps = 5});
+                                    {.warm_up_sweeps = 1, .sweeps = 3});
     }
 
     /// The data and the loss of a rank.

@@ -42,8 +42,9 @@ void train_among(const arguments& a, rank_collectives& others, const std::atomic
     arguments mine = a;
     mine.processes = &others;
     mine.ranks = others.size();
-    if (mine.plan_file.empty() && mine.ranks % mine.replicas != 0) {
-        throw pulse::input_error{"--replicas: " + std::to_string(mine.replicas) + " pipelines cannot share " +
+    const int replicas = mine.planning.data_degree.value_or(1);
+    if (mine.ranks % replicas != 0) {
+        throw pulse::input_error{"--replicas: " + std::to_string(replicas) + " pipelines cannot share " +
                                  std::to_string(mine.ranks) + " processes equally"};
     }
     run_for(mine)(mine, stop);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <stdexcept>
 #include <string_view>
 
 #include <pulse/core/label.hpp>
@@ -51,7 +52,8 @@ class description {
 public:
     constexpr description() = default;
     /// Also lists the parameters of the layer `name`, which outlives this, from `parameters` on.
-    constexpr description(const label& name, parameter* parameters) noexcept : root_{&name}, next_{parameters} {}
+    constexpr description(const label& name, parameter* parameters) noexcept :
+        root_{&name}, root_length_{name.view().size()}, next_{parameters} {}
 
     [[nodiscard]] constexpr const layer_sizes& sizes() const noexcept { return sizes_; }
 
@@ -77,16 +79,15 @@ public:
     /// `name` [dims] alone, neither a weight nor a bias.
     constexpr weight_piece vectors(std::string_view name, std::initializer_list<int> dims) {
         const std::int64_t begin = sizes_.kept.parameters;
-        list(full(name), {}, dims);
+        list(name, {}, dims);
         return {begin, sizes_.kept.parameters};
     }
     /// `name`.weight [dims] and `name`.bias [first of dims], without the bias if not asked.
     constexpr weight_piece weight(std::string_view name, std::initializer_list<int> dims, bool bias = true) {
-        const label whole = full(name);
         const std::int64_t begin = sizes_.kept.parameters;
-        list(whole, ".weight", dims);
+        list(name, ".weight", dims);
         const std::int64_t end = sizes_.kept.parameters;
-        if (bias) { list(whole, ".bias", {*dims.begin()}); }
+        if (bias) { list(name, ".bias", {*dims.begin()}); }
         return {begin, end};
     }
     /// An affine norm.
@@ -135,14 +136,16 @@ public:
         const extent residual = sizes_.residual;
         const std::int64_t working = working_;
         const label* const root = root_;
+        const std::size_t root_length = root_length_;
         label inner{};
         if (next_ != nullptr) {
-            inner = full(name);
+            root_length_ = write_name(inner, name, {});
             root_ = &inner;
         }
         work_again();
         const auto pieces = math.describe(*this);
         root_ = root;
+        root_length_ = root_length;
         working_ = working;
         sizes_.skip = skip;
         sizes_.residual = residual;
@@ -150,26 +153,39 @@ public:
     }
 
 private:
-    constexpr void list(const label& name, std::string_view suffix, std::initializer_list<int> dims) {
+    constexpr void list(std::string_view name, std::string_view suffix, std::initializer_list<int> dims) {
         std::int64_t count = 1;
         for (const int d : dims) { count *= d; }
         sizes_.kept.parameters += count;
         ++sizes_.parameter_count;
         if (next_ == nullptr) { return; }
-        next_->name = name + suffix;
+        write_name(next_->name, name, suffix);
         for (const int d : dims) { next_->dims[static_cast<std::size_t>(next_->rank++)] = d; }
         ++next_;
     }
-    /// The whole name of what the layer calls `name`; empty where no parameters are listed.
-    [[nodiscard]] constexpr label full(std::string_view name) const {
-        if (next_ == nullptr) { return {}; }
-        if (name.empty()) { return *root_; }
-        if (name.starts_with('/')) { return label{name.substr(1)}; }
-        if (!name.starts_with("../")) { return root_->empty() ? label{name} : *root_ + "." + name; }
-        const std::string_view root = root_->view();
-        const std::size_t parent = root.rfind('.');
-        name.remove_prefix(3);
-        return parent == std::string_view::npos ? label{name} : label{root.substr(0, parent + 1)} + name;
+    /// Writes the whole name of what the layer calls `name`, and `suffix`, into an empty label; gives its length. The
+    /// layer's name is copied at once: a loop over its characters would take the compiler most of the time.
+    constexpr std::size_t write_name(label& to, std::string_view name, std::string_view suffix) const {
+        std::size_t at = 0;
+        if (name.starts_with('/')) {
+            name.remove_prefix(1);
+        } else {
+            to = *root_;
+            at = root_length_;
+            if (name.starts_with("../")) {
+                name.remove_prefix(3);
+                while (at != 0 && to.chars[at - 1] != '.') { to.chars[--at] = '\0'; }
+            } else if (at != 0 && !name.empty()) {
+                to.chars[at++] = '.';
+            }
+        }
+        for (const std::string_view text : {name, suffix}) {
+            if (at + text.size() >= label::capacity) {
+                throw std::length_error("pulse: a name has more than 95 characters");
+            }
+            for (const char c : text) { to.chars[at++] = c; }
+        }
+        return at;
     }
     constexpr void product(std::int64_t rows, std::int64_t in, std::int64_t out) noexcept {
         sizes_.forward_flops += 2.0 * static_cast<double>(rows * in * out);
@@ -183,6 +199,7 @@ private:
     layer_sizes sizes_{};
     std::int64_t working_{};
     const label* root_{};
+    std::size_t root_length_{};
     parameter* next_{};
 };
 

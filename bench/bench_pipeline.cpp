@@ -91,7 +91,7 @@ pulse::cost_table measured_costs(int batch, effort how) {
 }
 
 template <class Model, class B>
-using executor = pulse::executor<Model, B, pulse::host::thread_transport>;
+using executor = pulse::executor<Model, B>;
 
 /// (a) The same step through the executor at P = 1 and by calling the layers, in turn.
 ordered_json overhead(effort how) {

@@ -42,6 +42,7 @@ public:
 
     template <class Task>
     void step(Task& task, int microbatches) {
+        math_.weights_changed(); // as an optimizer would have changed them
         for (int m = 0; m != microbatches; ++m) {
             task.input(m, input_.data());
             auto conditioner = condition_frame(task, m);

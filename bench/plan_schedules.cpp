@@ -26,6 +26,7 @@
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/baselines/chimera.hpp>
+#include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/make_problem.hpp>

@@ -138,7 +138,7 @@ template <class Model>
         const auto costs = pulse::analytic_costs(graph.view(), pulse::h200, request.batch, sizeof(scalar));
         const auto plan = pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
         device_operations math{transport.stream()};
-        pulse::executor<Model, device_operations, pulse::cuda::thread_transport> rank{math, transport, plan, costs};
+        pulse::executor<Model, device_operations> rank{math, transport, plan, costs};
         found.parameters = static_cast<std::int64_t>(rank.parameters().values().size());
         device_optimizer optimizer{Model::layer_count, rank.parameters(), initial_weights<Model>(rank.parameters()),
                                    transport.stream()};
@@ -155,7 +155,6 @@ template <class Model>
                 of_conditioning = signature_of(rank.parameters().gradients_of(pulse::conditioning_block));
             }
             const step_end done = optimizer.step(rank.parameters(), transport, step, task.loss());
-            math.weights_changed();
             end.record(transport.stream());
             end.synchronize();
             if (step == 1) {

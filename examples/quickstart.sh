@@ -24,5 +24,5 @@ fi
 train=$((780 - SECONDS))
 train=$((train > 420 ? 420 : train < 60 ? 60 : train))
 echo "training for $((train / 60)) minutes $((train % 60)) seconds (set-up took $SECONDS s) ..."
-build/quickstart/bin/pulse_train --model ddpm_fmnist_small --ranks 2 --threads 1 --microbatch-size 8 --microbatches 4 \
+build/quickstart/bin/pulse_train --model ddpm_fmnist_small --ranks 2 --threads 1 --microbatch-size 8 --microbatches 4 --placement folded \
     --lr 2e-3 --ema 0.998 --steps 100000 --time-limit "$train" --sample 64 --out "$out"

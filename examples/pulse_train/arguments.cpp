@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -35,6 +36,12 @@ const char* name_of(precision_kind precision) {
 
 namespace {
 
+/// Of what is left to the tuner.
+constexpr const char* left_open = "tuned";
+
+/// Whether replicas share the optimizer's state.
+enum class sharding { no, yes, tuned };
+
 /// The values of arguments, read when all is parsed: those that every rank must be given alike.
 class common_arguments {
 public:
@@ -47,11 +54,16 @@ public:
         }
     }
     template <class T>
+    void add(const std::string& name, const std::optional<T>& value) {
+        all_.emplace_back(name, [&value] { return value ? std::to_string(*value) : std::string{left_open}; });
+    }
+    template <class T>
     void add(const std::string& name, const T& value, const choices<T>& names) {
-        all_.emplace_back(name, [&value, &names] {
-            const auto is_it = [&](const auto& one) { return one.second == value; };
-            return std::find_if(names.begin(), names.end(), is_it)->first;
-        });
+        all_.emplace_back(name, [&value, &names] { return name_in(names, value); });
+    }
+    template <class T>
+    void add(const std::string& name, const std::optional<T>& value, const choices<T>& names) {
+        all_.emplace_back(name, [&value, &names] { return value ? name_in(names, *value) : std::string{left_open}; });
     }
     [[nodiscard]] std::vector<std::pair<std::string, std::string>> values() const {
         std::vector<std::pair<std::string, std::string>> read;
@@ -63,8 +75,20 @@ public:
     }
 
 private:
+    template <class T>
+    [[nodiscard]] static std::string name_in(const choices<T>& names, const T& value) {
+        const auto is_it = [&](const auto& one) { return one.second == value; };
+        return std::find_if(names.begin(), names.end(), is_it)->first;
+    }
+
     std::vector<std::pair<std::string, std::function<std::string()>>> all_{};
 };
+
+/// Options that a plan of --plan decides.
+constexpr const char* decided_by_plan[]{
+    "--ranks",        "--global-batch", "--pipeline",  "--replicas", "--waves",         "--microbatch-size",
+    "--microbatches", "--placement",    "--routing",   "--schedule", "--recomputation", "--split-backward",
+    "--slack",        "--memory-limit", "--plan-time", "--profile",  "--cluster",       "--cluster-out"};
 
 } // namespace
 
@@ -88,15 +112,20 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                              {"tf32", precision_kind::tf32},
                                              {"fp32", precision_kind::fp32}};
     const choices<pulse::placement> placements{{"folded", pulse::placement::folded},
-                                               {"sequential", pulse::placement::sequential}};
+                                               {"sequential", pulse::placement::sequential},
+                                               {"interleaved", pulse::placement::interleaved}};
     const choices<pulse::skip_routing> routings{{"direct", pulse::skip_routing::direct},
                                                 {"relayed", pulse::skip_routing::relayed}};
     const choices<pulse::recomputation> recomputations{{"none", pulse::recomputation::none},
                                                        {"skips", pulse::recomputation::skips},
                                                        {"stages", pulse::recomputation::stages}};
-    const choices<pulse::schedule_method> methods{{"list", pulse::schedule_method::list},
+    const choices<pulse::schedule_method> methods{{"ilp", pulse::schedule_method::ilp},
+                                                  {"list", pulse::schedule_method::list},
                                                   {"gpipe", pulse::schedule_method::gpipe},
-                                                  {"1f1b", pulse::schedule_method::one_f_one_b}};
+                                                  {"1f1b", pulse::schedule_method::one_f_one_b},
+                                                  {"interleaved", pulse::schedule_method::interleaved},
+                                                  {"zb-v", pulse::schedule_method::zb_v}};
+    const choices<sharding> shardings{{"yes", sharding::yes}, {"no", sharding::no}, {"tuned", sharding::tuned}};
     const choices<pulse::train::prediction_type> predictions{{"epsilon", pulse::train::prediction_type::epsilon},
                                                              {"v", pulse::train::prediction_type::velocity}};
     const choices<bool> noises{{"linear", false}, {"cosine", true}};
@@ -114,11 +143,18 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     common_arguments common;
     const auto value = [&](const char* name, auto& held, const CLI::Validator& check, const char* meaning) {
         common.add(name, held);
-        app.add_option(name, held, meaning)->check(check);
+        return app.add_option(name, held, meaning)->check(check);
     };
     const auto choice = [&](const char* name, auto& held, const auto& names, const char* usual, const char* meaning) {
         common.add(name, held, names);
-        app.add_option(name, held, meaning)->transform(one_of(names))->type_name(names_in(names))->default_str(usual);
+        return app.add_option(name, held, meaning)
+            ->transform(one_of(names))
+            ->type_name(names_in(names))
+            ->default_str(usual);
+    };
+    const auto tuned_value = [&](const char* name, auto& held, const CLI::Validator& check, const char* meaning) {
+        common.add(name, held);
+        app.add_option(name, held, meaning)->check(check)->default_str(left_open);
     };
 
     app.option_defaults()->group("Data and result");
@@ -162,22 +198,56 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                    "Where they meet: an address of rank 0, or a folder that all see; else PULSE_STORE, MASTER_ADDR and "
                    "MASTER_PORT or the launcher say it");
 
-    app.option_defaults()->group("Pipeline");
+    app.option_defaults()->group("Plan: what is not given is tuned from layers and links as they are measured");
+    pulse::plan_request& plan = a.planning;
+    plan.words = {.devices = "--ranks",
+                  .global_batch = "--global-batch",
+                  .cluster = "--cluster",
+                  .memory_limit = "--memory-limit",
+                  .pipeline_degree = "--pipeline",
+                  .data_degree = "--replicas",
+                  .waves = "--waves",
+                  .microbatch_size = "--microbatch-size",
+                  .microbatches = "--microbatches",
+                  .split_backward = "--split-backward",
+                  .slack = "--slack",
+                  .sharded_optimizer = "--shard-optimizer",
+                  .schedule = "--schedule",
+                  .seconds = "--plan-time"};
+    auto shard_optimizer = sharding::no;
     value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
-    value("--replicas", a.replicas, whole(1, 64),
-          "Pipelines over which a step's microbatches are spread; divides --ranks");
-    app.add_flag("--shard-optimizer", a.shard_optimizer,
-                 "Each replica keeps optimizer state of its share of the weights");
-    common.add("--shard-optimizer", a.shard_optimizer);
-    value("--waves", a.waves, whole(1, 16), "Waves of a folded placement");
-    value("--microbatch-size", a.microbatch_size, whole(1, 65536), "Samples in a microbatch");
-    value("--microbatches", a.microbatches, whole(1, 65536), "Microbatches in a step of a replica");
-    choice("--placement", a.placement, placements, "folded", "Which device runs which stage");
-    choice("--routing", a.routing, routings, "relayed", "How skips travel in a sequential placement");
-    choice("--recomputation", a.recompute, recomputations, "none", "What forwards are run again for less memory");
-    choice("--schedule", a.method, methods, "list", "Who orders the passes");
-    choice("--split-backward", a.split_backward, answers, "yes", "Schedule weight gradients apart");
-    value("--slack", a.slack, number(0.0, 10.0, "from 0 to 10"), "Load above the optimum that fewer bytes may cost");
+    value("--global-batch", plan.global_batch, whole(1, most_samples), "Samples of a step of all replicas")
+        ->default_str("16 x 4 x replicas, or what of it is given");
+    tuned_value("--pipeline", plan.pipeline_degree, whole(1, 64), "Ranks of a pipeline");
+    tuned_value("--replicas", plan.data_degree, whole(1, 64),
+                "Pipelines over which a step's microbatches are spread: the data-parallel degree");
+    tuned_value("--waves", plan.waves, whole(1, 16),
+                "Waves of a folded placement, or stages on each rank when interleaved");
+    tuned_value("--microbatch-size", plan.microbatch_size, whole(1, 65536), "Samples in a microbatch");
+    tuned_value("--microbatches", plan.microbatches, whole(1, 65536), "Microbatches in a step of a replica");
+    choice("--placement", plan.placement, placements, left_open, "Which rank runs which stage");
+    choice("--routing", plan.routing, routings, left_open, "How skips between ranks travel");
+    choice("--recomputation", plan.recompute, recomputations, left_open, "What forwards are run again for less memory");
+    choice("--split-backward", plan.split_backward, answers, left_open, "Whether weight gradients are scheduled apart");
+    choice("--shard-optimizer", shard_optimizer, shardings, "yes",
+           "Each replica keeps optimizer state of its share of the weights")
+        ->expected(0, 1)
+        ->option_text("[" + names_in(shardings) + "]");
+    tuned_value("--slack", plan.slack, number(0.0, 10.0, "from 0 to 10"),
+                "Load above the optimum that fewer bytes may cost");
+    value("--memory-limit", plan.memory_limit_bytes,
+          number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"), "Bytes that each rank may take")
+        ->default_str("its share of what there is");
+    choice("--schedule", plan.schedule, methods, "all that are found in --plan-time",
+           "Who orders the passes; ilp: search, then the integer program's proof");
+    value("--plan-time", plan.seconds, number(0.0, 1e6, "from 0 to 1000000"),
+          "Seconds to improve and prove the best orders, without --schedule or with ilp; 0: none");
+    file_or_folder("--profile", a.profile, "FILE",
+                   "Plan from these costs (pulse-profile/1) instead of measuring layers");
+    file_or_folder("--cluster", a.cluster, "FILE", "Plan for these links (pulse-cluster/1) instead of measuring them");
+    file_or_folder("--profile-out", a.profile_out, "FILE", "Write the costs of the plan's layers, for pulse_plan");
+    file_or_folder("--cluster-out", a.cluster_out, "FILE", "Write the links between ranks, for pulse_plan");
+    app.add_flag("--plan-only", a.plan_only, "Stop when there is a plan, which --out gets");
     file_or_folder("--plan", a.plan_file, "FILE", "Run this plan (pulse-plan/1) instead of making one");
 
     app.option_defaults()->group("Training");
@@ -227,17 +297,11 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
             return refuse("pulse_train", std::string{name} + ": it is for --transport nccl", exit_code);
         }
     }
-    if (!processes && a.ranks % a.replicas != 0) {
-        return refuse("pulse_train",
-                      "--replicas: " + std::to_string(a.replicas) + " pipelines cannot share " +
-                          std::to_string(a.ranks) + " ranks equally",
-                      exit_code);
-    }
+    plan.sharded_optimizer =
+        shard_optimizer == sharding::tuned ? std::nullopt : std::optional{shard_optimizer == sharding::yes};
     a.common = common.values();
     if (!a.plan_file.empty()) {
-        for (const char* name :
-             {"--ranks", "--replicas", "--waves", "--microbatch-size", "--microbatches", "--placement", "--routing",
-              "--recomputation", "--schedule", "--split-backward", "--slack"}) {
+        for (const char* name : decided_by_plan) {
             if (app.count(name) > 0) {
                 return refuse("pulse_train", std::string{name} + ": the plan of --plan decides it", exit_code);
             }

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include <pulse/launch/identity.hpp>
-#include <pulse/partition/partition.hpp>
 #include <pulse/train/noise_schedule.hpp>
-#include <pulse/schedule/method.hpp>
+#include <pulse/tune/plan_request.hpp>
 
 namespace pulse_train {
 
@@ -28,16 +27,25 @@ enum class precision_kind : std::uint8_t { bf16, fp16, tf32, fp32 };
 /// Says for --data that the samples are made up.
 inline constexpr const char* synthetic_data = "synthetic";
 
+/// In a step of all replicas.
+inline constexpr int most_samples = 1 << 20;
+
 /// What the command line says, validated.
 struct arguments {
     std::string model{"ddpm_fmnist"};
     std::string data{"/usr/share/datasets/fashion-mnist"};
     std::string out{"pulse_run"};
     std::string resume{};
+    /// A plan to run as it is; else one is made as `planning` says, whose devices and words are those of this program.
     std::string plan_file{};
+    pulse::plan_request planning{};
+    bool plan_only{};
+    /// What planning goes by instead of measuring, and where what was measured goes; empty: none.
+    std::string profile{};
+    std::string cluster{};
+    std::string profile_out{};
+    std::string cluster_out{};
     int ranks{2}; ///< of all replicas together
-    int replicas{1};
-    bool shard_optimizer{};
     transport_kind transport{transport_kind::threads};
     double timeout_s{300};
     /// What it says of this process among those of an NCCL run, and where they meet; the rest is known from their
@@ -51,9 +59,6 @@ struct arguments {
     /// Devices to deal thread ranks over; of process ranks on one machine each has the one of its place. Empty: all.
     std::vector<int> gpus{};
     int threads{1};
-    int waves{1};
-    int microbatch_size{16};
-    int microbatches{4};
     std::int64_t steps{1000};
     double time_limit_s{};
     double learning_rate{1e-3};
@@ -61,12 +66,6 @@ struct arguments {
     double clip_norm{1.0};
     double average_decay{0.999};
     std::uint64_t seed{1};
-    pulse::placement placement{pulse::placement::folded};
-    pulse::skip_routing routing{pulse::skip_routing::relayed};
-    pulse::recomputation recompute{pulse::recomputation::none};
-    pulse::schedule_method method{pulse::schedule_method::list};
-    bool split_backward{true};
-    double slack{0.02};
     pulse::train::prediction_type prediction{pulse::train::prediction_type::velocity};
     bool cosine_noise{true};
     std::int64_t checkpoint_every{};

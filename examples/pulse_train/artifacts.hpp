@@ -13,9 +13,8 @@ inline constexpr const char* checkpoints_name = "checkpoints";
 
 /// What a finished run amounts to: the numbers of its report.
 struct run_summary {
-    double step_us{};
+    double measured_step_us{};
     double samples_per_s{};
-    double simulated_step_us{};
     double bubble_ratio{};
     std::int64_t sequential_relayed_bytes{};
 };

@@ -28,7 +28,7 @@ template <class Model, class Side>
     const int count = in.args.sample;
     const int workers = std::min(in.ranks(), count);
     std::vector<float> images(static_cast<std::size_t>(count) * elements);
-    const auto draw_share = [&](typename Side::transport& among) {
+    const auto draw_share = [&](const pulse::any_transport& among) {
         const int first = count * among.rank() / workers;
         const int last = count * (among.rank() + 1) / workers;
         constexpr int most = 16;

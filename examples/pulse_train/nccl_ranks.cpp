@@ -14,12 +14,9 @@
 #include <pulse/launch/process_group.hpp>
 #include <pulse/nccl/shared_device.cuh>
 #include <pulse/nccl/transport.cuh>
-#include <pulse/plan/lower.hpp>
-#include <pulse/plan/step_model.hpp>
-#include <pulse/runtime/prove_slots.hpp>
 
-#include "device_transport.cuh"
 #include "process.hpp"
+#include "run_inputs.hpp"
 
 namespace pulse_train {
 
@@ -77,7 +74,7 @@ bool devices_are_shared(const arguments& a, pulse::launch::process_group& group,
     return !said.empty();
 }
 
-class nccl_process final : public device_process {
+class nccl_process final : public rank_collectives {
 public:
     nccl_process(const arguments& a, pulse::launch::process_group& group) :
         group_{group}, device_{choose_device(a, group.self())}, shares_{devices_are_shared(a, group, device_)},
@@ -101,22 +98,18 @@ public:
     void leave() override { group_.control().sum({}); }
 
     [[nodiscard]] int device() const override { return device_; }
-    void run(const run_inputs& in, const std::function<void(device_transport&)>& body) override {
+    void run(const run_inputs& in, const std::function<void(pulse::any_transport)>& body) override {
         if (in.ranks() != size()) {
             throw pulse::input_error{"the plan is for " + std::to_string(in.plan.pipeline_degree) + " x " +
                                      std::to_string(in.plan.data_degree) +
                                      " ranks (pipeline_degree x data_degree), there are " + std::to_string(size())};
         }
-        const pulse::step_model model{in.plan, in.costs};
-        const auto transfers = pulse::transfers_of(model, pulse::lower(in.plan, model));
         nccl_transport world{
             group_.control(),
-            {in.execution().layout, in.plan.pipeline_degree, in.plan.data_degree},
+            {pulse::rank_layout::pipeline_inside, in.plan.pipeline_degree, in.plan.data_degree},
             {.device = device_, .timeout = timeout_, .seen = &group_.seen(), .most_blocks = shares_ ? 4 : 0}};
-        world.follow(transfers[static_cast<std::size_t>(in.place_of(rank()).device)]);
-        device_transport_of<nccl_transport> among{world};
         try {
-            body(among);
+            body(world);
         } catch (const std::exception& e) {
             world.fail("rank " + std::to_string(rank()) + ": " + e.what());
             throw;

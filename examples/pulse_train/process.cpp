@@ -2,12 +2,17 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/launch/identity.hpp>
@@ -37,8 +42,9 @@ void train_among(const arguments& a, rank_collectives& others, const std::atomic
     arguments mine = a;
     mine.processes = &others;
     mine.ranks = others.size();
-    if (mine.plan_file.empty() && mine.ranks % mine.replicas != 0) {
-        throw pulse::input_error{"--replicas: " + std::to_string(mine.replicas) + " pipelines cannot share " +
+    const int replicas = mine.planning.data_degree.value_or(1);
+    if (mine.ranks % replicas != 0) {
+        throw pulse::input_error{"--replicas: " + std::to_string(replicas) + " pipelines cannot share " +
                                  std::to_string(mine.ranks) + " processes equally"};
     }
     run_for(mine)(mine, stop);
@@ -63,6 +69,27 @@ struct last_words {
 };
 
 #if PULSE_TRAIN_MPI
+
+/// A rank of MPI_COMM_WORLD.
+class mpi_process final : public rank_collectives {
+public:
+    explicit mpi_process(pulse::mpi::transport& world) : world_{world} {}
+
+    [[nodiscard]] int rank() const override { return world_.rank(); }
+    [[nodiscard]] int size() const override { return world_.size(); }
+    void sum(std::span<double> values) override { world_.sum(values); }
+    [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) override {
+        return world_.gather(mine);
+    }
+    void broadcast(std::vector<std::byte>& bytes) override { world_.broadcast(bytes); }
+    void fail(std::string_view what) noexcept override { world_.fail(what); }
+    void leave() override { world_.leave(); }
+    [[nodiscard]] int device() const override { return -1; }
+    void run(const run_inputs&, const std::function<void(pulse::any_transport)>& body) override { body(world_); }
+
+private:
+    pulse::mpi::transport& world_;
+};
 
 /// A launcher that MPI does not know has started several processes, and each believes that it is the only one.
 void require_whole_world(int size) {
@@ -91,7 +118,7 @@ int run_on_mpi(const arguments& a, const std::atomic<bool>& stop) {
         require_whole_world(world.size());
         watch = pulse::mpi::watch_over(world, {.timeout = patience(a)});
         try {
-            transport_of<pulse::mpi::transport> among{world};
+            mpi_process among{world};
             train_among(a, among, stop);
         } catch (const std::exception& e) {
             watch->fail(name_of_rank(end.rank) + ": " + e.what());

@@ -6,7 +6,7 @@
 #include <pulse/launch/process_group.hpp>
 
 #include "arguments.hpp"
-#include "rank_transport.hpp"
+#include "rank_collectives.hpp"
 
 namespace pulse_train {
 
@@ -18,7 +18,7 @@ void require_alone(const arguments& a);
 /// says why it ends when it does not end well, and all give a code other than 0 then.
 [[nodiscard]] int run_as_process(const arguments& a, const std::atomic<bool>& stop);
 
-/// Makes a device_process of the ranks that have met. Collective.
+/// Makes a process with a device of the ranks that have met. Collective.
 using device_process_maker = std::unique_ptr<rank_collectives> (*)(const arguments& a,
                                                                    pulse::launch::process_group& group);
 

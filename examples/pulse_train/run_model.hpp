@@ -7,8 +7,10 @@
 #include <vector>
 
 #include <pulse/checkpoint/folder.hpp>
+#include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/plan/kept_by.hpp>
+#include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -16,6 +18,7 @@
 #include "arguments.hpp"
 #include "artifacts.hpp"
 #include "drawing.hpp"
+#include "measuring.hpp"
 #include "setup.hpp"
 #include "synthetic.hpp"
 #include "training.hpp"
@@ -35,24 +38,32 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     const pulse::train::noise_schedule noise =
         a.cosine_noise ? pulse::train::noise_schedule::cosine() : pulse::train::noise_schedule::linear();
     run_inputs in{.args = a, .images = &images, .texts = texts ? &*texts : nullptr, .noise = &noise, .stop = &stop};
-    in.kept = pulse::kept_by<Model, typename Side::math>(a.shard_optimizer);
+    in.kept = pulse::kept_by<Model, typename Side::math>();
+    if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
     const bool leads = a.processes == nullptr || a.processes->rank() == 0;
+    measurements known;
     if (leads) {
-        const int batch = read_plan(in);
-        std::puts("measuring the layers ...");
-        std::fflush(stdout);
-        in.costs = side.template measured_costs<Model>(batch);
-        make_plan(in, in.kept);
+        read_plan(in);
+        known = read_known(a);
     }
+    complete_batch(in);
+    const pulse::cost_source blank = [](int size) {
+        constexpr auto graph = pulse::graph_of<Model>();
+        return pulse::blank_costs(graph.view(), size, static_cast<int>(sizeof(typename Side::scalar)));
+    };
+    measure_unknown<Model>(side, in, known);
+    if (leads) { make_plan(in, known, blank); }
     if (a.processes != nullptr) { share_plan(in, *a.processes); }
+    if (a.plan_only) {
+        if (leads) { open_folder(in); }
+        if (a.processes != nullptr) { a.processes->leave(); }
+        return;
+    }
     in.config = config_of(in);
     if (a.processes != nullptr) {
         pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of(images)}});
     }
-    if (!a.resume.empty()) {
-        in.resume_from = pulse::train::find_checkpoint(a.resume);
-        require_same_config(in);
-    }
+    if (!a.resume.empty()) { require_same_config(in); }
 
     const run_results results = train<Model>(side, in, [&] { open_folder(in); });
     if (a.processes != nullptr) {

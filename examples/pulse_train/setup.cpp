@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +17,11 @@
 #include <pulse/checkpoint/reader.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
+#include <pulse/hardware/json.hpp>
 #include <pulse/io/idx.hpp>
 #include <pulse/launch/agree.hpp>
 #include <pulse/launch/build.hpp>
+#include <pulse/launch/rendezvous.hpp>
 #include <pulse/partition/validate.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/json.hpp>
@@ -25,14 +30,47 @@
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/json.hpp>
 #include <pulse/runtime/checked_transport.hpp>
-#include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/plan_summary.hpp>
 
+#include "../glpk_search.hpp"
 #include "artifacts.hpp"
+#include "measuring.hpp"
 #include "synthetic.hpp"
 
 namespace pulse_train {
 
 namespace {
+
+/// The bytes of one table with the times of another.
+[[nodiscard]] pulse::cost_table with_times(pulse::cost_table bytes, const pulse::cost_table& times) {
+    bytes.device = times.device;
+    for (std::size_t l = 0; l != bytes.layers.size(); ++l) {
+        bytes.layers[l].forward_us = times.layers[l].forward_us;
+        bytes.layers[l].backward_input_us = times.layers[l].backward_input_us;
+        bytes.layers[l].backward_weight_us = times.layers[l].backward_weight_us;
+    }
+    return bytes;
+}
+
+/// Throws input_error naming the file unless a profile has the layers and the bytes of the model.
+void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& blank, const std::string& file) {
+    const auto refuse = [&](const std::string& what) {
+        throw pulse::input_error{file + ": " + what + " not those of --model on --backend"};
+    };
+    if (read.model != blank.model) {
+        throw pulse::input_error{file + ": model: the profile is of " + read.model.str() + ", not " +
+                                 blank.model.str()};
+    }
+    if (read.layers.size() != blank.layers.size()) { refuse("layers: their number is"); }
+    const pulse::cost_table same = with_times(blank, read);
+    for (std::size_t l = 0; l != same.layers.size(); ++l) {
+        if (read.layers[l] != same.layers[l]) {
+            refuse("layers[" + std::to_string(l) + "]: its name or its bytes are");
+        }
+    }
+    if (read != same) { refuse("skips, conditioning or input: their bytes are"); }
+}
 
 /// Throws input_error naming where the plan is from unless it fits the model and cannot deadlock.
 void require_runnable(const run_inputs& in) {
@@ -75,39 +113,108 @@ std::string text_of(const pulse::train::image_dataset& images) {
     return std::to_string(images.size()) + " (" + pulse::fingerprint{}.add(sum).text() + ")";
 }
 
-int read_plan(run_inputs& in) {
-    if (in.args.plan_file.empty()) { return in.args.microbatch_size; }
+void read_plan(run_inputs& in) {
+    if (in.args.plan_file.empty()) { return; }
     in.plan = pulse::load_plan(in.args.plan_file);
-    return in.plan.microbatch_size;
+    in.args.planning.microbatch_size = in.plan.microbatch_size;
 }
 
-void make_plan(run_inputs& in, const pulse::parameter_memory& kept) {
-    const arguments& a = in.args;
-    in.kept = kept;
-    if (a.plan_file.empty()) {
-        in.plan = pulse::plan_candidate(in.costs,
-                                        {.pipeline_degree = a.ranks / a.replicas,
-                                         .data_degree = a.replicas,
-                                         .waves = a.waves,
-                                         .microbatches = a.microbatches,
-                                         .kind = a.placement,
-                                         .routing = a.routing,
-                                         .split_backward = a.split_backward,
-                                         .recompute = a.recompute,
-                                         .method = a.method,
-                                         .slack = a.slack,
-                                         .sharded_optimizer = kept.sharded},
-                                        pulse::link{}, {.kept = kept})
-                      .plan;
-    } else if (in.plan.model != in.costs.model) {
-        throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
-                                 in.costs.model.str()};
+measurements read_known(const arguments& a) {
+    measurements known;
+    if (!a.cluster.empty()) { known.machine = pulse::load_cluster(a.cluster); }
+    if (!a.profile.empty()) {
+        pulse::cost_table read = pulse::load_profile(a.profile);
+        known.costs.emplace(read.microbatch_size, std::move(read));
     }
-    if (a.shard_optimizer && in.plan.data_degree < 2) {
+    return known;
+}
+
+std::vector<int> microbatch_sizes(const arguments& a) {
+    const pulse::plan_request& asked = a.planning;
+    if (asked.microbatch_size) { return {*asked.microbatch_size}; }
+    std::vector<int> sizes;
+    for (int size = 1; size <= asked.global_batch && asked.global_batch % size == 0; size *= 2) {
+        sizes.push_back(size);
+    }
+    return sizes;
+}
+
+std::string machine_name() {
+    const auto [host, boot] = pulse::launch::this_machine();
+    return host + " " + boot;
+}
+
+void make_plan(run_inputs& in, const measurements& from, const pulse::cost_source& blank) {
+    const arguments& a = in.args;
+    // Bytes are those of the very size: not all of them are in proportion to it.
+    const auto measured = [&](int size) { return with_times(blank(size), from.costs_of(size)); };
+    if (a.plan_file.empty()) {
+        pulse::plan_request asked = a.planning;
+        asked.devices = a.ranks;
+        asked.cluster = from.machine;
+        asked.layout = in.execution().layout;
+        asked.kept = in.kept;
+        if (!a.profile.empty()) {
+            const pulse::cost_table& read = from.costs.begin()->second;
+            require_same_bytes(read, blank(read.microbatch_size), a.profile);
+        }
+        std::stop_source stop;
+        const auto look_at_stop = [&](const auto&) {
+            if (in.stop->load()) { stop.request_stop(); }
+        };
+        asked.stop = stop.get_token();
+        asked.progress = look_at_stop;
+        asked.search_progress = look_at_stop;
+        asked.search = pulse_examples::glpk_search();
+        if (asked.schedule == pulse::schedule_method::ilp && !asked.search) {
+            throw pulse::input_error{"--schedule ilp: this program was built without GLPK"};
+        }
+        const pulse::tuning found =
+            a.profile.empty() ? pulse::plan_for(measured, asked) : pulse::plan_for(from.costs.begin()->second, asked);
+        in.plan = found.plan;
+        in.kept = found.kept;
+        std::puts(pulse::plan_summary(found).c_str());
+    } else {
+        if (in.plan.model != blank(1).model) {
+            throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
+                                     blank(1).model.str()};
+        }
+        in.kept.sharded = a.planning.sharded_optimizer == true;
+    }
+    if (a.planning.sharded_optimizer == true && in.plan.data_degree < 2) {
         throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
     }
+    in.costs = measured(in.plan.microbatch_size);
     require_runnable(in);
-    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, kept);
+    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, in.kept);
+    if (!a.profile_out.empty()) { pulse::save_profile(in.costs, a.profile_out); }
+    if (!a.cluster_out.empty()) { pulse::save_cluster(from.machine, a.cluster_out); }
+    std::fflush(stdout);
+}
+
+void complete_batch(run_inputs& in) {
+    pulse::plan_request& asked = in.args.planning;
+    if (!in.args.resume.empty()) {
+        auto before = pulse::train::checkpoint_reader{in.resume_from}.state().config;
+        before.try_emplace("replicas", "1"); // who does not say it had one
+        const auto keep = [&](std::optional<int>& value, const char* key) {
+            const std::string& text = before[key];
+            int had = 0;
+            std::from_chars(text.data(), text.data() + text.size(), had);
+            if (!value && had > 0) { value = had; }
+        };
+        keep(asked.microbatch_size, "microbatch_size");
+        keep(asked.microbatches, "microbatches");
+        keep(asked.data_degree, "replicas");
+    }
+    if (asked.global_batch > 0) { return; }
+    const std::int64_t batch = std::int64_t{asked.microbatch_size.value_or(16)} * asked.microbatches.value_or(4) *
+                               asked.data_degree.value_or(1);
+    if (batch > most_samples) {
+        throw pulse::input_error{"--global-batch: a step of " + std::to_string(batch) + " samples is more than " +
+                                 std::to_string(most_samples)};
+    }
+    asked.global_batch = static_cast<int>(batch);
 }
 
 void require_same_start(const arguments& a, rank_collectives& among) {
@@ -127,6 +234,7 @@ void share_plan(run_inputs& in, rank_collectives& among) {
     const bool leads = among.rank() == 0;
     const std::string costs = text_of_first(leads ? pulse::print_profile(in.costs) : std::string{});
     const std::string planned = text_of_first(leads ? pulse::print_plan(in.plan) : std::string{});
+    in.kept.sharded = text_of_first(in.kept.sharded ? "sharded" : "") == "sharded";
     if (leads) { return; }
     in.costs = pulse::parse_profile(costs, "the costs of rank 0");
     in.plan = pulse::parse_plan(planned, "the plan of rank 0");

@@ -2,13 +2,14 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include <pulse/checkpoint/sharded.hpp>
-#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/train/dataset.hpp>
+#include <pulse/tune/scaled_costs.hpp>
 
 #include "arguments.hpp"
-#include "rank_transport.hpp"
+#include "rank_collectives.hpp"
 #include "run_inputs.hpp"
 
 namespace pulse_train {
@@ -30,16 +31,33 @@ struct sample_shape {
 /// The shortest text that is read as the same number again.
 [[nodiscard]] std::string exact(double value);
 
-/// Reads the plan where the arguments name one. Gives the microbatch size of the run.
-[[nodiscard]] int read_plan(run_inputs& in);
+struct measurements;
 
-/// Makes the plan of the run from its costs where none was read. Throws input_error naming where the plan is from
-/// unless it fits the model and cannot deadlock.
-void make_plan(run_inputs& in, const pulse::parameter_memory& kept);
+/// Reads the plan where the arguments name one, whose microbatch size becomes that of `in.args` then.
+void read_plan(run_inputs& in);
+
+/// Profile and cluster of the files that the arguments name.
+[[nodiscard]] measurements read_known(const arguments& a);
+
+/// Sizes of microbatches that a plan may have: one, or powers of two, smallest first.
+[[nodiscard]] std::vector<int> microbatch_sizes(const arguments& a);
+
+/// Name of this machine, and what tells it from another of that name.
+[[nodiscard]] std::string machine_name();
+
+/// Makes the plan of the run from what was measured, unless one was read, says what is expected of it, and writes the
+/// files of --profile-out and --cluster-out. `blank` are the costs of the model without times. Throws input_error naming
+/// where plan or profile are from unless they fit the model and the plan cannot deadlock, and infeasible_error where
+/// there is none.
+void make_plan(run_inputs& in, const measurements& from, const pulse::cost_source& blank);
 
 /// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments
 /// where that matters; to be called first, by every rank, where ranks are processes.
 void require_same_start(const arguments& a, rank_collectives& among);
+
+/// Gives the plan a global batch: what is not said is 16 samples x 4 microbatches of one replica or, where a run goes
+/// on, as it was, since with other microbatches or replicas its bits would be others.
+void complete_batch(run_inputs& in);
 
 /// Costs and plan become those of rank 0; to be called by every rank, where ranks are processes.
 void share_plan(run_inputs& in, rank_collectives& among);

@@ -120,7 +120,7 @@ replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed,
     const auto ranks = static_cast<std::size_t>(planned.pipeline_degree * planned.data_degree);
     cuda::run_ranks(std::vector<int>(ranks, 0), {}, [&](cuda::thread_transport& transport) {
         Backend math = make(transport);
-        executor<Model, Backend, cuda::thread_transport> rank{math, transport, planned, costs, how};
+        executor<Model, Backend> rank{math, transport, planned, costs, how};
         const auto replica = static_cast<std::size_t>(rank.place().replica);
         const drawn_data<Model, T, float> data{seed + replica, planned.microbatch_size, planned.microbatches};
         device_task<Model, T> task{data, transport.stream()};
@@ -128,7 +128,6 @@ replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed,
             const std::vector<T> drawn = data.parameters(block.layer, block.size);
             space::upload(std::span<const T>{drawn}, rank.parameters().values_of(block.layer).data());
         }
-        math.weights_changed();
         rank.record(static_cast<std::size_t>(steps) * rank.instructions().instructions.size());
         const auto gradients = rank.parameters().gradients();
         for (int s = 0; s != steps; ++s) {
@@ -154,7 +153,7 @@ replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed,
 
 /// `steps` steps of a plan on thread ranks, all on device 0, `make(transport)` giving each its backend; gradients are
 /// those of the last step.
-template <class Model, class Policy, class Make>
+template <class Model, class Make>
 device_run run_on_device(const plan& planned, std::uint64_t seed, const device_run_options& options, Make make) {
     using Backend = decltype(make(std::declval<cuda::thread_transport&>()));
     using T = typename Backend::scalar;
@@ -170,14 +169,13 @@ device_run run_on_device(const plan& planned, std::uint64_t seed, const device_r
     std::mutex mutex;
     cuda::run_ranks(std::vector<int>(ranks, 0), options.link, [&](cuda::thread_transport& transport) {
         Backend math = make(transport);
-        executor<Model, Backend, cuda::thread_transport, Policy> rank{math, transport, planned, costs};
+        executor<Model, Backend> rank{math, transport, planned, costs};
         const drawn_data<Model, T, float> data{seed, planned.microbatch_size, planned.microbatches};
         device_task<Model, T> task{data, transport.stream()};
         for (const auto& block : rank.parameters().blocks()) {
             const std::vector<T> drawn = data.parameters(block.layer, block.size);
             space::upload(std::span<const T>{drawn}, rank.parameters().values_of(block.layer).data());
         }
-        math.weights_changed();
         if (options.traced) {
             rank.record(static_cast<std::size_t>(options.steps) * rank.instructions().instructions.size());
         }

@@ -43,8 +43,7 @@ int check_pipelines(unsigned seed, int plans, int ranks) {
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         INFO("plan " << done << ", P " << p.pipeline_degree << ", stages " << p.cut.stages.size());
         const std::uint64_t data = random();
-        const auto run = resident::serves(p.recompute) ? run_pipelined<Model, math, resident>(p, data)
-                                                       : run_pipelined<Model, math, recomputed>(p, data);
+        const auto run = run_pipelined<Model, math>(p, data);
         const auto want = run_unpipelined<Model, math>(p.microbatch_size, p.microbatches, data);
         REQUIRE(run.gradients == want.gradients);
         REQUIRE(run.losses == want.losses);

@@ -45,7 +45,7 @@ std::string two_steps(const plan& planned, const fault_plan& wrong, double timeo
         [&](mpi::transport& world) {
             faulty links{world, wrong};
             math backend;
-            executor<small, math, faulty> rank{backend, links, planned, costs()};
+            executor<small, math> rank{backend, links, planned, costs()};
             drawn_task<small, float> task{{7, planned.microbatch_size, planned.microbatches}};
             for (const auto& block : rank.parameters().blocks()) {
                 const auto drawn = task.data.parameters(block.layer, block.size);

@@ -39,11 +39,6 @@ struct drifting_math : host::reference_backend<float> {
     }
 };
 
-/// Skips wait as the plan says: whichever way, it is the same code.
-struct as_planned {
-    [[nodiscard]] static constexpr bool serves(recomputation) noexcept { return true; }
-};
-
 template <class Model>
 plan draw_plan(std::mt19937& random, int ranks) {
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
@@ -69,7 +64,7 @@ template <class Model>
 void run_plan(mpi::transport& among, const plan& planned, unsigned number, const run_result<float>& want) {
     drifting_math math{number * 8 + static_cast<unsigned>(among.rank())};
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(float));
-    executor<Model, drifting_math, mpi::transport, as_planned> rank{math, among, planned, costs};
+    executor<Model, drifting_math> rank{math, among, planned, costs};
     drawn_task<Model, float> task{drawn_data<Model, float>{7, planned.microbatch_size, planned.microbatches}};
     for (const auto& block : rank.parameters().blocks()) {
         const auto drawn = task.data.parameters(block.layer, block.size);

@@ -45,7 +45,7 @@ TEST_CASE("replicas on processes add up their gradients in their order, bit for 
         const std::string text = error_of(
             [&](mpi::transport& transport) {
                 math backend;
-                executor<small, math, mpi::transport> rank{backend, transport, p, costs, how};
+                executor<small, math> rank{backend, transport, p, costs, how};
                 const auto replica = static_cast<std::size_t>(rank.place().replica);
                 drawn_task<small, float> task{drawn_data<small, float>{seed + replica, 1, p.microbatches}};
                 for (const auto& block : rank.parameters().blocks()) {

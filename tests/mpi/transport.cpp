@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/mpi/transport.hpp>
+#include <pulse/runtime/measure_links.hpp>
 
 #include "world.hpp"
 
@@ -409,4 +411,31 @@ TEST_CASE("options that cannot be, and a rank that is not there, are refused") {
         CHECK_THROWS_AS((mpi::transport{session_here(), how}), input_error);
     }
     CHECK(contains(error_of([](mpi::transport& t) { t.wait_send(t.size(), message(0)); }), "no link"));
+}
+
+TEST_CASE("all processes measure one cluster, of the machines that they say, in the time that they are given") {
+    for (const bool two_machines : {false, true}) {
+        cluster found{};
+        const auto start = clock_type::now();
+        const std::string error = error_of([&](mpi::transport& t) {
+            const bool second = two_machines && t.rank() >= t.size() / 2;
+            found = measure_links(t, {.machine = second ? "second" : "first",
+                                      .memory_bytes = 1000 + t.rank(),
+                                      .device = std::to_string(t.rank()),
+                                      .seconds = 0.3});
+            double figures[]{found.intra_node.latency_us, found.intra_node.bandwidth_gb_per_s,
+                             found.inter_node.latency_us, found.inter_node.bandwidth_gb_per_s};
+            const auto mine = std::to_array(figures);
+            t.sum(figures);
+            for (std::size_t i = 0; i != mine.size(); ++i) { CHECK(figures[i] == doctest::Approx(mine[i] * t.size())); }
+        });
+        CHECK(error.empty());
+        // Ranks may be more than cores here.
+        CHECK(seconds_since(start) < 20);
+        CHECK(found.memory_bytes == 1000);
+        CHECK(found.devices() == world_size());
+        CHECK(found.nodes == (two_machines ? 2 : 1));
+        CHECK((found.intra_node.bandwidth_gb_per_s > 0) == (found.devices_per_node > 1));
+        CHECK((found.inter_node.bandwidth_gb_per_s > 0) == two_machines);
+    }
 }

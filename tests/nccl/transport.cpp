@@ -74,7 +74,7 @@ struct nccl_run {
     std::int64_t early_receives{};
 };
 template <class Transport = ranks_of>
-nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool by_slots) {
+nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps) {
     const cost_table costs = blank_costs(graph_of<toy>().view(), planned.microbatch_size, sizeof(float));
     const rank_grid grid{rank_layout::pipeline_inside, planned.pipeline_degree, planned.data_degree};
     nccl_run result;
@@ -83,11 +83,7 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool by_sl
     host::run_ranks(grid.size(), {}, [&](host::thread_transport& control) {
         Transport transport{control, grid, {.timeout = 20s}};
         math backend{transport.stream()};
-        executor<toy, math, Transport> rank{backend, transport, planned, costs};
-        if (by_slots) {
-            const auto all = transfers_of(rank.model(), lower(planned, rank.model()));
-            transport.follow(all[static_cast<std::size_t>(rank.place().device)]);
-        }
+        executor<toy, math> rank{backend, transport, planned, costs};
         const auto replica = static_cast<std::size_t>(rank.place().replica);
         const drawn_data<toy, float, float> data{seed + replica, planned.microbatch_size, planned.microbatches};
         device_task<toy, float> task{data, transport.stream()};
@@ -113,6 +109,12 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool by_sl
     });
     return result;
 }
+
+/// NCCL ranks to which every message is a group.
+struct single_messages : ranks_of {
+    using ranks_of::ranks_of;
+    void follow(const rank_transfers&) = delete;
+};
 
 /// NCCL ranks of which some wait for the shares of other replicas as soon as they are asked for them, and the others
 /// never see that a message has arrived.
@@ -188,9 +190,9 @@ TEST_CASE("a plan's step on NCCL ranks leaves the gradients of the unpipelined m
         const plan p = draw_plan(random, 2 + n % 3, 1);
         INFO("plan " << n);
         const auto want = run_unpipelined<toy, host::reference_backend<float>>(p.microbatch_size, p.microbatches, 7);
-        const nccl_run by_slots = run_plan(p, 7, 3, true);
+        const nccl_run by_slots = run_plan(p, 7, 3);
         REQUIRE(by_slots.gradients[0] == want.gradients);
-        if (n < 4) { REQUIRE(run_plan(p, 7, 3, false).gradients[0] == want.gradients); }
+        if (n < 4) { REQUIRE(run_plan<single_messages>(p, 7, 3).gradients[0] == want.gradients); }
         early += by_slots.early_receives;
     }
     CHECK(early > 0);
@@ -200,7 +202,7 @@ TEST_CASE("replicas on NCCL ranks sum their gradients as thread ranks do") {
     std::mt19937 random{43};
     for (const auto& [devices, replicas] : {std::pair{2, 2}, std::pair{1, 3}, std::pair{2, 3}}) {
         const plan p = draw_plan(random, devices, replicas);
-        const nccl_run run = run_plan(p, 11, 2, true);
+        const nccl_run run = run_plan(p, 11, 2);
         const auto want = run_replicated<toy, host::reference_backend<float>>(p, 11);
         CHECK(run.sent.gradient > 0);
         for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
@@ -219,7 +221,7 @@ TEST_CASE("replicas whose hosts wait for their devices do not wait for each othe
         INFO("late ranks: " << late);
         uneven_ranks::late = late;
         // The second step makes graphs of every instruction, for which the host waits.
-        const nccl_run run = run_plan<uneven_ranks>(p, 13, 2, true);
+        const nccl_run run = run_plan<uneven_ranks>(p, 13, 2);
         for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
     }
 }

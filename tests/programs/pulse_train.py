@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import pty
+import random
 import re
 import shutil
 import signal
@@ -24,7 +25,7 @@ import unittest
 import xml.etree.ElementTree as xml
 import zlib
 
-from files import Checkpoint, Safetensors, idx_bytes, last_checkpoint, png_size, serial_plan, write_images
+from files import Checkpoint, Safetensors, idx_bytes, last_checkpoint, png_size, serial_plan, write_cluster, write_images
 from unet_layout import Layout
 
 PROGRAM = sys.argv.pop(1)
@@ -32,8 +33,10 @@ SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json"}
-OPTIONS = ("--data", "--backend", "--precision", "--gpus", "--ranks", "--waves", "--microbatch-size",
-           "--microbatches", "--steps", "--lr", "--seed", "--placement", "--split-backward", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
+OPTIONS = ("--data", "--backend", "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves",
+           "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation",
+           "--split-backward", "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
+           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 
@@ -42,6 +45,9 @@ atexit.register(shutil.rmtree, ROOM, True)
 IMAGES = idx_bytes()
 DATA = write_images(ROOM / "images", IMAGES)
 serial = itertools.count()
+# Most runs here are about training: they plan for these links instead of measuring any, and do not search.
+CLUSTER = write_cluster(ROOM / "cluster.json")
+QUICK = ("--cluster", CLUSTER, "--plan-time", 0)
 
 
 def fresh():
@@ -51,8 +57,9 @@ def fresh():
 
 def command(*options, out, size=MICROBATCHES, data=DATA, model=SMALL, sample=0, sample_steps=2):
     """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
+    planning = () if "--plan" in options else QUICK
     return [PROGRAM, "--data", data, "--model", model, "--sample", sample, "--sample-steps", sample_steps, "--warmup", 0,
-            "--out", out, *size, *options]
+            "--out", out, *planning, *size, *options]
 
 
 class Case(unittest.TestCase):
@@ -113,7 +120,8 @@ class Files(Case):
     def setUpClass(cls):
         cls.out = fresh()
         cls.steps = 7
-        cls.output = subprocess.run([str(w) for w in command("--steps", cls.steps, out=cls.out, sample=5)], check=True,
+        cls.output = subprocess.run([str(w) for w in command("--steps", cls.steps, "--placement", "folded", out=cls.out,
+                                                                sample=5)], check=True,
                                     capture_output=True, text=True, timeout=PATIENCE).stdout
 
     def test_every_file_is_there_and_said(self):
@@ -191,12 +199,12 @@ class Files(Case):
         made = report(self.out)
         self.check_fields(made, {
             "format": str, "ranks": int, "steps": int, "loss": [float], "samples_per_s": float, "step_us": float,
-            "simulated_step_us": float, "bubble_ratio": float, "bytes_per_step": {"boundary": int, "skip": int, "gradient": int},
+            "measured_step_us": float, "bubble_ratio": float, "bytes_per_step": {"boundary": int, "skip": int, "gradient": int},
             "sequential_relayed_bytes_per_step": int, "planned_peak_bytes": [int], "measured_peak_bytes": [int]}, "report")
         self.assertEqual((made["format"], made["ranks"], made["steps"]), ("pulse-report/1", 2, self.steps))
         self.assertEqual(len(made["loss"]), self.steps)
-        self.assertAlmostEqual(made["samples_per_s"], 8e6 / made["step_us"], delta=1e-6 * made["samples_per_s"])
-        self.assertGreater(made["simulated_step_us"], 0)
+        self.assertAlmostEqual(made["samples_per_s"], 8e6 / made["measured_step_us"], delta=1e-6 * made["samples_per_s"])
+        self.assertEqual(made["step_us"], read_json(self.out / "plan.json")["predicted"]["step_us"])
         self.assertTrue(0 <= made["bubble_ratio"] < 1)
 
     def test_no_samples_when_none_are_asked_for(self):
@@ -231,7 +239,10 @@ class Law(Case):
         self.check_bytes(alone, layout, "alone")
         for options in self.PIPELINES:
             with self.subTest(options):
-                out = self.train("--steps", 3, *options.split())
+                decided = ["--slack", 0.02]
+                decided += [] if "--placement" in options else ["--placement", "folded"]
+                decided += [] if "--routing" in options else ["--routing", "relayed"]
+                out = self.train("--steps", 3, *decided, *options.split())
                 self.same_training(alone, out, options)
                 self.check_bytes(out, layout, options)
                 shutil.rmtree(out)
@@ -438,7 +449,12 @@ class Replicas(Case):
                 out = self.replicate("--resume", checkpoint, *options.split())
                 self.same_tensors(out, self.whole, options)
                 self.assertEqual(report(out)["loss"], report(self.whole)["loss"][2:])
-        self.refuses("--steps", 4, "--ranks", 2, "--resume", checkpoint, size=self.HALF, names=["replicas 2, ", "1"])
+        self.refuses("--steps", 4, "--ranks", 2, "--replicas", 1, "--resume", checkpoint, size=self.HALF,
+                     names=["replicas 2, ", "1"])
+        # What is not said is as it was.
+        out = self.train("--steps", 4, "--ranks", 4, "--resume", checkpoint, size=())
+        self.same_tensors(out, self.whole)
+        self.assertEqual(read_json(out / "plan.json")["data_degree"], 2)
 
     def test_a_plan_says_how_many(self):
         again = self.train("--steps", 4, "--plan", self.whole / "plan.json", size=())
@@ -446,7 +462,7 @@ class Replicas(Case):
         self.refuses("--replicas", 2, "--plan", self.whole / "plan.json", size=(), names=["--replicas"])
 
     def test_sums_are_in_the_trace_beside_later_passes(self):
-        out = self.replicate("--ranks", 4)
+        out = self.replicate("--ranks", 4, "--placement", "folded")
         events = [e for e in read_json(out / "trace.json")["traceEvents"] if e["ph"] == "X"]
         sums = [e for e in events if e["cat"] == "A"]
         self.assertEqual(len(sums), 2 * len(read_json(out / "plan.json")["stages"]))
@@ -461,6 +477,121 @@ class Replicas(Case):
         self.refuses("--ranks", 4, "--replicas", 3, names=["--replicas", "3", "4"])
         self.refuses("--replicas", 0, names=["--replicas"])
         self.refuses("--shard-optimizer", names=["--shard-optimizer", "one replica"])
+
+
+class Planning(Case):
+    """What is not given is tuned, from what the ranks measure or from files of it, as pulse_plan does."""
+
+    PLANNER = pathlib.Path(PROGRAM).with_name("pulse_plan")
+    # Plans that are drawn, and pipelines that are drawn and run; more on demand.
+    DRAWN = int(os.environ.get("PULSE_TEST_PLANS", 6))
+
+    @classmethod
+    def setUpClass(cls):
+        cls.measured = fresh()
+        cls.measured.mkdir()
+        cls.profile, cls.cluster = (cls.measured / name for name in ("profile.json", "cluster.json"))
+        cls.said = cls.plan(cls.measured, "--ranks", 4, "--microbatch-size", 2, "--global-batch", 16, "--plan-time", 0,
+                            "--profile-out", cls.profile, "--cluster-out", cls.cluster)
+
+    @staticmethod
+    def plan(out, *options):
+        """Plans alone; what is printed."""
+        line = [PROGRAM, "--data", DATA, "--model", SMALL, "--plan-only", "--out", out, *options]
+        done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=PATIENCE)
+        if done.returncode != 0:
+            raise AssertionError(f"{line}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def test_plan_only_leaves_the_plan_and_what_was_measured(self):
+        self.assertEqual({path.name for path in self.measured.iterdir()}, {"plan.json", "profile.json", "cluster.json"})
+        self.assertRegex(self.said, r"(?m)^plan: P\d D\d .*\nstep .*, lower bound .* \(gap \d+\.\d\d %\), bubble .*samples/s$")
+        profile, cluster = read_json(self.profile), read_json(self.cluster)
+        self.assertEqual((profile["format"], profile["model"], profile["microbatch_size"]), ("pulse-profile/1", SMALL, 2))
+        self.assertTrue(all(layer["forward_us"] > 0 for layer in profile["layers"]))
+        self.assertEqual((cluster["format"], cluster["nodes"], cluster["devices_per_node"]), ("pulse-cluster/1", 1, 4))
+        self.assertGreater(cluster["intra_node"]["bandwidth_gb_per_s"], 0)
+
+    def test_the_planner_makes_the_same_plan(self):
+        """Without a search, whose time is limited, planning is a function of profile, cluster and request."""
+        for ranks, options in ((4, ""), (4, "--placement folded --waves 2"), (2, "--pipeline 2 --recomputation stages"),
+                               (4, "--microbatch-size 1"), (4, "--schedule list"), (4, "--schedule gpipe --split-backward no"),
+                               (4, "--schedule 1f1b --pipeline 2"), (4, "--pipeline 4 --memory-limit 20000000")):
+            with self.subTest(ranks=ranks, options=options):
+                ours, theirs = fresh(), fresh()
+                known = ("--profile", self.profile, "--cluster", self.cluster, "--global-batch", 16, *options.split())
+                self.plan(ours, "--ranks", ranks, "--plan-time", 0, *known)
+                self.invoke([self.PLANNER, "--devices", ranks, "--time-limit", 0, "--out", theirs, *known], 0)
+                if "--microbatch-size" in options:
+                    # A profile of another size does not have the exact bytes of this one, which pulse_train knows.
+                    made = [read_json(file) for file in (ours / "plan.json", theirs)]
+                    for plan in made:
+                        plan["predicted"].pop("peak_memory_bytes")
+                    self.assertEqual(*made)
+                else:
+                    self.assertEqual((ours / "plan.json").read_text(), theirs.read_text())
+
+    def test_the_planner_makes_the_plan_of_what_was_measured(self):
+        out = fresh()
+        self.invoke([self.PLANNER, "--profile", self.profile, "--cluster", self.cluster, "--devices", 4, "--global-batch", 16,
+                     "--time-limit", 0, "--out", out], 0)
+        self.assertEqual((self.measured / "plan.json").read_text(), out.read_text())
+
+    def test_sizes_that_are_not_given_are_tuned(self):
+        out = fresh()
+        said = self.plan(out, "--ranks", 4, "--global-batch", 16)
+        plan = read_json(out / "plan.json")
+        self.assertEqual(plan["pipeline_degree"] * plan["data_degree"], 4)
+        self.assertEqual(plan["microbatches"] * plan["microbatch_size"] * plan["data_degree"], 16)
+        self.assertIn("measuring layers and links", said)
+        # The usual batch is 16 samples x 4 microbatches, whatever becomes of it.
+        self.plan(out, "--ranks", 2, "--profile", self.profile, "--cluster", self.cluster, "--plan-time", 0)
+        plan = read_json(out / "plan.json")
+        self.assertEqual(plan["microbatches"] * plan["microbatch_size"] * plan["data_degree"], 64)
+
+    @staticmethod
+    def drawn(draw, pipeline, replicas):
+        """Options of a plan of so many ranks and replicas."""
+        placement = draw.choice(["folded", "sequential", "interleaved"])
+        orders = {"folded": ["zb-v"], "sequential": ["1f1b"], "interleaved": []}[placement] if pipeline > 1 else []
+        schedule = draw.choice(["list", "gpipe", *orders])
+        waves = {"folded": 1 if schedule == "zb-v" else draw.choice([1, 2]), "sequential": 1,
+                 "interleaved": draw.choice([2, 4])}[placement]
+        split = "no" if pipeline == 1 else "yes" if schedule == "zb-v" else draw.choice(["yes", "no"])
+        options = ["--ranks", pipeline * replicas, "--replicas", replicas, "--placement", placement, "--waves", waves,
+                   "--schedule", schedule, "--split-backward", split, "--routing", draw.choice(["direct", "relayed"]),
+                   "--recomputation", draw.choice(["none", "skips", "stages"])]
+        if replicas > 1 and draw.random() < 0.5:
+            options.append("--shard-optimizer")
+        return options
+
+    def test_drawn_pipelines_train_alike(self):
+        """Any of them takes the steps of one rank, or of one rank a replica, in the memory that is planned."""
+        alone = {d: self.train("--steps", 2, "--ranks", d, "--replicas", d) for d in (1, 2)}
+        draw = random.Random(13)
+        for number in range(self.DRAWN):
+            replicas = draw.choice([1, 1, 2])
+            options = self.drawn(draw, draw.choice([1, 2, 3, 4]), replicas)
+            with self.subTest(number=number, options=options):
+                out = self.train("--steps", 2, "--profile", self.profile, *options)
+                self.same_training(alone[replicas], out, options)
+                made = report(out)
+                self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
+                shutil.rmtree(out)
+
+    def test_no_drawn_plan_is_faster(self):
+        def step_us(*options):
+            out = fresh()
+            self.plan(out, "--global-batch", 16, "--profile", self.profile, "--cluster", self.cluster, *options)
+            return read_json(out / "plan.json")["predicted"]["step_us"]
+
+        tuned = step_us("--ranks", 4)
+        draw = random.Random(31)
+        for number in range(self.DRAWN):
+            pipeline = draw.choice([1, 2, 4])
+            options = self.drawn(draw, pipeline, 4 // pipeline)
+            with self.subTest(number=number, options=options):
+                self.assertLessEqual(tuned, step_us(*options) * (1 + 1e-9))
 
 
 class PlanFile(Case):
@@ -528,7 +659,9 @@ class PlanFile(Case):
         plan = self.out / "plan.json"
         for option, value in (("--ranks", 3), ("--waves", 1), ("--microbatch-size", 2), ("--microbatches", 4),
                               ("--placement", "folded"), ("--routing", "direct"), ("--recomputation", "none"),
-                              ("--schedule", "list"), ("--split-backward", "yes"), ("--slack", 0.1)):
+                              ("--schedule", "list"), ("--split-backward", "yes"), ("--slack", 0.1), ("--global-batch", 8),
+                              ("--pipeline", 3), ("--replicas", 1), ("--memory-limit", 1), ("--plan-time", 1),
+                              ("--profile", plan), ("--cluster", CLUSTER), ("--cluster-out", plan)):
             self.refuses("--plan", plan, option, value, size=(), names=[option, "--plan"])
 
 
@@ -602,17 +735,20 @@ class Errors(Case):
     def test_nothing_new_beside_old_results(self):
         out = self.train("--steps", 1)
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        self.refuses("--ranks", 20, out=out, names=["20"])
+        self.refuses("--ranks", 20, "--placement", "folded", out=out, names=["20"])
         self.refuses("--resume", ROOM / "nowhere", out=out, names=["nowhere"])
         self.assertEqual({path: path.read_bytes() for path in out.rglob("*") if path.is_file()}, before)
 
     def test_impossible_pipelines(self):
-        self.refuses("--ranks", 64, names=["64 devices"])
-        self.refuses("--ranks", 14, names=["14 devices", "at most 12"])
-        self.refuses("--ranks", 2, "--waves", 16, names=["16 waves"])
+        self.refuses("--ranks", 64, names=["64"])
+        self.refuses("--ranks", 14, "--placement", "folded", names=["14 devices", "at most 12"])
+        self.refuses("--ranks", 2, "--placement", "folded", "--waves", 16, names=["16 waves"])
         self.refuses("--ranks", 30, "--placement", "sequential", names=["30", "29 layers"])
         self.refuses("--ranks", 2, "--placement", "sequential", "--waves", 2, names=["waves"])
-        self.refuses("--ranks", 2, "--schedule", "1f1b", names=["1f1b"])
+        self.refuses("--ranks", 2, "--placement", "folded", "--schedule", "1f1b", names=["1f1b"])
+        self.refuses("--ranks", 2, "--global-batch", 12, names=["--microbatch-size", "12", "--global-batch"])
+        self.refuses("--ranks", 2, "--pipeline", 2, "--replicas", 2, names=["--pipeline x --replicas is 4", "--ranks"])
+        self.refuses("--ranks", 4, "--memory-limit", 1000, names=["memory"])
 
     def test_arguments(self):
         wrong = {"--ranks": ["0", "-1", "65", "two", "2.5", ""], "--waves": ["0", "17"], "--microbatch-size": ["0", "1e3"],
@@ -622,7 +758,8 @@ class Errors(Case):
                  "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
                  "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
                  "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"], "--precision": ["fp8"],
-                 "--gpus": ["x", "-1", "1024"]}
+                 "--gpus": ["x", "-1", "1024"], "--global-batch": ["0", "x"], "--pipeline": ["0", "65"], "--replicas": ["0"],
+                 "--plan-time": ["-1", "nan"], "--memory-limit": ["0", "1e9"], "--shard-optimizer": ["maybe"]}
         for option, values in wrong.items():
             for value in values:
                 with self.subTest(option=option, value=value):
@@ -719,7 +856,7 @@ class Interrupt(Case):
 
 class Output(Case):
     def test_plain_lines_when_piped(self):
-        done = self.invoke(command("--steps", 3, out=fresh(), sample=1), 0)
+        done = self.invoke(command("--steps", 3, "--placement", "folded", out=fresh(), sample=1), 0)
         self.assertNotRegex(done.stdout, r"[\r\x1b\x08\0]")
         self.assertRegex(done.stdout, r"(?m)^step 3/3  loss \d+\.\d+  \d+\.\d samples/s  0:00 left$")
         for words in ("step time", "bubble", "skip 0.00", "sequential placement", "2 ranks, folded placement"):

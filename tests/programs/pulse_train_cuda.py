@@ -48,7 +48,8 @@ serial = itertools.count()
 def command(*options, out, steps=STEPS, sample=0):
     return [str(word) for word in (
         PROGRAM, "--data", "synthetic", "--model", MODEL, "--sample", sample, "--sample-steps", 2, "--warmup", 0, "--lr", RATE,
-        "--microbatch-size", 1, "--microbatches", 2, "--clip", 0, "--steps", steps, "--out", out, *options)]
+        "--microbatch-size", 1, "--microbatches", 2, "--clip", 0, "--placement", "folded", "--plan-time", 0, "--steps", steps,
+        "--out", out, *options)]
 
 
 def on(precision):

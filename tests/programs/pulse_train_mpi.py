@@ -19,7 +19,7 @@ import tempfile
 import time
 import unittest
 
-from files import idx_bytes, write_images
+from files import idx_bytes, write_cluster, write_images
 
 PROGRAM, RANKS, LAUNCH = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 # Far above what any run here takes; a program that hangs must not hang the tests.
@@ -31,6 +31,7 @@ OPEN_MPI = "--oversubscribe" in LAUNCH # the flags that pulse gives to it
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_mpi."))
 atexit.register(shutil.rmtree, ROOM, True)
 DATA = write_images(ROOM / "images", idx_bytes())
+CLUSTER = write_cluster(ROOM / "cluster.json")
 serial = itertools.count()
 
 
@@ -39,12 +40,19 @@ def fresh():
     return ROOM / f"run{next(serial)}"
 
 
+def planning(*more):
+    """A placement that is known, without a search; a run that says --plan-time measures its links."""
+    if "--plan" in more or "--plan-time" in more:
+        return ()
+    return ("--placement", "folded", "--plan-time", 0, "--cluster", CLUSTER)
+
+
 def options(*more, out, steps=STEPS):
     """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
     size = () if "--plan" in more else ("--microbatch-size", 1)
     size += () if "--plan" in more or "--microbatches" in more else ("--microbatches", 4)
     return [str(word) for word in ("--model", "ddpm_fmnist_small", "--data", DATA, "--warmup", 0, "--steps", steps, "--sample", 0,
-                                   "--out", out, *size, *more)]
+                                   "--out", out, *size, *planning(*more), *more)]
 
 
 def on_threads(*more, ranks=RANKS, out=None, steps=STEPS):
@@ -159,6 +167,15 @@ class Training(Case):
         events = [e for e in json.loads((processes / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
         last = {rank: max(e["ts"] + e["dur"] for e in events if e["pid"] == rank and e["cat"] in "FBW") for rank in range(RANKS)}
         self.assertTrue(any(e["cat"] == "A" and e["ts"] < last[e["pid"]] for e in events))
+
+    def test_processes_plan_from_links_that_they_measure(self):
+        """What is not said is tuned on rank 0; the bits are those of threads that run its plan."""
+        cluster = fresh()
+        processes = self.trained("--plan-time", 0.5, "--cluster-out", cluster)
+        self.same(processes, on_threads("--plan", processes / "plan.json"))
+        found = json.loads(cluster.read_text())
+        self.assertEqual((found["nodes"], found["devices_per_node"]), (1, RANKS))
+        self.assertGreater(found["intra_node"]["latency_us"], 0)
 
     def test_what_crosses_is_what_the_plan_says(self):
         plan = self.trained(steps=1) / "plan.json"

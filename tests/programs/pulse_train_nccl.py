@@ -24,6 +24,7 @@ import time
 import unittest
 
 import device_tests
+from files import write_cluster
 
 PROGRAM, MODEL, PRECISION, WHERE = sys.argv[1:5]
 del sys.argv[1:5]
@@ -34,6 +35,7 @@ STEPS = 2
 # What a run that is to fail is given: seconds in which every rank ends.
 TIMEOUT = 30
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_nccl."))
+CLUSTER = write_cluster(ROOM / "cluster.json")
 atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 # What a launcher of the tests themselves may have set.
@@ -55,13 +57,20 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def planning(*more):
+    """A placement that is known, without a search; a run that says --plan-time measures its links."""
+    if "--plan" in more or "--plan-time" in more:
+        return ()
+    return ("--placement", "folded", "--plan-time", 0, "--cluster", CLUSTER)
+
+
 def options(*more, out, steps=STEPS):
     """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
     size = () if "--plan" in more else ("--microbatch-size", 1)
     size += () if "--plan" in more or "--microbatches" in more else ("--microbatches", 2)
     where = () if "--backend" in more else ("--backend", "cuda", "--precision", PRECISION)
     return [str(word) for word in (*where, "--model", MODEL, "--data", "synthetic", "--warmup", 0,
-                                   "--steps", steps, "--sample", 0, "--out", out, *size, *more)]
+                                   "--steps", steps, "--sample", 0, "--out", out, *size, *planning(*more), *more)]
 
 
 def on_threads(*more, ranks=1, steps=STEPS):
@@ -164,7 +173,9 @@ class Training(Case):
         self.assertEqual(shards, ["manifest.json"] + [f"rank-000{r}.safetensors" for r in range(4)])
 
     def test_a_pipeline_of_two(self):
-        self.same(self.trained(ranks=2), on_threads(ranks=2))
+        """Whose plan is made from links that it measures."""
+        processes = self.trained("--plan-time", 0, "--placement", "folded", ranks=2)
+        self.same(processes, on_threads(ranks=2))
 
     def test_two_replicas_of_two_that_share_optimizer_state(self):
         """The same bits as one rank with all microbatches; told by arguments, and met in a folder."""

@@ -14,7 +14,6 @@ using namespace pulse::test;
 
 namespace {
 
-template <class Policy>
 int allocations_of_a_step(placement kind, skip_routing routing, recomputation recompute = recomputation::none,
                           int spare_sends = 2) {
     using model_type = toy_model<1, 18, wiring::nested, true>;
@@ -32,7 +31,7 @@ int allocations_of_a_step(placement kind, skip_routing routing, recomputation re
     int seen = 0;
     host::run_ranks(3, {}, [&](host::thread_transport& transport) {
         math backend;
-        executor<model_type, math, host::thread_transport, Policy> rank{backend, transport, p, costs};
+        executor<model_type, math> rank{backend, transport, p, costs};
         drawn_task<model_type, float> task{{1, 1, p.microbatches}};
         rank.record(4 * rank.instructions().instructions.size());
         rank.step(task);
@@ -50,12 +49,12 @@ int allocations_of_a_step(placement kind, skip_routing routing, recomputation re
 } // namespace
 
 TEST_CASE("a step allocates nothing, traced or not") {
-    CHECK(allocations_of_a_step<resident>(placement::folded, skip_routing::direct) == 0);
-    CHECK(allocations_of_a_step<recomputed>(placement::folded, skip_routing::direct, recomputation::skips) == 0);
-    CHECK(allocations_of_a_step<resident>(placement::folded, skip_routing::direct, recomputation::stages) == 0);
-    CHECK(allocations_of_a_step<resident>(placement::sequential, skip_routing::relayed) == 0);
-    CHECK(allocations_of_a_step<resident>(placement::sequential, skip_routing::relayed, recomputation::none, 100) == 0);
-    CHECK(allocations_of_a_step<resident>(placement::interleaved, skip_routing::direct) == 0);
+    CHECK(allocations_of_a_step(placement::folded, skip_routing::direct) == 0);
+    CHECK(allocations_of_a_step(placement::folded, skip_routing::direct, recomputation::skips) == 0);
+    CHECK(allocations_of_a_step(placement::folded, skip_routing::direct, recomputation::stages) == 0);
+    CHECK(allocations_of_a_step(placement::sequential, skip_routing::relayed) == 0);
+    CHECK(allocations_of_a_step(placement::sequential, skip_routing::relayed, recomputation::none, 100) == 0);
+    CHECK(allocations_of_a_step(placement::interleaved, skip_routing::direct) == 0);
 }
 
 TEST_CASE("the counter of allocations counts") {

@@ -112,7 +112,7 @@ outcome run_with(const plan& p, const host::link_options& link, int bad, spot wh
         const bool is_bad = plain.rank() == bad;
         if (is_bad) { math.good_products = good_products; }
         failing_task task{plain, p.microbatches, is_bad ? where : spot::nowhere, act};
-        executor<model_type, failing_math, watched_transport> rank{math, transport, p, costs};
+        executor<model_type, failing_math> rank{math, transport, p, costs};
         const auto left = [&] { quiet += transport.fails == 1 ? 0 : 1; };
         try {
             rank.step(task);
@@ -209,7 +209,7 @@ TEST_CASE("a rank that fails before its first step stops the others too") {
     const auto body = [&](host::thread_transport& transport) {
         if (transport.rank() == 3) { throw input_error{"rank 3 has no data"}; }
         failing_math math;
-        executor<model_type, failing_math, host::thread_transport> rank{math, transport, p, costs};
+        executor<model_type, failing_math> rank{math, transport, p, costs};
         task_type task{{1, 1, p.microbatches}};
         rank.step(task);
     };
@@ -224,7 +224,7 @@ TEST_CASE("a rank that does not come to the step is named by those that wait for
         host::run_ranks(4, {}, [&](host::thread_transport& transport) {
             if (transport.rank() == 2) { return; }
             failing_math math;
-            executor<model_type, failing_math, host::thread_transport> rank{math, transport, p, costs};
+            executor<model_type, failing_math> rank{math, transport, p, costs};
             task_type task{{1, 1, p.microbatches}};
             rank.step(task);
         });
@@ -240,7 +240,7 @@ std::string refusal(const plan& planned, const cost_table& costs, int ranks) {
     try {
         host::run_ranks(ranks, {}, [&](host::thread_transport& transport) {
             failing_math math;
-            executor<model_type, failing_math, host::thread_transport> rank{math, transport, planned, costs};
+            executor<model_type, failing_math> rank{math, transport, planned, costs};
         });
     } catch (const input_error& e) { return e.what(); }
     return {};
@@ -254,9 +254,6 @@ TEST_CASE("an executor refuses a plan that is not for it") {
     CHECK(refusal(p, costs, 2).empty());
     CHECK(contains(refusal(p, costs, 3), "ranks"));
     plan other = p;
-    other.recompute = recomputation::skips;
-    CHECK(contains(refusal(other, costs, 2), "keeps skips"));
-    other = p;
     other.microbatch_size = 2;
     CHECK(contains(refusal(other, costs, 2), "microbatch_size"));
     other.microbatch_size = 0;

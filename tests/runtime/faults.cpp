@@ -59,7 +59,7 @@ outcome run(const plan& planned, const fault_plan& wrong) {
         faulty links{threads, wrong};
         checked transport{links};
         math backend;
-        executor<model_type, math, checked> rank{backend, transport, planned, costs_of_model()};
+        executor<model_type, math> rank{backend, transport, planned, costs_of_model()};
         drawn_task<model_type, float> task{{7, planned.microbatch_size, planned.microbatches}};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
@@ -92,7 +92,7 @@ std::string error_of(const plan& planned, const fault_plan& wrong) {
 TEST_CASE("messages that are late change nothing; those that are damaged, doubled or missing are named") {
     const plan planned = draw_plan();
     const outcome good = run(planned, {});
-    const auto plain = run_pipelined<model_type, math, resident>(planned, 7, {}, 2);
+    const auto plain = run_pipelined<model_type, math>(planned, 7, {}, 2);
     CHECK(good.sent.boundary == plain.sent.boundary); // the proofs are not counted
     CHECK(good.sent.messages == plain.sent.messages);
 

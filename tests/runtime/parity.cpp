@@ -51,10 +51,9 @@ void check_random_plans(unsigned seed, int plans, tally& seen) {
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
 
-        const int steps = resident::serves(p.recompute) && done % 3 == 0 ? 2 : 1;
+        const int steps = done % 3 == 0 ? 2 : 1;
         const std::uint64_t data = random();
-        const auto run = resident::serves(p.recompute) ? run_pipelined<Model, math, resident>(p, data, {}, steps)
-                                                       : run_pipelined<Model, math, recomputed>(p, data);
+        const auto run = run_pipelined<Model, math>(p, data, {}, steps);
         const auto want = run_unpipelined<Model, math>(p.microbatch_size, p.microbatches, data);
 
         INFO("seed " << seed << ", plan " << done << ", P " << p.pipeline_degree << ", " << name_of(kind) << ", stages "

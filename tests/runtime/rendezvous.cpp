@@ -46,8 +46,7 @@ void check_strict_rendezvous(unsigned seed, int plans) {
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         INFO("seed " << seed << ", plan " << done);
         const host::link_options link{.latency_us = 5, .blocking = true};
-        const auto run = resident::serves(p.recompute) ? run_pipelined<Model, drifting, resident>(p, 7, link, 2)
-                                                       : run_pipelined<Model, drifting, recomputed>(p, 7, link, 2);
+        const auto run = run_pipelined<Model, drifting>(p, 7, link, 2);
         const auto want = run_unpipelined<Model, host::reference_backend<float>>(p.microbatch_size, p.microbatches, 7);
         REQUIRE(run.gradients == want.gradients);
         ++done;

@@ -247,7 +247,7 @@ TEST_CASE("the gradients of the stage that is done first are summed beside later
     // The smallest stage has 40 bytes or so to send; 3 ms for them are several weight gradients.
     host::run_ranks(4, {.latency_us = 1500}, [&](host::thread_transport& transport) {
         slow_math backend;
-        executor<model_type, slow_math, host::thread_transport> rank{backend, transport, p, costs};
+        executor<model_type, slow_math> rank{backend, transport, p, costs};
         drawn_task<model_type, float> task{{1, 1, p.microbatches}};
         rank.record(2 * rank.instructions().instructions.size());
         rank.step(task);

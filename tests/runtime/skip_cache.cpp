@@ -20,7 +20,7 @@ using namespace pulse::test;
 TEST_CASE("a skip cache keeps references, by edge and microbatch, up to what the plan says") {
     float a = 1;
     float b = 2;
-    skip_cache<float, resident> cache{3, 2};
+    skip_cache<float> cache{3, 2};
     cache.stash(edge_id{1}, microbatch_id{4}, &a);
     cache.stash(edge_id{1}, microbatch_id{5}, &b);
     cache.stash(edge_id{2}, microbatch_id{4}, &b);
@@ -59,8 +59,8 @@ TEST_CASE("a rank's skip cache has room for what its program stashes at once, an
             std::map<int, std::set<int>> held;
             std::size_t most = 0;
             float tensor = 0;
-            skip_cache<float, resident> exact{static_cast<std::size_t>(model.edge_count()), room};
-            skip_cache<float, resident> less{static_cast<std::size_t>(model.edge_count()), std::max(room - 1, 0)};
+            skip_cache<float> exact{static_cast<std::size_t>(model.edge_count()), room};
+            skip_cache<float> less{static_cast<std::size_t>(model.edge_count()), std::max(room - 1, 0)};
             bool full = false;
             for (const instruction& what : of_rank.instructions) {
                 if (const auto* s = std::get_if<op::stash>(&what)) {
@@ -88,16 +88,9 @@ TEST_CASE("a rank's skip cache has room for what its program stashes at once, an
         }
         host::run_ranks(p.pipeline_degree, {}, [&](host::thread_transport& transport) {
             host::reference_backend<float> math;
-            const auto check = [&](const auto& rank) {
-                if (rank.skips().in_flight() != most_in_flight(rank.model(), rank.instructions())) {
-                    throw error{"the executor gives its skip cache another room"};
-                }
-            };
-            using on = host::reference_backend<float>;
-            if (resident::serves(p.recompute)) {
-                check(executor<model_type, on, host::thread_transport, resident>{math, transport, p, costs});
-            } else {
-                check(executor<model_type, on, host::thread_transport, recomputed>{math, transport, p, costs});
+            const executor<model_type, host::reference_backend<float>> rank{math, transport, p, costs};
+            if (rank.skips().in_flight() != most_in_flight(rank.model(), rank.instructions())) {
+                throw error{"the executor gives its skip cache another room"};
             }
         });
     }

@@ -96,7 +96,7 @@ void check_random_plans(unsigned seed, int plans) {
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         const std::uint64_t data = random();
-        const auto run = run_pipelined<Model, math, resident>(p, data);
+        const auto run = run_pipelined<Model, math>(p, data);
         const auto want = run_unpipelined<Model, math>(p.microbatch_size, p.microbatches, data);
         INFO("seed ", seed, ", plan ", done);
         REQUIRE(run.gradients == want.gradients);

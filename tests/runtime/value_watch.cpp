@@ -84,15 +84,13 @@ struct finding {
     std::vector<std::vector<float>> gradients = std::vector<std::vector<float>>(model_type::layer_count);
 };
 
-template <class Policy>
 finding run(const plan& planned, const spoilt& wrong, bool watched) {
     finding found;
     std::mutex mutex;
     bool first = true;
     host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
         watched_math backend;
-        executor<model_type, watched_math, host::thread_transport, Policy> rank{backend, transport, planned,
-                                                                                costs_of_model()};
+        executor<model_type, watched_math> rank{backend, transport, planned, costs_of_model()};
         spoilt_task task{{7, planned.microbatch_size, planned.microbatches}, wrong};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
@@ -121,10 +119,6 @@ finding run(const plan& planned, const spoilt& wrong, bool watched) {
     });
     if (found.fault) { found.text = to_text(*found.fault, graph_of<model_type>().view()); }
     return found;
-}
-finding run(const plan& planned, const spoilt& wrong, bool watched) {
-    return resident::serves(planned.recompute) ? run<resident>(planned, wrong, watched)
-                                               : run<recomputed>(planned, wrong, watched);
 }
 
 } // namespace

@@ -125,7 +125,7 @@ struct run_result {
 };
 
 /// `steps` steps of a plan on thread ranks; gradients are those of the last step.
-template <class Model, class Backend, class Policy>
+template <class Model, class Backend>
 run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std::uint64_t seed,
                                                         const host::link_options& link = {}, int steps = 1) {
     using T = typename Backend::scalar;
@@ -141,7 +141,7 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
     std::mutex mutex;
     host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
         Backend math;
-        executor<Model, Backend, host::thread_transport, Policy> rank{math, transport, planned, costs};
+        executor<Model, Backend> rank{math, transport, planned, costs};
         drawn_task<Model, T, A> task{drawn_data<Model, T, A>{seed, planned.microbatch_size, planned.microbatches}};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);

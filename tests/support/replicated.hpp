@@ -84,7 +84,7 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
         transport.fails = options.fails == transport.rank();
         transport.at = options.fails_at;
         Backend math;
-        executor<Model, Backend, drifting_transport> rank{math, transport, planned, costs, options.how};
+        executor<Model, Backend> rank{math, transport, planned, costs, options.how};
         const auto replica = static_cast<std::size_t>(rank.place().replica);
         drawn_task<Model, T, A> task{
             drawn_data<Model, T, A>{seed + replica, planned.microbatch_size, planned.microbatches}};

@@ -6,11 +6,13 @@
 
 #include <cuda_runtime.h>
 
+#include <pulse/core/error.hpp>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/step_graphs.cuh>
 #include <pulse/cuda/stream_clock.cuh>
+#include <pulse/runtime/any_transport.hpp>
 
 namespace pulse::cuda {
 
@@ -68,8 +70,9 @@ struct memory_space {
 /// added.
 class reduction_order {
 public:
-    template <class B, class Transport>
-    reduction_order(B& math, Transport& transport) : main_{math.stream()}, on_{transport.reduction_stream()} {}
+    /// Throws input_error for a transport of host memory.
+    template <class B>
+    reduction_order(B& math, const any_transport& transport) : main_{math.stream()}, on_{reductions_of(transport)} {}
 
     /// What follows is behind all that is in the backend's stream.
     void follow() {
@@ -88,6 +91,12 @@ protected:
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_; }
 
 private:
+    [[nodiscard]] static cudaStream_t reductions_of(const any_transport& transport) {
+        void* const stream = transport.streams().reductions;
+        if (stream == nullptr) { throw input_error{"pulse: a transport of host memory has no tensors of a device"}; }
+        return static_cast<cudaStream_t>(stream);
+    }
+
     cudaStream_t main_;
     cudaStream_t on_;
     event reached_{};

@@ -17,8 +17,8 @@ struct device_space : memory_space {
     template <class Each>
     class adder : public reduction_order {
     public:
-        template <class B, class Transport>
-        adder(B& math, Transport& transport) :
+        template <class B>
+        adder(B& math, const any_transport& transport) :
             reduction_order{math, transport}, multiprocessors_{properties_of(current_device()).multiprocessors} {}
 
         /// y += x over n elements.

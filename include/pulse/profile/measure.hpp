@@ -47,8 +47,10 @@ namespace detail {
 ///
 /// A sweep runs the passes in the order of a training step, F of layers 0 to n-1, then B and W of layers n-1 to 0, so
 /// that caches are in the state that they are in at work. Each time is the median over the sweeps after the warm-up, in
-/// microseconds of Clock or as `run` gives it. W is neither run nor charged for a layer without parameters. Throws
-/// input_error as blank_costs and for bad options; what `run` throws passes through.
+/// microseconds of Clock or as `run` gives it; all then grow so that together they take as long as the median sweep.
+/// That changes little on cores of one's own. On a core that others use too most passes take their own time, and a few
+/// that of the others as well, which no median sees. W is neither run nor charged for a layer without parameters.
+/// Throws input_error as blank_costs and for bad options; what `run` throws passes through.
 template <class Clock = std::chrono::steady_clock, layer_runner Runner>
 [[nodiscard]] cost_table measure_costs(const graph_view& graph, int microbatch_size, int scalar_bytes,
                                        label device_name, Runner&& run, const measure_options& options = {}) {
@@ -66,8 +68,10 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
     };
     const std::size_t layers = graph.layers.size();
     std::vector<samples> measured(layers);
+    std::vector<double> sweeps_us;
     double measured_us = 0.0;
-    const auto timed = [&run, &measured_us](std::size_t layer, pass op, std::vector<double>* keep) {
+    double sweep_us = 0.0;
+    const auto timed = [&run, &sweep_us](std::size_t layer, pass op, std::vector<double>* keep) {
         double us = 0.0;
         if constexpr (std::floating_point<std::invoke_result_t<Runner&, int, pass>>) {
             us = run(static_cast<int>(layer), op);
@@ -78,7 +82,7 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
         }
         if (keep != nullptr) {
             keep->push_back(us);
-            measured_us += us;
+            sweep_us += us;
         }
     };
     const auto sweep = [&](bool keep) {
@@ -92,15 +96,27 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
     };
     for (int i = 0; i != options.warm_up_sweeps; ++i) { sweep(false); }
     for (int i = 0; i < options.sweeps || (measured_us < options.min_time_us && i < options.max_sweeps); ++i) {
+        sweep_us = 0.0;
         sweep(true);
+        sweeps_us.push_back(sweep_us);
+        measured_us += sweep_us;
     }
 
+    double medians_us = 0.0;
     for (std::size_t l = 0; l != layers; ++l) {
         table.layers[l].forward_us = detail::median(measured[l].forward);
         table.layers[l].backward_input_us = detail::median(measured[l].backward_input);
         if (!measured[l].backward_weight.empty()) {
             table.layers[l].backward_weight_us = detail::median(measured[l].backward_weight);
         }
+        medians_us +=
+            table.layers[l].forward_us + table.layers[l].backward_input_us + table.layers[l].backward_weight_us;
+    }
+    const double scale = medians_us > 0.0 ? std::max(1.0, detail::median(sweeps_us) / medians_us) : 1.0;
+    for (layer_cost& layer : table.layers) {
+        layer.forward_us *= scale;
+        layer.backward_input_us *= scale;
+        layer.backward_weight_us *= scale;
     }
     return table;
 }

@@ -26,6 +26,7 @@
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/parameters.hpp>
@@ -51,7 +52,7 @@ struct executor_options {
     bool sharded_optimizer{};
 };
 
-/// Walks one rank's program: the same executor for any model, backend, transport and way of keeping skips.
+/// Walks one rank's program: the same executor for any model, backend and plan, on any transport.
 ///
 /// Everything that a step needs is taken and looked up when it is made; a step allocates nothing. All ranks must be
 /// made from the same plan and costs. The costs give sizes (their times are not read) and must be those of the plan's
@@ -60,7 +61,7 @@ struct executor_options {
 /// With D replicas the transport is of all P D ranks, and the rank finds its place in the grid by its number; all
 /// replicas run the program of their pipeline device. Gradients of a stage are summed over the replicas from its
 /// all_reduce on, in the order of replicas, beside the instructions that follow; task.optimize() finds the sums.
-template <class Model, backend B, transport T, waits_for_decoder Policy = resident>
+template <class Model, backend B>
 class executor {
 public:
     using scalar = typename B::scalar;
@@ -70,13 +71,14 @@ public:
     using space = space_of<B>;
 
     /// Throws input_error when plan, costs, model, backend and number of ranks do not fit together.
-    executor(B& math, T& transport, const plan& planned, const cost_table& costs,
+    executor(B& math, any_transport transport, const plan& planned, const cost_table& costs,
              const executor_options& options = {}) :
         math_{math},
-        transport_{transport}, place_{placed(planned, transport, options.layout)},
-        model_{planned, fitting(planned, costs)}, program_{program_of(planned, model_, place_.device)},
-        layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_}, memory_{layout_, transport},
-        parameters_{owned_parameters<Model, scalar, accumulator, space>(model_, place_.device)},
+        transport_{transport}, place_{placed(planned, transport, options.layout)}, model_{planned,
+                                                                                          fitting(planned, costs)},
+        program_{program_of(planned)}, layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_},
+        memory_{layout_, transport}, parameters_{owned_parameters<Model, scalar, accumulator, space>(model_,
+                                                                                                     place_.device)},
         runner_{math, model_, planned.microbatch_size, parameters_, memory_},
         skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)}, sections_{math,
                                                                                                            program_},
@@ -84,7 +86,7 @@ public:
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
-    /// Runs one step. The task gives the data and takes the results:
+    /// Runs one step with the parameters' values as they are now. The task gives the data and takes the results:
     /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m as accumulators, kept until the step ends (stage 0,
     ///   if the model is conditioned or its first layer reads_timesteps);
     /// - `task.text(m)`: what a text encoder gives, as scalars, kept until the step ends (stage 0, if the model's
@@ -103,6 +105,7 @@ public:
     void step(Task& task) {
         std::size_t i = 0;
         try {
+            math_.weights_changed();
             for (; i != prepared_.size(); ++i) { run(i, task); }
         } catch (const peer_failed& e) {
             transport_.fail(e.what());
@@ -118,11 +121,12 @@ public:
     }
 
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] const backend_parameters<B>& parameters() const noexcept { return parameters_; }
     [[nodiscard]] const step_model& model() const noexcept { return model_; }
     [[nodiscard]] const program& instructions() const noexcept { return program_; }
     [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }
     [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return memory_; }
-    [[nodiscard]] const skip_cache<scalar, Policy>& skips() const noexcept { return skips_; }
+    [[nodiscard]] const skip_cache<scalar>& skips() const noexcept { return skips_; }
 
     /// Where the rank stands in the grid of pipeline devices and replicas.
     [[nodiscard]] const replica_place& place() const noexcept { return place_; }
@@ -148,7 +152,7 @@ public:
 
 private:
     /// The rank's place, when there are as many ranks as the plan has.
-    [[nodiscard]] static replica_place placed(const plan& planned, const T& transport, rank_layout layout) {
+    [[nodiscard]] static replica_place placed(const plan& planned, const any_transport& transport, rank_layout layout) {
         if (planned.data_degree < 1 || planned.pipeline_degree < 1) {
             throw input_error{"pulse: plan: pipeline_degree and data_degree must be at least 1"};
         }
@@ -161,15 +165,16 @@ private:
     }
     /// The costs, when plan, costs and model fit together.
     [[nodiscard]] static const cost_table& fitting(const plan& planned, const cost_table& costs) {
-        if (!Policy::serves(planned.recompute)) {
-            throw input_error{"pulse: the plan keeps skips in another way than the executor"};
-        }
         static constexpr auto graph = graph_of<Model>();
         require_fit(graph.view(), costs, planned.microbatch_size, static_cast<int>(sizeof(scalar)));
         return costs;
     }
-    [[nodiscard]] static program program_of(const plan& planned, const step_model& model, int device) {
-        return std::move(lower(planned, model)[static_cast<std::size_t>(device)]);
+    /// The rank's program; the transport sees those of all devices.
+    [[nodiscard]] program program_of(const plan& planned) const {
+        std::vector<program> all = lower(planned, model_);
+        const auto mine = static_cast<std::size_t>(place_.device);
+        transport_.follow(model_, all, place_.device);
+        return std::move(all[mine]);
     }
 
     /// Names the rank and the instruction of an error; empty when there is no memory for that.
@@ -340,7 +345,7 @@ private:
     }
 
     B& math_;
-    T& transport_;
+    any_transport transport_;
     replica_place place_;
     step_model model_;
     program program_;
@@ -349,9 +354,9 @@ private:
     basic_step_memory<space> memory_;
     backend_parameters<B> parameters_;
     stage_runner<Model, B> runner_;
-    skip_cache<scalar, Policy> skips_;
+    skip_cache<scalar> skips_;
     typename space::sections sections_;
-    replica_sum<B, T> sums_;
+    replica_sum<B> sums_;
     basic_trace<typename space::clock> trace_;
     value_watch<B> watch_;
 };

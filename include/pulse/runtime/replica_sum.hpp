@@ -11,6 +11,7 @@
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/space.hpp>
@@ -37,7 +38,7 @@ namespace pulse {
 /// instruction of every replica: take the global order that lower() follows, put all replicas' copies of an event next
 /// to each other, and replace all_reduce by its messages in the order of for_each_pair. Every rank's posts are in that
 /// order, so of all messages not yet transferred the first one has both its ranks standing at it.
-template <backend B, transport T>
+template <backend B>
 class replica_sum {
 public:
     using accumulator = typename B::accumulator;
@@ -45,7 +46,7 @@ public:
 
     /// `parameters` must outlive it and keep its arrays. With `shares_only`, sums are not sent back: a replica ends up
     /// with those of its own share alone.
-    replica_sum(B& math, T& transport, const replica_place& place, const step_model& model,
+    replica_sum(B& math, any_transport transport, const replica_place& place, const step_model& model,
                 backend_parameters<B>& parameters, bool shares_only) :
         transport_{transport},
         adder_{math, transport}, place_{place}, shares_only_{shares_only} {
@@ -278,7 +279,7 @@ private:
         over(stage_id{s.stage});
     }
 
-    T& transport_;
+    any_transport transport_;
     adder adder_;
     replica_place place_;
     bool shares_only_;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -10,29 +9,11 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
-#include <pulse/partition/partition.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
 
 namespace pulse {
-
-/// Skip tensors stay where the encoder wrote them, also when the rest of its stage is made again for the backward.
-struct resident {
-    [[nodiscard]] static constexpr bool serves(recomputation kind) noexcept { return kind != recomputation::skips; }
-};
-
-/// Skip tensors are dropped with the rest of the encoder stage and made again, by the same code from the same input,
-/// before the decoder reads them: one more forward of the stage for the memory of every microbatch in between.
-struct recomputed {
-    [[nodiscard]] static constexpr bool serves(recomputation kind) noexcept { return kind == recomputation::skips; }
-};
-
-/// A way of keeping skip tensors between encoder and decoder; it says for which plans.
-template <class P>
-concept waits_for_decoder = requires(recomputation kind) {
-    { P::serves(kind) } -> std::same_as<bool>;
-};
 
 /// How many microbatches of one edge a rank's program keeps stashed at once, over its edges the most.
 [[nodiscard]] constexpr int most_in_flight(const step_model& model, const program& of_rank) {
@@ -57,11 +38,12 @@ concept waits_for_decoder = requires(recomputation kind) {
     return most;
 }
 
-/// Where skip activations wait between encoder forward and decoder: by reference, no copy in and none out.
+/// Where skip activations wait between encoder forward and decoder: by reference, no copy in and none out. Whether they
+/// stay where the encoder wrote them or are made again before the decoder reads them, the plan's instructions say.
 ///
 /// `in_flight` is how many microbatches an edge can hold at once (most_in_flight). Throws error on a fetch of what is
 /// not there and on a stash beyond that, which no checked plan asks for.
-template <class T, waits_for_decoder Policy>
+template <class T>
 class skip_cache {
 public:
     skip_cache(std::size_t edges, int in_flight) :

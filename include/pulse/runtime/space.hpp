@@ -46,7 +46,7 @@ public:
 template <class T>
 struct plain_adder {
     template <class B, class Transport>
-    plain_adder(B&, Transport&) noexcept {}
+    plain_adder(B&, const Transport&) noexcept {}
 
     /// What follows is behind all work of the backend so far.
     void follow() const noexcept {}

@@ -8,8 +8,8 @@
 
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/stage_footprint.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/space.hpp>
-#include <pulse/runtime/transport.hpp>
 
 namespace pulse {
 
@@ -20,8 +20,7 @@ namespace pulse {
 template <class Space>
 class basic_step_memory {
 public:
-    template <transport T>
-    basic_step_memory(const memory_layout& layout, T& transport) :
+    basic_step_memory(const memory_layout& layout, const any_transport& transport) :
         places_{layout.places}, block_{static_cast<std::size_t>(layout.block_bytes)},
         workspace_{static_cast<std::size_t>(layout.workspace_bytes)}, block_size_{layout.block_bytes},
         workspace_size_{layout.workspace_bytes}, slot_size_{layout.slot_bytes},

@@ -7,6 +7,7 @@
 #include <pulse/core/ids.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/replica_place.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse {
@@ -27,9 +28,8 @@ public:
         }
     }
 
-    /// All replicas of the stages call it, between steps. On devices, see cuda::run_in_order.
-    template <transport T>
-    void run(T& transport) {
+    /// All replicas of the stages call it, between steps. On a device, its adder orders it with other work.
+    void run(const any_transport& transport) {
         for_each_pair(
             place_,
             [&](int to) {

@@ -89,7 +89,11 @@ inline void add_layouts_of_stages(std::vector<tune_candidate>& all, tune_candida
     };
     if (c.pipeline_degree == 1 && has(placement::sequential)) {
         add(placement::sequential, 1); // one device, one stage
-        // More stages on it are of use only where each is recomputed by itself.
+        // More stages on it are of use where each is recomputed by itself, or where replicas sum the gradients of one
+        // beside the passes of another.
+        for (const int waves : options.waves) {
+            if (has(placement::folded)) { add(placement::folded, waves); }
+        }
         for (const int chunks : options.chunks) {
             if (chunks > 1 && has(placement::interleaved)) { add(placement::interleaved, chunks); }
         }

@@ -93,7 +93,7 @@ using make_math = std::function<math(cuda::thread_transport&)>;
 
 template <class Model>
 device_run check_run(const plan& p, std::uint64_t data, const device_run_options& options, const make_math& make) {
-    const auto run = run_on_device<Model, resident>(p, data, options, make);
+    const auto run = run_on_device<Model>(p, data, options, make);
     const auto want = run_unpipelined<Model, plain>(p.microbatch_size, p.microbatches, data);
     REQUIRE(run.gradients == want.gradients);
     REQUIRE(run.losses == want.losses);
@@ -196,7 +196,7 @@ TEST_CASE("the error of a rank stops every rank, also while a step is captured")
             };
             std::string what;
             try {
-                static_cast<void>(run_on_device<nested_toy, resident>(p, 1, {.steps = 4}, make));
+                static_cast<void>(run_on_device<nested_toy>(p, 1, {.steps = 4}, make));
             } catch (const error& e) { what = e.what(); }
             INFO(what);
             CHECK(what.find("rank " + std::to_string(rank)) != std::string::npos);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/bound/order_statistic_heads.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 

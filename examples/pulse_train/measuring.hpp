@@ -1,0 +1,107 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <pulse/hardware/cluster.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/runtime/measure_links.hpp>
+#include <pulse/tune/scaled_costs.hpp>
+
+#include "run_inputs.hpp"
+#include "setup.hpp"
+
+namespace pulse_train {
+
+/// What the ranks of a run measure of themselves.
+struct measurements {
+    std::map<int, pulse::cost_table> costs{}; ///< of the model, by microbatch size
+    pulse::cluster machine{};
+
+    /// Costs of microbatches of a size: as measured, or in proportion to the next smaller size that was.
+    [[nodiscard]] pulse::cost_table costs_of(int microbatch_size) const {
+        auto found = costs.upper_bound(microbatch_size);
+        if (found != costs.begin()) { found = std::prev(found); }
+        return pulse::scaled_costs(found->second, microbatch_size);
+    }
+};
+
+/// Measures links, where that is asked, and layers at the first of `sizes`, and at the others as long as there is time.
+/// All ranks do so at once: they may share cores, memory or devices, and a time is the mean over them. Collective;
+/// rank 0 has the result.
+template <class Model, class Side>
+[[nodiscard]] measurements measure(const Side& side, run_inputs in, bool links, const std::vector<int>& sizes) {
+    constexpr double seconds_of_links = 1;
+    constexpr double seconds_of_layers = 4;
+    using clock = std::chrono::steady_clock;
+    // There is no plan yet: the ranks are one pipeline.
+    in.plan.pipeline_degree = in.args.ranks;
+    in.plan.data_degree = 1;
+    measurements made;
+    side.run_ranks(in, [&](auto&& among) {
+        auto math = side.make_math(among);
+        measurements mine;
+        if (links) {
+            pulse::link_measurement how = side.memory_of_rank();
+            how.machine = machine_name();
+            how.seconds = seconds_of_links;
+            how.settle = [&] { Side::wait(math); };
+            mine.machine = pulse::measure_links(among, how);
+        }
+        double spent = 0;
+        double last = 0;
+        for (const int size : sizes) {
+            // The next size takes about twice the time.
+            if (!mine.costs.empty() && spent + 2 * last > seconds_of_layers) { break; }
+            among.sum({});
+            const auto start = clock::now();
+            pulse::cost_table costs = side.template measured_costs<Model>(math, size);
+            std::vector<double> shared;
+            for (const pulse::layer_cost& layer : costs.layers) {
+                shared.insert(shared.end(), {layer.forward_us, layer.backward_input_us, layer.backward_weight_us});
+            }
+            shared.push_back(std::chrono::duration<double>(clock::now() - start).count());
+            among.sum(shared);
+            for (double& value : shared) { value /= among.size(); }
+            for (std::size_t l = 0; l != costs.layers.size(); ++l) {
+                costs.layers[l].forward_us = shared[3 * l];
+                costs.layers[l].backward_input_us = shared[3 * l + 1];
+                costs.layers[l].backward_weight_us = shared[3 * l + 2];
+            }
+            last = shared.back();
+            spent += last;
+            mine.costs.emplace(size, std::move(costs));
+        }
+        if (among.rank() == 0) { made = std::move(mine); }
+    });
+    return made;
+}
+
+/// Adds to what the files of the arguments say (read_known) what has to be measured. Collective; rank 0 has all.
+template <class Model, class Side>
+void measure_unknown(const Side& side, const run_inputs& in, measurements& known) {
+    const arguments& a = in.args;
+    const bool links = a.plan_file.empty() && a.cluster.empty();
+    std::vector<int> sizes = a.profile.empty() ? microbatch_sizes(a) : std::vector<int>{};
+    if (a.processes != nullptr && !a.plan_file.empty()) {
+        // rank 0 alone has read it
+        double size = a.processes->rank() == 0 ? in.plan.microbatch_size : 0;
+        a.processes->sum({&size, 1});
+        sizes = {static_cast<int>(size)};
+    }
+    if (!links && sizes.empty()) { return; }
+    if (a.processes == nullptr || a.processes->rank() == 0) {
+        std::puts(links ? "measuring layers and links ..." : "measuring the layers ...");
+        std::fflush(stdout);
+    }
+    measurements measured = measure<Model>(side, in, links, sizes);
+    if (links) { known.machine = measured.machine; }
+    known.costs.merge(measured.costs);
+}
+
+} // namespace pulse_train

@@ -1,0 +1,245 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/hardware/cluster.hpp>
+#include <pulse/hardware/link_fit.hpp>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/runtime/transport.hpp>
+
+namespace pulse {
+
+/// What a rank says of itself before links are measured, and how.
+struct link_measurement {
+    /// Machine of this rank: ranks with the same one share a node.
+    std::string machine{};
+    /// Memory of the rank's device, at least 1, and the device's name on its machine: ranks that have one device share
+    /// its memory equally. The cluster has the least that a rank may use.
+    std::int64_t memory_bytes{};
+    std::string device{};
+    /// About how long all messages together take, the same on every rank.
+    double seconds{1.0};
+    /// Returns when every transfer that was waited for is over; needed where a wait makes a stream wait, not the host.
+    std::function<void()> settle{};
+};
+
+namespace detail {
+
+/// Sizes of the messages, bytes: from latency alone to bandwidth alone.
+inline constexpr std::array<std::int64_t, 6> measured_sizes{256, 2048, 16'384, 131'072, 1'048'576, 8'388'608};
+
+/// Ranks of a run by machine.
+struct machine_table {
+    std::vector<std::string> machines{};
+    std::int64_t memory_bytes{};
+    /// The most ranks whose aligned blocks never leave a machine: where machines have different numbers of ranks, or
+    /// ranks alternate between them, a node is less than a machine.
+    int devices_per_node{1};
+
+    [[nodiscard]] int size() const noexcept { return static_cast<int>(machines.size()); }
+    [[nodiscard]] bool share(int a, int b) const {
+        return machines[static_cast<std::size_t>(a)] == machines[static_cast<std::size_t>(b)];
+    }
+};
+
+[[nodiscard]] inline int node_size_of(const machine_table& table) {
+    const int ranks = table.size();
+    for (int size = ranks; size > 1; --size) {
+        if (ranks % size != 0) { continue; }
+        bool whole = true;
+        for (int r = 0; r != ranks; ++r) { whole = whole && table.share(r, r / size * size); }
+        if (whole) { return size; }
+    }
+    return 1;
+}
+
+/// The same table on every rank. Collective.
+template <transport T>
+[[nodiscard]] machine_table machines_of(T& among, const link_measurement& mine) {
+    // Of every rank three words, each behind the length of its bytes.
+    std::string text;
+    for (const std::string& word : {mine.machine, mine.device, std::to_string(mine.memory_bytes)}) {
+        text += std::to_string(word.size()) + ' ' + word;
+    }
+    std::vector<std::byte> all;
+    for (const auto& of_rank : among.gather(std::as_bytes(std::span{text}))) {
+        all.insert(all.end(), of_rank.begin(), of_rank.end());
+    }
+    among.broadcast(all);
+    text.assign(reinterpret_cast<const char*>(all.data()), all.size());
+    std::size_t at = 0;
+    const auto next_word = [&] {
+        std::size_t digits = 0;
+        const std::size_t length = std::stoul(text.substr(at), &digits);
+        at += digits + 1 + length;
+        return text.substr(at - length, length);
+    };
+    machine_table table;
+    std::vector<std::pair<std::string, std::int64_t>> memories;
+    while (at != text.size()) {
+        table.machines.push_back(next_word());
+        const std::string device = next_word();
+        memories.emplace_back(table.machines.back() + '\0' + device, std::stoll(next_word()));
+    }
+    table.memory_bytes = std::numeric_limits<std::int64_t>::max();
+    for (const auto& [device, bytes] : memories) {
+        const auto sharing =
+            std::count_if(memories.begin(), memories.end(), [&](const auto& other) { return other.first == device; });
+        table.memory_bytes = std::min(table.memory_bytes, bytes / sharing);
+    }
+    table.devices_per_node = node_size_of(table);
+    return table;
+}
+
+/// Pairs of neighbours within nodes, or on different machines: at most three of them, the first, one in the middle and
+/// the last.
+[[nodiscard]] inline std::vector<int> measured_pairs(const machine_table& table, bool inside) {
+    std::vector<int> all;
+    for (int r = 0; r + 1 < table.size(); ++r) {
+        const bool one_node = r / table.devices_per_node == (r + 1) / table.devices_per_node;
+        if (inside ? one_node : !table.share(r, r + 1)) { all.push_back(r); }
+    }
+    if (all.size() > 3) { all = {all.front(), all[all.size() / 2], all.back()}; }
+    return all;
+}
+
+/// Messages to and fro between a rank and the next one.
+template <transport T>
+class ping_pong {
+public:
+    ping_pong(T& over, const std::function<void()>& settle) : over_{over}, settle_{settle} {
+        const auto most = static_cast<std::size_t>(measured_sizes.back());
+        out_ = over_.allocate(most);
+        in_ = over_.allocate(most);
+    }
+
+    /// One way, microseconds, of a message of each size: all sizes, or those for which there is time. The fastest of
+    /// several trips counts: what is slower waited for something else than the link. All ranks call it, and have the
+    /// same result.
+    [[nodiscard]] std::vector<link_sample> between(int first, double seconds) {
+        std::vector<link_sample> samples;
+        double left = seconds;
+        double before = 0.0;
+        for (std::size_t i = 0; i != measured_sizes.size(); ++i) {
+            const std::int64_t bytes = measured_sizes[i];
+            trip(first, bytes); // finds its protocol and its memory
+            double fastest = from_first(first, trip(first, bytes));
+            const double share = left / static_cast<double>(measured_sizes.size() - i);
+            const auto more = static_cast<int>(std::clamp(share / fastest, 2.0, 200.0));
+            const auto start = clock::now();
+            double mine = fastest;
+            for (int t = 0; t != more; ++t) { mine = std::min(mine, trip(first, bytes)); }
+            left -= from_first(first, seconds_since(start)) + 2 * fastest;
+            fastest = from_first(first, mine);
+            samples.push_back({bytes, 0.5e6 * fastest});
+            // The next size is eight times as large: four trips on the line through the last two. Two small sizes say
+            // little of a bandwidth, so that the first four may take more than their share.
+            const double next = 4 * (fastest + 8 * std::max(0.0, fastest - before));
+            if (i > 0 && next > (i < 3 ? seconds : left)) { break; }
+            before = fastest;
+        }
+        return samples;
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+
+    [[nodiscard]] static double seconds_since(clock::time_point start) {
+        return std::chrono::duration<double>(clock::now() - start).count();
+    }
+
+    /// The value of rank `first` on every rank.
+    [[nodiscard]] double from_first(int first, double value) {
+        double shared = over_.rank() == first ? value : 0.0;
+        over_.sum({&shared, 1});
+        return std::max(shared, 1e-9);
+    }
+
+    /// Seconds of a message and its reply, on the rank that begins; 0 on ranks that are neither.
+    double trip(int first, std::int64_t bytes) {
+        const int number = std::exchange(next_, next_ + 1);
+        if (over_.rank() != first && over_.rank() != first + 1) { return 0.0; }
+        const bool begins = over_.rank() == first;
+        const int peer = begins ? first + 1 : first;
+        const message_id ping{message_kind::boundary, number, microbatch_id{0}};
+        const message_id pong{message_kind::boundary_gradient, number, microbatch_id{0}};
+        std::array out{message_part{out_, static_cast<std::size_t>(bytes), traffic_kind::boundary, false}};
+        std::array in{message_part{in_, static_cast<std::size_t>(bytes), traffic_kind::boundary, false}};
+        const auto start = clock::now();
+        if (begins) {
+            over_.post_send(peer, ping, out);
+            over_.post_recv(peer, pong, in);
+            over_.wait_recv(peer, pong);
+            over_.wait_send(peer, ping);
+        } else {
+            over_.post_recv(peer, ping, in);
+            over_.wait_recv(peer, ping);
+            over_.post_send(peer, pong, out);
+            over_.wait_send(peer, pong);
+        }
+        if (settle_) { settle_(); }
+        return seconds_since(start);
+    }
+
+    T& over_;
+    const std::function<void()>& settle_;
+    std::byte* out_{};
+    std::byte* in_{};
+    int next_{};
+};
+
+/// The line through the times. Where they do not grow, no message was large enough: the largest is believed to take
+/// twice as long as the fastest.
+[[nodiscard]] inline link line_through(const std::vector<link_sample>& samples) {
+    const auto faster = [](const link_sample& a, const link_sample& b) { return a.us < b.us; };
+    const double least = std::min_element(samples.begin(), samples.end(), faster)->us;
+    const link flat{least, 1e-3 * static_cast<double>(samples.back().bytes) / least};
+    try {
+        return fit_link(samples).line;
+    } catch (const input_error&) { return flat; }
+}
+
+} // namespace detail
+
+/// The cluster that the ranks of a transport are, with links as their messages take them: messages of several sizes to
+/// and fro between neighbours, pair after pair, the line through their times (fit_link), and of several pairs the one
+/// that is slowest for 1 MiB. Ranks of one machine are a node.
+///
+/// Collective: all ranks get the same cluster. It takes about `seconds`; where a link is slow, large messages are left
+/// out. Throws input_error on every rank when memory_bytes is less than 1 somewhere, and what the transport throws.
+template <transport T>
+[[nodiscard]] cluster measure_links(T& among, const link_measurement& mine) {
+    const detail::machine_table table = detail::machines_of(among, mine);
+    if (table.memory_bytes < 1) { throw input_error{"measure_links: memory_bytes must be at least 1"}; }
+    cluster made{};
+    made.devices_per_node = table.devices_per_node;
+    made.nodes = table.size() / table.devices_per_node;
+    made.memory_bytes = table.memory_bytes;
+    const std::array pairs{detail::measured_pairs(table, true), detail::measured_pairs(table, false)};
+    if (pairs[0].empty() && pairs[1].empty()) { return made; }
+    detail::ping_pong messages{among, mine.settle};
+    const double seconds = mine.seconds / static_cast<double>(pairs[0].size() + pairs[1].size());
+    for (const std::size_t kind : {0U, 1U}) {
+        link slowest{};
+        for (const int first : pairs[kind]) {
+            const link found = detail::line_through(messages.between(first, seconds));
+            constexpr std::int64_t reference = std::int64_t{1} << 20U;
+            if (found.transfer_us(reference) > slowest.transfer_us(reference)) { slowest = found; }
+        }
+        (kind == 0 ? made.intra_node : made.inter_node) = slowest;
+    }
+    return made;
+}
+
+} // namespace pulse

@@ -1,0 +1,151 @@
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <pulse/runtime/measure_links.hpp>
+#include <pulse/threads/transport.hpp>
+
+using namespace pulse;
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+/// Thread ranks on machines: a message to another machine also takes the time of the link between machines.
+class ranks_on_machines : public host::thread_transport {
+public:
+    ranks_on_machines(std::shared_ptr<host::thread_group> group, int rank, std::span<const std::string> machines,
+                      pulse::link between) :
+        thread_transport{std::move(group), rank},
+        machines_{machines}, between_{between} {}
+
+    void post_send(int peer, message_id message, std::span<message_part> parts) {
+        if (at(rank()) != at(peer)) {
+            const auto bytes = static_cast<std::int64_t>(parts.front().bytes);
+            std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{between_.transfer_us(bytes)});
+        }
+        thread_transport::post_send(peer, message, parts);
+    }
+
+private:
+    [[nodiscard]] const std::string& at(int r) const { return machines_[static_cast<std::size_t>(r)]; }
+
+    std::span<const std::string> machines_;
+    pulse::link between_;
+};
+
+struct measured {
+    cluster found{};
+    double seconds{};
+};
+
+/// What all ranks of these machines measure, which is the same.
+measured measure(const std::vector<std::string>& machines, host::link_options inside, pulse::link between,
+                 double seconds) {
+    const auto group = std::make_shared<host::thread_group>(static_cast<int>(machines.size()), inside);
+    std::vector<cluster> all(machines.size());
+    const auto start = clock_type::now();
+    {
+        std::vector<std::jthread> ranks;
+        for (std::size_t r = 0; r != machines.size(); ++r) {
+            ranks.emplace_back([&, r] {
+                ranks_on_machines t{group, static_cast<int>(r), machines, between};
+                // Ranks 1 and 2 share a device where they are on one machine.
+                all[r] = measure_links(t, {.machine = machines[r],
+                                           .memory_bytes = 1000,
+                                           .device = std::to_string(r == 2 ? 1 : r),
+                                           .seconds = seconds});
+            });
+        }
+    }
+    for (const cluster& c : all) { CHECK(c == all.front()); }
+    CHECK(all.front().memory_bytes == (machines.size() > 2 && machines[1] == machines[2] ? 500 : 1000));
+    return {all.front(), std::chrono::duration<double>(clock_type::now() - start).count()};
+}
+
+/// No time is less than the link's own; how much more is the machine's.
+void check_is(const pulse::link& found, const pulse::link& wanted) {
+    for (const std::int64_t bytes : {256, 131'072, 1'048'576}) {
+        CAPTURE(bytes);
+        CHECK(found.transfer_us(bytes) >= 0.98 * wanted.transfer_us(bytes));
+        CHECK(found.transfer_us(bytes) <= 1.5 * wanted.transfer_us(bytes) + 500);
+    }
+}
+
+} // namespace
+
+TEST_CASE("a measured link is the one that messages take") {
+    for (const bool blocking : {false, true}) {
+        const auto [found, seconds] =
+            measure({"a", "a"}, {.latency_us = 2000, .bandwidth_gb_per_s = 0.5, .blocking = blocking}, {}, 0.4);
+        CHECK(found.nodes == 1);
+        CHECK(found.devices_per_node == 2);
+        check_is(found.intra_node, {2000, 0.5});
+    }
+}
+
+TEST_CASE("ranks of one machine are a node, and links between machines are measured apart") {
+    const pulse::link between{3000, 0.25};
+    struct layout {
+        std::vector<std::string> machines;
+        int devices_per_node;
+    };
+    for (const auto& [machines, devices] :
+         {layout{{"a", "a", "b", "b"}, 2}, layout{{"a", "b"}, 1}, layout{{"a", "b", "a", "b"}, 1},
+          layout{{"a", "a", "a", "b"}, 1}, layout{{"a", "a", "a", "a", "b", "b"}, 2}, layout{{"", "", ""}, 3}}) {
+        const cluster found = measure(machines, {.latency_us = 300}, between, 0.3).found;
+        CAPTURE(machines.size());
+        CHECK(found.devices_per_node == devices);
+        CHECK(found.devices() == static_cast<int>(machines.size()));
+        CHECK((found.intra_node == pulse::link{}) == (devices == 1));
+        CHECK((found.inter_node == pulse::link{}) == (found.nodes == 1));
+        if (devices > 1) { CHECK(found.intra_node.latency_us >= 290); }
+        if (found.nodes > 1) { check_is(found.inter_node, {3300, 0.25}); }
+    }
+}
+
+TEST_CASE("one rank has no link") {
+    const cluster found = measure({"a"}, {}, {}, 1.0).found;
+    CHECK(found == cluster{.memory_bytes = 1000});
+}
+
+TEST_CASE("on a slow link large messages are left out") {
+    // All sizes would take some 20 s.
+    const auto [found, seconds] = measure({"a", "a"}, {.latency_us = 5000, .bandwidth_gb_per_s = 0.004}, {}, 0.5);
+    CHECK(seconds < 2);
+    check_is(found.intra_node, {5000, 0.004});
+}
+
+TEST_CASE("where a rank fails or has no memory, every rank gets an error") {
+    const auto ended_by = [](auto body) {
+        try {
+            host::run_ranks(3, {}, body);
+        } catch (const std::exception& e) { return std::string{e.what()}; }
+        return std::string{};
+    };
+    CHECK(ended_by([](host::thread_transport& t) {
+              if (t.rank() == 2) { throw error{"gone"}; }
+              static_cast<void>(measure_links(t, {.memory_bytes = 1}));
+          }) == "gone");
+    std::mutex mutex;
+    std::multiset<std::string> said;
+    CHECK(ended_by([&](host::thread_transport& t) {
+              try {
+                  static_cast<void>(measure_links(t, {.memory_bytes = t.rank() == 1 ? 0 : 1}));
+              } catch (const input_error& e) {
+                  const std::lock_guard lock{mutex};
+                  said.insert(e.what());
+              }
+          }).empty());
+    CHECK(said.count("measure_links: memory_bytes must be at least 1") == 3);
+}

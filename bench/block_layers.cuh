@@ -54,8 +54,8 @@ template <class B, class Math>
     const auto layout = pulse::nn::layout_of(math);
     const pulse::nn::layer_sizes& sizes = layout.sizes;
     std::vector<pulse::parameter> parameters(sizes.parameter_count);
-    const pulse::label name{"block"};
-    pulse::nn::description listed{name, parameters.data()};
+    const pulse::label root{"block"};
+    pulse::nn::description listed{root, parameters.data()};
     static_cast<void>(math.describe(listed));
     const std::int64_t weights = sizes.kept.parameters;
     const std::int64_t input = batch * pulse::nn::elements(math.input());

@@ -39,7 +39,7 @@ namespace {
 
 using model = pulse::ddpm_fmnist;
 using math = pulse::host::onednn_backend;
-using rank_optimizer = pulse::train::basic_rank_optimizer<pulse::host::fused_adamw>;
+using rank_optimizer = pulse::train::rank_optimizer<pulse::train::host_updates<pulse::host::fused_adamw>>;
 
 using pulse_bench::median;
 
@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
                 pulse::nn::initialise<float>(pulse::parameters_of<model>(block.layer), 1,
                                              rank.parameters().values_of(block.layer));
             }
-            rank_optimizer optimizer{model::layer_count, 1, rank.parameters().values().size(), {}, 1.0, 0.999};
+            rank_optimizer optimizer{model::layer_count, 1, rank.parameters(), {.clip_norm = 1.0}};
             task work{batch, &rank.parameters(), &optimizer, &transport};
             for (int r = -2; r != rounds; ++r) {
                 const auto start = std::chrono::steady_clock::now();

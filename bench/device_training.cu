@@ -5,7 +5,7 @@
 
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
-#include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/cuda/device_updates.cuh>
 
 namespace pulse_bench {
 
@@ -58,14 +58,14 @@ struct device_optimizer::kernels : cuda::rank_optimizer<cuda::bf16> {
 
 device_optimizer::device_optimizer(std::size_t layers, device_parameters& parameters, std::span<const float> initial,
                                    cudaStream_t stream) :
-    adamw_{std::make_unique<kernels>(layers, 1, parameters, cuda::optimizer_options{.clip_norm = 1.0}, stream)} {
+    adamw_{std::make_unique<kernels>(layers, 1, parameters, pulse::train::optimizer_options{.clip_norm = 1.0}, stream)} {
     adamw_->start(initial, parameters);
 }
 device_optimizer::~device_optimizer() = default;
 
 step_end device_optimizer::step(device_parameters& parameters, pulse::cuda::thread_transport& transport,
                                 std::int64_t step, const double* loss) {
-    const cuda::step_outcome done = adamw_->step(parameters, transport, step, 1e-5, loss, false);
+    const pulse::train::step_outcome done = adamw_->step(parameters, transport, step, 1e-5, {loss, 1}, false);
     return {done.gradient_norm, done.loss};
 }
 

@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that pulse is built and tested with, by name and only when missing.
 #   bash cmake/install_dependencies.sh [build] [test] [run]     (without a group: build)
-# build: compiler, CMake and the libraries of every part; test: what the tests need besides, and oneDNN 3 in build/onednn3,
-# because Debian 12 has oneDNN 2; run: data for the examples and a test.
+# build: compiler, CMake and the libraries of every part; test: what the tests need besides, oneDNN 3 in build/onednn3,
+# because Debian 12 has oneDNN 2, and in build/python what they compare with; run: data for the examples and a test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev)
-test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-pip python3-torch libopenblas0-pthread)
+build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev
+    libutf8proc-dev libsentencepiece-dev libjpeg62-turbo-dev libpng-dev libwebp-dev)
+test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-pil python3-pip python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist)
 # oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run on SYCL alone, which pulse::host refuses.
 onednn3=2023.2.0
+# transformers 4.38 and what it imports for tokenizers; CLIP's vocabulary is in open_clip_torch
+compared=(transformers==4.38.2 tokenizers==0.15.2 huggingface_hub==0.23.4 safetensors==0.4.5 regex==2024.11.6
+    sentencepiece==0.2.0 filelock==3.16.1 fsspec==2024.12.0 packaging==24.2 pyyaml==6.0.2 requests==2.32.3 urllib3==2.2.3
+    idna==3.10 certifi==2024.12.14 charset_normalizer==3.4.1 tqdm==4.67.1 typing_extensions==4.12.2
+    open_clip_torch==2.30.0)
 
 fail() {
     echo "install_dependencies: $1" >&2
@@ -86,5 +92,21 @@ lay_onednn3() {
     ln -s libdnnl.so.3 $folder/lib/libdnnl.so
 }
 
+# pip's --target neither touches nor sees what the system has. A folder that was made from another list is replaced.
+lay_compared() {
+    local folder=build/python
+    [ "$(cat $folder/list 2>/dev/null)" != "${compared[*]}" ] || return 0
+    echo "install_dependencies: laying ${compared[*]} into $folder"
+    rm -rf $folder
+    /usr/bin/python3 -m pip install -q --no-deps --no-compile --target $folder "${compared[@]}" >"$log" 2>&1 || {
+        tail -n 15 "$log" >&2
+        fail "pip could not install: ${compared[*]}"
+    }
+    echo "${compared[*]}" >$folder/list
+}
+
 install_packages
-[ ${#wheels[@]} -eq 0 ] || lay_onednn3
+if [ ${#wheels[@]} -gt 0 ]; then
+    lay_onednn3
+    lay_compared
+fi

@@ -27,5 +27,8 @@ install(FILES
     ${PROJECT_SOURCE_DIR}/cmake/FindCUDNN.cmake
     ${PROJECT_SOURCE_DIR}/cmake/FindGLPK.cmake
     ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindSentencePiece.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindUtf8proc.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake
     DESTINATION ${pulse_cmake_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

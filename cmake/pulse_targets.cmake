@@ -8,7 +8,10 @@ file(GLOB_RECURSE pulse_bodies CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.ip
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
-list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint)/[^/]+|[^/]+/json[a-z_]*)\\.hpp$")
+list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint)/[^/]+|[^/]+/json[a-z_]*|train/saving)\\.hpp$")
+# Captioned pictures need JSON and what decodes pictures.
+set(pulse_data_headers ${pulse_headers})
+list(FILTER pulse_data_headers INCLUDE REGEX "/pulse/data/[^/]+\\.hpp$")
 # The backend on CPUs needs oneDNN.
 set(pulse_host_headers ${pulse_headers})
 list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/onednn/[^/]+\\.hpp$")
@@ -18,8 +21,12 @@ list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/prove/(synthesize_
 # Ranks that are processes need MPI.
 set(pulse_mpi_headers ${pulse_headers})
 list(FILTER pulse_mpi_headers INCLUDE REGEX "/pulse/mpi/[^/]+\\.hpp$")
+# Text to ids needs Unicode and SentencePiece.
+set(pulse_encode_headers ${pulse_headers})
+list(FILTER pulse_encode_headers INCLUDE REGEX "/pulse/encode/tokenizer[a-z0-9_]*\\.hpp$")
 set(pulse_core_headers ${pulse_headers})
-list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers} ${pulse_glpk_headers} ${pulse_mpi_headers})
+list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers} ${pulse_glpk_headers} ${pulse_mpi_headers}
+    ${pulse_encode_headers} ${pulse_data_headers})
 
 file(GLOB_RECURSE pulse_cuda_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/cuda.cuh ${pulse_include_dir}/pulse/cuda/*.cuh)
 
@@ -61,6 +68,45 @@ else()
     pulse_add_part(pulse_io io pulse_io_headers)
     target_link_libraries(pulse_io INTERFACE pulse::pulse nlohmann_json::nlohmann_json ZLIB::ZLIB)
     list(APPEND pulse_parts io)
+endif()
+
+find_package(Utf8proc 2.1 QUIET)
+find_package(SentencePiece QUIET)
+set(missing)
+foreach(package IN ITEMS Utf8proc SentencePiece)
+    if(NOT ${package}_FOUND)
+        list(APPEND missing ${package})
+    endif()
+endforeach()
+if(NOT TARGET pulse_io)
+    message(STATUS "pulse::encode is left out: there is no pulse::io")
+elseif(missing)
+    list(JOIN missing ", " missing)
+    message(STATUS "pulse::encode is left out: ${missing} not found")
+else()
+    pulse_add_part(pulse_encode encode pulse_encode_headers)
+    target_link_libraries(pulse_encode INTERFACE pulse::io Utf8proc::utf8proc SentencePiece::SentencePiece)
+    list(APPEND pulse_parts encode)
+endif()
+
+find_package(JPEG QUIET)
+find_package(PNG 1.6.32 QUIET) # EXIF in PNG
+find_package(WebP QUIET)
+set(missing)
+foreach(package IN ITEMS JPEG PNG WebP)
+    if(NOT ${package}_FOUND)
+        list(APPEND missing ${package})
+    endif()
+endforeach()
+if(NOT TARGET pulse_io)
+    message(STATUS "pulse::data is left out: there is no pulse::io")
+elseif(missing)
+    list(JOIN missing ", " missing)
+    message(STATUS "pulse::data is left out: ${missing} not found")
+else()
+    pulse_add_part(pulse_data data pulse_data_headers)
+    target_link_libraries(pulse_data INTERFACE pulse::io JPEG::JPEG PNG::PNG WebP::WebP)
+    list(APPEND pulse_parts data)
 endif()
 
 find_package(OneDNN 2.5...<4 QUIET)

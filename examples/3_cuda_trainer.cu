@@ -1,5 +1,6 @@
-// A CUDA trainer of one's own: pipeline ranks that are threads, each with a stream on the device that it is given.
+// A CUDA trainer of one's own: pipeline ranks that are threads, each with streams on the device that it is given.
 #include <cstdio>
+#include <span>
 
 // example-begin cuda-trainer
 #include <pulse/cuda.cuh>
@@ -7,40 +8,38 @@
 #include <pulse/pulse.hpp>
 
 struct net : pulse::unet<pulse::unet_config{.name = "net", .sample_size = 8, .block_out_channels = {32, 64}}> {};
-using math = pulse::cuda::backend<pulse::cuda::bf16>; // or fp16, tf32, fp32
-using scalar = math::scalar;
-constexpr int ranks = 4, batch = 2, microbatches = 4, elements = batch * 8 * 8 * 3;
+using backend = pulse::cuda::backend<pulse::cuda::bf16>; // or fp16, tf32, fp32
+using scalar = backend::scalar;
 
-__global__ void draw(int microbatch, scalar* x) { // your data
+__global__ void draw(unsigned first, scalar* x) { // your data
     const int i = blockIdx.x * 64 + threadIdx.x;
-    x[i] = pulse::cuda::from_float<scalar>(sinf(0.1f * (i + microbatch)));
+    x[i] = pulse::cuda::from_float<scalar>(sinf(0.1f * (i + first)));
 }
-__global__ void error(const scalar* y, scalar* dy) { // the gradient of your loss, here half the squared error
+__global__ void error(const scalar* y, scalar* dy, double* loss) { // your loss, here half the squared error
     const int i = blockIdx.x * 64 + threadIdx.x;
-    dy[i] = pulse::cuda::from_float<scalar>(pulse::cuda::to_float(y[i]) - 0.5f);
+    const float off = pulse::cuda::to_float(y[i]) - 0.5f;
+    dy[i] = pulse::cuda::from_float<scalar>(off);
+    atomicAdd(loss, 0.5 * off * off);
 }
-struct my_task { // what an executor asks of you, in the rank's stream
-    cudaStream_t stream;
-    pulse::cuda::device_space::array<float> times{batch}; // timesteps of the samples, all 0
-    const float* timesteps(int) const { return times.data(); }
-    void input(int microbatch, scalar* x) { pulse::cuda::launch(draw, elements / 64, 64, 0, stream, microbatch, x); }
-    void loss(int, const scalar* y, scalar* dy) { pulse::cuda::launch(error, elements / 64, 64, 0, stream, y, dy); }
-    void optimize() {}
+struct my_task { // in the backend's memory and stream; samples of 8 x 8 x 3 are whole blocks of 64
+    pulse::cuda::device_space::array<float> times{64};
+    const float* timesteps(const auto&) { return times.data(); }
+    void input(const auto& at, std::span<scalar> x) {
+        pulse::cuda::launch(draw, x.size() / 64, 64, 0, at.stream(), unsigned(at.first_sample), x.data());
+    }
+    void loss(const auto& at, std::span<const scalar> y, std::span<scalar> dy) {
+        pulse::cuda::launch(error, y.size() / 64, 64, 0, at.stream(), y.data(), dy.data(), at.loss);
+    }
 };
 
 int main() {
-    const auto costs = pulse::analytic_costs(pulse::graph_of<net>().view(), pulse::h200, batch, sizeof(scalar));
-    const auto plan = pulse::plan_candidate(costs, {.pipeline_degree = ranks, .microbatches = microbatches}).plan;
-    pulse::cuda::run_ranks({0, 0, 0, 0}, {}, [&](pulse::cuda::thread_transport& transport) { // the ranks' devices
-        math on{transport.stream()};
-        pulse::executor<net, math> rank{on, transport, plan, costs};
-        pulse::cuda::rank_optimizer<> adamw{net::layer_count, microbatches, rank.parameters(), {}, transport.stream()};
-        adamw.start(pulse::train::initial_values<net>(rank.parameters(), 1), rank.parameters());
-        my_task task{transport.stream()};
-        for (int step = 1; step <= 5; ++step) {
-            rank.step(task);
-            const auto done = adamw.step(rank.parameters(), transport, step, 1e-3, nullptr, false);
-            if (transport.rank() == 0) { std::printf("step %d  gradient norm %.3f\n", step, done.gradient_norm); }
+    const auto plan = pulse::plan_for<net, backend>({.devices = 4, .global_batch = 8, .device = pulse::h200});
+    pulse::run(plan, pulse::ranks::threads_on{{0}}, [&](pulse::rank& self) { // all on device 0
+        pulse::trainer<net, backend> train{self, plan, {.seed = 1, .learning_rate = {1e-3}}};
+        my_task task;
+        for (int i = 1; i <= 5; ++i) {
+            const auto step = train.step(task); // the same on every rank
+            if (self.leads()) { std::printf("step %d  loss %.3f  norm %.3f\n", i, step.loss, step.gradient_norm); }
         }
     });
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,17 +19,14 @@
 #include <pulse/cuda/layer_timer.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>
-#include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/thread_transport.cuh>
-#include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/measure.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/measure_links.hpp>
-#include <pulse/runtime/weight_exchange.hpp>
-#include <pulse/train/rank_optimizer.hpp>
+#include <pulse/train/task.hpp>
 
-#include "loss_scaling.hpp"
 #include "rank_collectives.hpp"
-#include "rank_results.hpp"
 #include "run_inputs.hpp"
 #include "synthetic.hpp"
 
@@ -107,9 +103,8 @@ public:
     /// The data and the loss of a rank, on its device.
     class task {
     public:
-        task(const run_inputs& in, const pulse::any_transport& of_rank, std::function<void()> on_optimize) :
-            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()), stream_of(of_rank),
-                                        std::move(on_optimize)},
+        task(const run_inputs& in, const pulse::any_transport& of_rank) :
+            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()), stream_of(of_rank)},
             texts_{in.texts}, stream_{stream_of(of_rank)}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)},
             first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()} {
             if (!in.texts_are_for(of_rank.rank())) { return; }
@@ -120,7 +115,6 @@ public:
             text_ = pulse::cuda::device_memory<scalar>{steps_.samples_of_replica() * texts_->elements()};
         }
 
-        [[nodiscard]] std::size_t samples_of_step() const noexcept { return steps_.samples_of_step(); }
         void begin(std::uint64_t position, double loss_scale) {
             steps_.begin(position, loss_scale);
             if (text_.size() == 0) { return; }
@@ -131,14 +125,14 @@ public:
             }
         }
 
-        [[nodiscard]] const float* timesteps(int microbatch) const noexcept { return steps_.timesteps(microbatch); }
-        [[nodiscard]] const scalar* text(int microbatch) const noexcept {
-            return text_.data() + static_cast<std::size_t>(microbatch) * batch_ * texts_->elements();
+        [[nodiscard]] const float* timesteps(const pulse::work<math>& at) const noexcept { return steps_.timesteps(at); }
+        [[nodiscard]] const scalar* text(const pulse::work<math>& at) const noexcept {
+            return text_.data() + static_cast<std::size_t>(at.microbatch) * batch_ * texts_->elements();
         }
-        void input(int microbatch, scalar* x) { steps_.input(microbatch, x); }
-        void loss(int microbatch, const scalar* y, scalar* dy) { steps_.loss(microbatch, y, dy); }
-        void optimize() { steps_.optimize(); }
-        [[nodiscard]] const double* losses() const noexcept { return steps_.losses(); }
+        void input(const pulse::work<math>& at, std::span<scalar> x) { steps_.input(at, x); }
+        void loss(const pulse::work<math>& at, std::span<const scalar> y, std::span<scalar> dy) {
+            steps_.loss(at, y, dy);
+        }
 
     private:
         pulse::cuda::device_images images_;
@@ -149,135 +143,6 @@ public:
         std::size_t first_; ///< of the replica's samples in those of a step
         pulse::cuda::device_memory<scalar> table_{};
         pulse::cuda::device_memory<scalar> text_{};
-    };
-
-    /// AdamW and the moving average of what a rank owns, on its device.
-    class optimizer {
-    public:
-        template <class Parameters>
-        optimizer(const run_inputs& in, std::size_t layers, Parameters& parameters,
-                  const pulse::any_transport& of_rank) :
-            transport_{of_rank},
-            replicas_{in.replicas_of(of_rank.rank())}, stream_{stream_of(of_rank)},
-            adamw_{layers,
-                   static_cast<std::size_t>(in.plan.microbatches),
-                   parameters,
-                   {.constants = in.adamw(),
-                    .clip_norm = in.args.clip_norm,
-                    .average_decay = in.args.average_decay,
-                    .scaling = {},
-                    .replicas = replicas_},
-                   stream_of(of_rank)} {}
-
-        template <class Parameters>
-        void start(std::span<const float> values, Parameters& parameters) {
-            adamw_.start(values, parameters);
-        }
-        template <class Parameters>
-        pulse::train::step_outcome step(Parameters& parameters, const pulse::any_transport& among, std::int64_t step,
-                                        double learning_rate, const task& of, bool stop) {
-            return adamw_.step(parameters, among, step, learning_rate, of.losses(), stop);
-        }
-        [[nodiscard]] double loss_scale() const noexcept { return adamw_.loss_scale(); }
-        [[nodiscard]] std::int64_t bytes() const noexcept { return adamw_.bytes(); }
-
-        /// See loss_scaling.
-        [[nodiscard]] loss_scaling scaling() {
-            const auto now = adamw_.scaler().now();
-            if (!Precision::scales_loss) { return {kept_.scale, kept_.good_steps, now.skipped_steps}; }
-            return {now.scale, now.good_steps, now.skipped_steps};
-        }
-        void set_scaling(const loss_scaling& kept) {
-            kept_ = kept;
-            // who wrote the checkpoint may not have scaled
-            if (!Precision::scales_loss) {
-                adamw_.scaler().resume({1, 0, kept.skipped_steps});
-            } else if (kept.scale > 0) {
-                adamw_.scaler().resume({kept.scale, kept.good_steps, kept.skipped_steps});
-            }
-        }
-
-        template <class Parameters, class Use>
-        void set_state(Parameters& parameters, const Use& use) {
-            host_copy copy{parameters.values().size()};
-            use(rank_state<float>{copy.weights, copy.first_moment, copy.second_moment, copy.average});
-            if (replicas_.sharded) {
-                adamw_.start(copy.weights, parameters);
-                put_shares(copy.first_moment, adamw_.first_moment());
-                put_shares(copy.second_moment, adamw_.second_moment());
-                return put_shares(copy.average, adamw_.average());
-            }
-            const auto put = [](const std::vector<float>& from, std::span<float> to) {
-                pulse::cuda::upload<float>(from.data(), to.data(), to.size());
-            };
-            put(copy.weights, adamw_.weights(parameters));
-            put(copy.first_moment, adamw_.first_moment());
-            put(copy.second_moment, adamw_.second_moment());
-            put(copy.average, adamw_.average());
-            adamw_.copy_weights(parameters);
-        }
-        template <class Parameters, class Use>
-        void read_state(Parameters& parameters, const Use& use) {
-            host_copy copy{parameters.values().size()};
-            pulse::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-            if (replicas_.sharded) {
-                // Where no master weights are kept, every replica has all of them.
-                const auto weights = adamw_.weights(parameters);
-                if (weights.size() == copy.weights.size()) {
-                    pulse::cuda::download<float>(weights.data(), copy.weights.data(), weights.size());
-                } else {
-                    get_shares(parameters, weights, copy.weights);
-                }
-                get_shares(parameters, adamw_.first_moment(), copy.first_moment);
-                get_shares(parameters, adamw_.second_moment(), copy.second_moment);
-                get_shares(parameters, adamw_.average(), copy.average);
-                return use(rank_state<const float>{copy.weights, copy.first_moment, copy.second_moment, copy.average});
-            }
-            const auto get = [](std::span<const float> from, std::vector<float>& to) {
-                pulse::cuda::download<float>(from.data(), to.data(), to.size());
-            };
-            get(adamw_.weights(parameters), copy.weights);
-            get(adamw_.first_moment(), copy.first_moment);
-            get(adamw_.second_moment(), copy.second_moment);
-            get(adamw_.average(), copy.average);
-            use(rank_state<const float>{copy.weights, copy.first_moment, copy.second_moment, copy.average});
-        }
-
-    private:
-        struct host_copy {
-            explicit host_copy(std::size_t n) : weights(n), first_moment(n), second_moment(n), average(n) {}
-            std::vector<float> weights, first_moment, second_moment, average;
-        };
-
-        /// The rank's shares of an array of all parameters.
-        void put_shares(const std::vector<float>& from, std::span<float> to) const {
-            std::size_t at = 0;
-            for (const pulse::element_range& r : adamw_.owned()) {
-                pulse::cuda::upload<float>(from.data() + r.first, to.data() + at, r.size);
-                at += r.size;
-            }
-        }
-        /// The shares of all replicas, by way of the device: all ranks call it.
-        template <class Parameters>
-        void get_shares(const Parameters& parameters, std::span<const float> mine, std::vector<float>& to) {
-            pulse::cuda::device_memory<float> all{to.size()};
-            std::size_t at = 0;
-            for (const pulse::element_range& r : adamw_.owned()) {
-                pulse::cuda::copy_async<float>(all.data() + r.first, mine.data() + at, r.size, stream_);
-                at += r.size;
-            }
-            pulse::weight_exchange shares{replicas_.place, parameters.blocks(),
-                                          std::span<float>{all.data(), to.size()}};
-            pulse::cuda::run_in_order(shares, transport_, stream_);
-            pulse::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-            pulse::cuda::download<float>(all.data(), to.data(), to.size());
-        }
-
-        pulse::any_transport transport_;
-        pulse::train::optimizer_replicas replicas_;
-        cudaStream_t stream_;
-        pulse::cuda::rank_optimizer<Precision> adamw_;
-        loss_scaling kept_{};
     };
 
 private:

@@ -106,7 +106,7 @@ public:
         }
         nccl_transport world{
             group_.control(),
-            {in.execution().layout, in.plan.pipeline_degree, in.plan.data_degree},
+            {pulse::rank_layout::pipeline_inside, in.plan.pipeline_degree, in.plan.data_degree},
             {.device = device_, .timeout = timeout_, .seen = &group_.seen(), .most_blocks = shares_ ? 4 : 0}};
         try {
             body(world);

@@ -6,10 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <pulse/checkpoint/checkpoint.hpp>
 #include <pulse/io/timeline_event.hpp>
-#include <pulse/model/parameter.hpp>
-#include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse_train {
@@ -53,31 +50,5 @@ struct run_results {
 
 /// The results of every rank as those of the run; `of_ranks` in the order of ranks.
 [[nodiscard]] run_results joined(std::vector<rank_results> of_ranks);
-
-/// Weights, moments and average of all that a rank owns, in host memory and in the order of its parameters.
-template <class T>
-struct rank_state {
-    std::span<T> weights{};
-    std::span<T> first_moment{};
-    std::span<T> second_moment{};
-    std::span<T> average{};
-};
-
-/// The tensors of a rank's layers by name, for a checkpoint; `blocks` are of its parameters.
-template <class Model, class Blocks, class T>
-[[nodiscard]] std::vector<pulse::train::checkpoint_tensor<T>> tensors_of(const Blocks& blocks,
-                                                                         const rank_state<T>& state) {
-    std::vector<pulse::train::checkpoint_tensor<T>> all;
-    for (const auto& block : blocks) {
-        std::size_t at = block.first;
-        for (const pulse::parameter& p : pulse::parameters_of<Model>(block.layer)) {
-            const auto n = static_cast<std::size_t>(p.elements());
-            all.push_back({p, state.weights.subspan(at, n), state.first_moment.subspan(at, n),
-                           state.second_moment.subspan(at, n), state.average.subspan(at, n)});
-            at += n;
-        }
-    }
-    return all;
-}
 
 } // namespace pulse_train

@@ -9,12 +9,10 @@
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/cost_table.hpp>
-#include <pulse/runtime/executor.hpp>
-#include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
-#include <pulse/train/rank_optimizer.hpp>
+#include <pulse/train/trainer_options.hpp>
 
 #include "arguments.hpp"
 
@@ -42,11 +40,14 @@ struct run_inputs {
     [[nodiscard]] pulse::replica_place place_of(int rank) const {
         return pulse::place_of({pulse::rank_layout::pipeline_inside, plan.pipeline_degree, plan.data_degree}, rank);
     }
-    [[nodiscard]] pulse::executor_options execution() const {
-        return {.layout = pulse::rank_layout::pipeline_inside, .sharded_optimizer = kept.sharded};
-    }
-    [[nodiscard]] pulse::train::optimizer_replicas replicas_of(int rank) const {
-        return {place_of(rank), kept.sharded};
+    [[nodiscard]] pulse::trainer_options training() const {
+        return {.seed = args.seed,
+                .learning_rate = {.peak = args.learning_rate, .warmup_steps = args.warmup},
+                .adamw = {.weight_decay = 0.0},
+                .clip_norm = args.clip_norm,
+                .average_decay = args.average_decay,
+                .threads = args.threads,
+                .config = config};
     }
     [[nodiscard]] pulse::train::diffusion_options task_options(int rank) const {
         return {.seed = args.seed,
@@ -60,8 +61,6 @@ struct run_inputs {
     [[nodiscard]] bool texts_are_for(int rank) const {
         return texts != nullptr && plan.cut.stages.front().device == place_of(rank).device;
     }
-    /// Constants of the optimizer; the learning rate is given step by step.
-    [[nodiscard]] static pulse::adamw_constants adamw() { return {.weight_decay = 0.0}; }
 
     /// A file of the run's folder.
     [[nodiscard]] std::filesystem::path file(const char* name) const { return std::filesystem::path{args.out} / name; }

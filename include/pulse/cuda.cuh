@@ -9,6 +9,7 @@
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/device_channel.cuh>
 #include <pulse/cuda/device_images.cuh>
+#include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
@@ -19,13 +20,12 @@
 #include <pulse/cuda/kernels/sum_of_squares.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/layer_timer.cuh>
-#include <pulse/cuda/loss_scale.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/range.cuh>
-#include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/cuda/ranks.cuh>
 #include <pulse/cuda/space.cuh>
 #include <pulse/cuda/step_graphs.cuh>
 #include <pulse/cuda/stream.cuh>

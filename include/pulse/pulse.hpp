@@ -26,6 +26,8 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/layer_bench.hpp>
+#include <pulse/runtime/run.hpp>
+#include <pulse/threads/ranks.hpp>
 #include <pulse/threads/transport.hpp>
 
 #include <pulse/train/adamw.hpp>
@@ -38,4 +40,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/not_finite.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sampler.hpp>
+#include <pulse/train/task.hpp>
+#include <pulse/train/trainer.hpp>
 // IWYU pragma: end_exports

@@ -17,7 +17,7 @@
 #include <pulse/cuda/backend.cuh>
 #include <pulse/cuda/device_images.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
-#include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/unet.hpp>
@@ -134,45 +134,27 @@ template <class Model>
     trained result;
     std::mutex mutex;
     cuda::run_ranks(std::vector<int>(static_cast<std::size_t>(planned.pipeline_degree), 0), {}, [&](auto& transport) {
-        math on{transport.stream()};
-        executor<Model, math> rank{on, transport, planned, costs};
-        auto& parameters = rank.parameters();
-        cuda::rank_optimizer<cuda::bf16> optimizer{
-            Model::layer_count, static_cast<std::size_t>(planned.microbatches), parameters,
-            cuda::optimizer_options{.constants = {.weight_decay = 0.01}, .clip_norm = 1.0}, transport.stream()};
-        std::vector<float> values(parameters.values().size());
-        for (const auto& block : parameters.blocks()) {
-            nn::initialise(std::span<const parameter>{parameters_of<Model>(block.layer)}, 5,
-                           std::span{values}.subspan(block.first, block.size));
-        }
-        optimizer.start(values, parameters);
-        on.weights_changed();
+        trainer<Model, math> rank{
+            transport, pulse::planned{planned, costs},
+            trainer_options{
+                .seed = 5, .learning_rate = {.peak = 1e-2}, .adamw = {.weight_decay = 0.01}, .clip_norm = 1.0}};
         const cuda::device_images there{images};
+        cuda::diffusion_task<cuda::bf16> task{
+            there, noise,
+            train::diffusion_options{
+                .seed = 9, .microbatch_size = planned.microbatch_size, .microbatches = planned.microbatches},
+            transport.stream()};
         std::vector<double> losses;
-        std::optional<cuda::diffusion_task<cuda::bf16>> task;
-        const auto optimize = [&] {
-            const auto step = static_cast<std::int64_t>(losses.size()) + 1;
-            losses.push_back(optimizer.step(parameters, transport, step, 1e-2, task->losses(), false).loss);
-            on.weights_changed();
-        };
-        task.emplace(there, noise,
-                     train::diffusion_options{
-                         .seed = 9, .microbatch_size = planned.microbatch_size, .microbatches = planned.microbatches},
-                     transport.stream(), optimize);
-        for (int s = 0; s != steps; ++s) {
-            task->begin(static_cast<std::uint64_t>(s) * task->samples_of_step());
-            rank.step(*task);
-        }
-        on.synchronize();
-        const auto fetched = [](std::span<const float> from) {
-            std::vector<float> found(from.size());
-            cuda::device_space::download(from.data(), std::span{found});
-            return found;
-        };
+        for (int s = 0; s != steps; ++s) { losses.push_back(rank.step(task).loss); }
+        const train::rank_state state = rank.read_state();
         const std::lock_guard lock{mutex};
-        for (const auto& block : parameters.blocks()) {
-            result.weights[block.layer] = fetched(optimizer.weights(parameters).subspan(block.first, block.size));
-            result.averages[block.layer] = fetched(optimizer.average().subspan(block.first, block.size));
+        for (const auto& block : rank.runner().parameters().blocks()) {
+            const auto part = [&](const std::vector<float>& from) {
+                const auto first = from.begin() + static_cast<std::ptrdiff_t>(block.first);
+                return std::vector<float>(first, first + static_cast<std::ptrdiff_t>(block.size));
+            };
+            result.weights[block.layer] = part(state.weights);
+            result.averages[block.layer] = part(state.average);
         }
         result.losses = losses;
     });

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <pulse/cuda/diffusion_task.cuh>
-#include <pulse/cuda/rank_optimizer.cuh>
+#include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -45,6 +45,12 @@ train::image_dataset images(int side, int channels, int padding) {
     return {side, side, channels, std::move(pixels), {.seed = 3, .horizontal_flip = true, .padding = padding}};
 }
 
+/// What of a work a task reads.
+struct microbatch_of {
+    int microbatch{};
+    double* loss{};
+};
+
 /// One step of a task: what it gave for an answer of `answer` everywhere.
 struct task_step {
     std::vector<double> x, times, gradient, losses;
@@ -57,8 +63,8 @@ task_step device_step(const train::image_dataset& data, const train::noise_sched
     using scalar = typename Precision::scalar;
     const cuda::device_images there(data);
     const cuda::stream stream;
-    int optimized = 0;
-    cuda::diffusion_task<Precision> task(there, schedule, options, stream.get(), [&] { ++optimized; });
+    cuda::diffusion_task<Precision> task(there, schedule, options, stream.get());
+    const device_array<double> losses(static_cast<std::size_t>(options.microbatches));
     const auto batch = static_cast<std::size_t>(options.microbatch_size);
     const std::size_t n = batch * data.elements();
     task_step result;
@@ -69,41 +75,42 @@ task_step device_step(const train::image_dataset& data, const train::noise_sched
             const device_array<scalar> x(n);
             const device_array<scalar> y(std::vector<double>(n, answer));
             const device_array<scalar> dy(n);
-            task.input(m, x.data());
-            task.loss(m, y.data(), dy.data());
+            const microbatch_of work{m, losses.data() + m};
+            task.input(work, std::span{x.data(), n});
+            task.loss(work, std::span<const scalar>{y.data(), n}, std::span{dy.data(), n});
             const auto append = [&](std::vector<double>& to, const std::vector<double>& from) {
                 to.insert(to.end(), from.begin(), from.end());
             };
             append(result.x, x.download(stream.get()));
             append(result.gradient, dy.download(stream.get()));
             std::vector<float> times(batch);
-            cuda::download<float>(task.timesteps(m), times.data(), batch);
+            cuda::download<float>(task.timesteps(work), times.data(), batch);
             result.times.insert(result.times.end(), times.begin(), times.end());
         }
         result.losses.resize(static_cast<std::size_t>(options.microbatches));
-        cuda::download<double>(task.losses(), result.losses.data(), result.losses.size());
+        cuda::download<double>(losses.data(), result.losses.data(), result.losses.size());
     }
-    task.optimize();
-    CHECK(optimized == 1);
     return result;
 }
 
 task_step host_step(const train::image_dataset& data, const train::noise_schedule& schedule,
                     const train::diffusion_options& options, std::uint64_t position, double answer) {
-    train::diffusion_task task(data, schedule, options, [] {});
+    train::diffusion_task task(data, schedule, options);
+    std::vector<double> losses(static_cast<std::size_t>(options.microbatches));
     task.begin(position);
     const auto batch = static_cast<std::size_t>(options.microbatch_size);
     task_step result;
     for (int m = 0; m < options.microbatches; ++m) {
         std::vector<float> x(batch * data.elements());
         std::vector<float> gradient(x.size());
-        task.input(m, x.data());
-        task.loss(m, std::vector<float>(x.size(), static_cast<float>(answer)).data(), gradient.data());
+        const microbatch_of work{m, losses.data() + m};
+        task.input(work, std::span{x});
+        task.loss(work, std::vector<float>(x.size(), static_cast<float>(answer)), std::span{gradient});
         result.x.insert(result.x.end(), x.begin(), x.end());
         result.gradient.insert(result.gradient.end(), gradient.begin(), gradient.end());
-        result.times.insert(result.times.end(), task.timesteps(m), task.timesteps(m) + batch);
+        result.times.insert(result.times.end(), task.timesteps(work), task.timesteps(work) + batch);
     }
-    result.losses.assign(task.losses().begin(), task.losses().end());
+    result.losses = losses;
     return result;
 }
 
@@ -157,7 +164,7 @@ struct layer_arrays {
 constexpr int layers = 5;
 constexpr std::size_t elements = 13;
 constexpr std::int64_t steps = 3;
-const cuda::optimizer_options options{.constants = {.weight_decay = 0.1}, .clip_norm = 0.5, .average_decay = 0.99};
+const train::optimizer_options options{.constants = {.weight_decay = 0.1}, .clip_norm = 0.5, .average_decay = 0.99};
 
 /// Steps on the device, layers spread over ranks as `owned` says. Gradients arrive multiplied by the loss scale.
 template <class Precision>
@@ -179,13 +186,13 @@ std::array<layer_arrays, layers + 1> device_run(const std::vector<std::vector<in
             return values;
         };
         optimizer.start(values_at(0, 1), parameters);
-        cuda::step_outcome outcome;
+        train::step_outcome outcome;
         const bool has_losses = !mine.empty() && mine.back() == layers - 1;
         for (std::int64_t step = 1; step <= steps; ++step) {
             stream.synchronize();
             parameters.set_gradients(values_at(step, optimizer.loss_scale()));
             const device_array<double> losses(std::vector<double>(2, 0.1 * static_cast<double>(step)));
-            outcome = optimizer.step(parameters, transport, step, 1e-2, has_losses ? losses.data() : nullptr,
+            outcome = optimizer.step(parameters, transport, step, 1e-2, has_losses ? std::span<const double>{losses.data(), 2} : std::span<const double>{},
                                      step == steps && transport.rank() == 0);
         }
         CHECK(outcome.stop);
@@ -215,15 +222,15 @@ std::array<layer_arrays, layers + 1> host_run() {
         const std::vector<int> mine{-1, 0, 1, 2, 3, 4};
         const std::vector<std::int64_t> sizes(mine.size(), elements);
         pulse::rank_parameters<float> parameters(mine, sizes);
-        train::rank_optimizer optimizer(layers, 2, parameters.values().size(), options.constants, options.clip_norm,
-                                        options.average_decay);
+        train::rank_optimizer optimizer(layers, 2, parameters, options);
         const auto fill = [&](std::span<float> to, std::int64_t step) {
             for (const auto& b : parameters.blocks()) {
                 for (std::size_t i = 0; i != b.size; ++i) { to[b.first + i] = value(b.layer, i, step); }
             }
         };
-        fill(parameters.values(), 0);
-        optimizer.start_average(parameters.values());
+        std::vector<float> initial(parameters.values().size());
+        fill(initial, 0);
+        optimizer.start(initial, parameters);
         train::step_outcome outcome;
         for (std::int64_t step = 1; step <= steps; ++step) {
             fill(parameters.gradients(), step);
@@ -271,7 +278,7 @@ replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int 
         const pulse::replica_place place = pulse::place_of(grid, among.rank());
         const std::vector<int>& mine = owned[static_cast<std::size_t>(place.device)];
         some_parameters<scalar> parameters(mine, elements);
-        cuda::optimizer_options how = options;
+        train::optimizer_options how = options;
         how.replicas = {place, sharded};
         cuda::rank_optimizer<Precision> optimizer(layers, 2, parameters, how, among.stream());
         const auto values_at = [&](std::int64_t step, double factor, bool shares_only) {
@@ -286,12 +293,12 @@ replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int 
             return values;
         };
         optimizer.start(values_at(0, 1, false), parameters);
-        cuda::step_outcome outcome;
+        train::step_outcome outcome;
         for (std::int64_t step = 1; step <= steps; ++step) {
             cuda::check(cudaStreamSynchronize(among.stream()), "cudaStreamSynchronize");
             parameters.set_gradients(values_at(step, optimizer.loss_scale(), sharded));
             const device_array<double> losses(std::vector<double>{0.25 + place.replica, 0.5});
-            outcome = optimizer.step(parameters, among, step, 1e-2, mine.back() == layers - 1 ? losses.data() : nullptr,
+            outcome = optimizer.step(parameters, among, step, 1e-2, mine.back() == layers - 1 ? std::span<const double>{losses.data(), 2} : std::span<const double>{},
                                      false);
         }
         const auto average = read(optimizer.average(), among.stream());
@@ -425,17 +432,20 @@ TEST_CASE("a step may be begun while the device has still to start the step befo
     const train::noise_schedule schedule = train::noise_schedule::linear();
     const cuda::device_images there(data);
     const cuda::stream stream;
-    cuda::diffusion_task<cuda::fp32> task(there, schedule, {}, stream.get(), [] {});
+    cuda::diffusion_task<cuda::fp32> task(there, schedule, {}, stream.get());
     const device_array<float> first(data.elements());
     const device_array<float> second(data.elements());
     const device_array<float> alone(data.elements());
+    const auto give = [&](const device_array<float>& to) {
+        task.input(microbatch_of{}, std::span{to.data(), data.elements()});
+    };
     task.begin(5);
-    task.input(0, first.data());
+    give(first);
     task.begin(6);
-    task.input(0, second.data());
+    give(second);
     stream.synchronize();
     task.begin(5);
-    task.input(0, alone.data());
+    give(alone);
     const std::vector<double> expected = alone.download(stream.get());
     CHECK(first.download(stream.get()) == expected);
     CHECK(second.download(stream.get()) != expected);
@@ -446,7 +456,7 @@ TEST_CASE("a device's task for a model of another size, or without samples, is r
     const cuda::device_images there(data);
     const train::noise_schedule schedule = train::noise_schedule::linear();
     const auto make = [&](const train::diffusion_options& o) {
-        const cuda::diffusion_task<> task(there, schedule, o, nullptr, [] {});
+        const cuda::diffusion_task<> task(there, schedule, o, nullptr);
     };
     CHECK_NOTHROW(make({.model_elements = 16}));
     CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64",
@@ -509,7 +519,7 @@ TEST_CASE("without loss scaling, what is not finite is reported by name, and not
                 gradients[bad < 0 ? 1 : bad == 0 ? 2 : 5] = spoilt;
                 parameters.set_gradients(gradients);
                 try {
-                    optimizer.step(parameters, transport, 1, 1e-3, nullptr, false);
+                    optimizer.step(parameters, transport, 1, 1e-3, {}, false);
                 } catch (...) {
                     after = parameters.read_values(stream.get());
                     throw;
@@ -528,7 +538,7 @@ TEST_CASE("without loss scaling, what is not finite is reported by name, and not
         optimizer.start(std::vector<float>(2, 0.5F), parameters);
         parameters.set_gradients({1, 1});
         const device_array<double> losses(std::vector<double>{0.5, std::nan("")});
-        optimizer.step(parameters, transport, 1, 1e-3, losses.data(), false);
+        optimizer.step(parameters, transport, 1, 1e-3, {losses.data(), 2}, false);
     });
     CHECK(text.find("the loss of microbatch 1 is not finite") != std::string::npos);
 }
@@ -538,7 +548,7 @@ TEST_CASE("with loss scaling, an overflow leaves a step out on every rank and ha
         pulse::host::run_ranks(2, {}, [&](pulse::host::thread_transport& transport) {
             const cuda::stream stream;
             some_parameters<__half> parameters({transport.rank()}, 3);
-            cuda::optimizer_options scaled;
+            train::optimizer_options scaled;
             scaled.scaling = {.initial = 1024, .growth = 4, .backoff = 0.5, .interval = 2};
             cuda::rank_optimizer<cuda::fp16> optimizer(2, 1, parameters, scaled, stream.get());
             optimizer.start(std::vector<float>(3, 0.5F), parameters);
@@ -549,17 +559,17 @@ TEST_CASE("with loss scaling, an overflow leaves a step out on every rank and ha
                 }
                 stream.synchronize();
                 parameters.set_gradients(gradients);
-                return optimizer.step(parameters, transport, at, 1e-2, nullptr, false);
+                return optimizer.step(parameters, transport, at, 1e-2, {}, false);
             };
             CHECK(optimizer.loss_scale() == 1024);
-            const cuda::step_outcome left_out = step(1, true);
+            const train::step_outcome left_out = step(1, true);
             CHECK(left_out.skipped);
             CHECK(left_out.loss_scale == 512);
             CHECK(parameters.read_values(stream.get()) == std::vector<double>(3, 0.5));
             for (const double g : parameters.read_gradients(stream.get())) { CHECK(g == 0); }
 
             // the next step is Adam's first: every weight moves by the learning rate and its decay
-            const cuda::step_outcome first = step(2, false);
+            const train::step_outcome first = step(2, false);
             CHECK_FALSE(first.skipped);
             CHECK(first.gradient_norm == doctest::Approx(0.25 * std::sqrt(6.0)));
             for (const float w : read(optimizer.weights(parameters), stream.get())) {
@@ -567,35 +577,41 @@ TEST_CASE("with loss scaling, an overflow leaves a step out on every rank and ha
             }
             CHECK(first.loss_scale == 512);
             CHECK(step(3, false).loss_scale == 2048); // two good steps
-            CHECK(optimizer.scaler().now() == cuda::loss_scaler::state{2048, 0, 1});
+            CHECK(optimizer.scaler().now() == train::loss_scaler::state{2048, 0, 1});
         });
     }
 }
 
 TEST_CASE("loss scales out of range are refused, and one that cannot help ends the training") {
-    const auto refuses = [](const cuda::loss_scaling& o) { CHECK_THROWS_AS(cuda::loss_scaler{o}, pulse::input_error); };
+    const auto refuses = [](const train::loss_scaling& o) { CHECK_THROWS_AS(train::loss_scaler{o}, pulse::input_error); };
     refuses({.initial = 0});
     refuses({.initial = std::numeric_limits<double>::infinity()});
     refuses({.growth = 0.5});
     refuses({.backoff = 1});
     refuses({.backoff = 0});
     refuses({.interval = 0});
-    cuda::loss_scaler scaler(cuda::loss_scaling{.initial = 1});
+    train::loss_scaler scaler(train::loss_scaling{.initial = 1});
     for (int i = 0; i < 24; ++i) { scaler.update(false); }
     CHECK(scaler.scale() == 0x1p-24);
     CHECK_THROWS_AS(scaler.update(false), pulse::error);
-    cuda::loss_scaler resumed(cuda::loss_scaling{});
+    train::loss_scaler resumed(train::loss_scaling{});
     resumed.resume({8, 1999, 5});
     resumed.update(true);
-    CHECK(resumed.now() == cuda::loss_scaler::state{16, 0, 5});
-    cuda::loss_scaler interrupted(cuda::loss_scaling{.initial = 8, .interval = 2});
+    CHECK(resumed.now() == train::loss_scaler::state{16, 0, 5});
+    train::loss_scaler interrupted(train::loss_scaling{.initial = 8, .interval = 2});
     interrupted.update(true);
     interrupted.update(false); // the good steps are counted anew
     interrupted.update(true);
-    CHECK(interrupted.now() == cuda::loss_scaler::state{4, 1, 1});
-    cuda::loss_scaler off;
+    CHECK(interrupted.now() == train::loss_scaler::state{4, 1, 1});
+    train::loss_scaler off;
     off.update(false);
     CHECK(off.scale() == 1);
+    off.resume({8, 3, 2}); // of a run that scaled: kept for one that goes on from here and scales again
+    CHECK(off.scale() == 1);
+    CHECK(off.now() == train::loss_scaler::state{8, 3, 2});
+    train::loss_scaler again(train::loss_scaling{.initial = 64});
+    again.resume({}); // of a run that never scaled
+    CHECK(again.scale() == 64);
 }
 
 TEST_CASE("sizes that the device's optimizer was not made for are refused before anything is exchanged") {
@@ -613,7 +629,7 @@ TEST_CASE("sizes that the device's optimizer was not made for are refused before
                          "rank_optimizer: 9 initial weights, it was made for 8", pulse::input_error);
     const auto step = [&](auto& given, std::int64_t at) {
         return message_on_one_rank<pulse::input_error>([&](pulse::host::thread_transport& transport) {
-            optimizer.step(given, transport, at, 1e-3, nullptr, false);
+            optimizer.step(given, transport, at, 1e-3, {}, false);
         });
     };
     CHECK(step(fewer, 1).find("4 parameters, it was made for 8") != std::string::npos);

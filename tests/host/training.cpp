@@ -20,15 +20,14 @@
 #include <support/random_plan.hpp>
 #include <support/unpipelined.hpp>
 #include <pulse/checkpoint/checkpoint.hpp>
-#include <pulse/nn/initialise.hpp>
 #include <pulse/onednn/adamw.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/profile/analytic.hpp>
-#include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/threads/transport.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/rank_optimizer.hpp>
+#include <pulse/train/trainer.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
 using namespace pulse;
@@ -100,6 +99,17 @@ void save(const std::filesystem::path& file, const training& run) {
     train::save_checkpoint(file, tensors, run.state);
 }
 
+/// oneDNN with an update rule of one's own.
+template <class Rule>
+struct ruled : math {
+    using math::math;
+    [[nodiscard]] Rule update_rule() const { return {}; }
+};
+
+std::array<std::vector<float>*, 4> arrays_of(train::rank_state& state) {
+    return {&state.weights, &state.first_moment, &state.second_moment, &state.average};
+}
+
 /// `steps` steps under a plan, from the initial weights or from `resume`.
 template <class Rule>
 training train_with(const plan& planned, int steps, const std::filesystem::path& resume = {}) {
@@ -109,50 +119,38 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
     training result;
     std::mutex mutex;
     host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
-        math backend;
-        executor<net, math> rank{backend, transport, planned, costs};
-        train::basic_rank_optimizer<Rule> optimizer{net::layer_count, microbatches, rank.parameters().values().size(),
-                                                    constants,        clip_norm,    average_decay};
-        train::training_state state{.seed = seed};
-        train::step_outcome outcome{};
+        trainer<net, ruled<Rule>> rank{transport,
+                                       {planned, costs},
+                                       {.seed = seed,
+                                        .learning_rate = {.peak = learning_rate},
+                                        .adamw = constants,
+                                        .clip_norm = clip_norm,
+                                        .average_decay = average_decay}};
+        train::diffusion_task task{images, noise, task_options()};
+        const auto blocks = rank.runner().parameters().blocks();
+        if (!resume.empty()) {
+            train::rank_state kept = rank.read_state();
+            std::vector<train::named_tensor_ref> mine;
+            for (const auto& block : blocks) {
+                append_tensors(mine, block.layer, [&](std::size_t i) {
+                    return std::span{*arrays_of(kept)[i]}.subspan(block.first, block.size);
+                });
+            }
+            const train::training_state from = train::load_checkpoint(resume, mine, train::checkpoint_match::some);
+            rank.set_state(kept, from.step, from.position);
+        }
         std::vector<double> losses;
         std::vector<double> norms;
-        train::diffusion_task* running = nullptr;
-        train::diffusion_task task{images, noise, task_options(), [&] {
-                                       outcome = optimizer.step(rank.parameters(), transport, state.step + 1,
-                                                                learning_rate, running->losses(), false);
-                                   }};
-        running = &task;
-        const auto arrays_of = [&](const auto& block) {
-            return [&](std::size_t i) {
-                const std::array<std::span<float>, 4> all{rank.parameters().values(), optimizer.first_moment(),
-                                                          optimizer.second_moment(), optimizer.average()};
-                return all[i].subspan(block.first, block.size);
-            };
-        };
-        for (const auto& block : rank.parameters().blocks()) {
-            nn::initialise<float>(parameters_of<net>(block.layer), seed, rank.parameters().values_of(block.layer));
-        }
-        optimizer.start_average(rank.parameters().values());
-        if (!resume.empty()) {
-            std::vector<train::named_tensor_ref> mine;
-            for (const auto& block : rank.parameters().blocks()) {
-                append_tensors(mine, block.layer, arrays_of(block));
-            }
-            state = train::load_checkpoint(resume, mine, train::checkpoint_match::some);
-        }
         for (int s = 0; s != steps; ++s) {
-            task.begin(state.position);
-            rank.step(task);
-            ++state.step;
-            state.position += task.samples_of_step();
-            losses.push_back(outcome.loss);
-            norms.push_back(outcome.gradient_norm);
+            const train::step_outcome done = rank.step(task);
+            losses.push_back(done.loss);
+            norms.push_back(done.gradient_norm);
         }
+        train::rank_state state = rank.read_state();
         const std::lock_guard lock{mutex};
-        for (const auto& block : rank.parameters().blocks()) {
+        for (const auto& block : blocks) {
             for (std::size_t i = 0; i != 4; ++i) {
-                const auto values = arrays_of(block)(i);
+                const auto values = std::span{*arrays_of(state)[i]}.subspan(block.first, block.size);
                 result.layers[block.layer][i].assign(values.begin(), values.end());
             }
         }
@@ -161,7 +159,7 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         }
         result.losses = losses;
         result.norms = norms;
-        result.state = state;
+        result.state = {.step = rank.steps(), .position = rank.samples(), .seed = seed};
     });
     return result;
 }
@@ -221,14 +219,18 @@ TEST_CASE("the first step on many ranks is clipping and AdamW on the whole gradi
     unpipelined<net, math> oracle{backend, seed};
     const train::image_dataset images = synthetic_images();
     const train::noise_schedule noise = train::noise_schedule::linear();
-    train::diffusion_task task{images, noise, task_options(), [] {}};
+    train::diffusion_task task{images, noise, task_options()};
     task.begin(0);
+    double loss = 0;
     for (int m = 0; m != microbatches; ++m) {
+        double share = 0;
+        const work<math> at{.microbatch = m, .loss = &share};
         std::vector<float> x(batch * images.elements());
-        task.input(m, x.data());
-        auto tape = oracle.forward(batch, x, {task.timesteps(m), task.timesteps(m) + batch});
+        task.input(at, x);
+        auto tape = oracle.forward(batch, x, {task.timesteps(at), task.timesteps(at) + batch});
         std::vector<float> gradient(x.size());
-        task.loss(m, oracle.output(tape).data(), gradient.data());
+        task.loss(at, oracle.output(tape), gradient);
+        loss += share;
         oracle.backward(tape, std::move(gradient));
     }
     double squares = 0;
@@ -242,7 +244,7 @@ TEST_CASE("the first step on many ranks is clipping and AdamW on the whole gradi
         train_with<train::plain_adamw>(plan_of(placement::folded, 3, 1, true, recomputation::none, 9), 1);
     REQUIRE(run.norms.size() == 1);
     CHECK(run.norms[0] == doctest::Approx(std::sqrt(squares)).epsilon(1e-12));
-    CHECK(run.losses[0] == std::accumulate(task.losses().begin(), task.losses().end(), 0.0));
+    CHECK(run.losses[0] == loss);
     REQUIRE(run.norms[0] > 2 * clip_norm); // so clipping has something to do
     adamw_constants now = constants;
     now.learning_rate = learning_rate;

@@ -9,7 +9,7 @@ endif()
 if(NOT read MATCHES "pulse/core/label\\.hpp")
     message(FATAL_ERROR "the compiler's list of what the doors read is not understood:\n${read}")
 endif()
-string(REGEX MATCHALL "[^ \n]*/(nlohmann|CLI|stb|oneapi|cub)/[^ \n]*|[^ \n]*/(zlib|dnnl[a-z_]*|omp|cuda_runtime|mpi|nccl|glpk|cooperative_groups)\\.hp?p?"
+string(REGEX MATCHALL "[^ \n]*/(nlohmann|CLI|stb|oneapi|cub)/[^ \n]*|[^ \n]*/(zlib|dnnl[a-z_]*|omp|cuda_runtime|mpi|nccl|glpk|cooperative_groups|utf8proc|sentencepiece_processor)\\.hp?p?"
     foreign "${read}")
 if(foreign)
     list(REMOVE_DUPLICATES foreign)

@@ -30,19 +30,25 @@ set(flow_launch core)
 # for, what needs POSIX, and what other parts include.
 set(beside_doors
     launch reference zoo
-    runtime/prove_slots.hpp runtime/same_run.hpp
+    runtime/measure_links.hpp runtime/same_run.hpp
     schedule/synthesize_with.hpp)
 set(flow_reference core tensor runtime)
 set(flow_threads core tensor runtime plan/instruction)
 set(flow_onednn core tensor runtime reference)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
 set(flow_io core)
+# Tokenizers; nothing else of the library knows what a text is.
+set(flow_encode core io)
 set(flow_train core tensor model nn runtime io plan)
+# Saving and resuming need files; a trainer alone does not.
+set(flow_train_saving checkpoint/reader checkpoint/sharded)
 set(flow_checkpoint core model runtime io plan)
+# Pictures are drawn by position, as the images of train/ are. A leaf: nothing outside includes it.
+set(flow_data core io train/dataset train/random)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile threads)
 # A leaf: nothing outside includes it.
-set(flow_mpi core tensor plan/instruction plan/print runtime/transport launch)
+set(flow_mpi core tensor plan/instruction plan/print runtime/transport runtime/any_transport launch)
 # Ranks on several GPUs; whoever launched them.
 set(flow_nccl core plan runtime cuda launch)

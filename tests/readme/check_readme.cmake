@@ -24,7 +24,7 @@ function(split_at all head tail what)
     endforeach()
 endfunction()
 
-foreach(pair IN ITEMS 2_own_trainer.cpp|own-trainer 3_cuda_trainer.cu|cuda-trainer)
+foreach(pair IN ITEMS 2_own_trainer.cpp|own-trainer 3_cuda_trainer.cu|cuda-trainer 4_own_layer.cpp|own-layer)
     string(REPLACE "|" ";" pair ${pair})
     list(POP_FRONT pair file section)
     file(READ ${ROOT}/examples/${file} example)

@@ -73,7 +73,7 @@ struct toy_layer_base {
 
     static constexpr auto parameters() {
         return std::array<parameter, 4>{
-            parameter{name + ".w", {out, in, 1, 1}, 2}, parameter{name + ".b", {out, 1, 1, 1}, 1},
+            parameter{name + ".weight", {out, in, 1, 1}, 2}, parameter{name + ".bias", {out, 1, 1, 1}, 1},
             parameter{name + ".u", {out, skip_in, 1, 1}, 2}, parameter{name + ".v", {out, cond_in, 1, 1}, 2}};
     }
     static constexpr double forward_flops() { return 2.0 * out * (in + skip_in + cond_in); }
@@ -146,8 +146,8 @@ struct toy_conditioning {
     using output = shape<3>;
     static constexpr std::int64_t saved_elements = 2, workspace_elements = 0;
     static constexpr auto parameters() {
-        return std::array<parameter, 2>{parameter{"condition.w", {3, 2, 1, 1}, 2},
-                                        parameter{"condition.b", {3, 1, 1, 1}, 1}};
+        return std::array<parameter, 2>{parameter{"condition.weight", {3, 2, 1, 1}, 2},
+                                        parameter{"condition.bias", {3, 1, 1, 1}, 1}};
     }
     static constexpr double forward_flops() { return 12; }
     template <backend B>

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <numeric>
+#include <utility>
 #include <vector>
 
 #include <pulse/train/diffusion_task.hpp>
@@ -17,6 +17,12 @@ using namespace pulse::train;
 
 constexpr int side = 4;
 constexpr std::size_t elements = side * side;
+
+/// What of a work the task reads.
+struct microbatch_of {
+    int microbatch{};
+    double* loss{};
+};
 
 image_dataset images() {
     std::vector<std::uint8_t> pixels(7 * elements);
@@ -40,22 +46,23 @@ TEST_CASE("a step's samples, times and losses do not depend on how they are grou
                              .min_snr_gamma = gamma,
                              .microbatch_size = batch,
                              .microbatches = microbatches,
-                             .model_elements = elements},
-                            [] {}};
+                             .model_elements = elements}};
         CHECK(task.samples_of_step() == 12);
         task.begin(1000);
         step all;
         for (int m = 0; m != microbatches; ++m) {
             std::vector<float> x(elements * static_cast<std::size_t>(batch));
             std::vector<float> gradient(x.size());
-            task.input(m, x.data());
+            double loss = 0;
+            const microbatch_of at{m, &loss};
+            task.input(at, x);
             const std::vector<float> answer(x.size(), 0.25F);
-            task.loss(m, answer.data(), gradient.data());
+            task.loss(at, answer, gradient);
+            all.loss += loss;
             all.x.insert(all.x.end(), x.begin(), x.end());
-            all.times.insert(all.times.end(), task.timesteps(m), task.timesteps(m) + batch);
+            all.times.insert(all.times.end(), task.timesteps(at), task.timesteps(at) + batch);
             all.gradients.insert(all.gradients.end(), gradient.begin(), gradient.end());
         }
-        all.loss = std::accumulate(task.losses().begin(), task.losses().end(), 0.0);
         return all;
     };
     for (const double gamma : {0.0, 5.0}) {
@@ -88,21 +95,22 @@ TEST_CASE("replicas share out the microbatches of a step, whose loss is the mean
                                  .microbatches = microbatches,
                                  .replicas = replicas,
                                  .replica = replica,
-                                 .model_elements = elements},
-                                [] {}};
+                                 .model_elements = elements}};
             CHECK(task.samples_of_step() == 12);
             task.begin(1000);
             for (int m = 0; m != microbatches; ++m) {
                 std::vector<float> x(elements * 2);
                 std::vector<float> gradient(x.size());
-                task.input(m, x.data());
+                double loss = 0;
+                const microbatch_of at{m, &loss};
+                task.input(at, x);
                 const std::vector<float> answer(x.size(), 0.25F);
-                task.loss(m, answer.data(), gradient.data());
+                task.loss(at, answer, gradient);
+                all.losses.push_back(loss);
                 all.x.insert(all.x.end(), x.begin(), x.end());
-                all.times.insert(all.times.end(), task.timesteps(m), task.timesteps(m) + 2);
+                all.times.insert(all.times.end(), task.timesteps(at), task.timesteps(at) + 2);
                 all.gradients.insert(all.gradients.end(), gradient.begin(), gradient.end());
             }
-            all.losses.insert(all.losses.end(), task.losses().begin(), task.losses().end());
         }
         return all;
     };
@@ -119,7 +127,7 @@ TEST_CASE("replicas share out the microbatches of a step, whose loss is the mean
 TEST_CASE("a task for a model of another size, or without samples, is refused by name") {
     const image_dataset data = images();
     const noise_schedule schedule = noise_schedule::linear();
-    const auto make = [&](const diffusion_options& o) { diffusion_task{data, schedule, o, [] {}}; };
+    const auto make = [&](const diffusion_options& o) { diffusion_task{data, schedule, o}; };
     CHECK_NOTHROW(make({.model_elements = 16}));
     CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64",
                          input_error);
@@ -135,15 +143,17 @@ TEST_CASE("a task for a model of another size, or without samples, is refused by
 TEST_CASE("a loss that is not finite is kept, for the optimizer to see") {
     const image_dataset data = images();
     const noise_schedule schedule = noise_schedule::linear();
-    diffusion_task task{data, schedule, {}, [] {}};
+    diffusion_task task{data, schedule, {}};
     task.begin(0);
     std::vector<float> answer(elements, 1.0F);
     std::vector<float> gradient(elements);
-    task.loss(0, answer.data(), gradient.data());
-    CHECK(std::isfinite(task.losses()[0]));
+    double loss = 0;
+    task.loss(microbatch_of{0, &loss}, answer, gradient);
+    CHECK(std::isfinite(loss));
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         answer[5] = bad;
-        task.loss(0, answer.data(), gradient.data());
-        CHECK(!std::isfinite(task.losses()[0]));
+        task.loss(microbatch_of{0, &loss}, answer, gradient);
+        CHECK(!std::isfinite(loss));
+        loss = 0;
     }
 }

@@ -52,7 +52,9 @@ TEST_CASE("an update rule of one's own is told the step, its learning rate, the 
         const std::array<int, 2> layers{conditioning_block, 0};
         auto parameters = parameters_of_layers(layers, 2);
         optimizer_update told;
-        basic_rank_optimizer<sign_rule> optimizer{1, 2, 4, {.beta1 = 0.5}, 1.0, 0.9, sign_rule{&told}};
+        rank_optimizer optimizer{1, 2, parameters,
+                                 {.constants = {.beta1 = 0.5}, .clip_norm = 1.0, .average_decay = 0.9},
+                                 host_updates{sign_rule{&told}}};
         const std::array<float, 4> gradients{3, 0, 0, 4};
         std::copy(gradients.begin(), gradients.end(), parameters.gradients().begin());
         const std::array<double, 2> losses{0.25, 0.5};
@@ -88,11 +90,13 @@ TEST_CASE("layers spread over ranks take the step that one rank takes") {
         host::run_ranks(static_cast<int>(owned.size()), {}, [&](host::thread_transport& transport) {
             const auto& mine = owned[static_cast<std::size_t>(transport.rank())];
             auto parameters = parameters_of_layers(mine, elements);
-            rank_optimizer optimizer{layers, 2, parameters.values().size(), {.weight_decay = 0.1}, 0.5, 0.99};
+            rank_optimizer optimizer{
+                layers, 2, parameters, {.constants = {.weight_decay = 0.1}, .clip_norm = 0.5, .average_decay = 0.99}};
+            std::vector<float> initial(parameters.values().size());
             for (const auto& b : parameters.blocks()) {
-                for (std::size_t i = 0; i != b.size; ++i) { parameters.values()[b.first + i] = value(b.layer, i, 0); }
+                for (std::size_t i = 0; i != b.size; ++i) { initial[b.first + i] = value(b.layer, i, 0); }
             }
-            optimizer.start_average(parameters.values());
+            optimizer.start(initial, parameters);
             step_outcome outcome;
             for (std::int64_t step = 1; step != 4; ++step) {
                 for (const auto& b : parameters.blocks()) {
@@ -168,13 +172,19 @@ TEST_CASE("replicas take one step, whether they share their state or not and how
                 elements.push_back(static_cast<std::int64_t>(sizes[static_cast<std::size_t>(l + 1)]));
             }
             rank_parameters<float> parameters{mine, elements};
+            std::vector<float> initial(parameters.values().size());
             for (const auto& b : parameters.blocks()) {
-                for (std::size_t i = 0; i != b.size; ++i) { parameters.values()[b.first + i] = value(b.layer, i, 0); }
+                for (std::size_t i = 0; i != b.size; ++i) { initial[b.first + i] = value(b.layer, i, 0); }
             }
             const std::size_t of_replica = microbatches * replicas / static_cast<std::size_t>(d);
-            rank_optimizer optimizer{layers, of_replica, parameters, {place, sharded}, {.weight_decay = 0.1},
-                                     clip,   0.99};
-            optimizer.start_average(parameters.values());
+            rank_optimizer optimizer{layers,
+                                     of_replica,
+                                     parameters,
+                                     {.constants = {.weight_decay = 0.1},
+                                      .clip_norm = clip,
+                                      .average_decay = 0.99,
+                                      .replicas = {place, sharded}}};
+            optimizer.start(initial, parameters);
             step_outcome last;
             for (std::int64_t step = 1; step != 4; ++step) {
                 std::fill(parameters.gradients().begin(), parameters.gradients().end(), sharded ? std::nanf("") : 0.0F);
@@ -253,7 +263,7 @@ TEST_CASE("a gradient that is not finite is reported with its layer, and nothing
             const std::string text = message_on_one_rank<error>([&](host::thread_transport& transport) {
                 const std::array<int, 3> layers{conditioning_block, 0, 3};
                 auto parameters = parameters_of_layers(layers, 2);
-                rank_optimizer optimizer{4, 1, 6, {}, 1.0, 0.9};
+                rank_optimizer optimizer{4, 1, parameters, {.clip_norm = 1.0}};
                 parameters.gradients_of(bad)[1] = value;
                 const std::array<double, 1> losses{};
                 try {
@@ -275,7 +285,7 @@ TEST_CASE("a gradient that is not finite is reported with its layer, and nothing
         host::run_ranks(2, {}, [&](host::thread_transport& transport) {
             const std::array<int, 1> layers{transport.rank()};
             auto parameters = parameters_of_layers(layers, 2);
-            rank_optimizer optimizer{2, 3, 2, {}, 1.0, 0.9};
+            rank_optimizer optimizer{2, 3, parameters, {.clip_norm = 1.0}};
             // the losses are of one rank; every rank hears of the bad one, and the transport goes on
             const std::array<double, 3> losses{0, transport.rank() == 1 ? value : 0, 0};
             CHECK_THROWS_WITH_AS(optimizer.step(parameters, transport, 1, 1e-3, losses, false),
@@ -295,7 +305,8 @@ TEST_CASE("sizes that the optimizer was not made for are refused before anything
                           std::size_t parameters, std::int64_t at) {
         return message_on_one_rank<input_error>([&](host::thread_transport& transport) {
             auto mine = parameters_of_layers(layers, 4);
-            rank_optimizer optimizer{model_layers, microbatches, parameters, {}, 1.0, 0.9};
+            auto made_for = parameters_of_layers(layers, static_cast<std::int64_t>(parameters / 2));
+            rank_optimizer optimizer{model_layers, microbatches, made_for, {.clip_norm = 1.0}};
             const std::vector<double> shares(losses);
             optimizer.step(mine, transport, at, 1e-3, shares, false);
         });
@@ -306,17 +317,19 @@ TEST_CASE("sizes that the optimizer was not made for are refused before anything
     };
     has(step(2, 4, 3, 8, 1), "3 losses, it was made for 2");
     has(step(2, 4, 1, 8, 1), "1 losses, it was made for 2");
-    has(step(2, 4, 2, 7, 1), "8 parameters, it was made for 7");
+    has(step(2, 4, 2, 6, 1), "8 parameters, it was made for 6");
     has(step(2, 3, 2, 8, 1), "layer 3, it was made for 3 layers");
     has(step(2, 4, 2, 8, 0), "step is 0");
     has(step(2, 4, 2, 8, 1), "nothing of this type");
 
-    rank_optimizer optimizer{4, 1, 8, {}, 1.0, 0.9};
+    auto parameters = parameters_of_layers(layers, 4);
+    rank_optimizer optimizer{4, 1, parameters, {}};
     const std::vector<float> nine(9);
-    CHECK_THROWS_WITH_AS(optimizer.start_average(nine), "rank_optimizer: 9 initial weights, it was made for 8",
+    CHECK_THROWS_WITH_AS(optimizer.start(nine, parameters), "rank_optimizer: 9 initial weights, it was made for 8",
                          input_error);
-    const auto refuses = [](const adamw_constants& c, double clip, double decay) {
-        CHECK_THROWS_AS(rank_optimizer(1, 1, 1, c, clip, decay), input_error);
+    const auto refuses = [&](const adamw_constants& c, double clip, double decay) {
+        const optimizer_options o{.constants = c, .clip_norm = clip, .average_decay = decay};
+        CHECK_THROWS_AS(rank_optimizer(4, 1, parameters, o), input_error);
     };
     refuses({.beta1 = 1.0}, 1, 0.9);
     refuses({.beta2 = -0.1}, 1, 0.9);
@@ -325,6 +338,6 @@ TEST_CASE("sizes that the optimizer was not made for are refused before anything
     refuses({}, -1, 0.9);
     refuses({}, std::nan(""), 0.9);
     refuses({}, 1, 1.5);
-    CHECK_THROWS_AS(rank_optimizer(0, 1, 1, adamw_constants{}, 1, 0.9), input_error);
-    CHECK_THROWS_AS(rank_optimizer(1, 0, 1, adamw_constants{}, 1, 0.9), input_error);
+    CHECK_THROWS_AS(rank_optimizer(0, 1, parameters, optimizer_options{}), input_error);
+    CHECK_THROWS_AS(rank_optimizer(4, 0, parameters, optimizer_options{}), input_error);
 }

@@ -31,9 +31,13 @@
 #include <pulse/cuda/scratch.cuh>
 #include <pulse/cuda/space.cuh>
 #include <pulse/cuda/stream.cuh>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::cuda {
+
+template <class Precision>
+class device_updates;
 
 /// The operations of pulse::backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
 ///
@@ -62,7 +66,17 @@ public:
     explicit backend(cudaStream_t stream, const engine_options& options = {}, const attention_options& attention = {}) :
         backend{std::nullopt, stream, options, attention} {}
 
+    /// For a rank, in its stream. Throws input_error for a transport of host memory.
+    [[nodiscard]] static backend on(const any_transport& rank) {
+        if (rank.streams().work == nullptr) {
+            throw input_error{"pulse: a transport of host memory has no tensors of a device"};
+        }
+        return backend{static_cast<cudaStream_t>(rank.streams().work)};
+    }
+
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
+    /// What an optimizer of parameters of this backend works with; of <pulse/cuda/device_updates.cuh>.
+    [[nodiscard]] auto updates() const { return device_updates<Precision>{on_.stream}; }
     /// The calling thread waits until all work is done.
     void synchronize() const { check(cudaStreamSynchronize(on_.stream), "cudaStreamSynchronize"); }
 

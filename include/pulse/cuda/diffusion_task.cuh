@@ -2,9 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <span>
 #include <string>
-#include <utility>
 
 #include <cuda_runtime.h>
 
@@ -23,7 +22,7 @@
 namespace pulse::cuda {
 
 /// The data and the loss of a pipelined training step of a diffusion model, on a device: the counterpart of
-/// train::diffusion_task for an executor whose tensors are there.
+/// train::diffusion_task.
 ///
 /// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
 /// Images stay on the device; what a step uploads is 44 bytes a sample. Nothing here waits for the device but begin(),
@@ -33,16 +32,14 @@ class diffusion_task {
 public:
     using scalar = typename Precision::scalar;
 
-    /// All work goes into `stream`, which must be the backend's. `on_optimize` is called once a step, when the
-    /// gradients of this rank are in the stream. Throws input_error naming the option that is out of range, or when the
-    /// images are not of the model's size.
+    /// All work goes into `stream`, which must be the backend's. Throws input_error naming the option that is out of
+    /// range, or when the images are not of the model's size.
     diffusion_task(const device_images& images, const train::noise_schedule& schedule,
-                   const train::diffusion_options& options, cudaStream_t stream, std::function<void()> on_optimize) :
+                   const train::diffusion_options& options, cudaStream_t stream) :
         images_{images},
         schedule_{schedule}, options_{checked(images, options)}, key_{options.seed, train::random_stream::noise},
-        stream_{stream}, on_optimize_{std::move(on_optimize)}, table_{samples_of_replica()},
-        times_{samples_of_replica()}, host_table_{samples_of_replica()},
-        host_times_{samples_of_replica()}, losses_{static_cast<std::size_t>(options.microbatches)} {
+        stream_{stream}, table_{samples_of_replica()}, times_{samples_of_replica()}, host_table_{samples_of_replica()},
+        host_times_{samples_of_replica()} {
         scratch_ = device_memory<std::byte>{diffusion_loss_scratch_bytes(images.layout(), options.microbatch_size)};
         on_ = {stream, properties_of(current_device()).multiprocessors, scratch_.data()};
     }
@@ -82,30 +79,29 @@ public:
         copy_async<diffusion_sample>(table_.data(), host_table_.data(), table_.size(), stream_);
         copy_async<float>(times_.data(), host_times_.data(), times_.size(), stream_);
         uploaded_.record(stream_);
-        fill_bytes_async(losses_.data(), 0, losses_.size(), stream_);
     }
 
     /// On the device; the same address in every step.
-    [[nodiscard]] const float* timesteps(int microbatch) const noexcept { return times_.data() + first_of(microbatch); }
+    template <class Work>
+    [[nodiscard]] const float* timesteps(const Work& at) const noexcept {
+        return times_.data() + first_of(at.microbatch);
+    }
 
     /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images.
-    void input(int microbatch, scalar* x) {
+    template <class Work>
+    void input(const Work& at, std::span<scalar> x) {
         q_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
-                         table_.data() + first_of(microbatch), key_, x);
+                         table_.data() + first_of(at.microbatch), key_, x.data());
     }
 
-    /// Keeps the microbatch's share of the step's mean squared error and writes its gradient; `prediction` and
+    /// *at.loss becomes the microbatch's share of the step's mean squared error; writes its gradient; `prediction` and
     /// `gradient` are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
-    void loss(int microbatch, const scalar* prediction, scalar* gradient) {
+    template <class Work>
+    void loss(const Work& at, std::span<const scalar> prediction, std::span<scalar> gradient) {
         diffusion_loss<scalar>(on_, images_.layout(), options_.microbatch_size, options_.prediction, images_.pixels(),
-                               table_.data() + first_of(microbatch), key_, prediction, gradient,
-                               losses_.data() + microbatch);
+                               table_.data() + first_of(at.microbatch), key_, prediction.data(), gradient.data(),
+                               at.loss);
     }
-
-    void optimize() { on_optimize_(); }
-
-    /// Each microbatch's share of the step's loss, on the device; 0 on ranks without the last stage.
-    [[nodiscard]] const double* losses() const noexcept { return losses_.data(); }
 
 private:
     [[nodiscard]] static const train::diffusion_options& checked(const device_images& images,
@@ -138,13 +134,11 @@ private:
     train::diffusion_options options_;
     random_key key_;
     cudaStream_t stream_;
-    std::function<void()> on_optimize_;
     device_memory<diffusion_sample> table_;
     device_memory<float> times_;
     pinned_memory<diffusion_sample> host_table_;
     pinned_memory<float> host_times_;
     event uploaded_{};
-    device_memory<double> losses_;
     device_memory<std::byte> scratch_{};
     queue on_{};
 };

@@ -38,10 +38,11 @@ class json_field {
 public:
     json_field(const nlohmann::json& root, const json_document& document) : value_{&root}, document_{document} {}
 
-    [[noreturn]] void fail(const std::string& why) const {
-        const std::string at = path_.empty() ? std::string{document_.what} : path_;
-        throw input_error(std::string{document_.source} + ": " + at + ' ' + why);
+    /// Source and path, as errors begin.
+    [[nodiscard]] std::string place() const {
+        return std::string{document_.source} + ": " + (path_.empty() ? std::string{document_.what} : path_);
     }
+    [[noreturn]] void fail(const std::string& why) const { throw input_error(place() + ' ' + why); }
     [[nodiscard]] json_field operator[](const char* name) const {
         require_object();
         json_field field{*this};

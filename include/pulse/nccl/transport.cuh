@@ -32,7 +32,9 @@
 #include <pulse/nccl/transport_options.cuh>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/print.hpp>
+#include <pulse/plan/program.hpp>
 #include <pulse/plan/rank_grid.hpp>
+#include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/prove_slots.hpp>
 #include <pulse/runtime/transfer_slots.hpp>
 #include <pulse/runtime/transport.hpp>
@@ -107,6 +109,11 @@ public:
     void follow(const rank_transfers& mine) {
         const std::lock_guard lock{mutex_};
         slots_.follow(mine);
+    }
+
+    /// The same with the slots of the programs of all devices, of which the rank runs that of `device`.
+    void follow(const step_model& model, const std::vector<program>& programs, int device) {
+        follow(transfers_of(model, programs)[static_cast<std::size_t>(device)]);
     }
 
     void post_send(int peer, message_id message, std::span<message_part> parts) { post(true, peer, message, parts); }

@@ -7,6 +7,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/activations.hpp>
+#include <pulse/onednn/adamw.hpp>
 #include <pulse/onednn/attention.hpp>
 #include <pulse/onednn/buffer.hpp>
 #include <pulse/onednn/conditioned_operations.hpp>
@@ -37,6 +38,8 @@ public:
     }
 
     [[nodiscard]] int threads() const noexcept { return threads_; }
+    /// How an optimizer updates weights.
+    [[nodiscard]] fused_adamw update_rule() const noexcept { return {threads_}; }
 
     void conv2d(const conv2d_shape& s, int batch, const float* x, const float* weight, const float* bias, float* y,
                 into how) {

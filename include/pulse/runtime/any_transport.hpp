@@ -7,11 +7,11 @@
 #include <vector>
 
 #include <pulse/plan/instruction.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse {
-
-struct rank_transfers;
 
 /// A reference to a transport of any type, so that what runs on a rank is compiled once for all of them. The transport
 /// must outlive it.
@@ -54,10 +54,10 @@ public:
 
     /// The streams with which messages are ordered.
     [[nodiscard]] device_streams streams() const { return calls_->streams(inner_); }
-    /// Whether the transport starts transfers slot by slot, as a plan's transfers_of say.
-    [[nodiscard]] bool takes_slots() const noexcept { return calls_->follow != nullptr; }
-    void follow(const rank_transfers& mine) const {
-        if (takes_slots()) { calls_->follow(inner_, mine); }
+    /// Tells the transport the programs of all devices of a pipeline, of which the rank runs that of `device`, so that it
+    /// may start transfers in slots.
+    void follow(const step_model& model, const std::vector<program>& programs, int device) const {
+        calls_->follow(inner_, model, programs, device);
     }
 
 private:
@@ -76,7 +76,7 @@ private:
         std::byte* (*allocate)(void*, std::size_t);
         traffic_count (*sent)(void*);
         device_streams (*streams)(void*);
-        void (*follow)(void*, const rank_transfers&);
+        void (*follow)(void*, const step_model&, const std::vector<program>&, int);
     };
 
     template <class T>
@@ -84,12 +84,11 @@ private:
         return *static_cast<T*>(inner);
     }
     template <class T>
-    [[nodiscard]] static constexpr auto follow_of() noexcept {
-        void (*call)(void*, const rank_transfers&) = nullptr;
-        if constexpr (requires(T & t, const rank_transfers& mine) { t.follow(mine); }) {
-            call = [](void* t, const rank_transfers& mine) { as<T>(t).follow(mine); };
+    static void follow_of([[maybe_unused]] void* inner, [[maybe_unused]] const step_model& model,
+                          [[maybe_unused]] const std::vector<program>& programs, [[maybe_unused]] int device) {
+        if constexpr (requires(T& t) { t.follow(model, programs, device); }) {
+            as<T>(inner).follow(model, programs, device);
         }
-        return call;
     }
     template <class T>
     [[nodiscard]] static device_streams streams_of([[maybe_unused]] void* inner) {
@@ -115,7 +114,7 @@ private:
         [](void* t, std::size_t bytes) { return as<T>(t).allocate(bytes); },
         [](void* t) -> traffic_count { return as<T>(t).sent(); },
         streams_of<T>,
-        follow_of<T>()};
+        follow_of<T>};
 
     void* inner_;
     const call_table* calls_;

@@ -31,7 +31,6 @@
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
-#include <pulse/runtime/prove_slots.hpp>
 #include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>
@@ -122,6 +121,7 @@ public:
     }
 
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
+    [[nodiscard]] const backend_parameters<B>& parameters() const noexcept { return parameters_; }
     [[nodiscard]] const step_model& model() const noexcept { return model_; }
     [[nodiscard]] const program& instructions() const noexcept { return program_; }
     [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }
@@ -169,11 +169,11 @@ private:
         require_fit(graph.view(), costs, planned.microbatch_size, static_cast<int>(sizeof(scalar)));
         return costs;
     }
-    /// The rank's program; the transport learns the transfers of all of them where it takes them slot by slot.
+    /// The rank's program; the transport sees those of all devices.
     [[nodiscard]] program program_of(const plan& planned) const {
         std::vector<program> all = lower(planned, model_);
         const auto mine = static_cast<std::size_t>(place_.device);
-        if (transport_.takes_slots()) { transport_.follow(transfers_of(model_, all)[mine]); }
+        transport_.follow(model_, all, place_.device);
         return std::move(all[mine]);
     }
 

@@ -1,12 +1,9 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
@@ -34,20 +31,17 @@ struct diffusion_options {
     std::int64_t model_elements{};
 };
 
-/// The data and the loss of a pipelined training step of a diffusion model: the task of an executor.
+/// The data and the loss of a pipelined training step of a diffusion model, on the host: a task, whose members take a
+/// work.
 ///
 /// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and
 /// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them.
 class diffusion_task {
 public:
-    /// `on_optimize` is called once a step, when the gradients of this rank are there. Throws input_error naming the
-    /// option that is out of range, or when the images are not of the model's size.
-    diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options,
-                   std::function<void()> on_optimize) :
-        data_{data},
-        schedule_{schedule}, options_{checked(data, options)}, on_optimize_{std::move(on_optimize)},
-        times_(samples_of_replica()), losses_(static_cast<std::size_t>(options.microbatches)), image_(data.elements()),
-        noise_(data.elements()), target_(data.elements()) {}
+    /// Throws input_error naming the option that is out of range, or when the images are not of the model's size.
+    diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options) :
+        data_{data}, schedule_{schedule}, options_{checked(data, options)}, times_(samples_of_replica()),
+        image_(data.elements()), noise_(data.elements()), target_(data.elements()) {}
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
@@ -61,41 +55,38 @@ public:
     void begin(std::uint64_t position) {
         position_ = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
         for (std::size_t i = 0; i != times_.size(); ++i) { times_[i] = static_cast<float>(time_of(position_ + i)); }
-        std::fill(losses_.begin(), losses_.end(), 0.0);
     }
 
-    [[nodiscard]] const float* timesteps(int microbatch) const { return times_.data() + first_of(microbatch); }
+    template <class Work>
+    [[nodiscard]] const float* timesteps(const Work& at) const {
+        return times_.data() + first_of(at.microbatch);
+    }
 
     /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images.
-    void input(int microbatch, float* x) {
-        for_each_sample(microbatch, [&](std::uint64_t at, std::size_t offset) {
-            draw(at);
-            q_sample<float>(schedule_, time_of(at), image_, noise_, {x + offset, data_.elements()});
+    template <class Work>
+    void input(const Work& at, std::span<float> x) {
+        for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
+            draw(sample);
+            q_sample<float>(schedule_, time_of(sample), image_, noise_, x.subspan(offset, data_.elements()));
         });
     }
 
-    /// Keeps the microbatch's share of the step's mean squared error and writes its gradient; `prediction` and
-    /// `gradient` are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
-    void loss(int microbatch, const float* prediction, float* gradient) {
-        double& sum = losses_[static_cast<std::size_t>(microbatch)];
-        sum = 0;
+    /// Adds the microbatch's share of the step's mean squared error to *at.loss and writes its gradient; `prediction`
+    /// and `gradient` are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
+    template <class Work>
+    void loss(const Work& at, std::span<const float> prediction, std::span<float> gradient) {
         const auto step_elements = static_cast<std::int64_t>(samples_of_step() * data_.elements());
-        for_each_sample(microbatch, [&](std::uint64_t at, std::size_t offset) {
-            draw(at);
-            const int t = time_of(at);
+        for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
+            draw(sample);
+            const int t = time_of(sample);
             training_target<float>(schedule_, options_.prediction, t, image_, noise_, target_);
             const double weight = options_.min_snr_gamma > 0
                                       ? min_snr_weight(schedule_, options_.prediction, t, options_.min_snr_gamma)
                                       : 1.0;
-            sum += mean_squared_error<float>({prediction + offset, data_.elements()}, target_, step_elements,
-                                             {gradient + offset, data_.elements()}, weight);
+            *at.loss += mean_squared_error<float>(prediction.subspan(offset, data_.elements()), target_, step_elements,
+                                                  gradient.subspan(offset, data_.elements()), weight);
         });
     }
-
-    void optimize() { on_optimize_(); }
-
-    /// Each microbatch's share of the step's loss; 0 on ranks without the last stage.
-    [[nodiscard]] std::span<const double> losses() const noexcept { return losses_; }
 
 private:
     [[nodiscard]] static const diffusion_options& checked(const image_dataset& data, const diffusion_options& o) {
@@ -133,10 +124,8 @@ private:
     const image_dataset& data_;
     const noise_schedule& schedule_;
     diffusion_options options_;
-    std::function<void()> on_optimize_;
     std::uint64_t position_{};
     std::vector<float> times_;
-    std::vector<double> losses_;
     std::vector<float> image_;
     std::vector<float> noise_;
     std::vector<float> target_;

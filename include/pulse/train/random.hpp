@@ -41,6 +41,8 @@ enum class random_stream : std::uint64_t {
     sample_noise,     ///< noise of the sampler's steps when eta > 0
     synthetic_images, ///< data that are made up
     synthetic_text,   ///< text states that are made up
+    crop,             ///< where a picture is cropped
+    caption,          ///< which captions are dropped
 };
 
 /// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,23 +12,25 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/plan/replica_place.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/parameters.hpp>
-#include <pulse/runtime/transport.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
-#include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/ema.hpp>
+#include <pulse/train/host_updates.hpp>
+#include <pulse/train/loss_scale.hpp>
 #include <pulse/train/not_finite.hpp>
 
 namespace pulse::train {
 
 /// What is agreed between ranks at the end of a step.
 struct step_outcome {
-    double gradient_norm{};
+    double gradient_norm{}; ///< before clipping
     double loss{};
-    /// A rank asked to stop.
-    bool stop{};
+    bool stop{};          ///< a rank asked to stop
+    bool skipped{};       ///< gradients overflowed: nothing changed but the loss scale
+    double loss_scale{1}; ///< of the next step
 };
 
 /// Where an optimizer's rank stands among the replicas of its stages, and whether they share their state.
@@ -38,167 +41,297 @@ struct optimizer_replicas {
     bool sharded{};
 };
 
-/// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns.
+/// What of an optimizer is the same on every rank, but for its place.
+struct optimizer_options {
+    adamw_constants constants{};
+    double clip_norm{};          ///< 0 does not clip
+    double average_decay{0.999}; ///< limit of the average's warm-up
+    loss_scaling scaling{};      ///< read where the loss is scaled
+    optimizer_replicas replicas{};
+};
+
+/// Weights, moments and average of all of a rank's parameters, in their order: what a checkpoint keeps.
+struct rank_state {
+    std::vector<float> weights{};
+    std::vector<float> first_moment{};
+    std::vector<float> second_moment{};
+    std::vector<float> average{};
+};
+
+/// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns. `Updates` is what it
+/// does with memory, on the host or on a device (see host_updates).
 ///
 /// One sum over ranks carries every layer's squared gradient, the loss of every microbatch and the wish to stop. Each
 /// value comes from one rank alone and is added in the model's order, so the step is the same bits however the model is
 /// cut. Of D replicas each sums the squares of its share_of every layer, and has microbatches of its own: with D given,
-/// the bits depend neither on the cut nor on whether state is sharded. `Rule` does the update of the weights, e.g.
-/// plain_adamw or host::fused_adamw.
-template <optimizer_rule Rule = plain_adamw>
-class basic_rank_optimizer {
+/// the bits depend neither on the cut nor on whether state is sharded.
+///
+/// On a device a step waits once, for the sums of squares and the losses; the update is left in the stream, and where
+/// state is sharded over replicas, their new weights come behind it.
+template <class Updates = host_updates<>>
+class rank_optimizer {
 public:
-    /// `layers` and `microbatches`: of the model and of a replica's step; `parameters`: elements that this rank owns.
-    /// `clip_norm` 0 does not clip; `average_decay` is the limit of the average's warm-up. Throws input_error naming
-    /// what is out of range.
-    basic_rank_optimizer(std::size_t layers, std::size_t microbatches, std::size_t parameters,
-                         const adamw_constants& constants, double clip_norm, double average_decay, Rule rule = {}) :
+    using scalar = typename Updates::scalar;
+    using space = typename Updates::space;
+    static constexpr bool keeps_master = Updates::keeps_master;
+
+    /// `layers` and `microbatches`: of the model and of a replica's step. `parameters`: rank_parameters of this rank;
+    /// they must stay where they are where state is sharded. Throws input_error naming what is out of range.
+    template <class Parameters>
+    rank_optimizer(std::size_t layers, std::size_t microbatches, Parameters& parameters,
+                   const optimizer_options& options, Updates updates = {}) :
         layers_{layers},
-        microbatches_{microbatches}, constants_{constants}, clip_norm_{clip_norm},
-        average_decay_{average_decay}, rule_{std::move(rule)}, parameters_{parameters}, owned_{{0, parameters}} {
-        take_memory();
+        microbatches_{microbatches}, options_{checked(layers, microbatches, options)}, updates_{std::move(updates)},
+        scaler_{Updates::scales_loss ? loss_scaler{options.scaling} : loss_scaler{}},
+        size_{parameters.values().size()}, owned_{owned_of(parameters, options.replicas)},
+        owned_size_{size_of(owned_)}, master_(keeps_master ? owned_size_ : 0), first_moment_(owned_size_),
+        second_moment_(owned_size_), average_(owned_size_),
+        shared_(square_count() + replicas() * microbatches + 1) {
+        if (options.replicas.sharded) {
+            exchange_ = weight_exchange{place(), std::span{parameters.blocks()}, parameters.values()};
+        }
+        std::vector<element_range> shares;
+        for (const auto& b : parameters.blocks()) {
+            if (b.layer < conditioning_block || position_of(b.layer) > layers_) {
+                throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) +
+                                  ", it was made for " + std::to_string(layers_) + " layers"};
+            }
+            positions_.push_back(position_of(b.layer) * replicas() + replica());
+            shares.push_back(share_of({b.first, b.size}, place().replicas(), place().replica));
+        }
+        squares_.resize(shares.size());
+        updates_.prepare(std::move(shares), microbatches_);
+    }
+
+    /// Sets weights, their average and the copy that passes read to `values` on the host, in the order of the
+    /// parameters. Throws input_error unless they are this rank's in number. Done on return.
+    template <class Parameters>
+    void start(std::span<const float> values, Parameters& parameters) {
+        require_size("initial weights", values.size(), size_);
+        updates_.wait();
+        std::size_t most = 0;
+        for (const auto& b : parameters.blocks()) { most = std::max(most, b.size); }
+        array layer(most);
+        float* average = average_.data();
+        float* master = master_.data();
+        for (const auto& b : parameters.blocks()) {
+            space::template upload<float>(values.subspan(b.first, b.size), layer.data());
+            updates_.round(layer.data(), parameters.values().data() + b.first, b.size);
+            const element_range mine = share_of_state({0, b.size});
+            updates_.copy(std::as_const(layer).data() + mine.first, average, mine.size);
+            average += mine.size;
+            if constexpr (keeps_master) {
+                updates_.copy(std::as_const(layer).data() + mine.first, master, mine.size);
+                master += mine.size;
+            }
+            updates_.wait();
+        }
+    }
+
+    /// Of which parameters the state is, in order: first_moment() and the others have the values of one range after the
+    /// other, in the space's memory.
+    [[nodiscard]] std::span<const element_range> owned() const noexcept { return owned_; }
+    /// Those of owned() where master weights are kept, else the parameters' values, all of them.
+    template <class Parameters>
+    [[nodiscard]] std::span<float> weights(Parameters& parameters) {
+        if constexpr (keeps_master) {
+            return {master_.data(), owned_size_};
+        } else {
+            return parameters.values();
+        }
+    }
+    [[nodiscard]] std::span<float> first_moment() { return {first_moment_.data(), owned_size_}; }
+    [[nodiscard]] std::span<float> second_moment() { return {second_moment_.data(), owned_size_}; }
+    [[nodiscard]] std::span<float> average() { return {average_.data(), owned_size_}; }
+    /// What it does with memory.
+    [[nodiscard]] const Updates& memory() const noexcept { return updates_; }
+    [[nodiscard]] loss_scaler& scaler() noexcept { return scaler_; }
+    /// What the loss of the next step is to be multiplied by.
+    [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
+    /// In the space's memory, without the parameters.
+    [[nodiscard]] std::int64_t bytes() const noexcept {
+        return static_cast<std::int64_t>((master_.size() + 3 * owned_size_) * sizeof(float)) + updates_.bytes();
+    }
+
+    /// All that training keeps of the rank's parameters, that of other replicas included: every rank calls it.
+    template <class Parameters>
+    [[nodiscard]] rank_state read_state(Parameters& parameters, const any_transport& transport) {
+        updates_.wait();
+        return {keeps_master ? whole(parameters, weights(parameters), transport) : downloaded(weights(parameters)),
+                whole(parameters, first_moment(), transport), whole(parameters, second_moment(), transport),
+                whole(parameters, average(), transport)};
+    }
+    /// Goes on with what read_state gave.
+    template <class Parameters>
+    void set_state(const rank_state& kept, Parameters& parameters) {
+        start(kept.weights, parameters);
+        std::size_t at = 0;
+        for (const element_range& r : owned_) {
+            const auto put = [&](const std::vector<float>& from, array& to) {
+                space::template upload<float>(std::span{from}.subspan(r.first, r.size), to.data() + at);
+            };
+            put(kept.first_moment, first_moment_);
+            put(kept.second_moment, second_moment_);
+            put(kept.average, average_);
+            at += r.size;
+        }
+    }
+
+    /// One step at `learning_rate`; `step` counts from 1. `losses`, in the space's memory, has one value for each
+    /// microbatch of the replica; none on a rank that has no losses. Gradients are zero afterwards. Every rank of the
+    /// transport must call it. Throws input_error, before anything is exchanged or changed, when sizes are not those
+    /// that the optimizer was made for; not_finite_error naming what is not finite, where the loss is not scaled.
+    template <class Parameters>
+    step_outcome step(Parameters& parameters, const any_transport& transport, std::int64_t step, double learning_rate,
+                      std::span<const double> losses, bool stop) {
+        require_size("parameters", parameters.values().size(), size_);
+        if (!losses.empty()) { require_size("losses", losses.size(), microbatches_); }
+        if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
+        const double scale = scaler_.scale();
+        std::fill(shared_.begin(), shared_.end(), 0.0);
+        const std::span<double> all{shared_};
+        updates_.measure(parameters.gradients().data(), losses, squares_,
+                         all.subspan(square_count() + replica() * microbatches_, microbatches_));
+        for (std::size_t i = 0; i != positions_.size(); ++i) { shared_[positions_[i]] = squares_[i] / (scale * scale); }
+        shared_.back() = stop ? 1.0 : 0.0;
+        transport.sum(shared_);
+
+        const std::span<const double> squares = all.first(square_count());
+        const std::span<const double> shares = all.subspan(square_count(), replicas() * microbatches_);
+        const bool finite = std::ranges::all_of(squares, [](double x) { return std::isfinite(x); });
+        if (!scaler_.on()) { require_finite(shares, squares, replicas()); }
+        step_outcome outcome{.gradient_norm = std::numeric_limits<double>::infinity(),
+                             .stop = shared_.back() > 0,
+                             .skipped = !finite};
+        for (const double share : shares) { outcome.loss += share; }
+        if (finite) {
+            outcome.gradient_norm = update(parameters, squares, step, learning_rate, scale);
+            if (options_.replicas.sharded) { updates_.exchange(exchange_, transport); }
+        }
+        // Of other shares the replica has its own gradients alone, which nobody reads.
+        if (!finite || options_.replicas.sharded) { updates_.clear(parameters.gradients()); }
+        scaler_.update(finite);
+        outcome.loss_scale = scaler_.scale();
+        return outcome;
+    }
+
+private:
+    using array = typename space::template array<float>;
+
+    [[nodiscard]] static const optimizer_options& checked(std::size_t layers, std::size_t microbatches,
+                                                          const optimizer_options& o) {
         const auto require = [](bool good, const char* what) {
             if (!good) { throw input_error{std::string{"rank_optimizer: "} + what}; }
         };
         require(layers > 0, "a model has at least 1 layer");
         require(microbatches > 0, "a step has at least 1 microbatch");
-        require(constants.beta1 >= 0 && constants.beta1 < 1, "beta1 must be at least 0 and below 1");
-        require(constants.beta2 >= 0 && constants.beta2 < 1, "beta2 must be at least 0 and below 1");
-        require(constants.epsilon > 0, "epsilon must be above 0");
-        require(constants.weight_decay >= 0, "weight_decay must be at least 0");
-        require(clip_norm >= 0, "clip_norm must be at least 0");
-        require(average_decay >= 0 && average_decay <= 1, "average_decay must be 0 to 1");
+        require(o.constants.beta1 >= 0 && o.constants.beta1 < 1, "beta1 must be at least 0 and below 1");
+        require(o.constants.beta2 >= 0 && o.constants.beta2 < 1, "beta2 must be at least 0 and below 1");
+        require(o.constants.epsilon > 0, "epsilon must be above 0");
+        require(o.constants.weight_decay >= 0, "weight_decay must be at least 0");
+        require(o.clip_norm >= 0, "clip_norm must be at least 0");
+        require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
+        return o;
     }
-    /// For one of several replicas; `parameters` are those of the rank and must stay where they are.
-    basic_rank_optimizer(std::size_t layers, std::size_t microbatches, rank_parameters<float>& parameters,
-                         const optimizer_replicas& replicas, const adamw_constants& constants, double clip_norm,
-                         double average_decay, Rule rule = {}) :
-        basic_rank_optimizer{layers,        microbatches,   parameters.values().size(), constants, clip_norm,
-                             average_decay, std::move(rule)} {
-        replicas_ = replicas;
-        if (replicas.sharded) {
-            owned_ = shares_of(parameters.blocks(), replicas.place.replicas(), replicas.place.replica);
-            exchange_ = weight_exchange{replicas.place, parameters.blocks(), parameters.values()};
-        }
-        take_memory();
-    }
-
-    /// Of which parameters the state is, in order: first_moment() and the others have the values of one range after the
-    /// other.
-    [[nodiscard]] std::span<const element_range> owned() const noexcept { return owned_; }
-    [[nodiscard]] std::span<float> first_moment() noexcept { return first_moment_; }
-    [[nodiscard]] std::span<float> second_moment() noexcept { return second_moment_; }
-    [[nodiscard]] std::span<float> average() noexcept { return average_; }
-    [[nodiscard]] std::int64_t bytes() const noexcept {
-        return static_cast<std::int64_t>(3 * average_.size() * sizeof(float));
-    }
-    /// The average begins as the initial weights. Throws input_error unless they are this rank's in number.
-    void start_average(std::span<const float> values) {
-        require_size("initial weights", values.size(), parameters_);
-        std::size_t at = 0;
-        for (const element_range& r : owned_) {
-            const auto mine = values.subspan(r.first, r.size);
-            std::copy(mine.begin(), mine.end(), average_.begin() + static_cast<std::ptrdiff_t>(at));
-            at += r.size;
-        }
-    }
-
-    /// One step at `learning_rate`; `step` counts from 1, `losses` has one value for each microbatch of the replica.
-    /// Gradients are zero afterwards. Every rank of the transport must call it. Throws not_finite_error naming what is
-    /// not finite, and input_error, before anything is exchanged or changed, when sizes are not those that the
-    /// optimizer was made for.
-    template <transport T>
-    step_outcome step(rank_parameters<float>& parameters, T& transport, std::int64_t step, double learning_rate,
-                      std::span<const double> losses, bool stop) {
-        require_fit(parameters, losses, step);
-        std::fill(shared_.begin(), shared_.end(), 0.0);
-        const std::span<const float> gradients{std::as_const(parameters).gradients()};
-        for (const auto& b : parameters.blocks()) {
-            const element_range mine = share_of({b.first, b.size}, replicas_.place.replicas(), replicas_.place.replica);
-            shared_[position_of(b.layer) * replicas() + replica()] =
-                sum_of_squares<float>(gradients.subspan(mine.first, mine.size));
-        }
-        std::copy(losses.begin(), losses.end(),
-                  shared_.begin() + static_cast<std::ptrdiff_t>(square_count() + replica() * microbatches_));
-        shared_.back() = stop ? 1.0 : 0.0;
-        transport.sum(shared_);
-
-        const std::span<const double> all{shared_};
-        const std::span<const double> squares = all.first(square_count());
-        const std::span<const double> shares = all.subspan(square_count(), replicas() * microbatches_);
-        require_finite(shares, squares, replicas());
-        const gradient_clip clip = clip_by_global_norm(squares, clip_norm_);
-        optimizer_update now{constants_, step, clip.scale, ema_decay(step, average_decay_)};
-        now.constants.learning_rate = learning_rate;
-        std::size_t at = 0;
-        for (const element_range& r : owned_) {
-            const auto state = [&](std::vector<float>& values) { return std::span{values}.subspan(at, r.size); };
-            rule_(now, parameters.values().subspan(r.first, r.size), gradients.subspan(r.first, r.size),
-                  state(first_moment_), state(second_moment_), state(average_));
-            at += r.size;
-        }
-        if (replicas_.sharded) { exchange_.run(transport); }
-        std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
-
-        step_outcome outcome{.gradient_norm = clip.norm, .stop = shared_.back() > 0};
-        for (const double share : shares) { outcome.loss += share; }
-        return outcome;
-    }
-
-private:
-    /// The conditioning module stands before layer 0.
-    [[nodiscard]] static std::size_t position_of(int layer) noexcept {
-        return static_cast<std::size_t>(layer - conditioning_block);
-    }
-
-    [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(replicas_.place.replicas()); }
-    [[nodiscard]] std::size_t replica() const noexcept { return static_cast<std::size_t>(replicas_.place.replica); }
-    /// Squares of every replica's share of the conditioning module, then of layer 0, and so on.
-    [[nodiscard]] std::size_t square_count() const noexcept { return (layers_ + 1) * replicas(); }
-    void take_memory() {
-        std::size_t mine = 0;
-        for (const element_range& r : owned_) { mine += r.size; }
-        shared_.assign(square_count() + replicas() * microbatches_ + 1, 0.0);
-        for (std::vector<float>* state : {&first_moment_, &second_moment_, &average_}) {
-            *state = std::vector<float>(mine);
-        }
-    }
-
     static void require_size(const char* what, std::size_t found, std::size_t wanted) {
         if (found != wanted) {
             throw input_error{"rank_optimizer: " + std::to_string(found) + " " + what + ", it was made for " +
                               std::to_string(wanted)};
         }
     }
-    void require_fit(const rank_parameters<float>& parameters, std::span<const double> losses,
-                     std::int64_t step) const {
-        require_size("losses", losses.size(), microbatches_);
-        require_size("parameters", parameters.values().size(), parameters_);
-        for (const auto& b : parameters.blocks()) {
-            if (b.layer < conditioning_block || position_of(b.layer) > layers_) {
-                throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) +
-                                  ", it was made for " + std::to_string(layers_) + " layers"};
-            }
-        }
-        if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
+    template <class Parameters>
+    [[nodiscard]] static std::vector<element_range> owned_of(const Parameters& parameters,
+                                                             const optimizer_replicas& replicas) {
+        if (!replicas.sharded) { return {{0, parameters.values().size()}}; }
+        return shares_of(std::span{parameters.blocks()}, replicas.place.replicas(), replicas.place.replica);
     }
+    [[nodiscard]] static std::size_t size_of(const std::vector<element_range>& ranges) noexcept {
+        std::size_t sum = 0;
+        for (const element_range& r : ranges) { sum += r.size; }
+        return sum;
+    }
+    [[nodiscard]] const replica_place& place() const noexcept { return options_.replicas.place; }
+    [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(place().replicas()); }
+    [[nodiscard]] std::size_t replica() const noexcept { return static_cast<std::size_t>(place().replica); }
+    /// The conditioning module stands before layer 0.
+    [[nodiscard]] static std::size_t position_of(int layer) noexcept {
+        return static_cast<std::size_t>(layer - conditioning_block);
+    }
+    /// Squares of every replica's share of the conditioning module, then of layer 0, and so on.
+    [[nodiscard]] std::size_t square_count() const noexcept { return (layers_ + 1) * replicas(); }
+    /// What this replica keeps the state of.
+    [[nodiscard]] element_range share_of_state(const element_range& layer) const noexcept {
+        return options_.replicas.sharded ? share_of(layer, place().replicas(), place().replica) : layer;
+    }
+
+    [[nodiscard]] static std::vector<float> downloaded(std::span<const float> from) {
+        std::vector<float> here(from.size());
+        space::template download<float>(from.data(), here);
+        return here;
+    }
+    /// State of all of the rank's parameters, from that which the replicas keep.
+    template <class Parameters>
+    [[nodiscard]] std::vector<float> whole(const Parameters& parameters, std::span<const float> mine,
+                                           const any_transport& transport) {
+        if (!options_.replicas.sharded) { return downloaded(mine); }
+        array all(size_);
+        const std::span<float> values{all.data(), size_};
+        std::size_t at = 0;
+        for (const element_range& r : owned_) {
+            updates_.copy(mine.data() + at, values.data() + r.first, r.size);
+            at += r.size;
+        }
+        weight_exchange shares{place(), std::span{parameters.blocks()}, values};
+        updates_.exchange(shares, transport);
+        updates_.wait();
+        return downloaded(values);
+    }
+
+    template <class Parameters>
+    double update(Parameters& parameters, std::span<const double> squares, std::int64_t step, double learning_rate,
+                  double scale) {
+        const gradient_clip clip = clip_by_global_norm(squares, options_.clip_norm);
+        // a skipped step is none: bias corrections count the others
+        const std::int64_t applied = std::max<std::int64_t>(1, step - scaler_.now().skipped_steps);
+        optimizer_update now{options_.constants, applied, clip.scale / scale,
+                             ema_decay(applied, options_.average_decay)};
+        now.constants.learning_rate = learning_rate;
+        std::size_t at = 0;
+        for (const element_range& r : owned_) {
+            scalar* const values = parameters.values().data() + r.first;
+            update_arrays<scalar> arrays{.size = r.size,
+                                         .gradients = parameters.gradients().data() + r.first,
+                                         .first_moment = first_moment_.data() + at,
+                                         .second_moment = second_moment_.data() + at,
+                                         .average = average_.data() + at};
+            if constexpr (keeps_master) {
+                arrays.weights = master_.data() + at;
+                arrays.compute = values;
+            } else {
+                arrays.weights = values;
+            }
+            updates_.update(now, arrays);
+            at += r.size;
+        }
+        return clip.norm;
+    }
+
     std::size_t layers_;
     std::size_t microbatches_;
-    adamw_constants constants_;
-    double clip_norm_;
-    double average_decay_;
-    Rule rule_;
-    std::size_t parameters_;
-    optimizer_replicas replicas_{};
+    optimizer_options options_;
+    Updates updates_;
+    loss_scaler scaler_;
+    std::size_t size_;
     std::vector<element_range> owned_;
+    std::size_t owned_size_;
+    array master_;
+    array first_moment_;
+    array second_moment_;
+    array average_;
+    std::vector<double> shared_;
+    std::vector<double> squares_{};
+    std::vector<std::size_t> positions_{};
     weight_exchange exchange_{};
-    std::vector<double> shared_{};
-    std::vector<float> first_moment_{};
-    std::vector<float> second_moment_{};
-    std::vector<float> average_{};
 };
-
-/// The one that runs everywhere.
-using rank_optimizer = basic_rank_optimizer<>;
 
 } // namespace pulse::train

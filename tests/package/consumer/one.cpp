@@ -7,6 +7,13 @@
 #include <zlib.h>
 #include <pulse/io/safetensors.hpp>
 #endif
+#ifdef USES_encode
+#include <pulse/encode/tokenizer_folder.hpp>
+#endif
+#ifdef USES_data
+#include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/open_pictures.hpp>
+#endif
 #ifdef USES_host
 #include <pulse/onednn/backend.hpp>
 #endif
@@ -27,6 +34,12 @@ int scale_on_device();
 #endif
 
 int main() {
+#ifdef USES_data
+    try {
+        const pulse::data::captioned_pictures none{pulse::data::open_pictures("no such folder"), {}};
+        return 1;
+    } catch (const pulse::input_error&) {}
+#endif
 #ifdef USES_cuda
     if (scale_on_device() != 0) { return 1; }
 #endif

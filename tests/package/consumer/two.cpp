@@ -3,6 +3,13 @@
 #ifdef USES_io
 #include <pulse/io/safetensors.hpp>
 #endif
+#ifdef USES_encode
+#include <pulse/encode/tokenizer_folder.hpp>
+#endif
+#ifdef USES_data
+#include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/open_pictures.hpp>
+#endif
 #ifdef USES_host
 #include <pulse/onednn/backend.hpp>
 #endif

@@ -6,7 +6,7 @@
 
 #include <pulse/core/error.hpp>
 
-namespace pulse::cuda {
+namespace pulse::train {
 
 /// How the loss scale of half-precision training follows the gradients.
 struct loss_scaling {
@@ -25,14 +25,15 @@ struct loss_scaling {
 class loss_scaler {
 public:
     struct state {
-        double scale{1};
+        double scale{};               ///< 0: no run has scaled its loss yet
         std::int64_t good_steps{};    ///< since the last change of the scale
-        std::int64_t skipped_steps{}; ///< in all
+        std::int64_t skipped_steps{}; ///< in all: the optimizer has made so many steps less
 
         [[nodiscard]] constexpr bool operator==(const state&) const = default;
     };
 
-    /// The scale of a training that needs none: 1, always.
+    /// The scale of a training that needs none: 1, always. It keeps the state of the run that it continues, so that
+    /// training may go from one precision to another and back.
     loss_scaler() = default;
     /// Throws input_error naming what is out of range.
     explicit loss_scaler(const loss_scaling& options) : options_{options}, state_{options.initial, 0, 0}, on_{true} {
@@ -46,9 +47,12 @@ public:
     }
 
     [[nodiscard]] bool on() const noexcept { return on_; }
-    [[nodiscard]] double scale() const noexcept { return state_.scale; }
+    [[nodiscard]] double scale() const noexcept { return on_ ? state_.scale : 1.0; }
     [[nodiscard]] const state& now() const noexcept { return state_; }
-    void resume(const state& kept) noexcept { state_ = kept; }
+    void resume(const state& kept) noexcept {
+        // who left the state may not have scaled
+        if (!on_ || kept.scale > 0) { state_ = kept; }
+    }
 
     /// After each step: whether its gradients were finite. Throws error when they are not however small the scale.
     void update(bool finite) {
@@ -72,4 +76,4 @@ private:
     bool on_{};
 };
 
-} // namespace pulse::cuda
+} // namespace pulse::train

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/device.cuh>
+#include <pulse/cuda/event.cuh>
+#include <pulse/cuda/kernels/adamw.cuh>
+#include <pulse/cuda/kernels/convert.cuh>
+#include <pulse/cuda/kernels/sum_of_squares.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/queue.cuh>
+#include <pulse/cuda/space.cuh>
+#include <pulse/plan/replica_place.hpp>
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/optimizer_rule.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
+#include <pulse/train/rank_optimizer.hpp>
+
+namespace pulse::cuda {
+
+/// What a rank_optimizer does with memory, on a device: the counterpart of train::host_updates.
+///
+/// Where scalars are no floats, master weights are kept beside them. All work goes into one stream, which must be the
+/// backend's; measure() waits for it, the rest is left there.
+template <class Precision = bf16>
+class device_updates {
+public:
+    using scalar = typename Precision::scalar;
+    using space = device_space;
+    static constexpr bool keeps_master = !std::is_same_v<scalar, float>;
+    static constexpr bool scales_loss = Precision::scales_loss;
+
+    device_updates(cudaStream_t stream) : on_{stream, 0, nullptr} {} // NOLINT: a stream converts
+
+    void prepare(const std::vector<element_range>& shares, std::size_t losses) {
+        std::vector<value_chunk> chunks;
+        std::vector<std::int32_t> first{0};
+        for (const element_range& r : shares) {
+            append_chunks(chunks, static_cast<std::int64_t>(r.first), static_cast<std::int64_t>(r.size));
+            first.push_back(static_cast<std::int32_t>(chunks.size()));
+        }
+        chunks_ = uploaded(chunks);
+        first_chunk_ = uploaded(first);
+        squares_ = device_memory<double>{shares.size()};
+        host_sums_ = pinned_memory<double>{shares.size() + losses};
+        scratch_ = device_memory<std::byte>{sums_of_squares_scratch_bytes(static_cast<std::int64_t>(chunks.size()))};
+        on_ = {on_.stream, properties_of(current_device()).multiprocessors, scratch_.data()};
+    }
+    /// The one wait of a step.
+    void measure(const float* gradients, std::span<const double> losses, std::span<double> squares,
+                 std::span<double> losses_here) {
+        sums_of_squares<float>(on_, gradients, static_cast<std::int64_t>(chunks_.size()), chunks_.data(),
+                               static_cast<int>(squares.size()), first_chunk_.data(), squares_.data());
+        copy(static_cast<const double*>(squares_.data()), host_sums_.data(), squares.size());
+        copy(losses.data(), host_sums_.data() + squares.size(), losses.size());
+        wait();
+        std::copy_n(host_sums_.data(), squares.size(), squares.begin());
+        std::copy_n(host_sums_.data() + squares.size(), losses.size(), losses_here.begin());
+    }
+    void update(const optimizer_update& now, const train::update_arrays<scalar>& a) const {
+        adamw<scalar>(on_, static_cast<std::int64_t>(a.size),
+                      train::factors_of<float>(now.constants, now.step, now.gradient_scale), now.average_decay,
+                      {a.gradients, a.weights, a.first_moment, a.second_moment, a.average, a.compute});
+    }
+    template <class T>
+    void clear(std::span<T> values) const {
+        fill_bytes_async(values.data(), 0, values.size(), on_.stream);
+    }
+    template <class T>
+    void copy(const T* from, T* to, std::size_t n) const {
+        if (n != 0) { copy_async<T>(to, from, n, on_.stream); }
+    }
+    void round(const float* from, scalar* to, std::size_t n) const {
+        if constexpr (keeps_master) {
+            convert<float, scalar>(on_, static_cast<std::int64_t>(n), from, to);
+        } else {
+            copy(from, to, n);
+        }
+    }
+    /// Behind what is in the stream; what is put there later is behind it.
+    void exchange(weight_exchange& weights, const any_transport& transport) const {
+        reduction_order order{*this, transport};
+        order.follow();
+        weights.run(transport);
+        order.lead();
+    }
+    void wait() const { check(cudaStreamSynchronize(on_.stream), "cudaStreamSynchronize"); }
+    [[nodiscard]] std::int64_t bytes() const noexcept {
+        return static_cast<std::int64_t>(chunks_.bytes() + first_chunk_.bytes() + squares_.bytes() + scratch_.bytes());
+    }
+    [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
+
+private:
+    template <class Each>
+    [[nodiscard]] static device_memory<Each> uploaded(const std::vector<Each>& values) {
+        device_memory<Each> there{values.size()};
+        upload<Each>(values.data(), there.data(), values.size());
+        return there;
+    }
+
+    queue on_;
+    device_memory<value_chunk> chunks_{};
+    device_memory<std::int32_t> first_chunk_{};
+    device_memory<double> squares_{};
+    device_memory<std::byte> scratch_{};
+    pinned_memory<double> host_sums_{};
+};
+
+/// The optimizer of what a rank owns, on its device; made from the backend's stream.
+template <class Precision = bf16>
+using rank_optimizer = train::rank_optimizer<device_updates<Precision>>;
+
+} // namespace pulse::cuda

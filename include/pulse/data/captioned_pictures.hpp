@@ -1,0 +1,190 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/data/decode.hpp>
+#include <pulse/data/draw.hpp>
+#include <pulse/data/picture_index.hpp>
+#include <pulse/data/resize.hpp>
+#include <pulse/data/stored_picture.hpp>
+#include <pulse/io/png.hpp>
+
+namespace pulse::data {
+
+/// What is done about a picture or caption that cannot be read.
+enum class bad_picture : std::uint8_t {
+    stop, ///< an error
+    skip, ///< the next picture in the epoch's order that can be read takes its place
+};
+
+/// What happens to pictures and captions on their way to the network.
+struct picture_options {
+    int height = 512;
+    int width = 512;
+    int channels = 3; ///< 3, or 1: brightness (ITU-R 601)
+    std::uint64_t seed = 0;
+    bool shuffle = true;
+    bool random_crop = false;     ///< anywhere, else the centre
+    bool horizontal_flip = false; ///< mirror each picture with probability 1/2
+    double caption_dropout = 0;   ///< probability that a sample has an empty caption
+    bad_picture on_bad_picture = bad_picture::stop;
+    picture_limits limits{};
+};
+
+/// A picture as the network sees it, with its caption and what SDXL wants to know of it.
+struct picture_sample {
+    std::vector<float> pixels{}; ///< height x width x channels, -1 black to 1 white
+    std::string caption{};       ///< empty when dropped
+    int label = -1;              ///< class; -1 without class folders
+    std::uint32_t index{};       ///< of the picture in the folder
+    bool caption_dropped{};
+    bool flipped{};
+    int original_height{}; ///< upright, before the resize
+    int original_width{};
+    int crop_top{}; ///< in the picture that was resized and, if so, mirrored
+    int crop_left{};
+    std::vector<std::string> refused{}; ///< pictures that should have stood here: name and what is wrong, one each
+
+    [[nodiscard]] bool operator==(const picture_sample&) const = default;
+};
+
+namespace detail {
+
+/// The smallest size of the same shape that covers the target, and the crop in it. Throws input_error for a picture so
+/// narrow that this size is absurd.
+[[nodiscard]] inline resized_part cover(int height, int width, const picture_options& options,
+                                        const sample_draw& drawn) {
+    const auto scaled = [](std::int64_t side, std::int64_t to, std::int64_t from) {
+        return (side * to + from / 2) / from;
+    };
+    const std::int64_t h = options.height;
+    const std::int64_t w = options.width;
+    const bool by_width = w * height >= h * width;
+    const std::int64_t full_height = by_width ? std::max(h, scaled(height, w, width)) : h;
+    const std::int64_t full_width = by_width ? w : std::max(w, scaled(width, h, height));
+    constexpr std::int64_t longest = 1 << 24;
+    if (full_height > longest || full_width > longest) {
+        throw input_error(std::to_string(width) + " x " + std::to_string(height) + " pixels are too narrow to cover " +
+                          std::to_string(w) + " x " + std::to_string(h));
+    }
+    const auto place = [&](std::int64_t room, std::uint32_t share) {
+        if (!options.random_crop) { return static_cast<int>(room / 2); }
+        return static_cast<int>((static_cast<std::uint64_t>(room + 1) * share) >> 32U);
+    };
+    return {.width = static_cast<int>(full_width),
+            .height = static_cast<int>(full_height),
+            .left = place(full_width - w, drawn.left),
+            .top = place(full_height - h, drawn.top),
+            .crop_width = options.width,
+            .crop_height = options.height};
+}
+
+/// The brightness of each pixel, as Pillow's mode L has it.
+[[nodiscard]] inline io::picture brightness(const io::picture& colours) {
+    io::picture grey{.width = colours.width, .height = colours.height, .channels = 1};
+    grey.pixels.reserve(colours.pixels.size() / 3);
+    for (std::size_t i = 0; i != colours.pixels.size(); i += 3) {
+        const auto at = [&](std::size_t k) { return std::uint32_t{colours.pixels[i + k]}; };
+        grey.pixels.push_back(
+            static_cast<std::uint8_t>((at(0) * 19595U + at(1) * 38470U + at(2) * 7471U + 0x8000U) >> 16U));
+    }
+    return grey;
+}
+
+} // namespace detail
+
+/// Captioned pictures of a folder by global position: order, crop, flip, dropped captions and what takes the place of
+/// bad pictures are functions of (seed, position) and the folder, so that any number of ranks and threads and a resumed
+/// run see the same bits. Any thread may ask for any position.
+class captioned_pictures {
+public:
+    /// Throws input_error for options out of range.
+    captioned_pictures(picture_index index, const picture_options& options) :
+        index_{std::move(index)}, options_{options} {
+        constexpr int longest_side = 1 << 15;
+        if (options.height < 1 || options.width < 1 || options.height > longest_side || options.width > longest_side) {
+            throw input_error("pictures: height and width must be 1 to " + std::to_string(longest_side));
+        }
+        if (options.channels != 1 && options.channels != 3) { throw input_error("pictures: channels must be 1 or 3"); }
+        if (!(options.caption_dropout >= 0.0 && options.caption_dropout <= 1.0)) {
+            throw input_error("pictures: the caption dropout must be 0 to 1");
+        }
+        if (index_.entries.empty()) { throw input_error("pictures: there are none"); }
+    }
+
+    [[nodiscard]] const picture_index& index() const noexcept { return index_; }
+    [[nodiscard]] const picture_options& options() const noexcept { return options_; }
+    /// Pictures of an epoch.
+    [[nodiscard]] std::uint32_t size() const noexcept { return index_.size(); }
+
+    /// The sample at a global position, below 2^63. Throws input_error naming the picture; with bad_picture::skip only
+    /// when no picture can be read.
+    [[nodiscard]] picture_sample at(std::uint64_t position) const {
+        const sample_draw drawn = draw_at(options_.seed, position);
+        std::vector<std::string> refused;
+        for (std::uint32_t after = 0; after != size(); ++after) {
+            const std::uint32_t i = index_at(options_.seed, position, size(), options_.shuffle, after);
+            try {
+                picture_sample result = read(i, drawn);
+                result.refused = std::move(refused);
+                return result;
+            } catch (const input_error& fault) {
+                if (options_.on_bad_picture == bad_picture::stop) { throw; }
+                refused.emplace_back(fault.what());
+            }
+        }
+        throw input_error("none of " + std::to_string(size()) + " pictures can be read; the first: " + refused.front());
+    }
+
+private:
+    [[nodiscard]] picture_sample read(std::uint32_t i, const sample_draw& drawn) const {
+        picture_sample result{.label = index_.entries[i].label, .index = i};
+        // Read though it may be dropped: chance must not decide whether a caption is bad.
+        result.caption = index_.caption(i);
+        result.caption_dropped = drawn.caption < options_.caption_dropout;
+        if (result.caption_dropped) { result.caption.clear(); }
+
+        const std::string name = index_.name(i);
+        io::picture stored =
+            decode_picture(index_.stored_bytes(i, options_.limits.most_file_bytes), name, options_.limits);
+        if (options_.channels == 1) { stored = detail::brightness(stored); }
+        result.original_height = stored.height;
+        result.original_width = stored.width;
+        result.flipped = options_.horizontal_flip && drawn.flip;
+        resized_part part;
+        try {
+            part = detail::cover(stored.height, stored.width, options_, drawn);
+        } catch (const input_error& fault) { throw input_error(name + ": " + fault.what()); }
+        result.crop_top = part.top;
+        result.crop_left = part.left;
+        // The crop stands where it stands in the mirrored picture: its mirror image is cut out, then mirrored.
+        if (result.flipped) { part.left = part.width - part.crop_width - part.left; }
+        const io::picture crop = resize(stored, part);
+
+        const auto width = static_cast<std::size_t>(crop.width);
+        const auto channels = static_cast<std::size_t>(crop.channels);
+        result.pixels.resize(crop.pixels.size());
+        float* out = result.pixels.data();
+        for (std::size_t y = 0; y != static_cast<std::size_t>(crop.height); ++y) {
+            for (std::size_t x = 0; x != width; ++x) {
+                const std::size_t from = y * width + (result.flipped ? width - 1 - x : x);
+                for (std::size_t k = 0; k != channels; ++k) {
+                    *out++ = static_cast<float>(crop.pixels[from * channels + k]) / 127.5F - 1.0F;
+                }
+            }
+        }
+        return result;
+    }
+
+    picture_index index_;
+    picture_options options_;
+};
+
+} // namespace pulse::data

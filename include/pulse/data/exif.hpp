@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <pulse/io/png.hpp>
+
+namespace pulse::data {
+
+/// The orientation, 1 to 8, that EXIF data give: a TIFF header and its first directory, with or without the "Exif"
+/// before it. 1 (upright) when there is none or the data are damaged.
+[[nodiscard]] inline int exif_orientation(std::span<const std::uint8_t> data) {
+    constexpr std::string_view marker{"Exif\0\0", 6};
+    if (data.size() >= marker.size() &&
+        std::string_view{reinterpret_cast<const char*>(data.data()), marker.size()} == marker) {
+        data = data.subspan(marker.size());
+    }
+    if (data.size() < 8 || data[0] != data[1] || (data[0] != 'I' && data[0] != 'M')) { return 1; }
+    const bool little = data[0] == 'I';
+    // Beyond the end stand zeros, which are no orientation.
+    const auto number = [&](std::size_t at, std::size_t bytes) {
+        std::uint32_t value = 0;
+        for (std::size_t i = 0; i != bytes; ++i) {
+            const std::size_t from = at + (little ? bytes - 1 - i : i);
+            value = value << 8U | (from < data.size() ? data[from] : 0U);
+        }
+        return value;
+    };
+    if (number(2, 2) != 42) { return 1; }
+    const std::size_t directory = number(4, 4);
+    const std::size_t entries = number(directory, 2);
+    for (std::size_t i = 0; i != entries; ++i) {
+        const std::size_t entry = directory + 2 + 12 * i;
+        if (entry >= data.size()) { break; }
+        constexpr std::uint32_t orientation = 0x0112;
+        constexpr std::uint32_t two_bytes = 3;
+        if (number(entry, 2) == orientation && number(entry + 2, 2) == two_bytes) {
+            const std::uint32_t value = number(entry + 8, 2);
+            return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+        }
+    }
+    return 1;
+}
+
+/// The picture upright, given the EXIF orientation (1 to 8) with which it was stored: 2, 4, 5 and 7 are mirrored,
+/// 5 to 8 lie on their side.
+[[nodiscard]] inline io::picture upright(io::picture stored, int orientation) {
+    if (orientation < 2 || orientation > 8) { return stored; }
+    const bool transposed = orientation >= 5;
+    const bool from_below = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+    io::picture result{.width = transposed ? stored.height : stored.width,
+                       .height = transposed ? stored.width : stored.height,
+                       .channels = stored.channels,
+                       .pixels = std::vector<std::uint8_t>(stored.pixels.size())};
+    const auto width = static_cast<std::size_t>(stored.width);
+    const auto height = static_cast<std::size_t>(stored.height);
+    const auto channels = static_cast<std::size_t>(stored.channels);
+    std::uint8_t* out = result.pixels.data();
+    for (std::size_t y = 0; y != static_cast<std::size_t>(result.height); ++y) {
+        for (std::size_t x = 0; x != static_cast<std::size_t>(result.width); ++x) {
+            const std::size_t row = transposed ? x : y;
+            const std::size_t column = transposed ? y : x;
+            const std::size_t from =
+                (from_below ? height - 1 - row : row) * width + (from_right ? width - 1 - column : column);
+            for (std::size_t k = 0; k != channels; ++k) { *out++ = stored.pixels[from * channels + k]; }
+        }
+    }
+    return result;
+}
+
+} // namespace pulse::data

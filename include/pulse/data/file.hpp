@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/data/text.hpp>
+
+namespace pulse::data {
+
+/// A file that is read at any place, by one thread or several. Failures throw input_error with name and reason.
+class input_file {
+public:
+    explicit input_file(const std::filesystem::path& path) :
+        name_{'\'' + one_line(path.string()) + '\''},
+        // A pipe of that name would wait for a writer.
+        descriptor_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
+        if (descriptor_ < 0) { throw input_error(name_ + " cannot be opened: " + std::strerror(errno)); }
+        struct ::stat status {};
+        if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+            ::close(descriptor_);
+            throw input_error(name_ + " is no file");
+        }
+        size_ = static_cast<std::uint64_t>(status.st_size);
+    }
+    input_file(const input_file&) = delete;
+    input_file& operator=(const input_file&) = delete;
+    ~input_file() { ::close(descriptor_); }
+
+    /// The path in quotes.
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+
+    /// Fills `out` from byte `offset` on.
+    void read(std::uint64_t offset, std::span<std::byte> out) const {
+        while (!out.empty()) {
+            const ::ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<::off_t>(offset));
+            if (got < 0 && errno == EINTR) { continue; }
+            if (got < 0) { throw input_error(name_ + " cannot be read: " + std::strerror(errno)); }
+            if (got == 0) { throw input_error(name_ + " became shorter while it was read"); }
+            out = out.subspan(static_cast<std::size_t>(got));
+            offset += static_cast<std::uint64_t>(got);
+        }
+    }
+
+    /// `bytes` bytes from `offset` on as text; refused above `most`, before memory is taken.
+    [[nodiscard]] std::string text(std::uint64_t offset, std::uint64_t bytes, std::uint64_t most) const {
+        if (bytes > most) {
+            throw input_error(name_ + ": " + std::to_string(bytes) + " bytes are more than the " +
+                              std::to_string(most) + " that are read");
+        }
+        std::string result(static_cast<std::size_t>(bytes), '\0');
+        read(offset, std::as_writable_bytes(std::span{result}));
+        return result;
+    }
+
+private:
+    std::string name_;
+    int descriptor_;
+    std::uint64_t size_{};
+};
+
+} // namespace pulse::data

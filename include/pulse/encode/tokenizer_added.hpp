@@ -1,0 +1,119 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/encode/tokenizer_settings.hpp>
+#include <pulse/encode/tokenizer_text.hpp>
+#include <pulse/io/json_field.hpp>
+
+namespace pulse::encode {
+
+/// The id of `token`, which `id_of` (content -> optional id) has or added_tokens_decoder gives. Throws input_error.
+template <class IdOf>
+[[nodiscard]] std::int32_t id_of_added(const added_token& token, const IdOf& id_of, std::string_view vocabulary) {
+    const std::optional<std::int32_t> known = id_of(token.content);
+    const std::string called = token.place + ": the token '" + io::printable(token.content) + '\'';
+    if (known && token.id && *known != *token.id) {
+        throw input_error(called + " has the id " + std::to_string(*token.id) + ", and " + std::to_string(*known) +
+                          " in " + std::string{vocabulary});
+    }
+    if (!known && !token.id) { throw input_error(called + " is not in " + std::string{vocabulary}); }
+    return known ? *known : *token.id;
+}
+
+/// Finds added tokens in a text: the leftmost first, the longest of those that begin at one place.
+class added_token_finder {
+public:
+    void add(std::u32string content, const added_token& token, std::int32_t id) {
+        auto& tokens = by_first_[content.front()];
+        tokens.push_back({std::move(content), id, token.strip_left, token.strip_right});
+        std::ranges::sort(tokens, [](const entry& a, const entry& b) { return a.content.size() > b.content.size(); });
+    }
+    /// Calls between(text) for what lies between tokens and found(id) for each, in the text's order.
+    template <class Between, class Found>
+    void split(std::u32string_view text, const Between& between, const Found& found) const {
+        std::size_t from = 0;
+        for (std::size_t at = 0; at < text.size();) {
+            const entry* token = begins(text.substr(at));
+            if (token == nullptr) {
+                ++at;
+                continue;
+            }
+            std::size_t end = at;
+            while (token->strip_left && end != from && strips(text[end - 1])) { --end; }
+            if (end != from) { between(text.substr(from, end - from)); }
+            found(token->id);
+            at += token->content.size();
+            while (token->strip_right && at != text.size() && strips(text[at])) { ++at; }
+            from = at;
+        }
+        if (from != text.size()) { between(text.substr(from)); }
+    }
+
+private:
+    struct entry {
+        std::u32string content;
+        std::int32_t id;
+        bool strip_left, strip_right;
+    };
+
+    /// White space as Python strips it.
+    [[nodiscard]] static bool strips(char32_t point) { return is_space(point) || (point >= 0x1c && point <= 0x1f); }
+    [[nodiscard]] const entry* begins(std::u32string_view text) const {
+        const auto tokens = by_first_.find(text.front());
+        if (tokens == by_first_.end()) { return nullptr; }
+        for (const entry& token : tokens->second) {
+            if (text.starts_with(token.content)) { return &token; }
+        }
+        return nullptr;
+    }
+
+    std::map<char32_t, std::vector<entry>> by_first_{};
+};
+
+/// Added tokens of a tokenizer, each content once: what is given first counts.
+class added_tokens {
+public:
+    /// `id_of` and `vocabulary` as in id_of_added.
+    template <class IdOf>
+    std::int32_t add(const added_token& token, const IdOf& id_of, std::string_view vocabulary) {
+        const std::int32_t id = id_of_added(token, id_of, vocabulary);
+        if (seen_.insert(token.content).second) {
+            greatest_ = std::max(greatest_, id);
+            raw_.add(code_points(token.content, token.place), token, id);
+        }
+        return id;
+    }
+    /// Finds a token that is `normalized` in what `normalize` makes of a text.
+    template <class IdOf, class Normalize>
+    std::int32_t add(const added_token& token, const IdOf& id_of, std::string_view vocabulary,
+                     const Normalize& normalize) {
+        if (!token.normalized || seen_.contains(token.content)) { return add(token, id_of, vocabulary); }
+        const std::int32_t id = id_of_added(token, id_of, vocabulary);
+        seen_.insert(token.content);
+        greatest_ = std::max(greatest_, id);
+        normalized_.add(normalize(code_points(token.content, token.place)), token, id);
+        return id;
+    }
+    [[nodiscard]] const added_token_finder& raw() const noexcept { return raw_; }
+    [[nodiscard]] const added_token_finder& normalized() const noexcept { return normalized_; }
+    [[nodiscard]] std::int32_t greatest() const noexcept { return greatest_; }
+
+private:
+    added_token_finder raw_{};
+    added_token_finder normalized_{};
+    std::set<std::string> seen_{};
+    std::int32_t greatest_ = 0;
+};
+
+} // namespace pulse::encode

@@ -1,0 +1,186 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
+
+namespace pulse::encode {
+
+/// Text and name of a file.
+struct named_text {
+    std::string text{};
+    std::string name{};
+};
+
+/// A file of a tokenizer. The largest vocabularies have some 10 MB: what is far larger is another file, and not read.
+[[nodiscard]] inline named_text read_tokenizer_file(const std::filesystem::path& path) {
+    constexpr std::uintmax_t most = std::uintmax_t{64} << 20U;
+    std::error_code failed{};
+    const std::uintmax_t size = std::filesystem::file_size(path, failed);
+    if (!failed && size > most) {
+        throw input_error(path.string() + ": has " + std::to_string(size) + " bytes, more than a tokenizer's file has");
+    }
+    return {.text = io::read_file(path), .name = path.string()};
+}
+
+/// A token that is found in a text as it is written, before anything is split.
+struct added_token {
+    std::string content{};
+    bool normalized = false; ///< found in the normalized text (in any case, for CLIP)
+    bool strip_left = false; ///< white space before it belongs to it
+    bool strip_right = false;
+    std::optional<std::int32_t> id{};
+    std::string place{}; ///< file and field, for errors
+};
+
+/// tokenizer_config.json and special_tokens_map.json, either or both of which may be absent.
+///
+/// As transformers 4.34 and later: special_tokens_map.json wins, unless the config lists added_tokens_decoder, which is
+/// then all that counts.
+class tokenizer_settings {
+public:
+    tokenizer_settings() = default;
+    tokenizer_settings(const std::optional<named_text>& config, const std::optional<named_text>& map) {
+        if (config) { parse(*config, config_name_, config_); }
+        if (config_.contains("added_tokens_decoder")) {
+            read_added_tokens();
+        } else {
+            if (map) { parse(*map, map_name_, map_); }
+            constexpr const char* more = "additional_special_tokens";
+            const nlohmann::json& wins = given(map_, more) ? map_ : config_;
+            if (given(wins, more)) {
+                for (const io::json_field& field : field_of(wins)[more].list()) {
+                    added_.push_back(token_of(field, false));
+                }
+            }
+        }
+        for (const char* side : {"padding_side", "truncation_side"}) {
+            if (given(config_, side)) { (void)config_field()[side].one_of<bool>({{"right", true}}); }
+        }
+    }
+    [[nodiscard]] static tokenizer_settings read(const std::filesystem::path& folder) {
+        const auto if_there = [&](const char* name) -> std::optional<named_text> {
+            if (!std::filesystem::exists(folder / name)) { return {}; }
+            return read_tokenizer_file(folder / name);
+        };
+        tokenizer_settings settings{if_there("tokenizer_config.json"), if_there("special_tokens_map.json")};
+        settings.config_name_ = (folder / "tokenizer_config.json").string();
+        const std::filesystem::path old = folder / "added_tokens.json";
+        if (!settings.config_.contains("added_tokens_decoder") && std::filesystem::exists(old)) {
+            throw input_error(old.string() +
+                              ": is of an old form; tokenizer_config.json must list added_tokens_decoder");
+        }
+        return settings;
+    }
+
+    /// Name of transformers' class, without Fast; empty when the config does not say.
+    [[nodiscard]] std::string class_name() const {
+        if (!given(config_, "tokenizer_class")) { return {}; }
+        std::string name = config_field()["tokenizer_class"].text();
+        if (name.ends_with("Fast")) { name.resize(name.size() - 4); }
+        return name;
+    }
+    /// `asked`, or the config's model_max_length. A missing length is written as 1e30.
+    [[nodiscard]] int length(std::optional<int> asked) const {
+        if (asked) { return *asked; }
+        if (!given(config_, "model_max_length")) { config_field().fail("has no model_max_length, and none is given"); }
+        const io::json_field field = config_field()["model_max_length"];
+        if (field.number() > std::numeric_limits<int>::max()) { field.fail("is no limit, and none is given"); }
+        const int value = field.count();
+        if (value < 3) { field.fail("leaves no room between begin and end"); }
+        return value;
+    }
+    [[nodiscard]] bool flag(const char* name, bool otherwise) const {
+        return given(config_, name) ? config_field()[name].boolean() : otherwise;
+    }
+    [[nodiscard]] int count(const char* name, int otherwise) const {
+        if (!given(config_, name)) { return otherwise; }
+        const io::json_field field = config_field()[name];
+        const int value = field.small_integer();
+        if (value < 0 || value > 10000) { field.fail("must be 0 to 10000"); }
+        return value;
+    }
+    /// The token of a role such as "pad_token". `normalized` holds where it is written as a string alone.
+    [[nodiscard]] added_token role(const char* name, const char* otherwise, bool normalized = false) const {
+        for (const nlohmann::json* document : {&map_, &config_}) {
+            if (!given(*document, name)) { continue; }
+            const io::json_field root = field_of(*document);
+            added_token token = token_of(root[name], normalized);
+            for (const added_token& known : added_) {
+                if (known.content == token.content) { return known; }
+            }
+            return token;
+        }
+        return {.content = otherwise, .normalized = normalized, .place = config_name_ + ": " + name + " (by default)"};
+    }
+    /// Tokens of added_tokens_decoder; without it additional_special_tokens, whose ids are the vocabulary's matter.
+    [[nodiscard]] const std::vector<added_token>& added() const noexcept { return added_; }
+    [[nodiscard]] io::json_field config_field() const { return field_of(config_); }
+
+private:
+    /// Files write null for what is not there, too.
+    [[nodiscard]] static bool given(const nlohmann::json& document, const char* name) {
+        const auto found = document.find(name);
+        return found != document.end() && !found->is_null();
+    }
+    static void parse(const named_text& file, std::string& name, nlohmann::json& document) {
+        name = file.name;
+        document = io::parse_json(file.text, file.name);
+        if (!document.is_object()) { throw input_error(file.name + ": must be an object"); }
+    }
+    [[nodiscard]] io::json_field field_of(const nlohmann::json& document) const {
+        const bool is_map = &document == &map_;
+        return {document, {.source = is_map ? map_name_ : config_name_, .what = "the file", .format = "a tokenizer"}};
+    }
+    [[nodiscard]] static bool true_in(const io::json_field& token, const char* name) {
+        return token.has(name) && token[name].boolean();
+    }
+    [[nodiscard]] added_token token_of(const io::json_field& field, bool normalized) const {
+        added_token token{.normalized = normalized, .place = field.place()};
+        if (field.has("content")) {
+            token.content = field["content"].text();
+            token.normalized = true_in(field, "normalized");
+            token.strip_left = true_in(field, "lstrip");
+            token.strip_right = true_in(field, "rstrip");
+            if (true_in(field, "single_word")) { field["single_word"].fail("is true, which is not supported"); }
+        } else {
+            token.content = field.text();
+        }
+        if (token.content.empty()) { field.fail("is empty"); }
+        return token;
+    }
+    void read_added_tokens() {
+        const io::json_field all = config_field()["added_tokens_decoder"];
+        if (!config_.at("added_tokens_decoder").is_object()) { all.fail("must be an object"); }
+        for (const auto& entry : config_.at("added_tokens_decoder").items()) {
+            const std::string& key = entry.key();
+            if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos) {
+                all.fail("has the field '" + io::printable(key) + "', which is no id");
+            }
+            added_.push_back(token_of(all[key.c_str()], false));
+            added_.back().id = std::stoi(key);
+        }
+    }
+
+    std::string config_name_ = "tokenizer_config.json";
+    std::string map_name_{};
+    nlohmann::json config_ = nlohmann::json::object();
+    nlohmann::json map_ = nlohmann::json::object();
+    std::vector<added_token> added_{};
+};
+
+} // namespace pulse::encode

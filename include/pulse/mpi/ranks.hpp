@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/mpi/options.hpp>
+#include <pulse/mpi/run_rank.hpp>
+#include <pulse/mpi/transport.hpp>
+#include <pulse/runtime/any_transport.hpp>
+
+namespace pulse::ranks {
+
+/// Ranks that are the processes of MPI_COMM_WORLD, with tensors in host memory; mpirun or srun starts them.
+struct mpi {
+    pulse::mpi::options options{};
+
+    /// Throws what ended the run, on every rank.
+    template <class Body>
+    void run(int count, const Body& body) const {
+        std::exception_ptr thrown;
+        const auto checked = [&](pulse::mpi::transport& among) {
+            if (among.size() != count) {
+                throw input_error{"pulse: the plan is for " + std::to_string(count) + " ranks, MPI has " +
+                                  std::to_string(among.size())};
+            }
+            body(any_transport{among});
+        };
+        const int status =
+            pulse::mpi::run_rank(options, checked, [&](const std::exception&) { thrown = std::current_exception(); });
+        if (thrown) { std::rethrow_exception(thrown); }
+        if (status != EXIT_SUCCESS) { throw error{"pulse: the run has failed"}; }
+    }
+};
+
+} // namespace pulse::ranks

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <pulse/plan/replica_place.hpp>
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/optimizer_rule.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
+#include <pulse/train/adamw.hpp>
+#include <pulse/train/clip.hpp>
+
+namespace pulse::train {
+
+/// The arrays of some neighbouring parameters that an update reads and writes, `size` values each, in a backend's
+/// memory.
+template <class T>
+struct update_arrays {
+    std::size_t size{};
+    float* gradients{};
+    float* weights{}; ///< as training keeps them
+    float* first_moment{};
+    float* second_moment{};
+    float* average{};
+    T* compute{}; ///< the copy of the weights that passes read; null where it is `weights`
+};
+
+/// What a rank_optimizer does with memory, on the host: `Rule` is plain_adamw, host::fused_adamw or one's own.
+/// cuda::device_updates is its counterpart, with the same members.
+template <optimizer_rule Rule = plain_adamw>
+class host_updates {
+public:
+    using scalar = float;
+    using space = host_space;
+    /// Whether master weights are kept beside those that passes read.
+    static constexpr bool keeps_master = false;
+    /// Whether gradients are those of a loss that was multiplied by a scale.
+    static constexpr bool scales_loss = false;
+
+    host_updates(Rule rule = {}) : rule_{std::move(rule)} {} // NOLINT: a rule converts
+
+    /// Called once: which of the gradients measure() takes together, and how many losses there are at most.
+    void prepare(std::vector<element_range> shares, std::size_t) { shares_ = std::move(shares); }
+    /// Sums of squares of the gradients of each share, and the losses, in host memory; done on return.
+    void measure(const float* gradients, std::span<const double> losses, std::span<double> squares,
+                 std::span<double> losses_here) const {
+        for (std::size_t i = 0; i != shares_.size(); ++i) {
+            squares[i] = sum_of_squares<float>({gradients + shares_[i].first, shares_[i].size});
+        }
+        std::copy(losses.begin(), losses.end(), losses_here.begin());
+    }
+    /// The gradients are 0 afterwards.
+    void update(const optimizer_update& now, const update_arrays<float>& a) const {
+        const std::span<float> gradients{a.gradients, a.size};
+        rule_(now, {a.weights, a.size}, gradients, {a.first_moment, a.size}, {a.second_moment, a.size},
+              {a.average, a.size});
+        std::fill(gradients.begin(), gradients.end(), 0.0F);
+    }
+    template <class T>
+    void clear(std::span<T> values) const {
+        std::fill(values.begin(), values.end(), T{});
+    }
+    template <class T>
+    void copy(const T* from, T* to, std::size_t n) const {
+        std::copy_n(from, n, to);
+    }
+    /// The copy of the weights that passes read.
+    void round(const float* from, float* to, std::size_t n) const { copy(from, to, n); }
+    void exchange(weight_exchange& weights, const any_transport& transport) const { weights.run(transport); }
+    /// Returns when all of the above is done.
+    void wait() const noexcept {}
+    /// Memory of its own in the space.
+    [[nodiscard]] std::int64_t bytes() const noexcept { return 0; }
+
+private:
+    Rule rule_;
+    std::vector<element_range> shares_{};
+};
+
+/// What an optimizer of a backend's parameters does with memory: updates() of the backend, or host_updates with its
+/// update_rule(), or with the rule that runs everywhere.
+template <class B>
+[[nodiscard]] auto updates_of(const B& math) {
+    if constexpr (requires { math.updates(); }) {
+        return math.updates();
+    } else if constexpr (requires { math.update_rule(); }) {
+        return host_updates{math.update_rule()};
+    } else {
+        return host_updates<>{};
+    }
+}
+
+} // namespace pulse::train

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <pulse/checkpoint/reader.hpp>
+#include <pulse/checkpoint/sharded.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/train/loss_scale.hpp>
+#include <pulse/train/rank_optimizer.hpp>
+#include <pulse/train/trainer.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+inline constexpr const char* loss_scale_keys[]{"loss_scale", "loss_scale_good_steps", "loss_scale_skipped_steps"};
+
+/// Adds a loss scale to what a checkpoint keeps, if a run has ever scaled its loss.
+inline void add_loss_scale(std::map<std::string, std::string>& config, const train::loss_scaler::state& now) {
+    if (!(now.scale > 0)) { return; }
+    char text[32];
+    config[loss_scale_keys[0]] = {text, std::to_chars(text, text + sizeof text, now.scale).ptr};
+    config[loss_scale_keys[1]] = std::to_string(now.good_steps);
+    config[loss_scale_keys[2]] = std::to_string(now.skipped_steps);
+}
+/// What add_loss_scale has put there. Throws input_error when that is damaged.
+[[nodiscard]] inline train::loss_scaler::state loss_scale_in(const std::map<std::string, std::string>& config) {
+    train::loss_scaler::state kept;
+    if (!config.contains(loss_scale_keys[0])) { return kept; }
+    const auto read = [&](const char* key, auto& value) {
+        const auto found = config.find(key);
+        const std::string text = found == config.end() ? "" : found->second;
+        const char* const end = text.data() + text.size();
+        const auto [stop, fault] = std::from_chars(text.data(), end, value);
+        if (fault != std::errc{} || stop != end || !(value >= 0)) {
+            throw input_error{std::string{"checkpoint: '"} + key + "' is '" + text + "'"};
+        }
+    };
+    read(loss_scale_keys[0], kept.scale);
+    read(loss_scale_keys[1], kept.good_steps);
+    read(loss_scale_keys[2], kept.skipped_steps);
+    return kept;
+}
+
+/// The tensors of a rank's layers by name; `blocks` are of its parameters, `T` is float or const float.
+template <class Model, class T, class Blocks, class State>
+[[nodiscard]] std::vector<train::tensor_range<T>> ranges_of_state(const Blocks& blocks, State& state) {
+    std::vector<train::checkpoint_tensor<T>> all;
+    for (const auto& block : blocks) {
+        std::size_t at = block.first;
+        for (const parameter& p : parameters_of<Model>(block.layer)) {
+            const auto n = static_cast<std::size_t>(p.elements());
+            const auto part = [&](auto& values) { return std::span<T>{values}.subspan(at, n); };
+            all.push_back({p, part(state.weights), part(state.first_moment), part(state.second_moment),
+                           part(state.average)});
+            at += n;
+        }
+    }
+    return train::ranges_of<T>(all);
+}
+
+} // namespace detail
+
+/// See trainer::save. Every rank calls it; throws as train::sharded_checkpoints::save.
+template <any_model Model, backend B>
+train::saved_checkpoint save_trainer(trainer<Model, B>& rank, const train::checkpoint_place& place) {
+    train::training_state now{.step = rank.steps(),
+                              .position = rank.samples(),
+                              .seed = rank.options().seed,
+                              .config = rank.options().config};
+    detail::add_loss_scale(now.config, rank.loss_scale().now());
+    const train::rank_state kept = rank.read_state();
+    const auto ranges = detail::ranges_of_state<Model, const float>(rank.runner().parameters().blocks(), kept);
+    return train::sharded_checkpoints<>{place}.save(rank.ranks(), ranges, now);
+}
+template <any_model Model, backend B>
+train::saved_checkpoint save_trainer(trainer<Model, B>& rank, const std::filesystem::path& folder) {
+    return save_trainer(rank, train::checkpoint_place{.folder = folder});
+}
+
+/// See trainer::resume. `folder` is what find_checkpoint takes: a checkpoint, or the folder of some, whose last one it
+/// is then. Every rank calls it.
+template <any_model Model, backend B>
+void resume_trainer(trainer<Model, B>& rank, const std::filesystem::path& folder) {
+    train::checkpoint_reader reader{train::find_checkpoint(rank.ranks(), folder)};
+    const train::training_state& from = reader.state();
+    for (const auto& [key, value] : rank.options().config) {
+        const auto found = from.config.find(key);
+        if (found == from.config.end() || found->second != value) {
+            throw input_error{"checkpoint '" + folder.string() + "': its run had " + key + " " +
+                              (found == from.config.end() ? "unset" : found->second) + ", this one has " + value};
+        }
+    }
+    train::rank_state kept = rank.read_state();
+    reader.read(detail::ranges_of_state<Model, float>(rank.runner().parameters().blocks(), kept));
+    rank.set_state(kept, from.step, from.position);
+    rank.loss_scale().resume(detail::loss_scale_in(from.config));
+}
+
+} // namespace pulse

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+
+#include <pulse/model/layer.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse {
+
+/// The microbatch that a task works on.
+template <class B>
+struct work {
+    int microbatch{};             ///< its number among those of this replica's step
+    int samples{};                ///< in it
+    std::uint64_t first_sample{}; ///< where its samples begin among all that training sees: no other has the same ones
+    std::int64_t step_samples{};  ///< in a step, of all replicas
+    /// Where the task adds the microbatch's share of the step's loss, in the backend's memory; 0 at first.
+    double* loss{};
+    const B* on{};
+
+    /// Of a backend on a device: where the task puts its work.
+    [[nodiscard]] auto stream() const
+        requires requires(const B& b) { b.stream(); }
+    {
+        return on->stream();
+    }
+};
+
+namespace detail {
+
+template <class Model, class B>
+struct task_rules {
+    using scalar = typename B::scalar;
+    using accumulator = typename B::accumulator;
+    using embedder = typename Model::conditioning;
+    using first_layer = typename Model::template layer_at<0>;
+
+    static constexpr bool needs_timesteps = Model::is_conditioned || reads_timesteps<first_layer>;
+    static constexpr bool needs_text = reads_text<embedder>;
+    static constexpr bool needs_facts = reads_facts<embedder> || reads_facts<first_layer>;
+
+    template <class T>
+    static constexpr bool input = requires(T& t, const work<B>& at, std::span<scalar> x) { t.input(at, x); };
+    template <class T>
+    static constexpr bool loss = requires(T& t, const work<B>& at, std::span<const scalar> y, std::span<scalar> dy) {
+        t.loss(at, y, dy);
+    };
+    template <class T>
+    static constexpr bool timesteps = !needs_timesteps || requires(T& t, const work<B>& at) {
+        { t.timesteps(at) } -> std::convertible_to<const accumulator*>;
+    };
+    template <class T>
+    static constexpr bool text = !needs_text || requires(T& t, const work<B>& at) {
+        { t.text(at) } -> std::convertible_to<const scalar*>;
+    };
+    template <class T>
+    static constexpr bool facts = !needs_facts || requires(T& t, const work<B>& at) {
+        { t.facts(at) } -> std::convertible_to<const accumulator*>;
+    };
+    template <class T>
+    static constexpr bool begins_scaled = requires(T& t, std::uint64_t first, double scale) { t.begin(first, scale); };
+    template <class T>
+    static constexpr bool begins = begins_scaled<T> || requires(T& t, std::uint64_t first) { t.begin(first); };
+    template <class T>
+    static constexpr bool begin = begins<T> || !requires { &T::begin; };
+};
+
+} // namespace detail
+
+/// What a trainer asks for: the data and the loss. All pointers and spans are memory of the backend; on a device, the
+/// task puts its work into the work's stream.
+/// - `input(at, x)` writes the model's input, [samples][input], where stage 0 is; again when stage 0 is recomputed.
+/// - `loss(at, y, dy)` reads the model's output, writes the loss's gradient and adds the loss to *at.loss, where the
+///   last stage is; once a microbatch.
+/// - `timesteps(at)`, `text(at)`, `facts(at)`: pointers to what the model reads of each sample, kept until the step
+///   ends; only where it reads them.
+/// - `begin(first_sample)`, where there is one, is called before each step, on every rank. A task whose
+///   `begin(first_sample, loss_scale)` takes the loss scale multiplies its gradient by it, in floats; for others the
+///   trainer does, in scalars.
+template <class T, class Model, class B>
+concept task = detail::task_rules<Model, B>::template input<T> && detail::task_rules<Model, B>::template loss<T> &&
+               detail::task_rules<Model, B>::template timesteps<T> && detail::task_rules<Model, B>::template text<T> &&
+               detail::task_rules<Model, B>::template facts<T> && detail::task_rules<Model, B>::template begin<T>;
+
+/// One sentence for what a type lacks to be a task.
+template <class T, class Model, class B>
+consteval void require_task() {
+    using rules = detail::task_rules<Model, B>;
+    static_assert(rules::template input<T>,
+                  "pulse: a task has input(const work<backend>&, std::span<scalar>), which writes the model's input");
+    static_assert(rules::template loss<T>, "pulse: a task has loss(const work<backend>&, std::span<const scalar>, "
+                                           "std::span<scalar>), which reads the output and writes its gradient");
+    static_assert(rules::template timesteps<T>,
+                  "pulse: the model reads timesteps, so a task has timesteps(const work<backend>&), which gives a "
+                  "pointer to constant accumulators");
+    static_assert(rules::template text<T>, "pulse: the model reads text, so a task has text(const work<backend>&), "
+                                           "which gives a pointer to constant scalars");
+    static_assert(rules::template facts<T>,
+                  "pulse: the model reads facts of the samples, so a task has facts(const work<backend>&), which gives "
+                  "a pointer to constant accumulators");
+    static_assert(rules::template begin<T>,
+                  "pulse: a task's begin takes the position of the step's first sample, and the loss scale or not");
+}
+
+} // namespace pulse

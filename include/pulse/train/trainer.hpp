@@ -1,0 +1,214 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <pulse/core/error.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/runtime/value_watch.hpp>
+#include <pulse/train/initial_values.hpp>
+#include <pulse/train/not_finite.hpp>
+#include <pulse/train/rank_optimizer.hpp>
+#include <pulse/train/task.hpp>
+#include <pulse/train/trainer_options.hpp>
+
+namespace pulse {
+
+/// One rank of a training run: its part of a model, and everything that training does with it. All ranks make it from
+/// the same plan and options, and call the same members.
+template <any_model Model, backend B>
+class trainer {
+public:
+    using scalar = typename B::scalar;
+    using accumulator = typename B::accumulator;
+    using space = space_of<B>;
+
+    /// The backend is made for the rank: in its stream, or with options.threads. Throws input_error when plan, costs,
+    /// model, backend and number of ranks do not fit together, or when an option is out of range.
+    trainer(any_transport ranks, const planned& made, const trainer_options& options = {}) :
+        options_{options}, ranks_{ranks}, math_(backend_on(ranks, options.threads)),
+        executor_{math_, ranks, made.plan, made.costs, {made.layout, made.kept.sharded}},
+        optimizer_{Model::layer_count, static_cast<std::size_t>(made.plan.microbatches), executor_.parameters(),
+                   train::optimizer_options{.constants = options.adamw,
+                                            .clip_norm = options.clip_norm,
+                                            .average_decay = options.average_decay,
+                                            .scaling = options.loss_scale,
+                                            .replicas = {executor_.place(), made.kept.sharded}},
+                   train::updates_of(math_)},
+        losses_(static_cast<std::size_t>(made.plan.microbatches)), batch_{made.plan.microbatch_size} {
+        optimizer_.start(train::initial_values<Model>(executor_.parameters(), options.seed), executor_.parameters());
+    }
+    trainer(const trainer&) = delete;
+    trainer& operator=(const trainer&) = delete;
+
+    /// One step; the result is the same on every rank, and so is `stop`: whether any rank asked to. Throws error, on
+    /// every rank, when a gradient or loss is not finite, naming the first tensor that was not; nothing has changed
+    /// then.
+    template <class Task>
+    train::step_outcome step(Task& data, bool stop = false) {
+        require_task<Task, Model, B>();
+        run(data, stop);
+        if (!not_finite_.empty()) { find_not_finite(data); }
+        ++steps_;
+        samples_ += step_samples();
+        return outcome_;
+    }
+
+    /// Writes a checkpoint, a shard from every rank, below `place`: a folder that all ranks see, or a
+    /// train::checkpoint_place. Returns where it is. Needs <pulse/train/saving.hpp>.
+    template <class Place>
+    auto save(const Place& place) {
+        static_assert(requires { save_trainer(*this, place); },
+                      "pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io");
+        return save_trainer(*this, place);
+    }
+    /// Goes on bit for bit where a trainer was saved, under any plan of as many replicas and samples a step. Throws
+    /// input_error when there is no checkpoint, or one of another model or config. Needs <pulse/train/saving.hpp>.
+    template <class Folder>
+    void resume(const Folder& folder) {
+        static_assert(requires { resume_trainer(*this, folder); },
+                      "pulse: include <pulse/train/saving.hpp> to resume a trainer, with the target pulse::io");
+        resume_trainer(*this, folder);
+    }
+
+    /// Steps made, those before a resume included.
+    [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+    /// Samples seen.
+    [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
+    /// Samples of a step, of all replicas.
+    [[nodiscard]] std::uint64_t step_samples() const noexcept {
+        return static_cast<std::uint64_t>(batch_) * losses_.size() *
+               static_cast<std::uint64_t>(executor_.place().replicas());
+    }
+    /// Memory that the rank takes for a step and for what it keeps, as a plan predicts it.
+    [[nodiscard]] std::int64_t bytes() const noexcept {
+        return executor_.memory().used_bytes() + executor_.replica_bytes() + executor_.parameters().bytes() +
+               optimizer_.bytes();
+    }
+
+    /// Weights, moments and average of the rank's layers, in the order of parameters().blocks(); every rank calls it.
+    [[nodiscard]] train::rank_state read_state() { return optimizer_.read_state(executor_.parameters(), ranks_); }
+    /// Goes on from there, with so many steps made and samples seen.
+    void set_state(const train::rank_state& kept, std::int64_t steps, std::uint64_t samples) {
+        optimizer_.set_state(kept, executor_.parameters());
+        steps_ = steps;
+        samples_ = samples;
+    }
+
+    /// The next step is recorded, on this rank.
+    void record() { executor_.record(executor_.instructions().instructions.size()); }
+    /// What runs the steps: for its trace, its parameters and its place.
+    [[nodiscard]] executor<Model, B>& runner() noexcept { return executor_; }
+    [[nodiscard]] const executor<Model, B>& runner() const noexcept { return executor_; }
+    [[nodiscard]] train::loss_scaler& loss_scale() noexcept { return optimizer_.scaler(); }
+    [[nodiscard]] const trainer_options& options() const noexcept { return options_; }
+    [[nodiscard]] const any_transport& ranks() const noexcept { return ranks_; }
+
+private:
+    using updates = decltype(train::updates_of(std::declval<const B&>()));
+    using rules = detail::task_rules<Model, B>;
+
+    /// A task as the executor's.
+    template <class Task>
+    struct step_task {
+        trainer& of;
+        Task& data;
+        bool stop;
+
+        [[nodiscard]] auto timesteps(int m) { return data.timesteps(of.work_of(m)); }
+        [[nodiscard]] auto text(int m) { return data.text(of.work_of(m)); }
+        [[nodiscard]] auto facts(int m) { return data.facts(of.work_of(m)); }
+        void input(int m, scalar* x) {
+            data.input(of.work_of(m), {x, of.elements(Model::template layer_at<0>::input::elements)});
+        }
+        void loss(int m, const scalar* y, scalar* dy) {
+            const std::size_t n = of.elements(Model::template layer_at<Model::layer_count - 1>::output::elements);
+            data.loss(of.work_of(m), std::span<const scalar>{y, n}, std::span<scalar>{dy, n});
+            if constexpr (updates::scales_loss && !rules::template begins_scaled<Task>) {
+                of.math_.scale(static_cast<std::int64_t>(n), static_cast<float>(of.optimizer_.loss_scale()), dy, dy);
+            }
+        }
+        void optimize() { of.optimize(stop); }
+    };
+
+    [[nodiscard]] static B backend_on([[maybe_unused]] const any_transport& ranks, [[maybe_unused]] int threads) {
+        if constexpr (requires { B::on(ranks); }) {
+            return B::on(ranks);
+        } else if constexpr (std::constructible_from<B, int>) {
+            return B(threads);
+        } else {
+            return B{};
+        }
+    }
+    [[nodiscard]] std::size_t elements(std::int64_t of_sample) const noexcept {
+        return static_cast<std::size_t>(of_sample) * static_cast<std::size_t>(batch_);
+    }
+    [[nodiscard]] work<B> work_of(int m) noexcept {
+        const auto before = static_cast<std::uint64_t>(executor_.place().replica) * losses_.size() +
+                            static_cast<std::uint64_t>(m);
+        return {m,
+                batch_,
+                samples_ + before * static_cast<std::uint64_t>(batch_),
+                static_cast<std::int64_t>(step_samples()),
+                losses_.data() + m,
+                &math_};
+    }
+
+    template <class Task>
+    void run(Task& data, bool stop) {
+        optimizer_.memory().clear(std::span<double>{losses_.data(), losses_.size()});
+        if constexpr (rules::template begins_scaled<Task>) {
+            data.begin(samples_, optimizer_.loss_scale());
+        } else if constexpr (rules::template begins<Task>) {
+            data.begin(samples_);
+        }
+        step_task<Task> adapted{*this, data, stop};
+        executor_.step(adapted);
+    }
+    void optimize(bool stop) {
+        if (!not_finite_.empty()) { return; } // the step is run again only to be looked at
+        try {
+            outcome_ = optimizer_.step(executor_.parameters(), ranks_, steps_ + 1, options_.learning_rate.at(steps_ + 1),
+                                       std::span<const double>{losses_.data(), losses_.size()}, stop);
+        } catch (const train::not_finite_error& e) { not_finite_ = e.what(); }
+    }
+    /// Runs the step again, which changed nothing, and says where the first number that is not finite was made.
+    template <class Task>
+    [[noreturn]] void find_not_finite(Task& data) {
+        executor_.watch_values(true);
+        run(data, false);
+        const auto first = earliest_fault(ranks_, executor_.first_fault());
+        executor_.watch_values(false);
+        optimizer_.memory().clear(executor_.parameters().gradients());
+        std::string text = "step " + std::to_string(steps_ + 1) + ": " + std::exchange(not_finite_, {});
+        if (first) {
+            constexpr auto graph = graph_of<Model>();
+            text += "; " + to_text(*first, graph.view());
+        }
+        throw train::not_finite_error{text};
+    }
+
+    trainer_options options_;
+    any_transport ranks_;
+    B math_;
+    executor<Model, B> executor_;
+    train::rank_optimizer<updates> optimizer_;
+    typename space::template array<double> losses_;
+    int batch_;
+    std::int64_t steps_{};
+    std::uint64_t samples_{};
+    train::step_outcome outcome_{};
+    std::string not_finite_{}; ///< what the optimizer said of the step
+};
+
+} // namespace pulse

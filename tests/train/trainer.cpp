@@ -1,0 +1,276 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <support/random_plan.hpp>
+#include <support/toy_model.hpp>
+#include <pulse/plan/kept_by.hpp>
+#include <pulse/profile/analytic.hpp>
+#include <pulse/reference/backend.hpp>
+#include <pulse/threads/transport.hpp>
+#include <pulse/train/saving.hpp>
+#include <pulse/train/trainer.hpp>
+
+namespace trainers {
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::test;
+
+using net = toy_model<1, 18, wiring::nested, true>;
+using math = host::reference_backend<float>;
+
+constexpr int batch = 2;
+constexpr int microbatches = 3;
+
+/// Numbers that depend on the sample alone, and the mean squared error. It may spoil a sample.
+struct sine_task {
+    std::uint64_t spoilt = std::numeric_limits<std::uint64_t>::max();
+    std::vector<float> times = std::vector<float>(microbatches * batch);
+
+    [[nodiscard]] static float value(std::uint64_t sample, std::size_t i) {
+        return std::sin(0.7F * static_cast<float>(sample) + 0.3F * static_cast<float>(i));
+    }
+    template <class B>
+    [[nodiscard]] const float* timesteps(const work<B>& at) {
+        float* const mine = times.data() + at.microbatch * batch;
+        for (int s = 0; s != batch; ++s) { mine[s] = static_cast<float>(at.first_sample) + static_cast<float>(s); }
+        return mine;
+    }
+    template <class B>
+    void input(const work<B>& at, std::span<float> x) const {
+        for (std::size_t i = 0; i != x.size(); ++i) { x[i] = value(at.first_sample, i); }
+        if (at.first_sample == spoilt) { x[1] = std::numeric_limits<float>::quiet_NaN(); }
+    }
+    template <class B>
+    void loss(const work<B>& at, std::span<const float> y, std::span<float> dy) const {
+        const auto n = static_cast<float>(static_cast<std::size_t>(at.step_samples) * y.size());
+        for (std::size_t i = 0; i != y.size(); ++i) {
+            const float off = y[i] - value(at.first_sample + 1000, i);
+            dy[i] = 2 * off / n;
+            *at.loss += static_cast<double>(off) * static_cast<double>(off) / static_cast<double>(n);
+        }
+    }
+};
+static_assert(task<sine_task, net, math>);
+
+/// What is left of a run, the same whatever the plan: weights, moments and average of every layer, and the steps.
+struct trained {
+    std::map<int, std::vector<std::vector<float>>> layers{};
+    std::vector<double> losses{};
+    std::vector<double> norms{};
+    [[nodiscard]] bool operator==(const trained&) const = default;
+};
+
+const trainer_options usual{.seed = 3,
+                            .learning_rate = {.peak = 1e-2, .warmup_steps = 2},
+                            .clip_norm = 0.05,
+                            .average_decay = 0.9};
+
+planned draw(int pipeline, int replicas, unsigned seed, bool sharded = false) {
+    std::mt19937 random{seed};
+    const auto in = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    planned made;
+    made.costs = blank_costs(graph_of<net>().view(), batch, sizeof(float));
+    made.kept = kept_by<net, math>(sharded);
+    plan& p = made.plan;
+    p.pipeline_degree = pipeline;
+    p.data_degree = replicas;
+    p.microbatches = microbatches;
+    p.microbatch_size = batch;
+    while (p.cut.stages.empty()) {
+        p.split_backward = in(0, 1) == 1;
+        p.recompute = static_cast<recomputation>(in(0, 2));
+        const auto kind = static_cast<placement>(in(0, 4) < 3 ? 0 : in(1, 2));
+        p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
+        p.cut = draw_cut(made.costs, kind, pipeline, in(1, 2), random);
+    }
+    p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+    return made;
+}
+
+template <class B>
+void keep(trainer<net, B>& rank, trained& run, std::mutex& mutex) {
+    const train::rank_state now = rank.read_state();
+    const std::lock_guard lock{mutex};
+    for (const auto& block : rank.runner().parameters().blocks()) {
+        std::vector<std::vector<float>> parts;
+        for (const auto* all : {&now.weights, &now.first_moment, &now.second_moment, &now.average}) {
+            const auto first = all->begin() + static_cast<std::ptrdiff_t>(block.first);
+            parts.emplace_back(first, first + static_cast<std::ptrdiff_t>(block.size));
+        }
+        const auto [at, is_new] = run.layers.emplace(block.layer, parts);
+        REQUIRE((is_new || at->second == parts)); // of a layer all replicas have the same
+    }
+}
+
+/// `each(trainer, step)` is called before every step, and once after the last.
+template <class B = math, class Each>
+trained run(const planned& made, int steps, const Each& each, const trainer_options& options = usual) {
+    trained all;
+    std::mutex mutex;
+    host::run_ranks(made.plan.pipeline_degree * made.plan.data_degree, {}, [&](host::thread_transport& transport) {
+        trainer<net, B> rank{transport, made, options};
+        sine_task data;
+        std::vector<double> losses, norms;
+        for (int s = 0; s != steps; ++s) {
+            each(rank, s);
+            const train::step_outcome done = rank.step(data);
+            losses.push_back(done.loss);
+            norms.push_back(done.gradient_norm);
+        }
+        each(rank, steps);
+        keep(rank, all, mutex);
+        const std::lock_guard lock{mutex};
+        REQUIRE((all.losses.empty() || (all.losses == losses && all.norms == norms)));
+        all.losses = losses;
+        all.norms = norms;
+    });
+    return all;
+}
+template <class B = math>
+trained run(const planned& made, int steps, const trainer_options& options = usual) {
+    return run<B>(made, steps, [](auto&, int) {}, options);
+}
+
+struct fresh_folder {
+    std::filesystem::path path;
+    fresh_folder() {
+        std::string made = (std::filesystem::temp_directory_path() / "pulse-trainer-XXXXXX").string();
+        if (::mkdtemp(made.data()) == nullptr) { throw error{"no folder"}; }
+        path = made;
+    }
+    ~fresh_folder() { std::filesystem::remove_all(path); }
+};
+
+/// On the host with a loss that is scaled, as half precision on a device has it.
+struct scaled_updates : train::host_updates<> {
+    static constexpr bool scales_loss = true;
+};
+struct scaling_math : math {
+    [[nodiscard]] scaled_updates updates() const { return {}; }
+};
+
+} // namespace
+
+TEST_CASE("a trainer on one rank is a trainer on four, bit for bit, over random plans") {
+    const trained want = run(draw(1, 1, 1), 4);
+    CHECK(want.losses.back() < want.losses.front());
+    CHECK(want.norms.front() > usual.clip_norm);
+    for (unsigned seed = 2; seed != 22; ++seed) {
+        CAPTURE(seed);
+        CHECK((run(draw(seed % 4 == 0 ? 2 : 4, 1, seed), 4) == want));
+    }
+}
+
+TEST_CASE("replicas have samples of their own, and sharing their state changes no bit") {
+    const trained want = run(draw(1, 2, 1), 3);
+    CHECK(want.losses != run(draw(1, 1, 1), 3).losses);
+    for (unsigned seed = 2; seed != 8; ++seed) {
+        CAPTURE(seed);
+        CHECK((run(draw(2, 2, seed, seed % 2 == 0), 3) == want));
+    }
+}
+
+TEST_CASE("a trainer that is resumed goes on bit for bit, on any number of ranks, sharded or not") {
+    for (const bool sharded : {false, true}) {
+        const fresh_folder folder;
+        const trained want = run(draw(2, 2, 5, sharded), 4);
+        const auto save = [&](auto& rank, int step) {
+            if (step == 2) { rank.save(folder.path); }
+        };
+        CHECK((run(draw(1, 2, 6, sharded), 3, save).losses == std::vector(want.losses.begin(), want.losses.begin() + 3)));
+        const auto resume = [&](auto& rank, int step) {
+            if (step == 0) { rank.resume(folder.path); }
+            REQUIRE(rank.steps() == step + 2);
+            REQUIRE(rank.samples() == static_cast<std::uint64_t>(step + 2) * batch * microbatches * 2);
+        };
+        for (const int ranks : {1, 2, 4}) {
+            CAPTURE(ranks);
+            const trained found = run(draw(ranks, 2, 7, !sharded), 2, resume);
+            CHECK((found.layers == want.layers));
+            CHECK(found.losses == std::vector(want.losses.begin() + 2, want.losses.end()));
+        }
+        trainer_options other = usual;
+        other.config = {{"data", "other"}};
+        CHECK_THROWS_AS(run(draw(1, 2, 7), 1, resume, other), input_error);
+    }
+}
+
+TEST_CASE("a scaled loss trains to the same bits, and a scale that overflows leaves steps out until it does not") {
+    const trained want = run(draw(1, 1, 1), 3);
+    trainer_options scaled = usual;
+    scaled.loss_scale = {.initial = 0x1p20}; // powers of two round nothing
+    CHECK((run<scaling_math>(draw(2, 1, 4), 3, scaled) == want));
+
+    scaled.loss_scale = {.initial = 0x1p136}; // beyond any float
+    const fresh_folder folder;
+    double kept = 0;
+    const auto look = [&](auto& rank, int step) {
+        if (step != 20) { return; }
+        rank.save(folder.path);
+        const auto now = rank.loss_scale().now();
+        REQUIRE(now.skipped_steps > 0);
+        REQUIRE(now.skipped_steps < 20);
+        REQUIRE(now.scale == std::ldexp(1.0, 136 - static_cast<int>(now.skipped_steps)));
+        if (rank.ranks().leads()) { kept = now.scale; }
+    };
+    const trained run_over = run<scaling_math>(draw(2, 1, 4), 20, look, scaled);
+    CHECK(std::isinf(run_over.norms.front()));
+    CHECK(std::isfinite(run_over.norms.back()));
+    // Also by one that does not scale: it keeps the scale for who goes on from there.
+    const auto unscaled = [&](auto& rank, int) {
+        rank.resume(folder.path);
+        REQUIRE(rank.loss_scale().now().scale == kept);
+        REQUIRE(rank.loss_scale().scale() == 1);
+    };
+    run(draw(4, 1, 9), 0, unscaled);
+}
+
+TEST_CASE("what is not finite is named on every rank, and training goes on from before that step") {
+    const trained want = run(draw(1, 1, 1), 3);
+    for (unsigned seed = 30; seed != 36; ++seed) {
+        CAPTURE(seed);
+        const planned made = draw(static_cast<int>(seed % 3) + 2, 1, seed);
+        trained all;
+        std::mutex mutex;
+        int told = 0;
+        host::run_ranks(made.plan.pipeline_degree, {}, [&](host::thread_transport& transport) {
+            trainer<net, math> rank{transport, made, usual};
+            sine_task data;
+            static_cast<void>(rank.step(data));
+            sine_task bad;
+            bad.spoilt = (microbatches + 1) * batch; // microbatch 1 of step 2
+            std::string text;
+            try {
+                static_cast<void>(rank.step(bad));
+            } catch (const train::not_finite_error& e) { text = e.what(); }
+            for (int s = 1; s != 3; ++s) { static_cast<void>(rank.step(data)); }
+            keep(rank, all, mutex);
+            const std::lock_guard lock{mutex};
+            told += text.starts_with("step 2: ") &&
+                            text.ends_with("the model's input (stage 0, microbatch 1) is the first that is not finite")
+                        ? 1
+                        : 0;
+        });
+        CHECK(told == made.plan.pipeline_degree);
+        CHECK((all.layers == want.layers));
+    }
+}
+
+} // namespace trainers

@@ -152,7 +152,7 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
         pulse::plan_request asked = a.planning;
         asked.devices = a.ranks;
         asked.cluster = from.machine;
-        asked.layout = in.execution().layout;
+        asked.layout = pulse::rank_layout::pipeline_inside;
         asked.kept = in.kept;
         if (!a.profile.empty()) {
             const pulse::cost_table& read = from.costs.begin()->second;

@@ -233,8 +233,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "Each replica keeps optimizer state of its share of the weights")
         ->expected(0, 1)
         ->option_text("[" + names_in(shardings) + "]");
-    tuned_value("--slack", plan.slack, number(0.0, 10.0, "from 0 to 10"),
-                "Load above the optimum that fewer bytes may cost");
+    value("--slack", plan.slack, number(0.0, 10.0, "from 0 to 10"), "Load above the optimum that fewer bytes may cost");
     value("--memory-limit", plan.memory_limit_bytes,
           number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"), "Bytes that each rank may take")
         ->default_str("its share of what there is");

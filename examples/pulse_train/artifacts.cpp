@@ -52,9 +52,9 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
         made.sequential_relayed_bytes =
             (in.plan.predicted.boundary_bytes + in.plan.predicted.skip_bytes) * in.plan.data_degree;
     } else if (in.plan.pipeline_degree <= static_cast<int>(in.costs.layers.size())) {
-        const pulse::partition cut = pulse::sequential_partition(
-            in.costs, in.plan.pipeline_degree,
-            {.slack = in.args.planning.slack.value_or(0.02), .routing = pulse::skip_routing::relayed});
+        const pulse::partition cut =
+            pulse::sequential_partition(in.costs, in.plan.pipeline_degree,
+                                        {.slack = in.args.planning.slack, .routing = pulse::skip_routing::relayed});
         made.sequential_relayed_bytes = pulse::traffic_of(cut, in.costs, pulse::skip_routing::relayed).total() *
                                         in.plan.microbatches * in.plan.data_degree;
     }

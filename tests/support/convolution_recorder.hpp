@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <pulse/nn/description.hpp>
 #include <pulse/nn/unet.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -121,9 +122,11 @@ private:
 /// Runs every pass of a layer's mathematics on the recorder.
 void record(convolution_recorder& recorder, const auto& math) {
     const layer_frame<float> frame = recorder_frame();
-    math.forward(recorder, frame);
-    math.backward_input(recorder, frame);
-    math.backward_weight(recorder, frame);
+    nn::description all;
+    const auto pieces = math.describe(all);
+    math.forward(recorder, frame, pieces);
+    math.backward_input(recorder, frame, pieces);
+    math.backward_weight(recorder, frame, pieces);
 }
 
 /// Records every layer of a UNet that has a convolution wider than a pixel; what lies in transformers are products.

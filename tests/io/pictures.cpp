@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/core/text_table.hpp>
 #include <pulse/io/loss_svg.hpp>
 #include <pulse/io/svg.hpp>
 #include <pulse/io/timeline_svg.hpp>
@@ -195,9 +196,9 @@ TEST_CASE("counters are stacked below their rank on one scale, and what cannot b
     counters.push_back({0, "weights", 1, -1});
     counters.push_back({7, "weights", 1, 1}); // a rank that did nothing
     CHECK(timeline_svg(events, {.width = 1094}, counters) == svg);
-    CHECK(bytes_text(0) == "0 B");
-    CHECK(bytes_text(1536) == "1.5 KiB");
-    CHECK(bytes_text(80e9) == "74.5 GiB");
+    CHECK(pulse::bytes_text(0) == "0 B");
+    CHECK(pulse::bytes_text(1536) == "1.5 KiB");
+    CHECK(pulse::bytes_text(80e9) == "74.5 GiB");
 }
 
 TEST_CASE("the length of a bar is the duration, its place the time") {

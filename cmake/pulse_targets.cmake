@@ -8,7 +8,7 @@ file(GLOB_RECURSE pulse_bodies CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.ip
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
-list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint)/[^/]+|[^/]+/json[a-z_]*|train/saving)\\.hpp$")
+list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint|diffusers)/[^/]+|[^/]+/json[a-z_]*|train/saving)\\.hpp$")
 # Captioned pictures need JSON and what decodes pictures.
 set(pulse_data_headers ${pulse_headers})
 list(FILTER pulse_data_headers INCLUDE REGEX "/pulse/data/[^/]+\\.hpp$")

@@ -170,13 +170,13 @@ TEST_CASE("files that break a rule are refused by name") {
     refused(file_of("", ""), "no JSON object");
     refused(file_of("[]", ""), "no JSON object");
     refused(file_of(" {}", ""), "no JSON object");
-    refused(file_of("{\"a\":", ""), "no JSON");
+    refused(file_of("{\"a\":", ""), "its header: not valid JSON");
     refused(file_of("{}", "x"), "fill 0 bytes");
     refused(std::string{"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF{}", 10}, "header length");
     refused(std::string{"\x00\xE1\xF5\x06\x00\x00\x00\x00{}", 10}, "header length"); // 100,000,000 + 256
     refused(file_of("{" + two + "}", "1234567"), "fill 8 bytes, the file has 7");
     refused(file_of("{" + two + "}", "123456789"), "fill 8 bytes, the file has 9");
-    refused(file_of("{" + two + "," + f("a", "F32", "[1]", 8, 12) + "}", "123456789abc"), "'a' is named twice");
+    refused(file_of("{" + two + "," + f("a", "F32", "[1]", 8, 12) + "}", "123456789abc"), "'a' is there twice");
     refused(file_of("{" + f("a", "F32", "[1]", 0, 4) + "," + f("b", "F32", "[1]", 8, 12) + "}", "123456789abc"),
             "'b' begins at 8, the one before it ends at 4");
     refused(file_of("{" + f("a", "F32", "[2]", 0, 8) + "," + f("b", "F32", "[1]", 4, 8) + "}", "12345678"),
@@ -195,9 +195,9 @@ TEST_CASE("files that break a rule are refused by name") {
     refused(file_of("{\"a\":3}", "1234"), "not dtype, shape and data_offsets");
     refused(file_of("{\"__metadata__\":{\"k\":1}}", ""), "'k' is no string");
     refused(file_of("{\"__metadata__\":[]}", ""), "no object");
-    refused(file_of(std::string(5000, '{'), ""), "no JSON");
+    refused(file_of(std::string(5000, '{'), ""), "its header: not valid JSON");
     CHECK_THROWS_WITH_AS((safetensors_file{folder.path / "absent"}), doctest::Contains("absent"), pulse::input_error);
-    CHECK_THROWS_AS((safetensors_file{folder.path}), pulse::input_error);
+    CHECK_THROWS_WITH_AS((safetensors_file{folder.path}), doctest::Contains("is no file"), pulse::input_error);
 }
 
 TEST_CASE("a damaged file gives an error or a valid result, never anything else") {

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -79,6 +80,10 @@ public:
     /// Gives a file another name; what had that name is gone.
     void rename(const std::filesystem::path& from, const std::filesystem::path& to) const {
         if (::rename(from.c_str(), to.c_str()) != 0) { fail("replace", to); }
+    }
+    /// Lets two paths change places, at once for everyone who looks. Linux; not every network file system can.
+    void exchange(const std::filesystem::path& a, const std::filesystem::path& b) const {
+        if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0) { fail("replace", b); }
     }
     /// A file system that cannot sync folders has no better to offer: that is no error.
     void sync_folder(const std::filesystem::path& path) const {

@@ -17,9 +17,9 @@
 
 namespace pulse::io {
 
-/// `text` for an error message: control characters of a damaged file stay out, long ones are cut.
-[[nodiscard]] inline std::string printable(std::string text) {
-    if (text.size() > 40) { text = text.substr(0, 40) + "..."; }
+/// `text` for an error message: control characters of a damaged file stay out, what is longer than `most` is cut.
+[[nodiscard]] inline std::string printable(std::string text, std::size_t most = 40) {
+    if (text.size() > most) { text = text.substr(0, most) + "..."; }
     for (char& c : text) { c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c; }
     return text;
 }

@@ -33,7 +33,7 @@ namespace pulse::io {
         return nlohmann::json::parse(text.begin(), text.end(), watch);
     } catch (const nlohmann::json::exception& e) {
         const std::string place = last.empty() ? "" : " at or after the field '" + printable(last) + '\'';
-        throw input_error(std::string(source) + ": not valid JSON" + place + ": " + e.what());
+        throw input_error(std::string(source) + ": not valid JSON" + place + ": " + printable(e.what(), 160));
     }
 }
 

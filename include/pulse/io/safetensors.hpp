@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/io/mapped_file.hpp>
 #include <pulse/io/safetensors_header.hpp>
 
 namespace pulse::io {
@@ -38,16 +38,18 @@ public:
         return found == tensors_.end() ? nullptr : &*found;
     }
 
-    /// Fills `out`, whose size is the tensor's, with its bytes. Throws input_error when the file cannot be read.
-    void read(const tensor_entry& tensor, std::span<std::byte> out);
+    /// The bytes of one of tensors(), where the file is mapped; they may lie at any address.
+    [[nodiscard]] std::span<const std::byte> bytes(const tensor_entry& tensor) const noexcept {
+        return file_.bytes().subspan(data_begin_ + tensor.begin, tensor.end - tensor.begin);
+    }
+    /// Fills `out`, whose size is the tensor's, with its bytes. Throws input_error when it has another size.
+    void read(const tensor_entry& tensor, std::span<std::byte> out) const;
 
 private:
-    void read_at(std::uint64_t offset, std::span<std::byte> out);
-
-    void parse(const std::string& header, std::uint64_t data_size);
+    void parse(std::string_view header, std::uint64_t data_size);
 
     std::string name_;
-    std::ifstream file_{};
+    mapped_file file_;
     std::uint64_t data_begin_{};
     std::vector<tensor_entry> tensors_{};
     tensor_metadata metadata_{};

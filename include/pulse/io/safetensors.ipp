@@ -1,17 +1,14 @@
 #pragma once
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
-#include <set>
 #include <span>
 #include <string>
-#include <system_error>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -19,6 +16,8 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
 #include <pulse/io/safetensors.hpp>
 #include <pulse/io/safetensors_header.hpp>
 
@@ -26,30 +25,10 @@ namespace pulse::io {
 
 namespace detail {
 
-/// JSON whose objects name no key twice.
-[[nodiscard]] inline nlohmann::json parse_unique_keys(const std::string& place, const std::string& text) {
-    using json = nlohmann::json;
-    std::vector<std::set<std::string>> keys;
-    const auto watch = [&](int, json::parse_event_t event, json& value) {
-        if (event == json::parse_event_t::object_start) {
-            keys.emplace_back();
-        } else if (event == json::parse_event_t::object_end) {
-            keys.pop_back();
-        } else if (event == json::parse_event_t::key) {
-            const auto& key = value.get_ref<const std::string&>();
-            if (!keys.back().insert(key).second) { throw input_error(place + ": '" + key + "' is named twice"); }
-        }
-        return true;
-    };
-    try {
-        return json::parse(text, watch);
-    } catch (const json::exception& fault) { throw input_error(place + ": its header is no JSON: " + fault.what()); }
-}
-
 /// One entry of the header, checked by itself.
 [[nodiscard]] inline tensor_entry parse_tensor(const std::string& file, const std::string& name,
                                                const nlohmann::json& fields) {
-    const std::string place = file + ": tensor '" + name + "'";
+    const std::string place = file + ": tensor '" + printable(name, 95) + "'";
     const auto is_count = [](const nlohmann::json& value) {
         return value.is_number_unsigned() &&
                value.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
@@ -64,7 +43,7 @@ namespace detail {
         return known.name == dtype->get_ref<const std::string&>();
     });
     if (type == element_types.end()) {
-        throw input_error(place + ": unknown dtype '" + dtype->get<std::string>() + "'");
+        throw input_error(place + ": unknown dtype '" + printable(dtype->get<std::string>()) + "'");
     }
     entry.type = *type;
     const auto shape = fields.find("shape");
@@ -106,51 +85,40 @@ PULSE_INLINE void write_safetensors(const std::filesystem::path& path, std::span
     file.commit();
 }
 
-PULSE_INLINE safetensors_file::safetensors_file(const std::filesystem::path& path) : name_{"'" + path.string() + "'"} {
-    std::error_code missing;
-    if (!std::filesystem::is_regular_file(path, missing)) {
-        throw input_error("cannot open " + name_ + ": no such file");
-    }
-    file_.open(path, std::ios::binary);
-    if (!file_) { throw input_error("cannot open " + name_ + ": " + std::strerror(errno)); }
-    const std::uint64_t size = std::filesystem::file_size(path);
+PULSE_INLINE safetensors_file::safetensors_file(const std::filesystem::path& path) :
+    name_{"'" + path.string() + "'"}, file_{path} {
+    const std::uint64_t size = file_.bytes().size();
     std::uint64_t header_size = 0;
     if (size < sizeof header_size) { throw input_error(name_ + " is too short for a safetensors file"); }
-    read_at(0, std::as_writable_bytes(std::span{&header_size, 1}));
+    std::memcpy(&header_size, file_.bytes().data(), sizeof header_size);
     if (header_size > detail::safetensors_header_limit || header_size > size - sizeof header_size) {
         throw input_error(name_ + ": its header length " + std::to_string(header_size) +
                           " is beyond the file or the format's limit");
     }
-    std::string header(static_cast<std::size_t>(header_size), '\0');
-    read_at(sizeof header_size, std::as_writable_bytes(std::span{header}));
+    const std::span<const std::byte> head = file_.bytes().subspan(sizeof header_size, header_size);
+    const std::string_view header{reinterpret_cast<const char*>(head.data()), head.size()};
     if (header.empty() || header.front() != '{') { throw input_error(name_ + ": its header is no JSON object"); }
     data_begin_ = sizeof header_size + header_size;
     parse(header, size - data_begin_);
 }
 
-PULSE_INLINE void safetensors_file::read(const tensor_entry& tensor, std::span<std::byte> out) {
-    if (out.size() != tensor.end - tensor.begin) {
-        throw input_error(name_ + ": tensor '" + tensor.name + "' has " +
-                          std::to_string(tensor.end - tensor.begin) + " bytes, not " + std::to_string(out.size()));
+PULSE_INLINE void safetensors_file::read(const tensor_entry& tensor, std::span<std::byte> out) const {
+    const std::span<const std::byte> all = bytes(tensor);
+    if (out.size() != all.size()) {
+        throw input_error(name_ + ": tensor '" + tensor.name + "' has " + std::to_string(all.size()) + " bytes, not " +
+                          std::to_string(out.size()));
     }
-    read_at(data_begin_ + tensor.begin, out);
+    std::copy(all.begin(), all.end(), out.begin());
 }
 
-PULSE_INLINE void safetensors_file::read_at(std::uint64_t offset, std::span<std::byte> out) {
-    file_.seekg(static_cast<std::streamoff>(offset));
-    file_.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size()));
-    if (!file_ || static_cast<std::size_t>(file_.gcount()) != out.size()) {
-        throw input_error("cannot read " + name_ + ": it ends too early");
-    }
-}
-
-PULSE_INLINE void safetensors_file::parse(const std::string& header, std::uint64_t data_size) {
-    const auto json = detail::parse_unique_keys(name_, header);
-    for (const auto& [name, fields] : json.items()) {
+PULSE_INLINE void safetensors_file::parse(std::string_view header, std::uint64_t data_size) {
+    // What follows refers to the value: it must not be a temporary.
+    const nlohmann::json all = parse_json(header, name_ + ": its header");
+    for (const auto& [name, fields] : all.items()) {
         if (name == "__metadata__") {
             if (!fields.is_object()) { throw input_error(name_ + ": __metadata__ is no object"); }
             for (const auto& [key, value] : fields.items()) {
-                if (!value.is_string()) { throw input_error(name_ + ": __metadata__ '" + key + "' is no string"); }
+                if (!value.is_string()) { throw input_error(name_ + ": __metadata__ '" + printable(key) + "' is no string"); }
                 metadata_.emplace(key, value.get<std::string>());
             }
         } else {
@@ -163,7 +131,7 @@ PULSE_INLINE void safetensors_file::parse(const std::string& header, std::uint64
     std::uint64_t expected = 0;
     for (const tensor_entry& tensor : tensors_) {
         if (tensor.begin != expected) {
-            throw input_error(name_ + ": tensor '" + tensor.name + "' begins at " + std::to_string(tensor.begin) +
+            throw input_error(name_ + ": tensor '" + printable(tensor.name, 95) + "' begins at " + std::to_string(tensor.begin) +
                               ", the one before it ends at " + std::to_string(expected));
         }
         expected = tensor.end;

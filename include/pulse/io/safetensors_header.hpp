@@ -33,6 +33,8 @@ inline constexpr std::array<element_type, 21> element_types{
      {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F4", 4}}};
 
 inline constexpr element_type f32{"F32", 32};
+inline constexpr element_type f16{"F16", 16};
+inline constexpr element_type bf16{"BF16", 16};
 
 /// One tensor of a file: where its bytes lie, counted from the first byte after the header.
 struct tensor_entry {

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/checkpoint/checkpoint.hpp>
+#include <pulse/checkpoint/manifest.hpp>
+#include <pulse/checkpoint/reader.hpp>
+#include <pulse/checkpoint/shares.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/folder_writer.hpp>
+#include <pulse/diffusers/pipeline.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/io/safetensors_header.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/runtime/parameters.hpp>
+
+namespace pulse::diffusers {
+
+/// All parameters of a model: those of its conditioning, then layer by layer.
+template <class M>
+[[nodiscard]] std::vector<parameter> model_parameters() {
+    std::vector<parameter> all;
+    for (int block = M::is_conditioned ? conditioning_block : 0; block != static_cast<int>(M::layer_count); ++block) {
+        const std::vector<parameter> own = parameters_of<M>(block);
+        all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+}
+
+/// Opens the weights of the backbone of a diffusers folder, DIR/unet or DIR/transformer, which is then known to be M.
+///
+/// Everything is checked before it returns: config, index, headers, names, shapes and types of all tensors. Throws
+/// input_error, one line that names the file and the key or the tensors.
+template <class M>
+[[nodiscard]] weights open_backbone(const std::filesystem::path& folder) {
+    const std::filesystem::path component = folder / backbone_folder(M::config);
+    require_fit(config_of(M::config), component);
+    weights found{component};
+    found.require({.parameters = model_parameters<M>()});
+    return found;
+}
+
+/// Names and shapes as files have them.
+[[nodiscard]] inline std::vector<io::tensor_shape> shapes_of(std::span<const parameter> parameters) {
+    std::vector<io::tensor_shape> shapes;
+    for (const parameter& what : parameters) { shapes.push_back({what.name.str(), io::f32, train::detail::dims_of(what)}); }
+    return shapes;
+}
+
+/// The values that a checkpoint has of `parameters`: the weights, or the averages. Takes the memory of one piece.
+///
+/// The reader and the list must outlive the result. Throws input_error naming the tensor that the checkpoint lacks, or
+/// the file that is damaged.
+[[nodiscard]] inline tensor_values checkpoint_values(train::checkpoint_reader& reader,
+                                                     std::span<const parameter> parameters,
+                                                     train::tensor_part part = train::tensor_part::weight) {
+    return [&reader, parameters, part](std::size_t tensor, const std::function<void(std::span<const float>)>& put) {
+        const train::tensor_range<float> range{.what = parameters[tensor], .part = part};
+        const train::checkpoint_entry* const entry = reader.manifest().find(range.key());
+        if (entry == nullptr) { throw input_error("the checkpoint has no tensor '" + range.key() + "'"); }
+        std::vector<float> values;
+        for (const train::checkpoint_piece& piece : entry->pieces) {
+            values.resize(static_cast<std::size_t>(piece.elements));
+            reader.read_piece(*entry, piece, values);
+            put(values);
+        }
+    };
+}
+
+/// Writes a diffusers folder as `from` is, with other weights of its backbone: the index, the config and all other
+/// components are copied byte for byte. `values` are those of model_parameters<M>(). `from` and `to` may be the same.
+template <class M>
+void export_folder(const std::filesystem::path& from, const std::filesystem::path& to, const tensor_values& values,
+                   weights_format format = {}) {
+    const std::filesystem::path backbone = backbone_folder(M::config);
+    const pipeline index = read_pipeline(from);
+    require_fit(config_of(M::config), from / backbone);
+    folder_writer<> out{to};
+    out.copy(from / "model_index.json", "model_index.json");
+    for (const pipeline_component& one : index.components) {
+        if (one.name != backbone) { out.copy(from / one.name, one.name); }
+    }
+    out.copy(from / backbone / "config.json", backbone / "config.json");
+    out.write_weights(backbone / "diffusion_pytorch_model", shapes_of(model_parameters<M>()), values, format);
+    out.commit();
+}
+
+} // namespace pulse::diffusers

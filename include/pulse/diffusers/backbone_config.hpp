@@ -1,0 +1,34 @@
+#pragma once
+
+#include <pulse/core/separate.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
+#include <pulse/nn/unet_config.hpp>
+#include <pulse/nn/uvit.hpp>
+
+namespace pulse::diffusers {
+
+/// The config.json of a UNet: diffusers' UNet2DConditionModel where it reads text, else UNet2DModel.
+///
+/// Throws input_error naming the model when neither class has such a network.
+[[nodiscard]] PULSE_INLINE component_config config_of(const unet_config& c);
+
+/// The config.json of a Hunyuan-DiT: diffusers' HunyuanDiT2DModel.
+[[nodiscard]] PULSE_INLINE component_config config_of(const hunyuan_dit_config& c);
+
+/// The config.json of a U-ViT. diffusers' UVit2DModel is another network (of discrete tokens), so that the class is
+/// UViT of baofff/U-ViT and the keys are its arguments; diffusers itself cannot read this component.
+[[nodiscard]] PULSE_INLINE component_config config_of(const uvit_config& c);
+
+/// The folder of a backbone among the components.
+[[nodiscard]] constexpr const char* backbone_folder(const unet_config&) noexcept { return "unet"; }
+template <class Config>
+[[nodiscard]] constexpr const char* backbone_folder(const Config&) noexcept {
+    return "transformer";
+}
+
+} // namespace pulse::diffusers
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/diffusers/backbone_config.ipp> // IWYU pragma: keep
+#endif

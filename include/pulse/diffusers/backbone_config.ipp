@@ -1,0 +1,200 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
+#include <pulse/nn/unet_config.hpp>
+#include <pulse/nn/uvit.hpp>
+
+namespace pulse::diffusers {
+
+namespace detail {
+
+using nlohmann::json;
+
+/// A list of what `value(level)` says of each level.
+template <class Value>
+[[nodiscard]] json by_level(const unet_config& c, const Value& value) {
+    json list = json::array();
+    for (int level = 0; level != c.levels(); ++level) { list.push_back(value(level)); }
+    return list;
+}
+
+[[nodiscard]] inline json block_types(const unet_config& c, const char* direction) {
+    return by_level(c, [&](int level) {
+        const int at = direction == std::string{"Up"} ? c.levels() - 1 - level : level;
+        const char* const kind = c.transformer_blocks(at) != 0 ? "CrossAttn" : c.attends(at) ? "Attn" : "";
+        return std::string{kind} + direction + "Block2D";
+    });
+}
+
+/// What both classes of UNets have.
+[[nodiscard]] inline std::vector<config_key> common_keys(const unet_config& c) {
+    const bool text = c.reads_text();
+    const int unnamed = text ? 4 : 3;
+    return {{"sample_size", c.sample_size, nullptr, {nullptr}}, // null: any size
+            {"in_channels", c.in_channels, unnamed},
+            {"out_channels", c.out_channels, unnamed},
+            {"center_input_sample", false, false},
+            {"flip_sin_to_cos", c.flip_sin_to_cos, true},
+            {"freq_shift", c.freq_shift, 0},
+            {"down_block_types", block_types(c, "Down"), nullptr, {}, true},
+            {"up_block_types", block_types(c, "Up"), nullptr, {}, true},
+            {"block_out_channels", by_level(c, [&](int level) { return c.channels(level); }), nullptr, {}, true},
+            {"layers_per_block", c.layers_per_block, 2},
+            {"downsample_padding", c.downsample_padding, 1},
+            {"mid_block_scale_factor", 1, 1},
+            {"dropout", 0.0, 0.0},
+            {"act_fn", "silu", "silu", {"swish"}},
+            {"norm_num_groups", c.norm_num_groups, 32},
+            {"norm_eps", c.norm_eps, 1e-5},
+            {"resnet_time_scale_shift", "default", "default"},
+            {"time_embedding_type", "positional", "positional"},
+            {"class_embed_type", nullptr, nullptr},
+            {"num_class_embeds", nullptr, nullptr}};
+}
+
+/// Of levels that no transformer reads, null.
+template <class Value>
+[[nodiscard]] json by_transformer(const unet_config& c, const Value& value) {
+    return by_level(c, [&](int level) {
+        const bool middle = level == c.levels() - 1 && c.mid_block_transformer_layers != 0;
+        return c.transformer_blocks(level) != 0 || middle ? json(value(level)) : json(nullptr);
+    });
+}
+
+} // namespace detail
+
+PULSE_INLINE component_config config_of(const unet_config& c) {
+    using nlohmann::json;
+    component_config config{.model = c.name.str(),
+                            .class_name = c.reads_text() ? "UNet2DConditionModel" : "UNet2DModel",
+                            .keys = detail::common_keys(c),
+                            .ignored = {"num_train_timesteps"}};
+    const auto add = [&](config_key key) { config.keys.push_back(std::move(key)); };
+    if (!c.reads_text()) {
+        bool attends = c.mid_block_attention;
+        for (int level = 0; level != c.levels(); ++level) { attends = attends || c.attends(level); }
+        const json head = c.attention_head_dim == 0 ? json(nullptr) : json(c.attention_head_dim);
+        if (attends) {
+            add({"attention_head_dim", head, 8});
+        } else {
+            config.ignored.push_back("attention_head_dim");
+        }
+        add({"add_attention", c.mid_block_attention, true});
+        add({"attn_norm_num_groups", nullptr, nullptr, {c.norm_num_groups}});
+        add({"downsample_type", "conv", "conv"});
+        add({"upsample_type", "conv", "conv"});
+        return config;
+    }
+
+    const int last = c.levels() - 1;
+    if (c.mid_block_attention || c.mid_block_transformer_layers == 0 ||
+        (c.transformer_blocks(last) != 0 && c.transformer_blocks(last) != c.mid_block_transformer_layers)) {
+        throw input_error("the model " + c.name.str() +
+                          " is none of diffusers' UNet2DConditionModel: its middle has as many transformer blocks as the "
+                          "last level would");
+    }
+    // In this class the key of a head's features holds the number of heads, but in levels that only attend to pixels.
+    json heads = detail::by_transformer(c, [&](int level) { return c.transformer_heads_of(c.channels(level)); });
+    for (int level = 0; level != c.levels(); ++level) {
+        if (c.attends(level)) { heads[static_cast<std::size_t>(level)] = c.attention_head_dim; }
+    }
+    add({"attention_head_dim", heads, 8});
+    add({"num_attention_heads", nullptr, nullptr});
+    add({"cross_attention_dim", detail::by_transformer(c, [&](int) { return c.cross_attention_dim; }), 1280});
+    add({"transformer_layers_per_block",
+         detail::by_transformer(c,
+                                [&](int level) {
+                                    return level == last ? c.mid_block_transformer_layers : c.transformer_blocks(level);
+                                }),
+         1});
+    add({"reverse_transformer_layers_per_block", nullptr, nullptr});
+    add({"use_linear_projection", c.use_linear_projection, false});
+    add({"mid_block_type", "UNetMidBlock2DCrossAttn", "UNetMidBlock2DCrossAttn"});
+    add({"only_cross_attention", false, false});
+    add({"mid_block_only_cross_attention", nullptr, nullptr, {false}});
+    add({"dual_cross_attention", false, false});
+    add({"cross_attention_norm", nullptr, nullptr});
+    add({"attention_type", "default", "default"});
+    for (const char* const name : {"encoder_hid_dim", "encoder_hid_dim_type", "time_embedding_dim",
+                                   "time_embedding_act_fn", "timestep_post_act", "time_cond_proj_dim"}) {
+        add({name, nullptr, nullptr});
+    }
+    add({"resnet_skip_time_act", false, false});
+    add({"resnet_out_scale_factor", 1.0, 1.0});
+    add({"conv_in_kernel", 3, 3});
+    add({"conv_out_kernel", 3, 3});
+    add({"class_embeddings_concat", false, false});
+    if (c.adds_embedding()) {
+        add({"addition_embed_type", "text_time", nullptr});
+        add({"addition_time_embed_dim", c.addition_time_embed_dim, nullptr});
+        add({"projection_class_embeddings_input_dim", c.projection_class_embeddings_input_dim, nullptr});
+    } else {
+        add({"addition_embed_type", nullptr, nullptr});
+        // Nothing reads them then.
+        config.ignored.insert(config.ignored.end(), {"addition_time_embed_dim", "projection_class_embeddings_input_dim"});
+    }
+    // The type in which scores are summed, and the heads of another kind of addition.
+    config.ignored.insert(config.ignored.end(), {"upcast_attention", "addition_embed_type_num_heads"});
+    return config;
+}
+
+PULSE_INLINE component_config config_of(const hunyuan_dit_config& c) {
+    const auto hidden = [c](double ratio) { return static_cast<int>(c.hidden_size * ratio); };
+    double ratio = std::ceil(1e4 * c.mlp_hidden / c.hidden_size) / 1e4; // the shortest that gives it, as a rule
+    if (hidden(ratio) != c.mlp_hidden) { ratio = (c.mlp_hidden + 0.5) / c.hidden_size; }
+    component_config config{.model = c.name.str(), .class_name = "HunyuanDiT2DModel"};
+    config.keys = {{"num_attention_heads", c.num_attention_heads, 16},
+                   {"attention_head_dim", c.hidden_size / c.num_attention_heads, 88},
+                   {"in_channels", c.in_channels, nullptr},
+                   {"patch_size", c.patch_size, nullptr},
+                   {"activation_fn", "gelu-approximate", "gelu-approximate"},
+                   {"sample_size", c.sample_size, 32},
+                   {"hidden_size", c.hidden_size, 1152},
+                   {"num_layers", c.num_layers, 28},
+                   {"mlp_ratio", ratio, 4.0, {}, false, [hidden, c](const nlohmann::json& found) {
+                        if (!found.is_number()) { return false; }
+                        const double value = found.get<double>();
+                        return value > 0.0 && value < 1e4 && hidden(value) == c.mlp_hidden;
+                    }},
+                   {"learn_sigma", true, true},
+                   {"cross_attention_dim", c.cross_attention_dim, 1024},
+                   {"norm_type", "layer_norm", "layer_norm"},
+                   {"cross_attention_dim_t5", c.cross_attention_dim_t5, 2048},
+                   {"pooled_projection_dim", c.cross_attention_dim, 1024},
+                   {"text_len", c.text_len, 77},
+                   {"text_len_t5", c.text_len_t5, 256},
+                   {"use_style_cond_and_image_meta_size", c.use_style_cond_and_image_meta_size, true}};
+    return config;
+}
+
+PULSE_INLINE component_config config_of(const uvit_config& c) {
+    component_config config{.model = c.name.str(), .class_name = "UViT"};
+    config.keys = {{"img_size", c.img_size, 224},
+                   {"patch_size", c.patch_size, 16},
+                   {"in_chans", c.in_chans, 3},
+                   {"embed_dim", c.embed_dim, 768},
+                   {"depth", c.depth, 12},
+                   {"num_heads", c.num_heads, 12},
+                   {"mlp_ratio", 4.0, 4.0},
+                   {"qkv_bias", false, false},
+                   {"qk_scale", nullptr, nullptr},
+                   {"mlp_time_embed", false, false},
+                   {"num_classes", c.num_classes == 0 ? -1 : c.num_classes, -1},
+                   {"conv", c.conv, true},
+                   {"skip", true, true}};
+    config.ignored = {"use_checkpoint"};
+    return config;
+}
+
+} // namespace pulse::diffusers

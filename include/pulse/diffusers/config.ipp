@@ -1,0 +1,107 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
+
+namespace pulse::diffusers {
+
+namespace detail {
+
+/// Whether a file's value means what the network has.
+[[nodiscard]] inline bool same_value(const nlohmann::json& wanted, const nlohmann::json& found) {
+    if (wanted.is_array()) {
+        if (found.is_array() && found.size() != wanted.size()) { return false; }
+        for (std::size_t i = 0; i != wanted.size(); ++i) {
+            if (!wanted[i].is_null() && wanted[i] != (found.is_array() ? found[i] : found)) { return false; }
+        }
+        return true;
+    }
+    if (found.is_array() && !found.empty()) {
+        return std::all_of(found.begin(), found.end(), [&](const auto& one) { return one == wanted; });
+    }
+    return wanted == found;
+}
+
+[[nodiscard]] inline bool fits(const config_key& key, const nlohmann::json& found) {
+    if (key.fits) { return key.fits(found); }
+    if (key.always_list && !found.is_array()) { return false; }
+    return same_value(key.value, found) ||
+           std::any_of(key.as_well.begin(), key.as_well.end(), [&](const auto& other) { return other == found; });
+}
+
+/// A value as it is written: one for all where a list repeats it; a level that does not read its value has that of the
+/// next one that does, or of the last.
+[[nodiscard]] inline nlohmann::json written_value(const config_key& key) {
+    if (!key.value.is_array()) { return key.value; }
+    nlohmann::json all = key.value;
+    nlohmann::json filler = nullptr;
+    for (const auto& one : all) { filler = one.is_null() ? filler : one; }
+    for (std::size_t i = all.size(); i-- != 0;) {
+        if (all[i].is_null()) { all[i] = filler; }
+        filler = all[i];
+    }
+    const bool repeats = !key.always_list && !all.empty() &&
+                         std::all_of(all.begin(), all.end(), [&](const auto& one) { return one == all.front(); });
+    return repeats ? all.front() : all;
+}
+
+[[nodiscard]] inline std::string shown_value(const nlohmann::json& value) {
+    return io::printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 120);
+}
+
+} // namespace detail
+
+PULSE_INLINE void require_fit(const component_config& config, const nlohmann::json& file, std::string_view source) {
+    const io::json_field root{file, {source, "the config", "a diffusers config"}};
+    const std::string& class_name = root["_class_name"].text();
+    const std::string compiled = "; the compiled model " + config.model + " has ";
+    if (class_name != config.class_name) {
+        root["_class_name"].fail("is '" + io::printable(class_name) + "'" + compiled + "'" + config.class_name + "'");
+    }
+    for (const config_key& key : config.keys) {
+        const auto found = file.find(key.name);
+        const nlohmann::json& value = found == file.end() ? key.absent : *found;
+        if (detail::fits(key, value)) { continue; }
+        throw input_error(std::string{source} + ": " + key.name +
+                          (found == file.end() ? " is missing, which means " : " is ") + detail::shown_value(value) +
+                          compiled + detail::shown_value(detail::written_value(key)));
+    }
+    for (const auto& entry : file.items()) {
+        const std::string& name = entry.key();
+        const auto is_name = [&](const auto& known) { return known == name; };
+        if (name.starts_with('_') || std::any_of(config.ignored.begin(), config.ignored.end(), is_name)) { continue; }
+        if (std::any_of(config.keys.begin(), config.keys.end(), [&](const auto& key) { return key.name == name; })) {
+            continue;
+        }
+        throw input_error(std::string{source} + ": " + io::printable(name) + " is " +
+                          detail::shown_value(entry.value()) + "; the compiled model " + config.model +
+                          " does not know this key, which may change what it computes");
+    }
+}
+
+PULSE_INLINE void require_fit(const component_config& config, const std::filesystem::path& folder) {
+    const std::filesystem::path file = folder / "config.json";
+    const std::string source = "'" + file.string() + "'";
+    require_fit(config, io::parse_json(io::read_file(file), source), source);
+}
+
+PULSE_INLINE std::string print_config(const component_config& config) {
+    nlohmann::ordered_json out;
+    out["_class_name"] = config.class_name;
+    for (const config_key& key : config.keys) { out[key.name] = detail::written_value(key); }
+    return out.dump(2) + "\n";
+}
+
+} // namespace pulse::diffusers

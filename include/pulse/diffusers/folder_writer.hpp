@@ -1,0 +1,222 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/checkpoint/folder.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/pipeline.hpp>
+#include <pulse/io/disk.hpp>
+#include <pulse/io/half.hpp>
+#include <pulse/io/mapped_file.hpp>
+#include <pulse/io/safetensors_header.hpp>
+
+namespace pulse::diffusers {
+
+/// How weights are written.
+struct weights_format {
+    io::element_type type{io::f32}; ///< F32 or F16
+    /// The most bytes of a shard, but for a tensor that is larger alone; 0: one file. diffusers reads shards from 0.28 on.
+    std::uint64_t shard_bytes{};
+};
+
+/// Gives all values of a tensor (by its place in the list) to `put`, piece by piece and in order.
+using tensor_values = std::function<void(std::size_t tensor, const std::function<void(std::span<const float>)>& put)>;
+
+/// Whether `target` may be replaced by a new folder: it is not there, empty, or nothing but a model_index.json and
+/// folders of components. Throws input_error naming what else is there.
+PULSE_INLINE void require_replaceable(const std::filesystem::path& target);
+
+/// The shard of each tensor when they are filled one after another; `bytes` are those of the tensors.
+[[nodiscard]] PULSE_INLINE std::vector<std::size_t> shards_of(std::span<const std::uint64_t> bytes,
+                                                              std::uint64_t most);
+
+/// A diffusers folder that appears whole or not at all: written beside its place under a name that begins with '.',
+/// synced, then put in its place, where it replaces another diffusers folder in one step.
+///
+/// Whatever kills the writer leaves the old folder or the new one, and maybe an unfinished one, which the next writer
+/// removes. One process at a time writes. Every failure throws input_error naming the path; the old folder then stays.
+/// `Disk` is io::disk, or a test's.
+template <class Disk = io::disk>
+class folder_writer {
+public:
+    explicit folder_writer(const std::filesystem::path& target, Disk on = {}) : disk_{std::move(on)} {
+        if (target.empty()) { throw input_error("a folder to write needs a name"); }
+        target_ = std::filesystem::weakly_canonical(std::filesystem::absolute(target));
+        if (!target_.has_filename()) { target_ = target_.parent_path(); }
+        require_replaceable(target_);
+        train::make_durable_folder(disk_, target_.parent_path());
+        unfinished_ = target_.parent_path() / ("." + target_.filename().string() + ".unfinished");
+        remove_unfinished();
+        if (!disk_.make_folder(unfinished_)) { throw input_error("cannot create '" + unfinished_.string() + "'"); }
+    }
+    folder_writer(const folder_writer&) = delete;
+    folder_writer& operator=(const folder_writer&) = delete;
+    ~folder_writer() {
+        std::error_code unused;
+        if (!unfinished_.empty()) { std::filesystem::remove_all(unfinished_, unused); }
+    }
+
+    /// Writes a small file, such as model_index.json or unet/config.json.
+    void write(const std::filesystem::path& file, std::string_view text) {
+        write(file, std::as_bytes(std::span{text.data(), text.size()}));
+    }
+
+    /// Copies a file or a folder with all that is in it, byte for byte.
+    void copy(const std::filesystem::path& from, const std::filesystem::path& to) {
+        std::error_code fault;
+        if (!std::filesystem::is_directory(from, fault)) { return write(to, io::mapped_file{from}.bytes()); }
+        make_folder(unfinished_ / to);
+        for (std::filesystem::directory_iterator at{from, fault}, end; !fault && at != end; at.increment(fault)) {
+            // Such a link may lead to a folder that it is in.
+            if (at->is_symlink(fault) && at->is_directory(fault)) {
+                throw input_error("'" + at->path().string() + "' is a link to a folder: it is not copied");
+            }
+            copy(at->path(), to / at->path().filename());
+        }
+        if (fault) { throw input_error("cannot read the folder '" + from.string() + "': " + fault.message()); }
+    }
+
+    /// Writes the weights of a component, such as unet/diffusion_pytorch_model: one file, or shards and their index.
+    ///
+    /// `tensors` are names and shapes; their types are the format's. Throws input_error naming the tensor that has
+    /// another number of values, or one that the type cannot hold.
+    void write_weights(const std::filesystem::path& stem, std::vector<io::tensor_shape> tensors,
+                       const tensor_values& values, weights_format format = {}) {
+        const std::string place = "'" + (target_ / stem).string() + "'";
+        std::vector<std::uint64_t> bytes;
+        for (io::tensor_shape& tensor : tensors) {
+            tensor.type = format.type;
+            bytes.push_back(io::detail::tensor_bytes(place + ": tensor '" + tensor.name + "'", tensor.type, tensor.dims));
+        }
+        const std::vector<std::size_t> shard = shards_of(bytes, format.shard_bytes);
+        const std::size_t shards = shard.empty() ? 1 : shard.back() + 1;
+        nlohmann::json index{{"metadata", {{"total_size", 0}}}, {"weight_map", nlohmann::json::object()}};
+        std::uint64_t total = 0;
+        for (std::size_t s = 0; s != shards; ++s) {
+            const std::string file = stem.filename().string() + (shards == 1 ? "" : shard_ending(s, shards));
+            std::vector<io::tensor_shape> part;
+            std::vector<std::size_t> from;
+            for (std::size_t i = 0; i != tensors.size(); ++i) {
+                if (shard[i] != s) { continue; }
+                index["weight_map"][tensors[i].name] = file + ".safetensors";
+                total += bytes[i];
+                part.push_back(tensors[i]);
+                from.push_back(i);
+            }
+            write_file(stem.parent_path() / (file + ".safetensors"), part, from, values, place);
+        }
+        if (shards == 1) { return; }
+        index["metadata"]["total_size"] = total;
+        write(stem.string() + ".safetensors.index.json", index.dump(2) + "\n");
+    }
+
+    /// Gives the folder its name. Call once, last.
+    void commit() {
+        sync_folders(unfinished_);
+        std::error_code unused;
+        if (std::filesystem::exists(target_, unused)) {
+            require_replaceable(target_);
+            disk_.exchange(unfinished_, target_);
+        } else {
+            disk_.rename(unfinished_, target_);
+        }
+        disk_.sync_folder(target_.parent_path());
+        remove_unfinished(); // the old one
+        unfinished_.clear();
+    }
+
+private:
+    /// "-00002-of-00003"
+    [[nodiscard]] static std::string shard_ending(std::size_t shard, std::size_t shards) {
+        std::string text(32, '\0');
+        text.resize(static_cast<std::size_t>(std::snprintf(text.data(), text.size(), "-%05zu-of-%05zu", shard + 1, shards)));
+        return text;
+    }
+
+    void remove_unfinished() {
+        std::error_code fault;
+        std::filesystem::remove_all(unfinished_, fault);
+        if (fault) { throw input_error("cannot remove '" + unfinished_.string() + "': " + fault.message()); }
+    }
+
+    void make_folder(const std::filesystem::path& folder) {
+        std::error_code unused;
+        if (std::filesystem::is_directory(folder, unused)) { return; }
+        make_folder(folder.parent_path());
+        static_cast<void>(disk_.make_folder(folder));
+    }
+
+    void write(const std::filesystem::path& file, std::span<const std::byte> bytes) {
+        make_folder((unfinished_ / file).parent_path());
+        io::output_file out = disk_.create(unfinished_ / file);
+        disk_.write(out, bytes);
+        disk_.sync(out);
+        disk_.close(out);
+    }
+
+    void write_file(const std::filesystem::path& file, std::span<const io::tensor_shape> tensors,
+                    std::span<const std::size_t> from, const tensor_values& values, const std::string& place) {
+        const io::safetensors_layout layout = io::lay_out_safetensors(place, tensors, {{"format", "pt"}});
+        make_folder((unfinished_ / file).parent_path());
+        io::output_file out = disk_.create(unfinished_ / file);
+        disk_.write(out, layout.head);
+        std::vector<std::uint16_t> halves;
+        for (const std::size_t i : layout.order) {
+            std::uint64_t written = 0;
+            const std::string tensor = place + ": tensor '" + tensors[i].name + "'";
+            values(from[i], [&](std::span<const float> piece) {
+                if (tensors[i].type == io::f32) {
+                    disk_.write(out, std::as_bytes(piece));
+                    written += piece.size_bytes();
+                    return;
+                }
+                halves.clear();
+                for (const float value : piece) {
+                    halves.push_back(io::half_of_float(value));
+                    if (std::isfinite(value) && !std::isfinite(io::float_of_half(halves.back()))) {
+                        throw input_error(tensor + " has " + std::to_string(value) + ", which F16 cannot hold");
+                    }
+                }
+                disk_.write(out, std::as_bytes(std::span{halves}));
+                written += halves.size() * sizeof(std::uint16_t);
+            });
+            if (written != layout.bytes[i]) {
+                throw input_error(tensor + ": " + std::to_string(written) + " bytes for a shape of " +
+                                  std::to_string(layout.bytes[i]));
+            }
+        }
+        disk_.sync(out);
+        disk_.close(out);
+    }
+
+    /// From the inside out: a folder is safe when what it names is.
+    void sync_folders(const std::filesystem::path& folder) {
+        for (const auto& entry : std::filesystem::directory_iterator{folder}) {
+            if (entry.is_directory()) { sync_folders(entry.path()); }
+        }
+        disk_.sync_folder(folder);
+    }
+
+    Disk disk_;
+    std::filesystem::path target_{};
+    std::filesystem::path unfinished_{};
+};
+
+} // namespace pulse::diffusers
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/diffusers/folder_writer.ipp> // IWYU pragma: keep
+#endif

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <pulse/core/separate.hpp>
+#include <pulse/io/safetensors.hpp>
+#include <pulse/model/parameter.hpp>
+
+namespace pulse::diffusers {
+
+/// What weights are asked to be.
+struct weights_request {
+    std::vector<parameter> parameters{}; ///< of the whole model, in any order
+    /// Tensors of these names may be there or not: what older versions kept beside the weights.
+    std::vector<std::string_view> ignored{};
+};
+
+/// The weights of one component of a diffusers folder: safetensors in one file or in shards with an index, as diffusers
+/// (diffusion_pytorch_model) and transformers (model) name them. Files are mapped; nothing is read before it is asked
+/// for.
+///
+/// Opening checks every header in full and the index against the shards. Throws input_error, one line that names the
+/// file and the tensor.
+class weights {
+public:
+    /// `folder` is the component's, such as DIR/unet. Where there are both, one file comes before shards.
+    explicit weights(const std::filesystem::path& folder);
+
+    /// One tensor of the component and the file that holds it.
+    struct tensor {
+        const io::tensor_entry* entry{};
+        const io::safetensors_file* file{};
+
+        [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return file->bytes(*entry); }
+    };
+
+    /// All tensors by name.
+    [[nodiscard]] const std::map<std::string_view, tensor>& tensors() const noexcept { return tensors_; }
+
+    /// Throws input_error unless the component has exactly the tensors that are asked for, in their shapes, as F32, F16
+    /// or BF16: one line names up to five each of those that are missing, unknown, of another shape or of another type.
+    void require(const weights_request& request) const;
+
+    /// Converts elements `first` and those that follow into `out`. A tensor that require() did not see must not be asked
+    /// for.
+    void read(const parameter& what, std::int64_t first, std::span<float> out) const;
+
+private:
+    void add(const std::filesystem::path& file);
+    void read_index(const std::filesystem::path& index);
+
+    std::string name_;
+    std::vector<std::unique_ptr<io::safetensors_file>> files_{};
+    std::map<std::string_view, tensor> tensors_{};
+};
+
+/// The elements of a tensor from `first` on as floats. Its type is F32, F16 or BF16.
+PULSE_INLINE void convert_elements(std::span<const std::byte> bytes, io::element_type type, std::int64_t first,
+                                   std::span<float> out);
+
+} // namespace pulse::diffusers
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/diffusers/weights.ipp> // IWYU pragma: keep
+#endif

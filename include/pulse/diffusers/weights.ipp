@@ -1,0 +1,194 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/checkpoint/checkpoint.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/half.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
+#include <pulse/io/safetensors.hpp>
+#include <pulse/model/parameter.hpp>
+
+namespace pulse::diffusers {
+
+namespace detail {
+
+/// What diffusers and transformers call the weights of a component, without the ending.
+inline constexpr std::array<const char*, 2> weights_names{"diffusion_pytorch_model", "model"};
+
+[[nodiscard]] inline std::string shown_name(std::string_view name) { return io::printable(std::string{name}, 95); }
+
+/// "3 tensors are missing (a, b, c)": at most five names of a list that may be long; nothing for an empty list.
+inline void append_names(std::string& text, const std::vector<std::string>& names, const char* one, const char* many) {
+    constexpr std::size_t most = 5;
+    if (names.empty()) { return; }
+    text += (text.empty() ? "" : "; ") + std::to_string(names.size()) + (names.size() == 1 ? one : many) + " (";
+    for (std::size_t i = 0; i != std::min(most, names.size()); ++i) { text += (i == 0 ? "" : ", ") + names[i]; }
+    text += names.size() > most ? ", ...)" : ")";
+}
+
+[[nodiscard]] inline std::string shape_text(std::span<const std::int64_t> dims) {
+    std::string text = "[";
+    for (const std::int64_t extent : dims) { text += (text.size() == 1 ? "" : ", ") + std::to_string(extent); }
+    return text + "]";
+}
+
+} // namespace detail
+
+PULSE_INLINE weights::weights(const std::filesystem::path& folder) : name_{"'" + folder.string() + "'"} {
+    std::error_code unused;
+    if (!std::filesystem::is_directory(folder, unused)) { throw input_error(name_ + " is no folder"); }
+    for (const char* const name : detail::weights_names) {
+        const std::filesystem::path file = folder / (std::string{name} + ".safetensors");
+        const std::filesystem::path index = file.string() + ".index.json";
+        if (std::filesystem::exists(file, unused)) {
+            add(file);
+        } else if (std::filesystem::exists(index, unused)) {
+            read_index(index);
+        } else {
+            continue;
+        }
+        return;
+    }
+    std::string pickled;
+    for (const char* const name : {"diffusion_pytorch_model.bin", "pytorch_model.bin"}) {
+        if (std::filesystem::exists(folder / name, unused)) {
+            pickled = "; it has " + std::string{name} + ", which runs code where it is read";
+        }
+    }
+    throw input_error(name_ + " has no weights: neither diffusion_pytorch_model.safetensors nor model.safetensors, nor an "
+                              "index of either" +
+                      pickled);
+}
+
+PULSE_INLINE void weights::add(const std::filesystem::path& file) {
+    const io::safetensors_file& added = *files_.emplace_back(std::make_unique<io::safetensors_file>(file));
+    for (const io::tensor_entry& entry : added.tensors()) {
+        // Within a file the reader has seen to it, so there are two files.
+        if (!tensors_.try_emplace(entry.name, tensor{&entry, &added}).second) {
+            throw input_error("'" + file.string() + "': tensor '" + detail::shown_name(entry.name) +
+                              "' is in another shard too");
+        }
+    }
+}
+
+PULSE_INLINE void weights::read_index(const std::filesystem::path& index) {
+    const std::string source = "'" + index.string() + "'";
+    const nlohmann::json json = io::parse_json(io::read_file(index), source);
+    const auto map = json.is_object() ? json.find("weight_map") : json.end();
+    if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
+        throw input_error(source + ": weight_map is no object that names the shard of each tensor");
+    }
+    std::map<std::string, std::vector<std::string>> shards;
+    for (const auto& [name, shard] : map->items()) {
+        const std::string place = source + ": weight_map '" + detail::shown_name(name) + "'";
+        if (!shard.is_string()) { throw input_error(place + " is no name of a file"); }
+        const auto& file = shard.get_ref<const std::string&>();
+        if (file.find('/') != std::string::npos || file.find('\0') != std::string::npos ||
+            !file.ends_with(".safetensors")) {
+            throw input_error(place + " is '" + io::printable(file) + "', no safetensors file of the same folder");
+        }
+        shards[file].push_back(name);
+    }
+    for (const auto& [file, names] : shards) {
+        const std::filesystem::path path = index.parent_path() / file;
+        std::error_code unused;
+        if (!std::filesystem::exists(path, unused)) {
+            throw input_error(source + ": the shard '" + io::printable(file, 95) + "' is missing");
+        }
+        add(path);
+        for (const std::string& name : names) {
+            const auto found = tensors_.find(name);
+            if (found == tensors_.end() || found->second.file != files_.back().get()) {
+                throw input_error(source + ": tensor '" + detail::shown_name(name) + "' is not in '" +
+                                  io::printable(file, 95) + "', where weight_map says that it is");
+            }
+        }
+        if (names.size() != files_.back()->tensors().size()) {
+            const std::set<std::string_view> listed(names.begin(), names.end());
+            for (const io::tensor_entry& entry : files_.back()->tensors()) {
+                if (listed.contains(entry.name)) { continue; }
+                throw input_error("'" + path.string() + "': tensor '" + detail::shown_name(entry.name) +
+                                  "' is not in the weight_map of " + source);
+            }
+        }
+    }
+}
+
+PULSE_INLINE void weights::require(const weights_request& request) const {
+    std::vector<std::string> missing;
+    std::vector<std::string> unknown;
+    std::vector<std::string> misshapen;
+    std::vector<std::string> mistyped;
+    std::set<std::string_view> known(request.ignored.begin(), request.ignored.end());
+    for (const parameter& what : request.parameters) {
+        const std::string_view name = what.name.view();
+        const auto found = tensors_.find(name);
+        if (found == tensors_.end()) {
+            missing.emplace_back(name);
+            continue;
+        }
+        known.insert(found->first);
+        const io::tensor_entry& entry = *found->second.entry;
+        const std::vector<std::int64_t> wanted = train::detail::dims_of(what);
+        if (entry.dims != wanted) {
+            misshapen.push_back(entry.name + ": " + detail::shape_text(entry.dims) + " in the file, " +
+                                detail::shape_text(wanted) + " in the model");
+        }
+        if (!(entry.type == io::f32 || entry.type == io::f16 || entry.type == io::bf16)) {
+            mistyped.push_back(entry.name + ": " + std::string{entry.type.name});
+        }
+    }
+    for (const auto& [name, unused] : tensors_) {
+        if (!known.contains(name)) { unknown.push_back(detail::shown_name(name)); }
+    }
+    std::string why;
+    detail::append_names(why, missing, " tensor is missing", " tensors are missing");
+    detail::append_names(why, unknown, " tensor is unknown to the model", " tensors are unknown to the model");
+    detail::append_names(why, misshapen, " tensor has another shape", " tensors have another shape");
+    detail::append_names(why, mistyped, " tensor is none of F32, F16 and BF16", " tensors are none of F32, F16 and BF16");
+    if (!why.empty()) { throw input_error(name_ + ": " + why); }
+}
+
+PULSE_INLINE void weights::read(const parameter& what, std::int64_t first, std::span<float> out) const {
+    const tensor& found = tensors_.at(what.name.view());
+    convert_elements(found.bytes(), found.entry->type, first, out);
+}
+
+PULSE_INLINE void convert_elements(std::span<const std::byte> bytes, io::element_type type, std::int64_t first,
+                                   std::span<float> out) {
+    const std::size_t width = static_cast<std::size_t>(type.bits) / 8;
+    const std::byte* at = bytes.subspan(static_cast<std::size_t>(first) * width, out.size() * width).data();
+    if (type == io::f32) {
+        if (!out.empty()) { std::memcpy(out.data(), at, out.size_bytes()); }
+        return;
+    }
+    const bool half = type == io::f16;
+    for (float& value : out) {
+        std::uint16_t bits{};
+        std::memcpy(&bits, at, sizeof bits); // of a tensor that may lie at an odd address
+        value = half ? io::float_of_half(bits) : io::float_of_bfloat16(bits);
+        at += sizeof bits;
+    }
+}
+
+} // namespace pulse::diffusers

@@ -1,0 +1,141 @@
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <pulse/zoo/hunyuan_dit.hpp>
+#include <pulse/zoo/sdxl.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+#include <pulse/zoo/uvit.hpp>
+
+#include "folders.hpp"
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::diffusers;
+using nlohmann::json;
+using pulse::test::mentions;
+using pulse::test::refusal_of;
+
+std::vector<component_config> known_configs() {
+    return {config_of(ddpm_cifar10::config),    config_of(ddpm_fmnist::config), config_of(sd15::config),
+            config_of(sd21::config),            config_of(sdxl::config),        config_of(uvit_s2::config),
+            config_of(uvit_h2::config),         config_of(hunyuan_dit_v11::config),
+            config_of(hunyuan_dit_v12::config)};
+}
+
+/// Another value of the same kind.
+json other_value(const json& value) {
+    if (value.is_boolean()) { return !value.get<bool>(); }
+    if (value.is_number_integer()) { return value.get<int>() + 2; }
+    if (value.is_number()) { return value.get<double>() * 1.5 + 0.25; }
+    if (value.is_string()) { return value.get<std::string>() + "x"; }
+    if (value.is_null()) { return 3; }
+    json changed = value;
+    changed.back() = other_value(changed.back());
+    return changed;
+}
+
+/// The published config of Stable Diffusion 1.5, by an old version of diffusers.
+const char* const published_sd15 = R"({
+  "_class_name": "UNet2DConditionModel", "_diffusers_version": "0.6.0", "act_fn": "silu", "attention_head_dim": 8,
+  "block_out_channels": [320, 640, 1280, 1280], "center_input_sample": false, "cross_attention_dim": 768,
+  "down_block_types": ["CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"],
+  "downsample_padding": 1, "flip_sin_to_cos": true, "freq_shift": 0, "in_channels": 4, "layers_per_block": 2,
+  "mid_block_scale_factor": 1, "norm_eps": 1e-05, "norm_num_groups": 32, "out_channels": 4, "sample_size": 64,
+  "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"]})";
+
+} // namespace
+
+TEST_CASE("a config that is written describes the model, and no other of the zoo") {
+    const std::vector<component_config> all = known_configs();
+    for (const component_config& one : all) {
+        const json file = json::parse(print_config(one));
+        for (const component_config& other : all) {
+            const std::string why = refusal_of([&] { require_fit(other, file, "'unet/config.json'"); });
+            CAPTURE(one.model);
+            CAPTURE(other.model);
+            CHECK((why == "no refusal") == (one.model == other.model));
+            if (one.model != other.model) { CHECK(mentions(why, {"'unet/config.json'", other.model.c_str()})); }
+        }
+    }
+}
+
+TEST_CASE("every key of every config matters: another value is refused with the key and both values") {
+    for (const component_config& one : known_configs()) {
+        const json file = json::parse(print_config(one));
+        for (const auto& [key, value] : file.items()) {
+            if (key == "_class_name") { continue; }
+            json changed = file;
+            changed[key] = other_value(value);
+            CAPTURE(one.model);
+            const std::string why = refusal_of([&] { require_fit(one, changed, "'unet/config.json'"); });
+            CHECK(mentions(why, {"'unet/config.json': " + key + " is ", changed[key].dump(),
+                                 "the compiled model " + one.model + " has " + value.dump()}));
+        }
+    }
+}
+
+TEST_CASE("a key that is absent has its class's value") {
+    const component_config sd = config_of(sd21::config);
+    json file = json::parse(print_config(sd));
+    for (const char* const key : {"dropout", "attention_type", "conv_in_kernel", "layers_per_block", "sample_size"}) {
+        file.erase(key);
+    }
+    CHECK_NOTHROW(require_fit(sd, file, "f"));
+    file.erase("cross_attention_dim");
+    CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }),
+                   {"f: cross_attention_dim is missing, which means 1280", "sd21 has 1024"}));
+    CHECK(mentions(refusal_of([&] { require_fit(sd, json::array(), "f"); }), {"f: the config must be an object"}));
+    CHECK(mentions(refusal_of([&] { require_fit(sd, json{{"_class_name", 3}}, "f"); }), {"f: _class_name must be"}));
+    CHECK(mentions(refusal_of([&] { require_fit(sd, json{{"_class_name", "UNet2DModel"}}, "f"); }),
+                   {"f: _class_name is 'UNet2DModel'", "sd21 has 'UNet2DConditionModel'"}));
+}
+
+TEST_CASE("a key that is not known is refused, one that changes nothing is not") {
+    const component_config sd = config_of(sd21::config);
+    json file = json::parse(print_config(sd));
+    file["upcast_attention"] = true;
+    file["_diffusers_version"] = "0.27.2";
+    CHECK_NOTHROW(require_fit(sd, file, "f"));
+    file["warp_factor"] = 9;
+    CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }), {"f: warp_factor is 9", "sd21 does not know"}));
+}
+
+TEST_CASE("published configs fit: lists and single values mean the same") {
+    const component_config sd = config_of(sd15::config);
+    json file = json::parse(published_sd15);
+    CHECK_NOTHROW(require_fit(sd, file, "f"));
+    file["attention_head_dim"] = {8, 8, 8, 8};
+    file["layers_per_block"] = {2, 2, 2, 2};
+    file["act_fn"] = "swish";
+    CHECK_NOTHROW(require_fit(sd, file, "f"));
+    file["attention_head_dim"] = {8, 8, 8};
+    CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }), {"attention_head_dim is [8,8,8]", "sd15 has 8"}));
+    // SDXL's first level has no transformer: what a file says of its blocks is not read.
+    const component_config xl = config_of(sdxl::config);
+    file = json::parse(print_config(xl));
+    file["transformer_layers_per_block"] = {1, 2, 10};
+    file["attention_head_dim"] = {5, 10, 20};
+    CHECK_NOTHROW(require_fit(xl, file, "f"));
+    file["transformer_layers_per_block"] = {1, 2, 9};
+    CHECK(mentions(refusal_of([&] { require_fit(xl, file, "f"); }), {"transformer_layers_per_block is [1,2,9]"}));
+    // Hunyuan-DiT's published ratio is not exactly that of its layer's width.
+    const component_config dit = config_of(hunyuan_dit_v12::config);
+    file = json::parse(print_config(dit));
+    CHECK(file["mlp_ratio"] == 4.3637);
+    for (const double ratio : {4.3637, 6144.0 / 1408.0, 6144.9 / 1408.0}) {
+        file["mlp_ratio"] = ratio;
+        CHECK_NOTHROW(require_fit(dit, file, "f"));
+    }
+}
+
+TEST_CASE("a UNet that diffusers has not is named") {
+    unet_config c = sd21::config;
+    c.mid_block_transformer_layers = 0;
+    CHECK(mentions(refusal_of([&] { static_cast<void>(config_of(c)); }), {"sd21", "UNet2DConditionModel"}));
+}

@@ -1,0 +1,122 @@
+"""Reads with diffusers what pulse wrote, and writes folders for pulse, for diffusers_parity.cpp.
+
+    diffusers_folders.py FOLDER WHEELS            (WHEELS: where PyPI's packages are, or nothing)
+Ends with 77 when a package is missing. FOLDER/pulse holds a pipeline and components of pulse's, which are loaded without
+a word about weights and saved as FOLDER/diffusers. FOLDER/names holds config.json and a list of names and shapes of
+whole models, which must be those of diffusers' class. FOLDER/NAME.values lists what a component of FOLDER/diffusers
+holds: name, dims and values, each after its size.
+"""
+
+import importlib
+import json
+import logging
+import os
+import struct
+import sys
+import warnings
+from pathlib import Path
+
+FOLDER = Path(sys.argv[1])
+sys.path[:0] = sys.argv[2:]
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1")
+warnings.filterwarnings("ignore")
+try:
+    import diffusers
+    import torch
+    from transformers import CLIPTextConfig, CLIPTextModel
+except ImportError as missing:
+    sys.exit(print(missing) or 77)
+
+words = []
+
+
+class Listener(logging.Handler):
+    def emit(self, record):
+        words.append(record.getMessage())
+
+
+for library in ("diffusers", "transformers"):
+    importlib.import_module(library).utils.logging.set_verbosity_warning()
+    logging.getLogger(library).addHandler(Listener())
+warnings.resetwarnings()
+warnings.showwarning = lambda message, *_: words.append(str(message))
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+warnings.filterwarnings("ignore", category=FutureWarning)  # of PyTorch and huggingface_hub among each other
+
+
+def silent(what):
+    assert not words, f"{what}: {words}"
+
+
+def dump(name, model):
+    tensors = sorted(model.state_dict().items())
+    with open(FOLDER / f"{name}.values", "wb") as out:
+        for key, value in tensors:
+            if not value.is_floating_point():
+                continue
+            flat = value.float().contiguous().numpy().astype("<f4")
+            out.write(struct.pack("<I", len(key)) + key.encode() + struct.pack("<I", flat.ndim))
+            out.write(struct.pack(f"<{flat.ndim}I", *flat.shape) + flat.tobytes())
+
+
+torch.manual_seed(14)
+pulse = FOLDER / "pulse"
+ours = FOLDER / "diffusers"
+
+# the whole pipeline, then components by themselves; what diffusers loaded it saves, as F32 and as F16
+pipeline = diffusers.DiffusionPipeline.from_pretrained(pulse / "ddpm", low_cpu_mem_usage=False)
+assert isinstance(pipeline, diffusers.DDPMPipeline)
+pipeline.save_pretrained(ours / "ddpm")
+silent("ddpm")
+for component, name in (("small_sd", "small_sd"), ("small_sdxl", "small_sdxl"), ("half", "small_sd")):
+    model, info = diffusers.UNet2DConditionModel.from_pretrained(
+        pulse / component / "unet", low_cpu_mem_usage=False, output_loading_info=True
+    )
+    silent(component)
+    assert not any(info.values()), info
+    if component == "half":
+        model = model.half()
+    model.save_pretrained(ours / component / "unet")
+
+vae = diffusers.AutoencoderKL(
+    block_out_channels=(4, 8),
+    down_block_types=("DownEncoderBlock2D",) * 2,
+    up_block_types=("UpDecoderBlock2D",) * 2,
+    norm_num_groups=2,
+)
+vae.save_pretrained(ours / "vae")
+dump("vae", vae)
+text = CLIPTextModel(
+    CLIPTextConfig(
+        vocab_size=40, hidden_size=8, intermediate_size=16, num_hidden_layers=3, num_attention_heads=2,
+        max_position_embeddings=6,
+    )
+)
+text.save_pretrained(ours / "text_encoder")
+dump("text_encoder", text)
+text.bfloat16().save_pretrained(ours / "text_encoder_2", max_shard_size="1KB")
+dump("text_encoder_2", text)
+
+# Names and shapes of the whole models, without their memory: parameters move to "meta" as they are made.
+register = torch.nn.Module.register_parameter
+
+
+def register_meta(module, name, parameter):
+    register(module, name, parameter)
+    if parameter is not None:
+        module._parameters[name] = torch.nn.Parameter(parameter.to("meta"))
+
+
+torch.nn.Module.register_parameter = register_meta
+for listed in sorted((FOLDER / "names").iterdir()):
+    config = json.loads((listed / "config.json").read_text())
+    model = getattr(diffusers, config["_class_name"]).from_config(config)
+    silent(listed.name)
+    wanted = {
+        line.split()[0]: [int(extent) for extent in line.split()[1:]]
+        for line in (listed / "names").read_text().splitlines()
+    }
+    found = {key: list(value.shape) for key, value in model.state_dict().items()}
+    wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
+    assert not wrong, f"{listed.name}: {len(wrong)} of {len(found)} differ: {wrong[:5]}"
+    print(listed.name, len(found))

@@ -1,0 +1,135 @@
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+
+#include <doctest/doctest.h>
+
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <pulse/zoo/sdxl.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+
+#include <nn/small_text.hpp>
+#include <support/skip.hpp>
+
+#include "folders.hpp"
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::diffusers;
+using namespace pulse::test;
+
+/// config.json and the names and shapes of a whole model.
+template <class M>
+void write_names(const fs::path& folder) {
+    const fs::path mine = folder / M::name.str();
+    fs::create_directories(mine);
+    put(mine / "config.json", print_config(config_of(M::config)));
+    std::ofstream names{mine / "names"};
+    for (const parameter& what : model_parameters<M>()) {
+        names << what.name.str();
+        for (const std::int64_t extent : train::detail::dims_of(what)) { names << ' ' << extent; }
+        names << '\n';
+    }
+}
+
+/// What diffusers read of pulse's folder and wrote again is what pulse wrote; exported untouched it is the same file.
+template <class M>
+void check_round(const fs::path& folder, const drawn_values& written) {
+    const weights found = open_backbone<M>(folder);
+    int differ = 0;
+    for (std::size_t i = 0; i != written.parameters.size(); ++i) {
+        differ += values_in(found, written.parameters[i]) == written.values[i] ? 0 : 1;
+    }
+    CHECK(differ == 0);
+    CHECK(written.parameters.size() == found.tensors().size());
+    folder_writer<> out{folder.parent_path() / "again"};
+    const fs::path file = "unet/diffusion_pytorch_model";
+    out.write_weights(file, shapes_of(written.parameters),
+                      [&](std::size_t i, const auto& put) { put(values_in(found, written.parameters[i])); });
+    out.write("model_index.json", R"({"_class_name": "P", "unet": ["diffusers", "x"]})");
+    out.commit();
+    const std::string name = file.string() + ".safetensors";
+    CHECK(bytes_of(folder.parent_path() / "again" / name) == bytes_of(folder / name));
+}
+
+/// Every tensor of a component is what the list says, and there are no others.
+void check_values(const fs::path& component, const fs::path& list) {
+    const weights found{component};
+    const std::string bytes = bytes_of(list);
+    std::size_t at = 0;
+    const auto number = [&] {
+        std::uint32_t value = 0;
+        std::memcpy(&value, bytes.data() + at, 4);
+        at += 4;
+        return value;
+    };
+    weights_request request{.ignored = {"text_model.embeddings.position_ids"}};
+    std::vector<std::vector<float>> values;
+    while (at != bytes.size()) {
+        const std::uint32_t size = number();
+        parameter what{.name = label{std::string_view{bytes}.substr(at, size)}};
+        at += size;
+        what.rank = static_cast<int>(number());
+        for (int d = 0; d != what.rank; ++d) { what.dims[static_cast<std::size_t>(d)] = static_cast<int>(number()); }
+        values.emplace_back(static_cast<std::size_t>(what.elements()));
+        std::memcpy(values.back().data(), bytes.data() + at, values.back().size() * 4);
+        at += values.back().size() * 4;
+        request.parameters.push_back(what);
+    }
+    CHECK(request.parameters.size() > 20);
+    REQUIRE_NOTHROW(found.require(request));
+    for (std::size_t i = 0; i != values.size(); ++i) { CHECK(values_in(found, request.parameters[i]) == values[i]); }
+}
+
+} // namespace
+
+TEST_CASE("diffusers reads what pulse writes, and pulse what diffusers writes") {
+    const scratch folder;
+    const fs::path ours = folder.path / "pulse";
+    const drawn_values ddpm = write_pipeline(ours / "ddpm", 1);
+    const drawn_values sd = write_pipeline<small_sd>(ours / "small_sd", 2);
+    const drawn_values sdxl_values = write_pipeline<small_sdxl>(ours / "small_sdxl", 3);
+    drawn_values half = write_pipeline<small_sd>(ours / "half", 4, {.type = io::f16});
+    for (auto& values : half.values) {
+        for (float& value : values) { value = io::float_of_half(io::half_of_float(value)); }
+    }
+    write_names<sd15>(folder.path / "names");
+    write_names<sd21>(folder.path / "names");
+    write_names<sdxl>(folder.path / "names");
+    write_names<ddpm_cifar10>(folder.path / "names");
+
+    const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_DIFFUSERS_FOLDERS "' '" + folder.path.string() +
+                                "' '" PULSE_TEST_PYTHON_PACKAGES "'";
+    const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
+    REQUIRE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) { return ::pulse::test::skip("no python3 with torch, diffusers and transformers"); }
+    REQUIRE(WEXITSTATUS(status) == 0);
+
+    const fs::path theirs = folder.path / "diffusers";
+    CHECK(read_pipeline(theirs / "ddpm").class_name == "DDPMPipeline");
+    check_round<ddpm_tiny>(theirs / "ddpm", ddpm);
+    check_round<small_sd>(theirs / "small_sd", sd);
+    check_round<small_sdxl>(theirs / "small_sdxl", sdxl_values);
+    CHECK_NOTHROW(static_cast<void>(open_backbone<small_sdxl_fine>(theirs / "small_sdxl")));
+    const weights halves = open_backbone<small_sd>(theirs / "half");
+    for (std::size_t i = 0; i != half.parameters.size(); ++i) {
+        CHECK(halves.tensors().at(half.parameters[i].name.view()).entry->type == io::f16);
+        CHECK(values_in(halves, half.parameters[i]) == half.values[i]);
+    }
+    for (const char* const name : {"vae", "text_encoder", "text_encoder_2"}) {
+        CAPTURE(name);
+        check_values(theirs / name, folder.path / (std::string{name} + ".values"));
+    }
+    CHECK(fs::exists(theirs / "text_encoder_2" / "model.safetensors.index.json"));
+    // A model is not another one, whoever wrote the folder.
+    CHECK(mentions(refusal_of([&] { static_cast<void>(open_backbone<small_sdxl>(theirs / "small_sd")); }),
+                   {"small_sd/unet/config.json'", "the compiled model small_sdxl has"}));
+}

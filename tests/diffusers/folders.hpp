@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <io/scratch.hpp>
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/zoo/ddpm.hpp>
+
+namespace pulse::test {
+
+namespace fs = std::filesystem;
+
+/// Values of every parameter, drawn.
+struct drawn_values {
+    std::vector<parameter> parameters;
+    std::vector<std::vector<float>> values;
+
+    drawn_values(std::vector<parameter> what, std::uint64_t seed) : parameters{std::move(what)} {
+        std::mt19937_64 engine{seed};
+        std::normal_distribution<float> normal{};
+        for (const parameter& one : parameters) {
+            values.emplace_back(static_cast<std::size_t>(one.elements()));
+            for (float& value : values.back()) { value = normal(engine); }
+        }
+    }
+
+    /// In two pieces, as a checkpoint may have them.
+    [[nodiscard]] diffusers::tensor_values source() const {
+        return [this](std::size_t i, const std::function<void(std::span<const float>)>& put) {
+            const std::span<const float> all{values[i]};
+            put(all.first(all.size() / 2));
+            put(all.subspan(all.size() / 2));
+        };
+    }
+};
+
+[[nodiscard]] inline std::vector<float> values_in(const diffusers::weights& from, const parameter& what) {
+    std::vector<float> values(static_cast<std::size_t>(what.elements()));
+    from.read(what, 0, values);
+    return values;
+}
+
+/// A pipeline of the smallest UNet: its weights, and components that are bytes alone.
+template <class M = ddpm_tiny>
+drawn_values write_pipeline(const fs::path& folder, std::uint64_t seed, diffusers::weights_format format = {}) {
+    drawn_values drawn{diffusers::model_parameters<M>(), seed};
+    const diffusers::component_config config = diffusers::config_of(M::config);
+    const fs::path unet = diffusers::backbone_folder(M::config);
+    diffusers::folder_writer<> out{folder};
+    out.write("model_index.json", diffusers::print_pipeline({"DDPMPipeline",
+                                                             {{unet.string(), "diffusers", config.class_name},
+                                                              {"scheduler", "diffusers", "DDPMScheduler"}}}));
+    out.write("scheduler/scheduler_config.json", "{\"_class_name\": \"DDPMScheduler\"}\n");
+    out.write("scheduler/more/bytes", std::string_view{"\0\1\2", 3});
+    out.write(unet / "config.json", diffusers::print_config(config));
+    out.write_weights(unet / "diffusion_pytorch_model", diffusers::shapes_of(drawn.parameters), drawn.source(), format);
+    out.commit();
+    return drawn;
+}
+
+/// All files of a folder and what they hold.
+[[nodiscard]] inline std::map<std::string, std::string> content_of(const fs::path& folder) {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::recursive_directory_iterator{folder}) {
+        if (entry.is_regular_file()) { all[entry.path().lexically_relative(folder).string()] = bytes_of(entry.path()); }
+    }
+    return all;
+}
+
+/// The message with which `act` refuses; one line.
+template <class Act>
+[[nodiscard]] std::string refusal_of(const Act& act) {
+    try {
+        act();
+    } catch (const input_error& why) {
+        const std::string text = why.what();
+        for (const char c : text) { CHECK(static_cast<unsigned char>(c) >= 0x20); }
+        CHECK(text.size() < 2000);
+        return text;
+    }
+    return "no refusal";
+}
+
+[[nodiscard]] inline bool mentions(const std::string& text, std::initializer_list<std::string_view> parts) {
+    for (const std::string_view part : parts) {
+        if (text.find(part) == std::string::npos) {
+            MESSAGE("'" << text << "' lacks '" << part << "'");
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace pulse::test

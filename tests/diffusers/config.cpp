@@ -22,9 +22,10 @@ using pulse::test::mentions;
 using pulse::test::refusal_of;
 
 std::vector<component_config> known_configs() {
-    return {config_of(ddpm_cifar10::config),    config_of(ddpm_fmnist::config), config_of(sd15::config),
-            config_of(sd21::config),            config_of(sdxl::config),        config_of(uvit_s2::config),
-            config_of(uvit_h2::config),         config_of(hunyuan_dit_v11::config),
+    return {config_of(ddpm_cifar10::config),   config_of(ddpm_fmnist::config),
+            config_of(sd15::config),           config_of(sd21::config),
+            config_of(sdxl::config),           config_of(uvit_s2::config),
+            config_of(uvit_h2::config),        config_of(hunyuan_dit_v11::config),
             config_of(hunyuan_dit_v12::config)};
 }
 
@@ -92,7 +93,9 @@ TEST_CASE("a key that is absent has its class's value") {
                    {"f: cross_attention_dim is missing, which means 1280", "sd21 has 1024"}));
     CHECK(mentions(refusal_of([&] { require_fit(sd, json::array(), "f"); }), {"f: the config must be an object"}));
     CHECK(mentions(refusal_of([&] { require_fit(sd, json{{"_class_name", 3}}, "f"); }), {"f: _class_name must be"}));
-    CHECK(mentions(refusal_of([&] { require_fit(sd, json{{"_class_name", "UNet2DModel"}}, "f"); }),
+    CHECK(mentions(refusal_of([&] {
+                       require_fit(sd, json{{"_class_name", "UNet2DModel"}}, "f");
+                   }),
                    {"f: _class_name is 'UNet2DModel'", "sd21 has 'UNet2DConditionModel'"}));
 }
 

@@ -101,7 +101,8 @@ TEST_CASE("damaged weights give one line that names the file and the tensor") {
     const auto weights = [](const std::function<void(const fs::path&)>& damage) {
         return after([&](const fs::path& sd) { damage(sd / stem); });
     };
-    CHECK(mentions(weights([](const fs::path& f) { fs::resize_file(f, fs::file_size(f) - 1); }), {stem, "the file has"}));
+    CHECK(
+        mentions(weights([](const fs::path& f) { fs::resize_file(f, fs::file_size(f) - 1); }), {stem, "the file has"}));
     CHECK(mentions(weights([](const fs::path& f) { fs::resize_file(f, 5); }), {stem, "too short"}));
     CHECK(mentions(weights([](const fs::path& f) { put(f, std::string(16, '\xFF')); }), {stem, "header length"}));
     CHECK(mentions(weights([](const fs::path& f) { put(f, file_of("{\"a\nb\":\x01", 0)); }), {stem, "not valid JSON"}));
@@ -113,14 +114,12 @@ TEST_CASE("damaged weights give one line that names the file and the tensor") {
                        change_header(f, [](json& h) { h["conv_in.bias"]["shape"] = {1LL << 40, 1LL << 40}; });
                    }),
                    {stem, "'conv_in.bias'", "too many elements"}));
-    CHECK(mentions(weights([](const fs::path& f) {
-                       change_header(f, [](json& h) { h["conv_in.bias"]["shape"] = {1LL << 50}; });
-                   }),
-                   {stem, "'conv_in.bias'", "do not fit"}));
-    CHECK(mentions(weights([](const fs::path& f) {
-                       change_header(f, [](json& h) { h["conv_in.bias"]["dtype"] = "I32"; });
-                   }),
-                   {"sd/unet'", "1 tensor is none of F32, F16 and BF16 (conv_in.bias: I32)"}));
+    CHECK(mentions(
+        weights([](const fs::path& f) { change_header(f, [](json& h) { h["conv_in.bias"]["shape"] = {1LL << 50}; }); }),
+        {stem, "'conv_in.bias'", "do not fit"}));
+    CHECK(mentions(
+        weights([](const fs::path& f) { change_header(f, [](json& h) { h["conv_in.bias"]["dtype"] = "I32"; }); }),
+        {"sd/unet'", "1 tensor is none of F32, F16 and BF16 (conv_in.bias: I32)"}));
     CHECK(mentions(weights([](const fs::path& f) {
                        change_header(f, [](json& h) {
                            h["conv\x01\nin" + std::string(300, 'x')] = h["conv_in.bias"];
@@ -138,13 +137,12 @@ TEST_CASE("an index that disagrees with its shards is refused, and both are name
     const std::string index = std::string{stem} + ".index.json";
     const auto sharded = [&](const std::function<void(json&, const fs::path&)>& damage) {
         return after(
-            [&](const fs::path& sd) {
-                change_json(sd / index, [&](json& value) { damage(value, sd / "unet"); });
-            },
+            [&](const fs::path& sd) { change_json(sd / index, [&](json& value) { damage(value, sd / "unet"); }); },
             {.shard_bytes = 4000});
     };
     CHECK(mentions(sharded([](json& i, const fs::path&) { i = json::array(); }), {index, "weight_map is no object"}));
-    CHECK(mentions(sharded([](json& i, const fs::path&) { i.erase("weight_map"); }), {index, "weight_map is no object"}));
+    CHECK(
+        mentions(sharded([](json& i, const fs::path&) { i.erase("weight_map"); }), {index, "weight_map is no object"}));
     CHECK(mentions(sharded([](json& i, const fs::path&) { i["weight_map"]["conv_in.bias"] = 3; }),
                    {index, "weight_map 'conv_in.bias' is no name of a file"}));
     for (const char* const name : {"../x.safetensors", "/etc/passwd", "x.bin"}) {
@@ -157,9 +155,7 @@ TEST_CASE("an index that disagrees with its shards is refused, and both are name
                    {index, "the shard '" + shard + "' is missing"}));
     CHECK(mentions(sharded([&](json& i, const fs::path&) { i["weight_map"]["more"] = shard; }),
                    {index, "tensor 'more' is not in '" + shard + "', where weight_map says"}));
-    CHECK(mentions(sharded([&](json& i, const fs::path&) {
-                       i["weight_map"].erase("conv_in.bias");
-                   }),
+    CHECK(mentions(sharded([&](json& i, const fs::path&) { i["weight_map"].erase("conv_in.bias"); }),
                    {shard, "tensor 'conv_in.bias' is not in the weight_map of '"}));
     CHECK(mentions(sharded([&](json& i, const fs::path&) {
                        for (const auto& other : i["weight_map"]) {

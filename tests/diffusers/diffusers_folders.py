@@ -1,10 +1,11 @@
 """Reads with diffusers what pulse wrote, and writes folders for pulse, for diffusers_parity.cpp.
 
     diffusers_folders.py FOLDER WHEELS            (WHEELS: where PyPI's packages are, or nothing)
-Ends with 77 when a package is missing. FOLDER/pulse holds a pipeline and components of pulse's, which are loaded without
-a word about weights and saved as FOLDER/diffusers. FOLDER/names holds config.json and a list of names and shapes of
-whole models, which must be those of diffusers' class. FOLDER/NAME.values lists what a component of FOLDER/diffusers
-holds: name, dims and values, each after its size.
+Ends with 77 when a package is missing. FOLDER/pulse holds a pipeline and components of pulse's, which are loaded
+without a word about weights and saved as FOLDER/diffusers. FOLDER/names holds config.json and a list of names and
+shapes of whole models, which must be those of diffusers' class; FOLDER/schedulers holds schedulers and the noise
+levels that pulse makes of them. FOLDER/NAME.values lists what a component of FOLDER/diffusers holds: name, dims and
+values, each after its size.
 """
 
 import importlib
@@ -37,6 +38,7 @@ class Listener(logging.Handler):
 
 for library in ("diffusers", "transformers"):
     importlib.import_module(library).utils.logging.set_verbosity_warning()
+    importlib.import_module(library).utils.logging.disable_progress_bar()
     logging.getLogger(library).addHandler(Listener())
 warnings.resetwarnings()
 warnings.showwarning = lambda message, *_: words.append(str(message))
@@ -96,6 +98,15 @@ text.save_pretrained(ours / "text_encoder")
 dump("text_encoder", text)
 text.bfloat16().save_pretrained(ours / "text_encoder_2", max_shard_size="1KB")
 dump("text_encoder_2", text)
+
+for written in sorted((FOLDER / "schedulers").iterdir()):
+    scheduler = diffusers.DDIMScheduler.from_pretrained(written)
+    silent(written)
+    levels = torch.tensor([float(line) for line in (written / "levels").read_text().split()])
+    assert torch.allclose(scheduler.alphas_cumprod, levels, rtol=1e-4, atol=1e-7), written
+for name in ("DDIM", "PNDM", "DDPM", "EulerDiscrete", "DPMSolverMultistep"):
+    options = {"beta_schedule": "scaled_linear", "prediction_type": "v_prediction", "timestep_spacing": "trailing"}
+    getattr(diffusers, f"{name}Scheduler")(num_train_timesteps=77, **options).save_pretrained(ours / name)
 
 # Names and shapes of the whole models, without their memory: parameters move to "meta" as they are made.
 register = torch.nn.Module.register_parameter

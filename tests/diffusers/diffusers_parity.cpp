@@ -11,6 +11,8 @@
 #include <doctest/doctest.h>
 
 #include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/scheduler.hpp>
+#include <pulse/train/scheduler_settings.hpp>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/sdxl.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
@@ -89,6 +91,24 @@ void check_values(const fs::path& component, const fs::path& list) {
     for (std::size_t i = 0; i != values.size(); ++i) { CHECK(values_in(found, request.parameters[i]) == values[i]); }
 }
 
+/// Schedulers that pulse writes, each with the noise levels that it makes of them.
+void write_schedulers(const fs::path& folder) {
+    using namespace pulse::train;
+    for (int which = 0; which != 6; ++which) {
+        const scheduler_settings settings{.train_steps = 50,
+                                          .betas = static_cast<beta_shape>(which % 3),
+                                          .zero_terminal_snr = which >= 3,
+                                          .prediction = prediction_type::velocity};
+        const fs::path mine = folder / std::to_string(which);
+        fs::create_directories(mine);
+        put(mine / "scheduler_config.json", print_scheduler(settings));
+        std::ofstream levels{mine / "levels"};
+        levels.precision(17);
+        const noise_schedule schedule = schedule_of(settings);
+        for (const double level : schedule.alphas_cumprod()) { levels << level << '\n'; }
+    }
+}
+
 } // namespace
 
 TEST_CASE("diffusers reads what pulse writes, and pulse what diffusers writes") {
@@ -106,8 +126,10 @@ TEST_CASE("diffusers reads what pulse writes, and pulse what diffusers writes") 
     write_names<sdxl>(folder.path / "names");
     write_names<ddpm_cifar10>(folder.path / "names");
 
-    const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_DIFFUSERS_FOLDERS "' '" + folder.path.string() +
-                                "' '" PULSE_TEST_PYTHON_PACKAGES "'";
+    write_schedulers(folder.path / "schedulers");
+
+    const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_DIFFUSERS_FOLDERS "' '" +
+                                folder.path.string() + "' '" PULSE_TEST_PYTHON_PACKAGES "'";
     const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
     REQUIRE(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77) { return ::pulse::test::skip("no python3 with torch, diffusers and transformers"); }
@@ -129,6 +151,13 @@ TEST_CASE("diffusers reads what pulse writes, and pulse what diffusers writes") 
         check_values(theirs / name, folder.path / (std::string{name} + ".values"));
     }
     CHECK(fs::exists(theirs / "text_encoder_2" / "model.safetensors.index.json"));
+    for (const char* const name : {"DDIM", "PNDM", "DDPM", "EulerDiscrete", "DPMSolverMultistep"}) {
+        const train::scheduler_settings read = read_scheduler(theirs / name);
+        CHECK(read.train_steps == 77);
+        CHECK(read.betas == train::beta_shape::scaled_linear);
+        CHECK(read.prediction == train::prediction_type::velocity);
+        CHECK(read.spacing == train::timestep_spacing::trailing);
+    }
     // A model is not another one, whoever wrote the folder.
     CHECK(mentions(refusal_of([&] { static_cast<void>(open_backbone<small_sdxl>(theirs / "small_sd")); }),
                    {"small_sd/unet/config.json'", "the compiled model small_sdxl has"}));

@@ -25,9 +25,7 @@ TEST_CASE("a model_index.json lists the components that are there") {
 }
 
 TEST_CASE("a model_index.json that is none is refused by its key") {
-    const auto why = [](const char* text) {
-        return refusal_of([&] { static_cast<void>(parse_pipeline(text, "f")); });
-    };
+    const auto why = [](const char* text) { return refusal_of([&] { static_cast<void>(parse_pipeline(text, "f")); }); };
     CHECK(mentions(why("["), {"f: not valid JSON"}));
     CHECK(mentions(why("[]"), {"f: the index must be an object"}));
     CHECK(mentions(why("{}"), {"f: _class_name is missing"}));

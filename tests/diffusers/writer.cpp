@@ -34,7 +34,9 @@ public:
     bool make_folder(const fs::path& path) const { return count(), disk_.make_folder(path); }
     io::output_file create(const fs::path& path) const { return count(), disk_.create(path); }
     template <class Bytes>
-    void write(const io::output_file& file, const Bytes& bytes) const { count(), disk_.write(file, bytes); }
+    void write(const io::output_file& file, const Bytes& bytes) const {
+        count(), disk_.write(file, bytes);
+    }
     void sync(const io::output_file& file) const { count(), disk_.sync(file); }
     void close(io::output_file& file) const { count(), disk_.close(file); }
     void rename(const fs::path& a, const fs::path& b) const { count(), disk_.rename(a, b); }
@@ -103,7 +105,8 @@ TEST_CASE("a folder that is written is read: equal values, in one file or in sha
 TEST_CASE("F16 rounds to the nearest, and refuses what it cannot hold") {
     const scratch folder;
     drawn_values written = write_pipeline(folder.path / "half", 5, {.type = io::f16});
-    CHECK(fs::file_size(folder.path / "half" / unet_file) < static_cast<std::uintmax_t>(ddpm_tiny::parameter_count()) * 3);
+    CHECK(fs::file_size(folder.path / "half" / unet_file) <
+          static_cast<std::uintmax_t>(ddpm_tiny::parameter_count()) * 3);
     const weights found = open_backbone<ddpm_tiny>(folder.path / "half");
     for (std::size_t i = 0; i != written.parameters.size(); ++i) {
         std::vector<float> rounded = written.values[i];
@@ -147,7 +150,8 @@ TEST_CASE("only a diffusers folder is replaced") {
     const fs::path target = folder.path / "mine";
     write_pipeline(target, 1);
     put(target / "notes.txt", "of the user");
-    CHECK(mentions(refusal_of([&] { write_pipeline(target, 2); }), {"mine/notes.txt' is no part of the diffusers folder"}));
+    CHECK(mentions(refusal_of([&] { write_pipeline(target, 2); }),
+                   {"mine/notes.txt' is no part of the diffusers folder"}));
     fs::remove(target / "notes.txt");
     CHECK_NOTHROW(write_pipeline(target, 2));
     fs::create_directory(folder.path / "empty");

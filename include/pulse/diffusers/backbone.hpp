@@ -51,7 +51,9 @@ template <class M>
 /// Names and shapes as files have them.
 [[nodiscard]] inline std::vector<io::tensor_shape> shapes_of(std::span<const parameter> parameters) {
     std::vector<io::tensor_shape> shapes;
-    for (const parameter& what : parameters) { shapes.push_back({what.name.str(), io::f32, train::detail::dims_of(what)}); }
+    for (const parameter& what : parameters) {
+        shapes.push_back({what.name.str(), io::f32, train::detail::dims_of(what)});
+    }
     return shapes;
 }
 

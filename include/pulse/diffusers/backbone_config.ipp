@@ -100,9 +100,10 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     const int last = c.levels() - 1;
     if (c.mid_block_attention || c.mid_block_transformer_layers == 0 ||
         (c.transformer_blocks(last) != 0 && c.transformer_blocks(last) != c.mid_block_transformer_layers)) {
-        throw input_error("the model " + c.name.str() +
-                          " is none of diffusers' UNet2DConditionModel: its middle has as many transformer blocks as the "
-                          "last level would");
+        throw input_error(
+            "the model " + c.name.str() +
+            " is none of diffusers' UNet2DConditionModel: its middle has as many transformer blocks as the "
+            "last level would");
     }
     // In this class the key of a head's features holds the number of heads, but in levels that only attend to pixels.
     json heads = detail::by_transformer(c, [&](int level) { return c.transformer_heads_of(c.channels(level)); });
@@ -113,10 +114,9 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     add({"num_attention_heads", nullptr, nullptr});
     add({"cross_attention_dim", detail::by_transformer(c, [&](int) { return c.cross_attention_dim; }), 1280});
     add({"transformer_layers_per_block",
-         detail::by_transformer(c,
-                                [&](int level) {
-                                    return level == last ? c.mid_block_transformer_layers : c.transformer_blocks(level);
-                                }),
+         detail::by_transformer(
+             c,
+             [&](int level) { return level == last ? c.mid_block_transformer_layers : c.transformer_blocks(level); }),
          1});
     add({"reverse_transformer_layers_per_block", nullptr, nullptr});
     add({"use_linear_projection", c.use_linear_projection, false});
@@ -142,7 +142,8 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     } else {
         add({"addition_embed_type", nullptr, nullptr});
         // Nothing reads them then.
-        config.ignored.insert(config.ignored.end(), {"addition_time_embed_dim", "projection_class_embeddings_input_dim"});
+        config.ignored.insert(config.ignored.end(),
+                              {"addition_time_embed_dim", "projection_class_embeddings_input_dim"});
     }
     // The type in which scores are summed, and the heads of another kind of addition.
     config.ignored.insert(config.ignored.end(), {"upcast_attention", "addition_embed_type_num_heads"});
@@ -162,7 +163,12 @@ PULSE_INLINE component_config config_of(const hunyuan_dit_config& c) {
                    {"sample_size", c.sample_size, 32},
                    {"hidden_size", c.hidden_size, 1152},
                    {"num_layers", c.num_layers, 28},
-                   {"mlp_ratio", ratio, 4.0, {}, false, [hidden, c](const nlohmann::json& found) {
+                   {"mlp_ratio",
+                    ratio,
+                    4.0,
+                    {},
+                    false,
+                    [hidden, c](const nlohmann::json& found) {
                         if (!found.is_number()) { return false; }
                         const double value = found.get<double>();
                         return value > 0.0 && value < 1e4 && hidden(value) == c.mlp_hidden;

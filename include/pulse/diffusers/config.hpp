@@ -34,11 +34,11 @@ struct component_config {
     std::vector<std::string_view> ignored{}; ///< keys that change nothing that the network computes
 };
 
-/// Throws input_error unless a config.json describes this network. One line has `source`, the first key that differs and
-/// both values.
+/// Throws input_error unless a config.json describes this network. One line has `source`, the first key that differs
+/// and both values.
 ///
-/// A key that is neither in the config nor ignored is refused: it may change what the network computes. Those that begin
-/// with '_' are notes of diffusers.
+/// A key that is neither in the config nor ignored is refused: it may change what the network computes. Those that
+/// begin with '_' are notes of diffusers.
 PULSE_INLINE void require_fit(const component_config& config, const nlohmann::json& file, std::string_view source);
 
 /// The same for the config.json of a component's folder.

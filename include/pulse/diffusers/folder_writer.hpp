@@ -28,7 +28,7 @@ namespace pulse::diffusers {
 /// How weights are written.
 struct weights_format {
     io::element_type type{io::f32}; ///< F32 or F16
-    /// The most bytes of a shard, but for a tensor that is larger alone; 0: one file. diffusers reads shards from 0.28 on.
+    /// The most bytes of a shard, but for a tensor that is larger alone; 0: one file, which every diffusers reads.
     std::uint64_t shard_bytes{};
 };
 
@@ -40,8 +40,7 @@ using tensor_values = std::function<void(std::size_t tensor, const std::function
 PULSE_INLINE void require_replaceable(const std::filesystem::path& target);
 
 /// The shard of each tensor when they are filled one after another; `bytes` are those of the tensors.
-[[nodiscard]] PULSE_INLINE std::vector<std::size_t> shards_of(std::span<const std::uint64_t> bytes,
-                                                              std::uint64_t most);
+[[nodiscard]] PULSE_INLINE std::vector<std::size_t> shards_of(std::span<const std::uint64_t> bytes, std::uint64_t most);
 
 /// A diffusers folder that appears whole or not at all: written beside its place under a name that begins with '.',
 /// synced, then put in its place, where it replaces another diffusers folder in one step.
@@ -99,7 +98,8 @@ public:
         std::vector<std::uint64_t> bytes;
         for (io::tensor_shape& tensor : tensors) {
             tensor.type = format.type;
-            bytes.push_back(io::detail::tensor_bytes(place + ": tensor '" + tensor.name + "'", tensor.type, tensor.dims));
+            bytes.push_back(
+                io::detail::tensor_bytes(place + ": tensor '" + tensor.name + "'", tensor.type, tensor.dims));
         }
         const std::vector<std::size_t> shard = shards_of(bytes, format.shard_bytes);
         const std::size_t shards = shard.empty() ? 1 : shard.back() + 1;
@@ -142,7 +142,8 @@ private:
     /// "-00002-of-00003"
     [[nodiscard]] static std::string shard_ending(std::size_t shard, std::size_t shards) {
         std::string text(32, '\0');
-        text.resize(static_cast<std::size_t>(std::snprintf(text.data(), text.size(), "-%05zu-of-%05zu", shard + 1, shards)));
+        text.resize(
+            static_cast<std::size_t>(std::snprintf(text.data(), text.size(), "-%05zu-of-%05zu", shard + 1, shards)));
         return text;
     }
 

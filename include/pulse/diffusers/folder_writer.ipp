@@ -19,7 +19,9 @@ PULSE_INLINE void require_replaceable(const std::filesystem::path& target) {
     std::error_code fault;
     const std::filesystem::file_status status = std::filesystem::status(target, fault);
     if (status.type() == std::filesystem::file_type::not_found) { return; }
-    if (!std::filesystem::is_directory(status)) { throw input_error("'" + target.string() + "' is there and is no folder"); }
+    if (!std::filesystem::is_directory(status)) {
+        throw input_error("'" + target.string() + "' is there and is no folder");
+    }
     std::vector<std::filesystem::path> entries;
     for (std::filesystem::directory_iterator at{target, fault}, end; !fault && at != end; at.increment(fault)) {
         entries.push_back(at->path());
@@ -30,7 +32,8 @@ PULSE_INLINE void require_replaceable(const std::filesystem::path& target) {
     for (const std::filesystem::path& entry : entries) {
         const std::string name = entry.filename().string();
         if (name == "model_index.json" || old.find(name) != nullptr) { continue; }
-        throw input_error("'" + entry.string() + "' is no part of the diffusers folder that it is in: it is not replaced");
+        throw input_error("'" + entry.string() +
+                          "' is no part of the diffusers folder that it is in: it is not replaced");
     }
 }
 

@@ -26,7 +26,8 @@ struct pipeline {
 
     /// The component of that name, or nullptr.
     [[nodiscard]] const pipeline_component* find(std::string_view name) const noexcept {
-        const auto found = std::find_if(components.begin(), components.end(), [&](const auto& c) { return c.name == name; });
+        const auto found =
+            std::find_if(components.begin(), components.end(), [&](const auto& c) { return c.name == name; });
         return found == components.end() ? nullptr : &*found;
     }
     [[nodiscard]] bool operator==(const pipeline&) const = default;
@@ -38,7 +39,8 @@ struct pipeline {
 /// The text of a model_index.json.
 [[nodiscard]] PULSE_INLINE std::string print_pipeline(const pipeline& index);
 
-/// Reads `folder`/model_index.json. Throws input_error naming the file and the key, or the component that has no folder.
+/// Reads `folder`/model_index.json. Throws input_error naming the file and the key, or the component that has no
+/// folder.
 [[nodiscard]] PULSE_INLINE pipeline read_pipeline(const std::filesystem::path& folder);
 
 } // namespace pulse::diffusers

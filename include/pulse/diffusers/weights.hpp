@@ -49,8 +49,7 @@ public:
     /// or BF16: one line names up to five each of those that are missing, unknown, of another shape or of another type.
     void require(const weights_request& request) const;
 
-    /// Converts elements `first` and those that follow into `out`. A tensor that require() did not see must not be asked
-    /// for.
+    /// Converts elements `first` and those that follow into `out`. Ask for tensors that require() has seen alone.
     void read(const parameter& what, std::int64_t first, std::span<float> out) const;
 
 private:

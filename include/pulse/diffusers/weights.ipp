@@ -75,8 +75,9 @@ PULSE_INLINE weights::weights(const std::filesystem::path& folder) : name_{"'" +
             pickled = "; it has " + std::string{name} + ", which runs code where it is read";
         }
     }
-    throw input_error(name_ + " has no weights: neither diffusion_pytorch_model.safetensors nor model.safetensors, nor an "
-                              "index of either" +
+    throw input_error(name_ +
+                      " has no weights: neither diffusion_pytorch_model.safetensors nor model.safetensors, nor an "
+                      "index of either" +
                       pickled);
 }
 
@@ -165,7 +166,8 @@ PULSE_INLINE void weights::require(const weights_request& request) const {
     detail::append_names(why, missing, " tensor is missing", " tensors are missing");
     detail::append_names(why, unknown, " tensor is unknown to the model", " tensors are unknown to the model");
     detail::append_names(why, misshapen, " tensor has another shape", " tensors have another shape");
-    detail::append_names(why, mistyped, " tensor is none of F32, F16 and BF16", " tensors are none of F32, F16 and BF16");
+    detail::append_names(why, mistyped, " tensor is none of F32, F16 and BF16",
+                         " tensors are none of F32, F16 and BF16");
     if (!why.empty()) { throw input_error(name_ + ": " + why); }
 }
 

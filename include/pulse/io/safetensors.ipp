@@ -118,7 +118,9 @@ PULSE_INLINE void safetensors_file::parse(std::string_view header, std::uint64_t
         if (name == "__metadata__") {
             if (!fields.is_object()) { throw input_error(name_ + ": __metadata__ is no object"); }
             for (const auto& [key, value] : fields.items()) {
-                if (!value.is_string()) { throw input_error(name_ + ": __metadata__ '" + printable(key) + "' is no string"); }
+                if (!value.is_string()) {
+                    throw input_error(name_ + ": __metadata__ '" + printable(key) + "' is no string");
+                }
                 metadata_.emplace(key, value.get<std::string>());
             }
         } else {
@@ -131,8 +133,8 @@ PULSE_INLINE void safetensors_file::parse(std::string_view header, std::uint64_t
     std::uint64_t expected = 0;
     for (const tensor_entry& tensor : tensors_) {
         if (tensor.begin != expected) {
-            throw input_error(name_ + ": tensor '" + printable(tensor.name, 95) + "' begins at " + std::to_string(tensor.begin) +
-                              ", the one before it ends at " + std::to_string(expected));
+            throw input_error(name_ + ": tensor '" + printable(tensor.name, 95) + "' begins at " +
+                              std::to_string(tensor.begin) + ", the one before it ends at " + std::to_string(expected));
         }
         expected = tensor.end;
     }

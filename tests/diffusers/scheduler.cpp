@@ -1,0 +1,89 @@
+#include <string>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <pulse/diffusers/scheduler.hpp>
+
+#include "folders.hpp"
+
+using namespace pulse;
+using namespace pulse::diffusers;
+using pulse::test::mentions;
+using pulse::test::refusal_of;
+using train::scheduler_settings;
+
+TEST_CASE("what is written of a scheduler is read") {
+    for (int draw = 0; draw != 27 * 8; ++draw) {
+        scheduler_settings settings{.train_steps = 10 + draw, .beta_start = 0.00085, .beta_end = 0.012};
+        settings.betas = static_cast<train::beta_shape>(draw % 3);
+        settings.prediction = static_cast<train::prediction_type>(draw / 3 % 3);
+        settings.spacing = static_cast<train::timestep_spacing>(draw / 9 % 3);
+        settings.zero_terminal_snr = draw / 27 % 2 != 0;
+        settings.set_alpha_to_one = draw / 54 % 2 != 0;
+        settings.clip_sample = draw / 108 % 2 != 0;
+        settings.clip_sample_range = 1.5;
+        settings.steps_offset = draw % 2;
+        CHECK(parse_scheduler(print_scheduler(settings), "f") == settings);
+    }
+}
+
+TEST_CASE("published schedulers mean what diffusers makes of them") {
+    const scheduler_settings sd15 = parse_scheduler(R"({
+        "_class_name": "PNDMScheduler", "_diffusers_version": "0.6.0", "beta_end": 0.012, "beta_schedule": "scaled_linear",
+        "beta_start": 0.00085, "num_train_timesteps": 1000, "set_alpha_to_one": false, "skip_prk_steps": true,
+        "steps_offset": 1, "trained_betas": null, "clip_sample": false})",
+                                                    "f");
+    CHECK(sd15 == scheduler_settings{.betas = train::beta_shape::scaled_linear,
+                                     .beta_start = 0.00085,
+                                     .beta_end = 0.012,
+                                     .steps_offset = 1,
+                                     .set_alpha_to_one = false,
+                                     .clip_sample = false});
+    const scheduler_settings sdxl = parse_scheduler(R"({
+        "_class_name": "EulerDiscreteScheduler", "beta_end": 0.012, "beta_schedule": "scaled_linear",
+        "beta_start": 0.00085, "clip_sample": false, "interpolation_type": "linear", "num_train_timesteps": 1000,
+        "prediction_type": "epsilon", "sample_max_value": 1.0, "set_alpha_to_one": false, "skip_prk_steps": true,
+        "steps_offset": 1, "timestep_spacing": "leading", "trained_betas": null, "use_karras_sigmas": false})",
+                                                    "f");
+    CHECK(sdxl.set_alpha_to_one); // Euler's last step ends at a clean image, whatever is left over in its file
+    CHECK(sdxl.spacing == train::timestep_spacing::leading);
+    const auto absent = [](const char* name) {
+        return parse_scheduler("{\"_class_name\": \"" + std::string{name} + "\"}", "f");
+    };
+    CHECK(absent("DDIMScheduler") == scheduler_settings{});
+    CHECK(absent("DDPMScheduler") == scheduler_settings{});
+    CHECK(absent("PNDMScheduler") == scheduler_settings{.set_alpha_to_one = false, .clip_sample = false});
+    CHECK(absent("EulerDiscreteScheduler") ==
+          scheduler_settings{.spacing = train::timestep_spacing::linspace, .clip_sample = false});
+    CHECK(absent("DPMSolverMultistepScheduler") ==
+          scheduler_settings{.spacing = train::timestep_spacing::linspace, .clip_sample = false});
+}
+
+TEST_CASE("a scheduler that pulse is not is refused by its key") {
+    const auto why = [](const char* key, const nlohmann::json& value) {
+        nlohmann::json file = nlohmann::json::parse(print_scheduler({}));
+        file[key] = value;
+        return refusal_of([&] { static_cast<void>(parse_scheduler(file.dump(), "f")); });
+    };
+    CHECK(why("prediction_type", "epsilon") == "no refusal");
+    CHECK(why("use_lu_lambdas", false) == "no refusal");
+    CHECK(
+        mentions(why("_class_name", "KarrasVeScheduler"), {"f: _class_name is 'KarrasVeScheduler'", "DDIMScheduler"}));
+    CHECK(mentions(why("trained_betas", {0.1, 0.2}), {"f: trained_betas is [0.1,0.2]"}));
+    CHECK(mentions(why("thresholding", true), {"f: thresholding is true"}));
+    CHECK(mentions(why("use_karras_sigmas", true), {"f: use_karras_sigmas is true"}));
+    CHECK(mentions(why("solver_order", 3), {"f: solver_order is 3; pulse draws with 2 alone"}));
+    CHECK(
+        mentions(why("final_sigmas_type", nullptr), {"f: final_sigmas_type is null; pulse draws with \"zero\" alone"}));
+    CHECK(mentions(why("beta_schedule", "sigmoid"), {"f: beta_schedule is 'sigmoid'", "scaled_linear"}));
+    CHECK(mentions(why("prediction_type", "flow"), {"f: prediction_type is 'flow'", "v_prediction"}));
+    CHECK(mentions(why("num_train_timesteps", 0), {"f: num_train_timesteps must be at least 1"}));
+    CHECK(mentions(why("num_train_timesteps", 2000000000), {"f: num_train_timesteps is 2000000000, more than"}));
+    CHECK(mentions(why("beta_start", 0.0), {"f: beta_start must be between 0 and 1"}));
+    CHECK(mentions(why("beta_end", "0.1"), {"f: beta_end must be a number"}));
+    CHECK(mentions(why("steps_offset", 1000), {"f: steps_offset must be one of the 1000 training times"}));
+    CHECK(mentions(why("steps_offset", -1), {"f: steps_offset must be"}));
+    CHECK(mentions(refusal_of([] { static_cast<void>(parse_scheduler("{\"_class_name\"", "f")); }),
+                   {"f: not valid JSON"}));
+}

@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/pipeline.hpp>
+#include <pulse/diffusers/scheduler.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/io/parse_json.hpp>
+#include <pulse/io/safetensors.hpp>
+
+#include "reader.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace pulse;
+
+/// A component's folder with two shards, which an index may describe; it stays until the process ends.
+struct component {
+    fs::path folder;
+    component() {
+        std::string name = (fs::temp_directory_path() / "pulse-fuzz-XXXXXX").string();
+        if (::mkdtemp(name.data()) == nullptr) { std::abort(); }
+        folder = name;
+        const std::vector<std::byte> four(4);
+        for (const char* const shard : {"a", "b"}) {
+            const std::vector<io::tensor_source> tensors{{shard, io::f32, {1}, four}};
+            io::write_safetensors(folder / (std::string{shard} + ".safetensors"), tensors);
+        }
+    }
+    ~component() {
+        std::error_code unused;
+        fs::remove_all(folder, unused);
+    }
+};
+
+void put(const fs::path& path, std::string_view bytes) {
+    std::ofstream out{path, std::ios::binary};
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// The text as a header, with as many bytes behind it as its tensors say, if they are few: so that what a header says
+/// decides, and not its length.
+std::string file_of(const std::string& header) {
+    std::uint64_t end = 0;
+    const nlohmann::json root = nlohmann::json::parse(header, nullptr, false);
+    if (root.is_object()) {
+        for (const auto& entry : root) {
+            const nlohmann::json offsets = entry.is_object() ? entry.value("data_offsets", nlohmann::json{}) : entry;
+            if (offsets.is_array() && offsets.size() == 2 && offsets[1].is_number_unsigned()) {
+                end = std::max(end, offsets[1].get<std::uint64_t>());
+            }
+        }
+    }
+    std::string file(8, '\0');
+    const std::uint64_t size = header.size();
+    std::memcpy(file.data(), &size, 8);
+    return file + header + std::string(end > 10000 ? 0 : static_cast<std::size_t>(end), '\0');
+}
+
+/// Whatever it says, it says in one line that begins with the file.
+void attempt(std::string_view source, const std::function<void()>& act) {
+    try {
+        act();
+    } catch (const input_error& e) {
+        const std::string_view why = e.what();
+        const bool one_line =
+            std::none_of(why.begin(), why.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+        if (!one_line || why.size() > 3000 || why.find(source) == std::string_view::npos ||
+            why.size() < source.size() + 8) {
+            pulse_fuzz::report("unclear refusal", why);
+        }
+    }
+}
+
+void read_all(const fs::path& folder) {
+    const diffusers::weights found{folder};
+    std::size_t bytes = 0;
+    for (const auto& [name, tensor] : found.tensors()) {
+        for (const std::byte b : tensor.bytes()) { bytes += b == std::byte{0} ? 1 : 2; }
+    }
+    if (bytes > 50000) { pulse_fuzz::report("more bytes than the files have", folder.string()); }
+    found.require({.ignored = {"a"}});
+}
+
+} // namespace
+
+/// The text is read as each of the files of a diffusers folder.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    static const component one;
+    static const component sharded;
+    static const std::array configs{diffusers::config_of(unet_config{.name = "text",
+                                                                     .sample_size = 8,
+                                                                     .block_out_channels = {8, 16},
+                                                                     .mid_block_attention = false,
+                                                                     .transformer_layers_per_block = {1},
+                                                                     .mid_block_transformer_layers = 1,
+                                                                     .cross_attention_dim = 4,
+                                                                     .transformer_head_dim = 8}),
+                                    diffusers::config_of(hunyuan_dit_config{.name = "dit"})};
+    const std::string text(reinterpret_cast<const char*>(data), size);
+    attempt("input.json: ", [&] {
+        const auto index = diffusers::parse_pipeline(text, "input.json");
+        if (index != diffusers::parse_pipeline(diffusers::print_pipeline(index), "input.json")) {
+            pulse_fuzz::report("what was printed reads differently", text);
+        }
+    });
+    attempt("input.json: ", [&] {
+        const auto settings = diffusers::parse_scheduler(text, "input.json");
+        if (settings != diffusers::parse_scheduler(diffusers::print_scheduler(settings), "input.json")) {
+            pulse_fuzz::report("what was printed reads differently", text);
+        }
+    });
+    for (const auto& config : configs) {
+        attempt("input.json: ",
+                [&] { diffusers::require_fit(config, io::parse_json(text, "input.json"), "input.json"); });
+    }
+    put(one.folder / "model.safetensors", file_of(text));
+    attempt(one.folder.string(), [&] { read_all(one.folder); });
+    put(sharded.folder / "model.safetensors.index.json", text);
+    attempt(sharded.folder.string(), [&] { read_all(sharded.folder); });
+    return 0;
+}

@@ -61,7 +61,10 @@ void change_json(const fs::path& file, const std::function<void(json&)>& change)
 
 } // namespace
 
-TEST_CASE("a whole folder is not refused") {
+TEST_CASE("a whole folder is not refused, nor one that has the variant fp16 alone") {
+    CHECK(after([](const fs::path& sd) {
+              fs::rename(sd / stem, sd / "unet/diffusion_pytorch_model.fp16.safetensors");
+          }) == "no refusal");
     CHECK(after([](const fs::path&) {}) == "no refusal");
     CHECK(after([](const fs::path&) {}, {.shard_bytes = 4000}) == "no refusal");
 }

@@ -145,6 +145,32 @@ TEST_CASE("an export has other weights and the same bytes of all else, also wher
     CHECK(folder.entries() == 2);
 }
 
+TEST_CASE("a checkpoint becomes a folder, by its weights or by its averages") {
+    const scratch folder;
+    const drawn_values weights_of{model_parameters<ddpm_tiny>(), 1};
+    const drawn_values averages_of{model_parameters<ddpm_tiny>(), 2};
+    write_pipeline(folder.path / "from", 3);
+    std::vector<train::named_tensor> tensors;
+    for (std::size_t i = 0; i != weights_of.parameters.size(); ++i) {
+        tensors.push_back(
+            {.what = weights_of.parameters[i], .weight = weights_of.values[i], .average = averages_of.values[i]});
+    }
+    train::save_checkpoint(folder.path / "checkpoint", tensors, {.step = 3});
+    train::checkpoint_reader reader{folder.path / "checkpoint"};
+    for (const drawn_values* wanted : {&weights_of, &averages_of}) {
+        const auto part = wanted == &weights_of ? train::tensor_part::weight : train::tensor_part::average;
+        export_folder<ddpm_tiny>(folder.path / "from", folder.path / "to",
+                                 checkpoint_values(reader, wanted->parameters, part));
+        const weights found = open_backbone<ddpm_tiny>(folder.path / "to");
+        for (std::size_t i = 0; i != wanted->parameters.size(); ++i) {
+            CHECK(values_in(found, wanted->parameters[i]) == wanted->values[i]);
+        }
+    }
+    const auto moments = checkpoint_values(reader, weights_of.parameters, train::tensor_part::first_moment);
+    CHECK(mentions(refusal_of([&] { export_folder<ddpm_tiny>(folder.path / "from", folder.path / "to", moments); }),
+                   {"the checkpoint has no tensor 'optimizer.m."}));
+}
+
 TEST_CASE("only a diffusers folder is replaced") {
     const scratch folder;
     const fs::path target = folder.path / "mine";

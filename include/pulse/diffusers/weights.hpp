@@ -31,7 +31,8 @@ struct weights_request {
 /// file and the tensor.
 class weights {
 public:
-    /// `folder` is the component's, such as DIR/unet. Where there are both, one file comes before shards.
+    /// `folder` is the component's, such as DIR/unet. Where there are both, one file comes before shards; the variant
+    /// fp16 is read where there is nothing else.
     explicit weights(const std::filesystem::path& folder);
 
     /// One tensor of the component and the file that holds it.

@@ -32,8 +32,10 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// What diffusers and transformers call the weights of a component, without the ending.
-inline constexpr std::array<const char*, 2> weights_names{"diffusion_pytorch_model", "model"};
+/// What diffusers and transformers call the weights of a component, without the ending; those of half precision come
+/// after the others.
+inline constexpr std::array<const char*, 4> weights_names{"diffusion_pytorch_model", "model",
+                                                          "diffusion_pytorch_model.fp16", "model.fp16"};
 
 [[nodiscard]] inline std::string shown_name(std::string_view name) { return io::printable(std::string{name}, 95); }
 

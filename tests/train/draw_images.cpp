@@ -12,37 +12,13 @@
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/guidance.hpp>
 
+#include "known_networks.hpp"
+
 namespace {
 
 using namespace pulse::train;
-
-/// A network that knows the one image there is.
-struct knows_the_image {
-    noise_schedule schedule;
-    prediction_type type;
-    std::vector<float> image;
-
-    void operator()(std::span<const float> x, std::span<const int> times, std::span<float> answer) const {
-        const std::size_t size = image.size();
-        std::vector<float> noise(size);
-        for (std::size_t n = 0; n != times.size(); ++n) {
-            noise_of<float>(schedule, times[n], x.subspan(n * size, size), image, noise);
-            training_target<float>(schedule, type, times[n], image, noise, answer.subspan(n * size, size));
-        }
-    }
-};
-
-/// The exact network for images drawn from N(0, variance): E[x0 | x_t], which is linear in x_t.
-struct knows_the_gaussian {
-    noise_schedule schedule;
-    double variance;
-
-    void operator()(std::span<const float> x, std::span<const int> times, std::span<float> answer) const {
-        const double bar = schedule.alpha_cumprod(times[0]);
-        const auto factor = static_cast<float>(std::sqrt(bar) * variance / (bar * variance + 1 - bar));
-        for (std::size_t i = 0; i != x.size(); ++i) { answer[i] = factor * x[i]; }
-    }
-};
+using pulse::test::knows_the_gaussian;
+using pulse::test::knows_the_image;
 
 constexpr sampler_kind kinds[]{sampler_kind::ddim, sampler_kind::dpm_solver};
 constexpr timestep_spacing spacings[]{timestep_spacing::leading, timestep_spacing::trailing,
@@ -82,10 +58,8 @@ TEST_CASE("a perfect network's image is recovered, by every sampler, spacing and
 }
 
 TEST_CASE("where a stride is whole, both ways to DDIM are one") {
-    const scheduler_settings settings{.betas = beta_shape::squared_cosine,
-                                      .prediction = prediction_type::sample,
-                                      .spacing = timestep_spacing::trailing,
-                                      .clip_sample = false};
+    const scheduler_settings settings{
+        .betas = beta_shape::squared_cosine, .spacing = timestep_spacing::trailing, .clip_sample = false};
     const auto schedule = schedule_of(settings);
     for (const int steps : {1, 10, 50, 125, 1000}) {
         std::vector<float> one(30);
@@ -119,7 +93,6 @@ TEST_CASE("DPM-Solver follows the flow of a Gaussian to the second order, DDIM t
     const scheduler_settings settings{.betas = beta_shape::scaled_linear,
                                       .beta_start = 0.00085,
                                       .beta_end = 0.012,
-                                      .prediction = prediction_type::sample,
                                       .spacing = timestep_spacing::trailing,
                                       .clip_sample = false};
     const auto schedule = schedule_of(settings);
@@ -153,7 +126,7 @@ TEST_CASE("DPM-Solver follows the flow of a Gaussian to the second order, DDIM t
 }
 
 TEST_CASE("an image depends on its number and the seed, not on its neighbours, for every sampler") {
-    const scheduler_settings settings{.prediction = prediction_type::sample};
+    const scheduler_settings settings{};
     const knows_the_gaussian network{schedule_of(settings), 0.2};
     const std::size_t size = 13;
     for (const auto kind : kinds) {

@@ -21,7 +21,7 @@ namespace {
 
 using namespace pulse::train;
 
-constexpr std::size_t elements = 48;
+constexpr std::size_t picture_size = 48;
 /// Of images in every step: diffusers computes its tables in floats, of which betas near 1 leave 5 digits.
 constexpr double least_psnr = 95;
 
@@ -126,8 +126,8 @@ double difference(std::span<const float> one, std::span<const float> other) {
 TEST_CASE("noise, targets and both samplers equal diffusers' schedulers") {
     const pulse::test::scratch folder{};
     const auto cases = all_cases();
-    std::vector<float> noise(elements);
-    std::vector<float> image(elements);
+    std::vector<float> noise(picture_size);
+    std::vector<float> image(picture_size);
     random_source{0, random_stream::sample_start}.fill_normal(0, noise);
     random_source{0, random_stream::synthetic_images}.fill_normal(0, image);
     {
@@ -135,7 +135,7 @@ TEST_CASE("noise, targets and both samplers equal diffusers' schedulers") {
         for (const auto& one : cases) { lines << line_of(one); }
         std::ofstream start{folder.path / "start", std::ios::binary};
         for (const auto& values : {noise, image}) {
-            start.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * elements));
+            start.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * picture_size));
         }
     }
     const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_SCHEDULERS_SCRIPT "' '" +
@@ -156,20 +156,20 @@ TEST_CASE("noise, targets and both samplers equal diffusers' schedulers") {
                 worst, std::abs(schedule.alpha_cumprod(t) - static_cast<double>(bars[static_cast<std::size_t>(t)])));
         }
         CHECK(worst < 1e-5);
-        std::vector<float> made(elements);
+        std::vector<float> made(picture_size);
         for (const int t : {0, 1, 400, 998, 999}) {
             q_sample<float>(schedule, t, image, noise, made);
-            CHECK(difference(made, expected.next(elements)) < 1e-5);
+            CHECK(difference(made, expected.next(picture_size)) < 1e-5);
             training_target<float>(schedule, prediction_type::velocity, t, image, noise, made);
-            CHECK(difference(made, expected.next(elements)) < 1e-5);
+            CHECK(difference(made, expected.next(picture_size)) < 1e-5);
         }
         const auto predict = [&](std::span<const float> x, std::span<const int> times, std::span<float> answer) {
             CHECK(static_cast<float>(times[0]) == expected.next(1)[0]);
-            CHECK(psnr(x, expected.next(elements)) > least_psnr);
+            CHECK(psnr(x, expected.next(picture_size)) > least_psnr);
             network(x, times, answer);
         };
         draw_images(one.settings, {.kind = one.kind, .steps = one.steps}, 1, made, predict);
-        CHECK(psnr(made, expected.next(elements)) > least_psnr);
+        CHECK(psnr(made, expected.next(picture_size)) > least_psnr);
     }
     CHECK(expected.file.peek() == std::ifstream::traits_type::eof());
 }

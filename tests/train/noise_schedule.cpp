@@ -204,7 +204,12 @@ TEST_CASE("settings stand for a schedule, in which epsilon and zero terminal SNR
         latent.prediction = type;
         CHECK(same(schedule_of(latent), noise_schedule::scaled_linear().with_zero_terminal_snr()));
     }
-    CHECK_THROWS_AS(static_cast<void>(schedule_of({.train_steps = 0})), pulse::input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(schedule_of({.train_steps = 0})),
+                         "scheduler settings: num_train_timesteps must be 1 to 1000000, not 0", pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.train_steps = 2'000'000'000})), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.steps_offset = 1000})), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.steps_offset = -1})), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.clip_sample_range = 0.0})), pulse::input_error);
     CHECK_THROWS_AS(static_cast<void>(schedule_of({.beta_end = 1.0})), pulse::input_error);
     CHECK_THROWS_AS(static_cast<void>(schedule_of({.betas = beta_shape::scaled_linear, .beta_start = -0.1})),
                     pulse::input_error);

@@ -152,17 +152,21 @@ void training_target(const noise_schedule& schedule, prediction_type type, int t
     }
 }
 
-/// The clean image that an answer of the network implies: (x_t - s eps) / a, a x_t - s v, or the answer.
+/// The clean image that an answer of the network implies, of x_t = a x0 + s noise: (x_t - s eps) / a, a x_t - s v, or the
+/// answer.
 template <std::floating_point T>
-void predicted_x0(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x_t,
-                  std::span<const T> prediction, std::span<T> x0) noexcept {
-    const double a = schedule.signal(t);
-    const double s = schedule.sigma(t);
+void predicted_x0(double a, double s, prediction_type type, std::span<const T> x_t, std::span<const T> prediction,
+                  std::span<T> x0) noexcept {
     switch (type) {
     case prediction_type::epsilon: detail::combine(1.0 / a, x_t.data(), -s / a, prediction.data(), x0); break;
     case prediction_type::velocity: detail::combine(a, x_t.data(), -s, prediction.data(), x0); break;
     case prediction_type::sample: std::copy(prediction.begin(), prediction.end(), x0.begin()); break;
     }
+}
+template <std::floating_point T>
+void predicted_x0(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x_t,
+                  std::span<const T> prediction, std::span<T> x0) noexcept {
+    predicted_x0(schedule.signal(t), schedule.sigma(t), type, x_t, prediction, x0);
 }
 
 /// The noise in x_t when its clean image is x0: (x_t - a x0) / s.

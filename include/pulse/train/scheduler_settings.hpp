@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include <pulse/core/error.hpp>
 #include <pulse/train/noise_schedule.hpp>
 
 namespace pulse::train {
@@ -41,9 +43,20 @@ struct scheduler_settings {
     [[nodiscard]] constexpr bool operator==(const scheduler_settings&) const = default;
 };
 
-/// The noise that the settings stand for. Throws input_error on settings out of range, and on epsilon with zero terminal
-/// SNR.
+/// The noise that the settings stand for. Throws input_error naming the key that is out of range, and on epsilon with
+/// zero terminal SNR.
 [[nodiscard]] inline noise_schedule schedule_of(const scheduler_settings& settings) {
+    constexpr int most_steps = 1'000'000;
+    const auto require = [](bool holds, const std::string& text) {
+        if (!holds) { throw input_error("scheduler settings: " + text); }
+    };
+    require(settings.train_steps >= 1 && settings.train_steps <= most_steps, "num_train_timesteps must be 1 to " +
+                                                                                 std::to_string(most_steps) + ", not " +
+                                                                                 std::to_string(settings.train_steps));
+    require(settings.steps_offset >= 0 && settings.steps_offset < settings.train_steps,
+            "steps_offset must be at least 0 and below num_train_timesteps, not " +
+                std::to_string(settings.steps_offset));
+    require(settings.clip_sample_range > 0.0, "clip_sample_range must be above 0");
     const auto plain = [&] {
         switch (settings.betas) {
         case beta_shape::linear:

@@ -87,11 +87,7 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
     };
     const auto number = [](const io::json_field& field) { return field.number(); };
     const auto boolean = [](const io::json_field& field) { return field.boolean(); };
-    take("num_train_timesteps", read.train_steps, [](const io::json_field& field) {
-        const int steps = field.count();
-        if (steps > 1'000'000) { field.fail("is " + std::to_string(steps) + ", more than 1000000"); }
-        return steps;
-    });
+    take("num_train_timesteps", read.train_steps, [](const io::json_field& field) { return field.small_integer(); });
     take("beta_schedule", read.betas, [](const io::json_field& field) {
         return field.one_of<train::beta_shape>({{"linear", train::beta_shape::linear},
                                                 {"scaled_linear", train::beta_shape::scaled_linear},
@@ -119,14 +115,9 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
         take("clip_sample", read.clip_sample, boolean);
         take("clip_sample_range", read.clip_sample_range, number);
     }
-    for (const char* const name : {"beta_start", "beta_end"}) {
-        if (root.has(name) && !(root[name].number() > 0.0 && root[name].number() < 1.0)) {
-            root[name].fail("must be between 0 and 1");
-        }
-    }
-    if (read.steps_offset < 0 || read.steps_offset >= read.train_steps) {
-        root["steps_offset"].fail("must be one of the " + std::to_string(read.train_steps) + " training times");
-    }
+    try {
+        static_cast<void>(train::schedule_of(read));
+    } catch (const input_error& why) { throw input_error(std::string{source} + ": " + why.what()); }
     return read;
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/wait.h>
@@ -57,12 +58,14 @@ std::string json_of(const autoencoder_config& c, int batch, bool older, const st
     return json + "]}";
 }
 
-/// Weights are drawn so that a signal neither dies nor explodes: uniform with the variance 1 / fan in.
+/// Weights are drawn so that a signal neither dies nor explodes: uniform with the variance 1 / fan in, but for the first,
+/// behind which the first norm sees so little that its epsilon counts.
 void draw_weights(const std::vector<parameter>& parameters, std::mt19937& random, std::span<float> values) {
     std::size_t at = 0;
     for (const parameter& p : parameters) {
         const bool matrix = p.rank > 1;
-        const double reach = matrix ? std::sqrt(3.0 * p.dims[0] / static_cast<double>(p.elements())) : 0.3;
+        const double scale = p.name.view().find("conv_in") != std::string_view::npos ? 0.02 : 1.0;
+        const double reach = scale * (matrix ? std::sqrt(3.0 * p.dims[0] / static_cast<double>(p.elements())) : 0.3);
         const double middle = !matrix && p.name.view().ends_with(".weight") ? 1.0 : 0.0;
         std::uniform_real_distribution<double> spread{middle - reach, middle + reach};
         for (std::int64_t i = 0; i != p.elements(); ++i) { values[at++] = static_cast<float>(spread(random)); }

@@ -34,8 +34,9 @@ struct strips {
 
     /// y [height][width][out_channels] (written or added to) of one picture, whose rows from `first` on put(first,
     /// count, to) writes, padded_row() apart. `weight` is followed by the bias.
-    template <picture_backend B, class T, class Put>
+    template <backend B, class T, class Put>
     void convolve(B& on, int out_channels, const T* weight, T* work, T* y, into how, Put put) const {
+        static_assert(picture_backend<B>, "pulse: layers that go strip by strip run on a picture_backend");
         on.fill(workspace(), 0.0F, work);
         for (int first = 0; first < height; first += rows) {
             const int count = std::min(rows, height - first);
@@ -51,9 +52,10 @@ struct strips {
 };
 
 /// The input of nn::norm_conv and of each half of nn::resnet, normalised strip by strip, through a convolution.
-template <picture_backend B, class T, class A>
+template <backend B, class T, class A>
 void norm_convolve(B& on, const strips& s, const group_norm_shape& norm, int out_channels, const T* x, const T* gamma,
                    const T* beta, const T* weight, A* statistics, T* work, T* y, into how) {
+    static_assert(picture_backend<B>, "pulse: layers that go strip by strip run on a picture_backend");
     on.group_norm_statistics(norm, 1, x, statistics);
     s.convolve(on, out_channels, weight, work, y, how, [&](int first, int count, T* to) {
         on.group_norm_rows(norm, count, s.width, x + first * s.row(), gamma, beta, statistics, to, s.padded_row());
@@ -91,7 +93,7 @@ struct strip_resnet {
         return p;
     }
 
-    template <picture_backend B>
+    template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         for (int b = 0; b != f.batch; ++b) {
             const auto* const x = f.input + b * elements(input());
@@ -103,10 +105,9 @@ struct strip_resnet {
             } else if (x != y) {
                 on.copy(elements(output()), x, y);
             }
-            using T = typename B::scalar;
-            norm_convolve(on, of(core.out_channels), core.norm2(), core.out_channels,
-                          static_cast<const T*>(f[p.hidden]), f[p.norm2], f.bias(p.norm2), f[p.conv2], f[p.statistics],
-                          f[p.strip], y, into::add);
+            const auto* const hidden = f[p.hidden];
+            norm_convolve(on, of(core.out_channels), core.norm2(), core.out_channels, hidden, f[p.norm2],
+                          f.bias(p.norm2), f[p.conv2], f[p.statistics], f[p.strip], y, into::add);
         }
     }
 };
@@ -135,7 +136,7 @@ struct strip_norm_conv {
         return p;
     }
 
-    template <picture_backend B>
+    template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         for (int b = 0; b != f.batch; ++b) {
             norm_convolve(on, cut(), core.norm().norm(), core.out_channels, f.input + b * elements(input()), f[p.norm],
@@ -170,7 +171,7 @@ struct strip_upsample {
         return p;
     }
 
-    template <picture_backend B>
+    template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t row = cut().row();
         for (int b = 0; b != f.batch; ++b) {

@@ -73,12 +73,13 @@ TEST_CASE_TEMPLATE("cuda statistics and rows of group norm equal the plain loops
     check_pieces<T>(draw, {32, 0, 8, 60, 1e-6, true}, 5, 2, 132, 3);
 }
 
-TEST_CASE_TEMPLATE("cuda posteriors are drawn as the plain loops in double draw them", T, __nv_bfloat16, __half, float) {
+TEST_CASE_TEMPLATE("cuda posteriors are drawn as the plain loops in double draw them", T, __nv_bfloat16, __half,
+                   float) {
     source draw{82};
     for (const int channels : {1, 4, 21}) {
         constexpr std::int64_t pixels = 37;
         doubles moments = draw.normal<T>(pixels * 2 * channels, 2.0);
-        moments[static_cast<std::size_t>(channels)] = -50.0; // held to -30
+        moments[static_cast<std::size_t>(channels)] = -50.0;    // held to -30
         moments[static_cast<std::size_t>(3 * channels)] = 22.0; // held to 20
         const doubles noise = draw.normal<T>(pixels * channels);
         doubles z(noise.size());
@@ -104,7 +105,8 @@ TEST_CASE("cuda operations of pictures refuse shapes that are none") {
     float* const nowhere = nullptr;
     CHECK_THROWS_WITH_AS(cuda::group_norm_statistics(queue.on(), {10, 0, 4, 6}, 1, nothing, nowhere),
                          "group_norm: 4 groups do not divide 10 channels", pulse::input_error);
-    CHECK_THROWS_AS(cuda::group_norm_rows(queue.on(), {8, 8, 4, 6}, 1, 6, nothing, nothing, nothing, nothing, nowhere, 0),
-                    pulse::input_error);
+    CHECK_THROWS_AS(
+        cuda::group_norm_rows(queue.on(), {8, 8, 4, 6}, 1, 6, nothing, nothing, nothing, nothing, nowhere, 0),
+        pulse::input_error);
     CHECK_THROWS_AS(cuda::posterior(queue.on(), 0, 4, 1.0F, nothing, nothing, nowhere), pulse::input_error);
 }

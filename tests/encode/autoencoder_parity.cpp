@@ -58,8 +58,8 @@ std::string json_of(const autoencoder_config& c, int batch, bool older, const st
     return json + "]}";
 }
 
-/// Weights are drawn so that a signal neither dies nor explodes: uniform with the variance 1 / fan in, but for the first,
-/// behind which the first norm sees so little that its epsilon counts.
+/// Weights are drawn so that a signal neither dies nor explodes: uniform with the variance 1 / fan in, but for the
+/// first, behind which a norm sees so little that its epsilon counts.
 void draw_weights(const std::vector<parameter>& parameters, std::mt19937& random, std::span<float> values) {
     std::size_t at = 0;
     for (const parameter& p : parameters) {
@@ -72,7 +72,8 @@ void draw_weights(const std::vector<parameter>& parameters, std::mt19937& random
     }
 }
 
-/// Moments, drawn latents and pictures are within 1e-4 of diffusers', relative to the greatest. False without diffusers.
+/// Moments, drawn latents and pictures are within 1e-4 of diffusers', relative to the greatest. False where there is no
+/// diffusers.
 template <autoencoder_config C>
 bool check_against_diffusers(bool older) {
     using encoder = autoencoder_encoder<C>;

@@ -18,8 +18,11 @@ TEST_CASE("statistics and rows of group norm equal the plain loops in double") {
     for (const int threads : {1, 2}) {
         onednn_backend host{threads};
         reference plain;
-        for (const auto& [shape, rows] : std::vector<std::pair<group_norm_shape, int>>{
-                 {{32, 0, 8, 60}, 5}, {{17, 0, 1, 30}, 3}, {{5, 0, 5, 1}, 1}, {{48, 0, 3, 77}, 7}, {{128, 0, 32, 96}, 6}}) {
+        for (const auto& [shape, rows] : std::vector<std::pair<group_norm_shape, int>>{{{32, 0, 8, 60}, 5},
+                                                                                       {{17, 0, 1, 30}, 3},
+                                                                                       {{5, 0, 5, 1}, 1},
+                                                                                       {{48, 0, 3, 77}, 7},
+                                                                                       {{128, 0, 32, 96}, 6}}) {
             for (const bool silu : {false, true}) {
                 group_norm_shape s = shape;
                 s.silu = silu;
@@ -79,7 +82,8 @@ TEST_CASE("posteriors are drawn as the plain loops in double draw them") {
 TEST_CASE("operations of pictures refuse groups that are none") {
     onednn_backend host;
     CHECK_THROWS_WITH_AS(host.group_norm_statistics({10, 0, 4, 6}, 1, nullptr, nullptr),
-                         "pulse: group_norm_statistics: 4 groups of 10 + 0 channels, 1 of 6 pixels", pulse::input_error);
+                         "pulse: group_norm_statistics: 4 groups of 10 + 0 channels, 1 of 6 pixels",
+                         pulse::input_error);
     CHECK_THROWS_AS(host.group_norm_rows({8, 8, 4, 6}, 1, 6, nullptr, nullptr, nullptr, nullptr, nullptr, 0),
                     pulse::input_error);
 }

@@ -356,6 +356,6 @@ private:
 
 static_assert(picture_backend<backend<bf16>> && picture_backend<backend<fp16>> && picture_backend<backend<tf32>> &&
                   picture_backend<backend<fp32>>,
-              "pulse: cuda::backend has every operation of a backend, and of pictures");
+              "pulse: cuda::backend has every operation of a picture_backend");
 
 } // namespace pulse::cuda

@@ -162,7 +162,8 @@ template <autoencoder_config C>
     static_assert(found != autoencoder_flaw::sizes, "pulse: the sizes and channels of an autoencoder are positive");
     static_assert(found != autoencoder_flaw::halving,
                   "pulse: sample_size of an autoencoder is divisible by 2 for every level below the first");
-    static_assert(found != autoencoder_flaw::groups, "pulse: norm_num_groups divides every number of block_out_channels");
+    static_assert(found != autoencoder_flaw::groups,
+                  "pulse: norm_num_groups divides every number of block_out_channels");
     return found == autoencoder_flaw::none;
 }
 

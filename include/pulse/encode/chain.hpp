@@ -17,7 +17,9 @@ namespace pulse::encode {
 
 /// L's output may be its input.
 template <class L>
-concept works_in_place = requires { requires L::math.in_place(); };
+concept works_in_place = requires {
+    requires L::math.in_place();
+};
 
 /// What a layer of a chain takes, in elements of one sample.
 struct chain_link {
@@ -43,10 +45,15 @@ struct chain_link {
 template <any_model Model>
 inline constexpr auto chain_links = []<std::size_t... I>(std::index_sequence<I...>) {
     const auto link_of = []<class L>(const L*, bool first, bool last) {
-        return chain_link{L::input::elements,    L::output::elements,
-                          L::saved_elements,     L::workspace_elements,
-                          statistics_elements<L>(), parameter_elements<L>(),
-                          works_in_place<L> && !first && !last, first, last};
+        return chain_link{L::input::elements,
+                          L::output::elements,
+                          L::saved_elements,
+                          L::workspace_elements,
+                          statistics_elements<L>(),
+                          parameter_elements<L>(),
+                          works_in_place<L> && !first && !last,
+                          first,
+                          last};
     };
     return std::array<chain_link, sizeof...(I)>{
         link_of(static_cast<const typename Model::template layer_at<I>*>(nullptr), I == 0, I + 1 == sizeof...(I))...};
@@ -83,8 +90,8 @@ public:
 
     explicit chain(B& math) :
         math_{math}, parameters_(static_cast<std::size_t>(Model::parameter_count())),
-        working_(static_cast<std::size_t>(working_elements)), statistics_(static_cast<std::size_t>(statistics_elements)) {
-    }
+        working_(static_cast<std::size_t>(working_elements)),
+        statistics_(static_cast<std::size_t>(statistics_elements)) {}
     chain(const chain&) = delete;
     chain& operator=(const chain&) = delete;
 

@@ -30,7 +30,9 @@ struct strips {
 
     [[nodiscard]] constexpr std::int64_t row() const noexcept { return std::int64_t{channels} * width; }
     [[nodiscard]] constexpr std::int64_t padded_row() const noexcept { return std::int64_t{channels} * (width + 2); }
-    [[nodiscard]] constexpr std::int64_t workspace() const noexcept { return (std::min(rows, height) + 2) * padded_row(); }
+    [[nodiscard]] constexpr std::int64_t workspace() const noexcept {
+        return (std::min(rows, height) + 2) * padded_row();
+    }
 
     /// y [height][width][out_channels] (written or added to) of one picture, whose rows from `first` on put(first,
     /// count, to) writes, padded_row() apart. `weight` is followed by the bias.

@@ -392,6 +392,6 @@ private:
     basic_buffer<double> sums_{};
 };
 
-static_assert(picture_backend<onednn_backend>, "pulse: onednn_backend has every operation of a backend, and of pictures");
+static_assert(picture_backend<onednn_backend>, "pulse: onednn_backend has every operation of a picture_backend");
 
 } // namespace pulse::host

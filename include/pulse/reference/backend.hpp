@@ -306,6 +306,6 @@ private:
     }
 };
 
-static_assert(picture_backend<reference_backend<double>>, "pulse: the reference has every operation of pictures");
+static_assert(picture_backend<reference_backend<double>>, "pulse: reference_backend has every operation of a picture_backend");
 
 } // namespace pulse::host

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/hunyuan_dit.hpp>
@@ -22,11 +23,17 @@ using pulse::test::mentions;
 using pulse::test::refusal_of;
 
 std::vector<component_config> known_configs() {
-    return {config_of(ddpm_cifar10::config),   config_of(ddpm_fmnist::config),
-            config_of(sd15::config),           config_of(sd21::config),
-            config_of(sdxl::config),           config_of(uvit_s2::config),
-            config_of(uvit_h2::config),        config_of(hunyuan_dit_v11::config),
-            config_of(hunyuan_dit_v12::config)};
+    return {config_of(ddpm_cifar10::config),
+            config_of(ddpm_fmnist::config),
+            config_of(sd15::config),
+            config_of(sd21::config),
+            config_of(sdxl::config),
+            config_of(uvit_s2::config),
+            config_of(uvit_h2::config),
+            config_of(hunyuan_dit_v11::config),
+            config_of(hunyuan_dit_v12::config),
+            config_of(encode::kl_f8(512)),
+            config_of(encode::autoencoder_config{.name = "one", .block_out_channels = {64}})};
 }
 
 /// Another value of the same kind.
@@ -141,4 +148,19 @@ TEST_CASE("a UNet that diffusers has not is named") {
     unet_config c = sd21::config;
     c.mid_block_transformer_layers = 0;
     CHECK(mentions(refusal_of([&] { static_cast<void>(config_of(c)); }), {"sd21", "UNet2DConditionModel"}));
+}
+
+TEST_CASE("an autoencoder's pictures may have any size, and its latents one scale") {
+    const component_config vae = config_of(encode::kl_f8(512));
+    json file = json::parse(print_config(vae));
+    file.erase("scaling_factor"); // as files from before there was another
+    file["sample_size"] = 256;
+    file["force_upcast"] = true;
+    file["use_quant_conv"] = true;
+    CHECK_NOTHROW(require_fit(vae, file, "f"));
+    file["use_quant_conv"] = false;
+    CHECK(mentions(refusal_of([&] { require_fit(vae, file, "f"); }), {"f: use_quant_conv is false", "kl_f8 has true"}));
+    file["use_quant_conv"] = true;
+    CHECK(mentions(refusal_of([&] { require_fit(config_of(encode::kl_f8(512, 0.13025)), file, "f"); }),
+                   {"f: scaling_factor is missing, which means 0.18215", "kl_f8 has 0.13025"}));
 }

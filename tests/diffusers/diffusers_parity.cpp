@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/train/scheduler_settings.hpp>
@@ -29,17 +30,20 @@ using namespace pulse::diffusers;
 using namespace pulse::test;
 
 /// config.json and the names and shapes of a whole model.
-template <class M>
-void write_names(const fs::path& folder) {
-    const fs::path mine = folder / M::name.str();
-    fs::create_directories(mine);
-    put(mine / "config.json", print_config(config_of(M::config)));
-    std::ofstream names{mine / "names"};
-    for (const parameter& what : model_parameters<M>()) {
+void write_names(const fs::path& folder, const component_config& config, const std::vector<parameter>& parameters) {
+    fs::create_directories(folder);
+    put(folder / "config.json", print_config(config));
+    std::ofstream names{folder / "names"};
+    for (const parameter& what : parameters) {
         names << what.name.str();
         for (const std::int64_t extent : train::detail::dims_of(what)) { names << ' ' << extent; }
         names << '\n';
     }
+}
+
+template <class M>
+void write_names(const fs::path& folder) {
+    write_names(folder / M::name.str(), config_of(M::config), model_parameters<M>());
 }
 
 /// What diffusers read of pulse's folder and wrote again is what pulse wrote; exported untouched it is the same file.
@@ -91,6 +95,16 @@ void check_values(const fs::path& component, const fs::path& list) {
     for (std::size_t i = 0; i != values.size(); ++i) { CHECK(values_in(found, request.parameters[i]) == values[i]); }
 }
 
+constexpr encode::autoencoder_config small_vae() {
+    encode::autoencoder_config c{};
+    c.name = "small_vae";
+    c.sample_size = 8;
+    c.block_out_channels = {4, 8};
+    c.layers_per_block = 1;
+    c.norm_num_groups = 2;
+    return c;
+}
+
 /// Schedulers that pulse writes, each with the noise levels that it makes of them.
 void write_schedulers(const fs::path& folder) {
     using namespace pulse::train;
@@ -121,6 +135,8 @@ TEST_CASE("diffusers reads what pulse writes, and pulse what diffusers writes") 
     for (auto& values : half.values) {
         for (float& value : values) { value = io::float_of_half(io::half_of_float(value)); }
     }
+    const fs::path vae_names = folder.path / "names" / "vae";
+    write_names(vae_names, config_of(encode::kl_f8(512)), autoencoder_parameters<encode::kl_f8(512)>());
     write_names<sd15>(folder.path / "names");
     write_names<sd21>(folder.path / "names");
     write_names<sdxl>(folder.path / "names");
@@ -143,13 +159,14 @@ TEST_CASE("diffusers reads what pulse writes, and pulse what diffusers writes") 
     CHECK_NOTHROW(static_cast<void>(open_backbone<small_sdxl_fine>(theirs / "small_sdxl")));
     const weights halves = open_backbone<small_sd>(theirs / "half");
     for (std::size_t i = 0; i != half.parameters.size(); ++i) {
-        CHECK(halves.tensors().at(half.parameters[i].name.view()).entry->type == io::f16);
+        CHECK(halves.tensors().at(half.parameters[i].name.str()).entry->type == io::f16);
         CHECK(values_in(halves, half.parameters[i]) == half.values[i]);
     }
     for (const char* const name : {"vae", "text_encoder", "text_encoder_2"}) {
         CAPTURE(name);
         check_values(theirs / name, folder.path / (std::string{name} + ".values"));
     }
+    CHECK(open_autoencoder<small_vae()>(theirs).tensors().size() == autoencoder_parameters<small_vae()>().size());
     CHECK(fs::exists(theirs / "text_encoder_2" / "model.safetensors.index.json"));
     for (const char* const name : {"DDIM", "PNDM", "DDPM", "EulerDiscrete", "DPMSolverMultistep"}) {
         const train::scheduler_settings read = read_scheduler(theirs / name);

@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/io/disk.hpp>
 #include <pulse/io/half.hpp>
@@ -191,6 +192,34 @@ TEST_CASE("only a diffusers folder is replaced") {
     write_pipeline(folder.path / "link", 3);
     CHECK(fs::is_symlink(folder.path / "link"));
     CHECK(content_of(folder.path / "link") == content_of(target));
+}
+
+TEST_CASE("an autoencoder's weights are read under older names too") {
+    constexpr auto config = [] {
+        encode::autoencoder_config c{};
+        c.name = "tiny";
+        c.sample_size = 4;
+        c.block_out_channels = {4};
+        c.layers_per_block = 1;
+        c.norm_num_groups = 2;
+        return c;
+    };
+    const drawn_values written{autoencoder_parameters<config()>(), 1};
+    for (const bool older : {false, true}) {
+        const scratch folder;
+        std::vector<io::tensor_shape> shapes = shapes_of(written.parameters);
+        for (io::tensor_shape& shape : shapes) {
+            if (older) { shape.name = encode::older_name(shape.name); }
+        }
+        folder_writer<> out{folder.path / "sd"};
+        out.write("vae/config.json", print_config(config_of(config())));
+        out.write_weights("vae/diffusion_pytorch_model", shapes, written.source());
+        out.commit();
+        const weights found = open_autoencoder<config()>(folder.path / "sd");
+        for (std::size_t i = 0; i != written.parameters.size(); ++i) {
+            CHECK(values_in(found, written.parameters[i]) == written.values[i]);
+        }
+    }
 }
 
 TEST_CASE("values that are too few or too many are refused by their tensor") {

@@ -31,6 +31,7 @@ struct component_config {
     std::string model{};      ///< pulse's name, for messages
     std::string class_name{}; ///< _class_name
     std::vector<config_key> keys{};
+    std::vector<config_key> unwritten{};     ///< keys that only some versions of the class have
     std::vector<std::string_view> ignored{}; ///< keys that change nothing that the network computes
 };
 

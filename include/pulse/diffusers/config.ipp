@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -70,7 +71,9 @@ PULSE_INLINE void require_fit(const component_config& config, const nlohmann::js
     if (class_name != config.class_name) {
         root["_class_name"].fail("is '" + io::printable(class_name) + "'" + compiled + "'" + config.class_name + "'");
     }
-    for (const config_key& key : config.keys) {
+    std::vector<config_key> keys = config.keys;
+    keys.insert(keys.end(), config.unwritten.begin(), config.unwritten.end());
+    for (const config_key& key : keys) {
         const auto found = file.find(key.name);
         const nlohmann::json& value = found == file.end() ? key.absent : *found;
         if (detail::fits(key, value)) { continue; }
@@ -82,9 +85,7 @@ PULSE_INLINE void require_fit(const component_config& config, const nlohmann::js
         const std::string& name = entry.key();
         const auto is_name = [&](const auto& known) { return known == name; };
         if (name.starts_with('_') || std::any_of(config.ignored.begin(), config.ignored.end(), is_name)) { continue; }
-        if (std::any_of(config.keys.begin(), config.keys.end(), [&](const auto& key) { return key.name == name; })) {
-            continue;
-        }
+        if (std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key.name == name; })) { continue; }
         throw input_error(std::string{source} + ": " + io::printable(name) + " is " +
                           detail::shown_value(entry.value()) + "; the compiled model " + config.model +
                           " does not know this key, which may change what it computes");

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -44,7 +45,10 @@ public:
     };
 
     /// All tensors by name.
-    [[nodiscard]] const std::map<std::string_view, tensor>& tensors() const noexcept { return tensors_; }
+    [[nodiscard]] const std::map<std::string, tensor, std::less<>>& tensors() const noexcept { return tensors_; }
+
+    /// Calls a tensor by another name from here on, where there is one of the name `from` and none of the name `to`.
+    void rename(std::string_view from, const std::string& to);
 
     /// Throws input_error unless the component has exactly the tensors that are asked for, in their shapes, as F32, F16
     /// or BF16: one line names up to five each of those that are missing, unknown, of another shape or of another type.
@@ -59,7 +63,7 @@ private:
 
     std::string name_;
     std::vector<std::unique_ptr<io::safetensors_file>> files_{};
-    std::map<std::string_view, tensor> tensors_{};
+    std::map<std::string, tensor, std::less<>> tensors_{};
 };
 
 /// The elements of a tensor from `first` on as floats. Its type is F32, F16 or BF16.

@@ -137,6 +137,14 @@ PULSE_INLINE void weights::read_index(const std::filesystem::path& index) {
     }
 }
 
+PULSE_INLINE void weights::rename(std::string_view from, const std::string& to) {
+    const auto found = tensors_.find(from);
+    if (found == tensors_.end() || tensors_.contains(to)) { return; }
+    auto renamed = tensors_.extract(found);
+    renamed.key() = to;
+    tensors_.insert(std::move(renamed));
+}
+
 PULSE_INLINE void weights::require(const weights_request& request) const {
     std::vector<std::string> missing;
     std::vector<std::string> unknown;
@@ -174,7 +182,7 @@ PULSE_INLINE void weights::require(const weights_request& request) const {
 }
 
 PULSE_INLINE void weights::read(const parameter& what, std::int64_t first, std::span<float> out) const {
-    const tensor& found = tensors_.at(what.name.view());
+    const tensor& found = tensors_.at(what.name.str());
     convert_elements(found.bytes(), found.entry->type, first, out);
 }
 

@@ -32,8 +32,9 @@ TEST_CASE("what is written of a scheduler is read") {
 TEST_CASE("published schedulers mean what diffusers makes of them") {
     const scheduler_settings sd15 = parse_scheduler(R"({
         "_class_name": "PNDMScheduler", "_diffusers_version": "0.6.0", "beta_end": 0.012,
-        "beta_schedule": "scaled_linear", "beta_start": 0.00085, "num_train_timesteps": 1000, "set_alpha_to_one": false, "skip_prk_steps": true,
-        "steps_offset": 1, "trained_betas": null, "clip_sample": false})",
+        "beta_schedule": "scaled_linear", "beta_start": 0.00085, "num_train_timesteps": 1000,
+        "set_alpha_to_one": false, "skip_prk_steps": true, "steps_offset": 1, "trained_betas": null,
+        "clip_sample": false})",
                                                     "f");
     CHECK(sd15 == scheduler_settings{.betas = train::beta_shape::scaled_linear,
                                      .beta_start = 0.00085,

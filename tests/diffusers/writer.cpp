@@ -144,6 +144,11 @@ TEST_CASE("an export has other weights and the same bytes of all else, also wher
     export_folder<ddpm_tiny>(folder.path / "from", folder.path / "from", untouched);
     CHECK(content_of(folder.path / "from") == from);
     CHECK(folder.entries() == 2);
+    CHECK(mentions(refusal_of([&] {
+                       export_folder<ddpm_tiny>(folder.path / "from", folder.path / "from/scheduler/new", untouched);
+                   }),
+                   {"scheduler/new' is inside '", "from'"}));
+    CHECK(content_of(folder.path / "from") == from);
 }
 
 TEST_CASE("a checkpoint becomes a folder, by its weights or by its averages") {

@@ -13,7 +13,7 @@ namespace pulse::diffusers {
 /// DPMSolverMultistepScheduler, whose defaults stand for keys that it has not.
 ///
 /// Throws input_error naming `source` and the key: a value that schedule_of() refuses, or a key that asks for something
-/// that scheduler_settings cannot say. A key that is not known is taken where it is false or null: nobody switched it on.
+/// that scheduler_settings cannot say. A key that is not known is taken where it is false or null, which is off.
 [[nodiscard]] PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, std::string_view source);
 
 /// The text of a scheduler_config.json: that of a DDIMScheduler.

@@ -35,14 +35,14 @@
 #include <pulse/cuda/stream.cuh>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
-#include <pulse/runtime/frozen_backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::cuda {
 
 template <class Precision>
 class device_updates;
 
-/// The operations of pulse::frozen_backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
+/// The operations of pulse::text_backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
 ///
 /// Products by cuBLASLt, convolutions by cuDNN, attention as attention_options say, the rest by kernels of pulse.
 /// Every operation puts its work into one stream and returns; pointers are to memory of the device. A shape that is met
@@ -347,8 +347,8 @@ private:
     bool replays_graphs_{true};
 };
 
-static_assert(frozen_backend<backend<bf16>> && frozen_backend<backend<fp16>> && frozen_backend<backend<tf32>> &&
-                  frozen_backend<backend<fp32>>,
-              "pulse: cuda::backend has every operation of a frozen_backend");
+static_assert(text_backend<backend<bf16>> && text_backend<backend<fp16>> && text_backend<backend<tf32>> &&
+                  text_backend<backend<fp32>>,
+              "pulse: cuda::backend has every operation of a text_backend");
 
 } // namespace pulse::cuda

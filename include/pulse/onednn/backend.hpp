@@ -12,7 +12,7 @@
 #include <pulse/onednn/buffer.hpp>
 #include <pulse/onednn/conditioned_operations.hpp>
 #include <pulse/onednn/convolution_cache.hpp>
-#include <pulse/onednn/frozen_operations.hpp>
+#include <pulse/onednn/text_operations.hpp>
 #include <pulse/onednn/group_norm.hpp>
 #include <pulse/onednn/library.hpp>
 #include <pulse/onednn/narrow_convolution.hpp>
@@ -21,7 +21,7 @@
 #include <pulse/onednn/token_operations.hpp>
 #include <pulse/onednn/wide_attention.hpp>
 #include <pulse/runtime/backend.hpp>
-#include <pulse/runtime/frozen_backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::host {
 
@@ -29,14 +29,14 @@ namespace pulse::host {
 ///
 /// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A
 /// shape that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
-class onednn_backend : public token_operations, public conditioned_operations, public frozen_operations {
+class onednn_backend : public token_operations, public conditioned_operations, public text_operations {
 public:
     using scalar = float;
     using accumulator = float;
 
     /// Throws pulse::input_error when threads < 1.
     explicit onednn_backend(int threads = 1) :
-        token_operations{threads}, conditioned_operations{threads}, frozen_operations{threads}, threads_{threads} {
+        token_operations{threads}, conditioned_operations{threads}, text_operations{threads}, threads_{threads} {
         require(threads >= 1, "onednn_backend", "threads is less than 1");
     }
 
@@ -204,7 +204,7 @@ public:
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
         return scratch_.bytes() + sum_.bytes() + sums_.bytes() + convolutions_.bytes() + token_scratch_bytes() +
-               conditioned_scratch_bytes() + frozen_scratch_bytes();
+               conditioned_scratch_bytes() + text_scratch_bytes();
     }
 
 private:
@@ -392,6 +392,6 @@ private:
     basic_buffer<double> sums_{};
 };
 
-static_assert(frozen_backend<onednn_backend>, "pulse: onednn_backend has every operation of a frozen_backend");
+static_assert(text_backend<onednn_backend>, "pulse: onednn_backend has every operation of a text_backend");
 
 } // namespace pulse::host

@@ -6,7 +6,7 @@
 
 #include <pulse/onednn/lanes.hpp>
 #include <pulse/onednn/wide_attention.hpp>
-#include <pulse/runtime/frozen_backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::host {
 

@@ -11,7 +11,7 @@
 #include <pulse/cuda/kernels/block_sums.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
-#include <pulse/runtime/frozen_backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::cuda {
 
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(masked_warps * 32) masked_attention_kernel(mas
     }
 }
 
-/// masked_attention as frozen_backend means it: q, k, v and o [batch][tokens][width], mask [batch][tokens] in float,
+/// masked_attention as text_backend means it: q, k, v and o [batch][tokens][width], mask [batch][tokens] in float,
 /// bias [distances][heads]; mask and bias may be null.
 ///
 /// Products are taken in float, without tensor cores: of a text encoder of hundreds of tokens they are 1 to 3 % of the

@@ -8,13 +8,13 @@
 #include <limits>
 #include <vector>
 
-#include <pulse/runtime/frozen_backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::host {
 
 /// The operations of frozen networks as plain loops over scalars of type T, computed in A: a part of reference_backend.
 template <class T, std::floating_point A = T>
-class reference_frozen {
+class reference_text {
 public:
     void masked_attention(const masked_attention_shape& s, int batch, const T* q, const T* k, const T* v, const A* mask,
                           const T* bias, T* o) {

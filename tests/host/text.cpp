@@ -21,7 +21,7 @@ using reference = pulse::host::reference_backend<double>;
 
 namespace {
 
-constexpr double frozen_epsilon = static_cast<double>(std::numeric_limits<float>::epsilon());
+constexpr double text_epsilon = static_cast<double>(std::numeric_limits<float>::epsilon());
 
 /// The operands of an attention; those that may be null are empty.
 struct operands {
@@ -152,13 +152,13 @@ TEST_CASE("RMSNorm, quick GELU and gates on the host equal the plain loops in do
         tensor y{n};
         host.rms_norm(s, rows, x.as<float>(), gamma.as<float>(), y.as<float>());
         plain.rms_norm(s, rows, x.as<double>(), gamma.as<double>(), y.as<double>());
-        CHECK(worst(y, 8.0 * frozen_epsilon) < 1.0);
+        CHECK(worst(y, 8.0 * text_epsilon) < 1.0);
         host.quick_gelu(n, x.as<float>(), y.as<float>());
         plain.quick_gelu(n, x.as<double>(), y.as<double>());
-        CHECK(worst(y, 8.0 * frozen_epsilon) < 1.0);
+        CHECK(worst(y, 8.0 * text_epsilon) < 1.0);
         host.gate(n, x.as<float>(), y.as<float>());
         plain.gate(n, x.as<double>(), y.as<double>());
-        CHECK(worst(y, 16.0 * frozen_epsilon) < 1.0);
+        CHECK(worst(y, 16.0 * text_epsilon) < 1.0);
     }
     // by hand
     const double x[2]{3.0, 4.0};

@@ -10,14 +10,14 @@
 #include <pulse/onednn/masked_attention.hpp>
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/pointwise.hpp>
-#include <pulse/runtime/frozen_backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::host {
 
 /// The operations of frozen networks: a part of onednn_backend.
-class frozen_operations {
+class text_operations {
 public:
-    explicit frozen_operations(int threads) : threads_{threads} {}
+    explicit text_operations(int threads) : threads_{threads} {}
 
     void masked_attention(const masked_attention_shape& s, int batch, const float* q, const float* k, const float* v,
                           const float* mask, const float* bias, float* o) {
@@ -57,7 +57,7 @@ public:
     }
 
 protected:
-    [[nodiscard]] std::int64_t frozen_scratch_bytes() const noexcept { return scores_.bytes(); }
+    [[nodiscard]] std::int64_t text_scratch_bytes() const noexcept { return scores_.bytes(); }
 
 private:
     int threads_;

@@ -20,7 +20,7 @@ struct masked_attention_shape {
     [[nodiscard]] constexpr bool operator==(const masked_attention_shape&) const = default;
 };
 
-/// A backend that runs frozen networks too, whose operations have no backward pass:
+/// What text encoders need besides, which only run forward: a user's backend that trains need not have it.
 ///
 /// - masked_attention: o = softmax(scale q k^T + bias) v for every head. bias [distances][heads] is that of key j and
 ///   query i at j - i + tokens - 1, null: none. Keys whose mask [batch][tokens] is 0 have the lowest score that there
@@ -30,7 +30,7 @@ struct masked_attention_shape {
 /// - quick_gelu: y = x * sigmoid(1.702 x) (Hendrycks and Gimpel 2016); y may be x.
 /// - gate: y *= x over n elements.
 template <class B>
-concept frozen_backend =
+concept text_backend =
     backend<B> && requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,
                            const masked_attention_shape& att, const layer_norm_shape& norm, int batch,
                            std::int64_t rows) {

@@ -62,9 +62,9 @@ TEST_CASE_TEMPLATE("cuda RMSNorm, quick GELU and gates equal the plain loops in 
     source draw{82};
     reference plain;
     for (const auto& [features, rows] : {std::pair{2048, 2}, {37, 5}, {64, 7}, {1, 1}}) {
-        CAPTURE(features);
         const device_queue queue;
         const layer_norm_shape s{features, 1e-6};
+        CAPTURE(s.features);
         const std::int64_t n = std::int64_t{rows} * features;
         const doubles x = draw.normal<T>(n, 1.5, 0.3);
         const doubles gamma = draw.normal<T>(features);

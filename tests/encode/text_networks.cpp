@@ -57,7 +57,8 @@ std::vector<double> encode(int samples, std::span<const std::int32_t> ids, std::
     });
     const auto facts = pulse::encode::text_facts_of<Network, double>(samples, ids, mask);
     const auto states = static_cast<std::size_t>(samples) * Network::states::elements;
-    std::vector<double> all(states + (Network::pools ? static_cast<std::size_t>(samples) * Network::pooled::elements : 0));
+    std::vector<double> all(states +
+                            (Network::pools ? static_cast<std::size_t>(samples) * Network::pooled::elements : 0));
     encoder.run(samples, facts.data(), all.data(), Network::pools ? all.data() + states : nullptr);
     return all;
 }
@@ -102,7 +103,8 @@ TEST_CASE("a text is encoded the same alone and in a batch") {
             const std::size_t first = s * Network::tokens;
             const std::vector<double> alone = encode<Network>(1, std::span{ids}.subspan(first, Network::tokens),
                                                               std::span{mask}.subspan(first, Network::tokens));
-            CHECK(std::equal(alone.begin(), alone.begin() + states, all.begin() + static_cast<std::ptrdiff_t>(s * states)));
+            CHECK(std::equal(alone.begin(), alone.begin() + states,
+                             all.begin() + static_cast<std::ptrdiff_t>(s * states)));
             if constexpr (Network::pools) {
                 const std::size_t pooled = alone.size() - states;
                 CHECK(std::equal(alone.end() - static_cast<std::ptrdiff_t>(pooled), alone.end(),

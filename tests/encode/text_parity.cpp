@@ -74,7 +74,8 @@ void check_network(const fs::path& folder, B& on) {
 
     constexpr int batch = 2;
     pulse::encode::text_encoder<Network, B> encoder{on, batch};
-    encoder.load([&](const parameter& p, std::span<float> to) { std::ranges::copy(weights.at(p.name.view()), to.begin()); });
+    encoder.load(
+        [&](const parameter& p, std::span<float> to) { std::ranges::copy(weights.at(p.name.view()), to.begin()); });
     const auto facts = pulse::encode::text_facts_of<Network, A>(batch, whole(values_of(expected, "ids")),
                                                                 whole(values_of(expected, "mask")));
     std::vector<T> states(std::size_t{batch} * Network::states::elements);

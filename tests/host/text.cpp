@@ -99,14 +99,14 @@ TEST_CASE("masked attention without mask, bias and causality is attention") {
 
 TEST_CASE("what a mask or causality leaves out of an attention changes nothing, and a bias goes by distance") {
     source draw{93};
-    constexpr int tokens = 6;
-    constexpr int width = 4;
+    constexpr std::size_t tokens = 6;
+    constexpr std::size_t width = 4;
     const masked_attention_shape s{tokens, 2, 2, 0.5};
     operands of{draw, s, 1};
     of.mask = tensor{tokens, 1.0F};
     of.mask.twice[3] = 0.0;
     const std::vector<double> before = of.plain();
-    for (int c = 0; c != width; ++c) {
+    for (std::size_t c = 0; c != width; ++c) {
         of.k.twice[3 * width + c] += 5.0;
         of.v.twice[3 * width + c] += 5.0;
     }
@@ -114,28 +114,27 @@ TEST_CASE("what a mask or causality leaves out of an attention changes nothing, 
     // A text of padding alone counts every token the same.
     std::fill(of.mask.twice.begin(), of.mask.twice.end(), 0.0);
     double mean = 0.0;
-    for (int t = 0; t != tokens; ++t) { mean += of.v.twice[static_cast<std::size_t>(t * width)] / tokens; }
+    for (std::size_t t = 0; t != tokens; ++t) { mean += of.v.twice[t * width] / tokens; }
     CHECK(of.plain()[0] == doctest::Approx(mean));
 
     operands causal{draw, s, 1};
     causal.shape.causal = true;
     const std::vector<double> first = causal.plain();
-    for (int c = 0; c != width; ++c) {
+    for (std::size_t c = 0; c != width; ++c) {
         causal.k.twice[5 * width + c] += 5.0;
         causal.v.twice[5 * width + c] += 5.0;
     }
     const std::vector<double> then = causal.plain();
-    CHECK(std::equal(first.begin(), first.begin() + 5 * width, then.begin()));
+    CHECK(std::equal(first.begin(), first.end() - width, then.begin()));
     CHECK(first[5 * width] != then[5 * width]);
 
     // A bias that is all but minus infinity, but for the distance of 2, makes a token read the second one behind it.
     operands far{draw, s, 1};
     far.bias = tensor{std::int64_t{s.distances()} * s.heads, -1000.0F};
-    for (int h = 0; h != s.heads; ++h) { far.bias.twice[static_cast<std::size_t>((tokens + 1) * s.heads + h)] = 0.0; }
+    for (std::size_t h = 0; h != 2; ++h) { far.bias.twice[(tokens + 1) * 2 + h] = 0.0; }
     const std::vector<double> moved = far.plain();
-    for (int i = 0; i != (tokens - 2) * width; ++i) {
-        CHECK(moved[static_cast<std::size_t>(i)] ==
-              doctest::Approx(far.v.twice[static_cast<std::size_t>(i + 2 * width)]));
+    for (std::size_t i = 0; i != (tokens - 2) * width; ++i) {
+        CHECK(moved[i] == doctest::Approx(far.v.twice[i + 2 * width]));
     }
 }
 
@@ -144,8 +143,8 @@ TEST_CASE("RMSNorm, quick GELU and gates on the host equal the plain loops in do
     onednn_backend host{2};
     reference plain;
     for (const auto& [features, rows] : {std::pair{2048, 3}, {7, 100}, {1, 1}, {129, 65}}) {
-        CAPTURE(features);
         const layer_norm_shape s{features, 1e-6};
+        CAPTURE(s.features);
         const std::int64_t n = std::int64_t{rows} * features;
         tensor x = draw.normal(n, 3.0, 0.5);
         tensor gamma = draw.normal(features);

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include <pulse/core/label.hpp>
-#include <pulse/encode/text_network.hpp>
 #include <pulse/encode/text_ends.hpp>
 #include <pulse/encode/text_layers.hpp>
+#include <pulse/encode/text_network.hpp>
 
 namespace pulse::encode {
 
@@ -32,9 +32,7 @@ struct bert_text_config {
 struct bert_pooler {
     int width{};
 
-    [[nodiscard]] constexpr nn::flaw defect() const noexcept {
-        return width <= 0 ? nn::flaw::size : nn::flaw::none;
-    }
+    [[nodiscard]] constexpr nn::flaw defect() const noexcept { return width <= 0 ? nn::flaw::size : nn::flaw::none; }
     [[nodiscard]] constexpr nn::extent output() const noexcept { return {width, 0, 0}; }
     constexpr weight_piece describe(nn::description& d) const { return d.linear("dense", 1, {width, width}); }
 };
@@ -53,10 +51,9 @@ struct bert_text_parts {
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == 0) {
-            return std::type_identity<
-                frozen_layer<"embeddings", bert_embedding{C.vocab_size, C.tokens, C.hidden_size,
-                                                          C.max_position_embeddings, C.type_vocab_size,
-                                                          C.layer_norm_eps}>>{};
+            return std::type_identity<frozen_layer<
+                "embeddings", bert_embedding{C.vocab_size, C.tokens, C.hidden_size, C.max_position_embeddings,
+                                             C.type_vocab_size, C.layer_norm_eps}>>{};
         } else if constexpr (I <= depth) {
             return std::type_identity<frozen_layer<label{"encoder.layer."} + static_cast<unsigned>(I - 1), layer>>{};
         } else {
@@ -64,8 +61,8 @@ struct bert_text_parts {
         }
     }
     template <std::size_t... I>
-    static text_network<C.name, results, typename decltype(layer_type<I>())::type...>
-        assemble(std::index_sequence<I...>);
+    static text_network<C.name, results, typename decltype(layer_type<I>())::type...> assemble(
+        std::index_sequence<I...>);
     using chain = decltype(assemble(std::make_index_sequence<depth + 2>{}));
 };
 

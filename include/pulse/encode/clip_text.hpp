@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <pulse/core/label.hpp>
-#include <pulse/encode/text_network.hpp>
 #include <pulse/encode/text_ends.hpp>
 #include <pulse/encode/text_layers.hpp>
+#include <pulse/encode/text_network.hpp>
 
 namespace pulse::encode {
 
@@ -56,8 +56,8 @@ struct clip_text_parts {
     [[nodiscard]] static constexpr auto layer_type() {
         constexpr int tokens = C.max_position_embeddings;
         if constexpr (I == 0) {
-            return std::type_identity<frozen_layer<
-                "text_model.embeddings", token_embedding{C.vocab_size, tokens, C.hidden_size, tokens}>>{};
+            return std::type_identity<
+                frozen_layer<"text_model.embeddings", token_embedding{C.vocab_size, tokens, C.hidden_size, tokens}>>{};
         } else if constexpr (I <= depth) {
             return std::type_identity<
                 frozen_layer<label{"text_model.encoder.layers."} + static_cast<unsigned>(I - 1), layer>>{};
@@ -70,8 +70,8 @@ struct clip_text_parts {
         }
     }
     template <std::size_t... I>
-    static text_network<C.name, results, typename decltype(layer_type<I>())::type...>
-        assemble(std::index_sequence<I...>);
+    static text_network<C.name, results, typename decltype(layer_type<I>())::type...> assemble(
+        std::index_sequence<I...>);
     using chain = decltype(assemble(std::make_index_sequence<count>{}));
 };
 

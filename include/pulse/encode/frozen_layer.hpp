@@ -5,8 +5,8 @@
 #include <pulse/core/label.hpp>
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
-#include <pulse/runtime/text_backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::encode {
 

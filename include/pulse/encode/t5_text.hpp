@@ -10,9 +10,9 @@
 #include <utility>
 
 #include <pulse/core/label.hpp>
-#include <pulse/encode/text_network.hpp>
 #include <pulse/encode/text_ends.hpp>
 #include <pulse/encode/text_layers.hpp>
+#include <pulse/encode/text_network.hpp>
 #include <pulse/nn/description.hpp>
 
 namespace pulse::encode {
@@ -76,8 +76,8 @@ struct t5_text_parts {
         }
     }
     template <std::size_t... I>
-    static text_network<C.name, results, typename decltype(layer_type<I>())::type...>
-        assemble(std::index_sequence<I...>);
+    static text_network<C.name, results, typename decltype(layer_type<I>())::type...> assemble(
+        std::index_sequence<I...>);
     using chain = decltype(assemble(std::make_index_sequence<depth + 2>{}));
 };
 
@@ -89,8 +89,8 @@ struct t5_text : t5_text_parts<C>::chain {
     static constexpr int tokens = C.tokens;
     static constexpr int vocabulary = C.vocab_size;
     /// Where in the weights the table of biases lies.
-    static constexpr std::int64_t shared_at = t5_text_parts<C>::chain::parameter_offsets[1] +
-                                              nn::layout<t5_text_parts<C>::block(true)>.pieces.table.begin;
+    static constexpr std::int64_t shared_at =
+        t5_text_parts<C>::chain::parameter_offsets[1] + nn::layout<t5_text_parts<C>::block(true)>.pieces.table.begin;
 
     /// Nothing is pooled.
     [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>) noexcept { return 0; }

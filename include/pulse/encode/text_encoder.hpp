@@ -7,11 +7,11 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
-#include <pulse/encode/text_network.hpp>
 #include <pulse/encode/text_facts.hpp>
+#include <pulse/encode/text_network.hpp>
 #include <pulse/model/parameter.hpp>
-#include <pulse/runtime/text_backend.hpp>
 #include <pulse/runtime/space.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::encode {
 

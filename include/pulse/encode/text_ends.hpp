@@ -55,7 +55,7 @@ struct bert_embedding {
 
     [[nodiscard]] constexpr nn::flaw defect() const noexcept {
         return vocabulary <= 0 || tokens <= 0 || width <= 0 || positions < tokens || kinds <= 0 ? nn::flaw::size
-                                                                                                 : nn::flaw::none;
+                                                                                                : nn::flaw::none;
     }
     [[nodiscard]] constexpr nn::extent output() const noexcept { return {tokens, width, 0}; }
 
@@ -117,7 +117,7 @@ struct final_norm {
     }
 };
 
-/// The pooled text: a linear layer of one token of each text, which text_facts name; CLIP's without bias takes the end.
+/// The pooled text: a linear layer without bias of the token of each text that text_facts name, which is its end.
 struct text_projection {
     int tokens{};
     int width{};

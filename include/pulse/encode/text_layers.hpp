@@ -96,8 +96,8 @@ struct clip_layer {
         core.to_inner().apply(on, rows, f[p.normal], f[p.to_q], f[p.q]);
         core.to_inner().apply(on, rows, f[p.normal], f[p.to_k], f[p.k]);
         core.to_inner().apply(on, rows, f[p.normal], f[p.to_v], f[p.v]);
-        on.masked_attention(core.attention(core.usual_scale(), true), f.batch, f[p.q], f[p.k], f[p.v], nullptr,
-                            nullptr, f[p.normal]);
+        on.masked_attention(core.attention(core.usual_scale(), true), f.batch, f[p.q], f[p.k], f[p.v], nullptr, nullptr,
+                            f[p.normal]);
         on.copy(f.batch * core.states(), f.input, f.output);
         add_linear(on, core.from_inner(), rows, f[p.normal], f[p.to_out], f.output);
 
@@ -175,9 +175,7 @@ struct t5_block {
     int buckets{};
     bool first{};
 
-    [[nodiscard]] constexpr nn::flaw defect() const noexcept {
-        return buckets <= 0 ? nn::flaw::size : core.defect();
-    }
+    [[nodiscard]] constexpr nn::flaw defect() const noexcept { return buckets <= 0 ? nn::flaw::size : core.defect(); }
     [[nodiscard]] constexpr nn::extent output() const noexcept { return core.output(); }
 
     struct pieces {

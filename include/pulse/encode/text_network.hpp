@@ -10,8 +10,8 @@
 #include <pulse/core/label.hpp>
 #include <pulse/encode/frozen_layer.hpp>
 #include <pulse/model/parameter.hpp>
-#include <pulse/runtime/text_backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::encode {
 
@@ -35,7 +35,7 @@ struct text_network {
 
     template <std::size_t I>
     using layer_at = std::tuple_element_t<I, std::tuple<Layers...>>;
-    using states = typename layer_at<states_layer>::output; ///< shape<tokens, features> of a text
+    using states = typename layer_at<states_layer>::output;    ///< shape<tokens, features> of a text
     using pooled = typename layer_at<live_layers - 1>::output; ///< shape<features> of a text, where the network pools
 
     /// Where the parameters of each layer begin, and where those of the last end.
@@ -64,7 +64,8 @@ struct text_network {
             auto* to = all.data();
             ((to = std::copy_n(layer_at<I>::parameters().data(), layer_at<I>::parameters().size(), to)), ...);
             return all;
-        }(std::make_index_sequence<L>{});
+        }
+        (std::make_index_sequence<L>{});
     }
 
     // What a run needs beside its results, in elements of a text.
@@ -75,9 +76,8 @@ struct text_network {
     /// Calls f.operator()<I>() for each layer that runs.
     template <class F>
     static void for_live_layers(F f) {
-        [&]<std::size_t... I>(std::index_sequence<I...>) {
-            (f.template operator()<I>(), ...);
-        }(std::make_index_sequence<live_layers>{});
+        [&]<std::size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); }
+        (std::make_index_sequence<live_layers>{});
     }
 };
 

@@ -34,8 +34,8 @@ public:
             const int rows = std::min(block, s.tokens - first);
             const int keys = s.causal ? first + rows : s.tokens;
             const std::int64_t at = std::int64_t{first} * stride;
-            wide_attention::multiply('N', 'T', rows, keys, s.head_size, static_cast<float>(s.scale), q + at, stride, k, stride,
-                           0.0F, work, keys);
+            wide_attention::multiply('N', 'T', rows, keys, s.head_size, static_cast<float>(s.scale), q + at, stride, k,
+                                     stride, 0.0F, work, keys);
             for (int r = 0; r != rows; ++r) {
                 float* const row = work + std::int64_t{r} * keys;
                 const int own = s.causal ? first + r + 1 : keys;
@@ -44,7 +44,8 @@ public:
                 wide_attention::normalise(own, row);
                 std::fill(row + own, row + keys, 0.0F);
             }
-            wide_attention::multiply('N', 'N', rows, s.head_size, keys, 1.0F, work, keys, v, stride, 0.0F, o + at, stride);
+            wide_attention::multiply('N', 'N', rows, s.head_size, keys, 1.0F, work, keys, v, stride, 0.0F, o + at,
+                                     stride);
         }
     }
 

@@ -52,8 +52,7 @@ public:
         });
     }
     void gate(std::int64_t n, const float* x, float* y) {
-        for_elements(threads_, n,
-                     [=]<int W>(std::int64_t i) { store<W>(load<W>(y + i) * load<W>(x + i), y + i); });
+        for_elements(threads_, n, [=]<int W>(std::int64_t i) { store<W>(load<W>(y + i) * load<W>(x + i), y + i); });
     }
 
 protected:

@@ -30,16 +30,15 @@ struct masked_attention_shape {
 /// - quick_gelu: y = x * sigmoid(1.702 x) (Hendrycks and Gimpel 2016); y may be x.
 /// - gate: y *= x over n elements.
 template <class B>
-concept text_backend =
-    backend<B> && requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,
-                           const masked_attention_shape& att, const layer_norm_shape& norm, int batch,
-                           std::int64_t rows) {
-        // q, k, v, mask, bias, o
-        b.masked_attention(att, batch, x, x, x, a, x, y);
-        // x, gamma, y
-        b.rms_norm(norm, rows, x, x, y);
-        b.quick_gelu(rows, x, y);
-        b.gate(rows, x, y);
-    };
+concept text_backend = backend<B> &&
+    requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,
+             const masked_attention_shape& att, const layer_norm_shape& norm, int batch, std::int64_t rows) {
+    // q, k, v, mask, bias, o
+    b.masked_attention(att, batch, x, x, x, a, x, y);
+    // x, gamma, y
+    b.rms_norm(norm, rows, x, x, y);
+    b.quick_gelu(rows, x, y);
+    b.gate(rows, x, y);
+};
 
 } // namespace pulse

@@ -124,9 +124,7 @@ __global__ void __launch_bounds__(masked_warps * 32) masked_attention_kernel(mas
                 const int feature = lane + 32 * f;
                 const float value = feature < a.head_size ? values[j * stride + feature] : 0.0f;
 #pragma unroll
-                for (int r = 0; r < mine; ++r) {
-                    sums[r][f] = fmaf(weights[r * masked_keys + j], value, sums[r][f]);
-                }
+                for (int r = 0; r < mine; ++r) { sums[r][f] = fmaf(weights[r * masked_keys + j], value, sums[r][f]); }
             }
         }
     }
@@ -158,8 +156,8 @@ void masked_attention(const queue& on, const masked_attention_shape& s, int batc
                           " heads of " + std::to_string(s.head_size) + ", batch " + std::to_string(batch) +
                           "; possible are 1 to 65535 heads and samples, and heads of 1 to 256");
     }
-    const masked_operands<T> operands{q,        k,       v,           mask, bias, o,
-                                      s.tokens, s.heads, s.head_size, static_cast<float>(s.scale), s.causal};
+    const masked_operands<T> operands{
+        q, k, v, mask, bias, o, s.tokens, s.heads, s.head_size, static_cast<float>(s.scale), s.causal};
     const dim3 grid(static_cast<unsigned>((s.tokens + masked_block_queries - 1) / masked_block_queries),
                     static_cast<unsigned>(s.heads), static_cast<unsigned>(batch));
     launch(s.head_size <= 64 ? masked_attention_kernel<T, 2> : masked_attention_kernel<T, 8>, grid,

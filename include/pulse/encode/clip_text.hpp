@@ -29,7 +29,7 @@ struct clip_text_config {
     int projection_dim{};
     clip_activation hidden_act{clip_activation::quick_gelu};
     double layer_norm_eps{1e-5};
-    int eos_token_id{2}; ///< 2: the end of a text is its greatest id, as configs from before transformers 4.28 mean it
+    int eos_token_id{2}; ///< 2, which is wrong in most configs, means that the end of a text is its greatest id
     int states_before{};
 };
 

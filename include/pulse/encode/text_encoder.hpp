@@ -43,7 +43,8 @@ public:
     text_encoder(const text_encoder&) = delete;
     text_encoder& operator=(const text_encoder&) = delete;
 
-    /// Fills every weight: read(const parameter&, std::span<float>) gives the values of one, in C order.
+    /// Fills every weight: read(const parameter&, std::span<float>) gives the values of one, in C order. Nothing that was
+    /// run may be still running on a device.
     template <class Read>
     void load(Read read) {
         std::vector<float> values;

@@ -1,4 +1,4 @@
-// What configs need to describe a text encoder.
+// What configs need to describe a text encoder, and what it needs of a backend.
 //
 // error-1: pulse: a clip_text_config needs a name
 // error-2: pulse: a clip_text_config has layers and heads
@@ -8,8 +8,11 @@
 // error-6: pulse: every size of a layer is positive
 // error-7: pulse: a t5_text_config has layers
 // error-8: pulse: the buckets of a t5_text_config are a multiple of 4
+// error-9: pulse: a text encoder runs on a text_backend
 
 #include <pulse/encode/known_text_encoders.hpp>
+#include <pulse/encode/text_encoder.hpp>
+#include <pulse/reference/backend.hpp>
 
 namespace encode = pulse::encode;
 
@@ -48,6 +51,16 @@ constexpr encode::t5_text_config t5_config() {
     c.relative_attention_num_buckets = 30;
 #endif
     return c;
+}
+
+struct trains_only : pulse::host::reference_backend<float> {
+#if CASE == 9
+    void rms_norm() = delete;
+#endif
+};
+
+void encode_on(trains_only& on, const float* facts, float* states) {
+    encode::text_encoder<encode::bert_text<bert_config()>, trains_only>{on, 1}.run(1, facts, states);
 }
 
 #if CASE <= 4

@@ -17,8 +17,10 @@ namespace pulse::encode {
 
 /// A text encoder with its weights on one backend, for batches of up to `batch` texts; Network is a clip_text,
 /// bert_text or t5_text. All memory is taken when it is made, in the backend's space.
-template <class Network, text_backend B>
+template <class Network, backend B>
 class text_encoder {
+    static_assert(text_backend<B>, "pulse: a text encoder runs on a text_backend");
+
 public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;

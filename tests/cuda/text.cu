@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("cuda RMSNorm, quick GELU and gates equal the plain loops in 
     }
 }
 
-TEST_CASE("cuda operations of frozen networks refuse sizes that are none") {
+TEST_CASE("cuda operations of text encoders refuse sizes that are none") {
     const device_queue queue;
     float* const none = nullptr;
     CHECK_THROWS_AS(cuda::masked_attention(queue.on(), {4, 1, 257}, 1, none, none, none, none, none, none),

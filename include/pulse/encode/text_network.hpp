@@ -21,7 +21,7 @@ struct network_results {
     std::size_t states{}; ///< the layer whose output are the text states; what runs behind it gives the pooled text
 };
 
-/// A frozen network: layers that run one after another, the first on facts alone.
+/// A text encoder: layers that run one after another, the first on facts alone.
 ///
 /// Parameters are those of all layers in the checkpoint's order, one behind the other; those of live layers come first.
 template <label Name, network_results Results, class... Layers>

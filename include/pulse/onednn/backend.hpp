@@ -12,13 +12,12 @@
 #include <pulse/onednn/buffer.hpp>
 #include <pulse/onednn/conditioned_operations.hpp>
 #include <pulse/onednn/convolution_cache.hpp>
-#include <pulse/onednn/text_operations.hpp>
 #include <pulse/onednn/group_norm.hpp>
 #include <pulse/onednn/library.hpp>
 #include <pulse/onednn/narrow_convolution.hpp>
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/pointwise.hpp>
-#include <pulse/onednn/token_operations.hpp>
+#include <pulse/onednn/text_operations.hpp>
 #include <pulse/onednn/wide_attention.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/text_backend.hpp>
@@ -29,14 +28,13 @@ namespace pulse::host {
 ///
 /// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A
 /// shape that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
-class onednn_backend : public token_operations, public conditioned_operations, public text_operations {
+class onednn_backend : public text_operations, public conditioned_operations {
 public:
     using scalar = float;
     using accumulator = float;
 
     /// Throws pulse::input_error when threads < 1.
-    explicit onednn_backend(int threads = 1) :
-        token_operations{threads}, conditioned_operations{threads}, text_operations{threads}, threads_{threads} {
+    explicit onednn_backend(int threads = 1) : text_operations{threads}, conditioned_operations{threads}, threads_{threads} {
         require(threads >= 1, "onednn_backend", "threads is less than 1");
     }
 
@@ -204,7 +202,7 @@ public:
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
         return scratch_.bytes() + sum_.bytes() + sums_.bytes() + convolutions_.bytes() + token_scratch_bytes() +
-               conditioned_scratch_bytes() + text_scratch_bytes();
+               conditioned_scratch_bytes();
     }
 
 private:

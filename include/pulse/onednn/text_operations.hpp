@@ -10,14 +10,15 @@
 #include <pulse/onednn/masked_attention.hpp>
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/pointwise.hpp>
+#include <pulse/onednn/token_operations.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::host {
 
-/// The operations of frozen networks: a part of onednn_backend.
-class text_operations {
+/// The operations of text encoders, with those of transformers: a part of onednn_backend.
+class text_operations : public token_operations {
 public:
-    explicit text_operations(int threads) : threads_{threads} {}
+    explicit text_operations(int threads) : token_operations{threads}, threads_{threads} {}
 
     void masked_attention(const masked_attention_shape& s, int batch, const float* q, const float* k, const float* v,
                           const float* mask, const float* bias, float* o) {
@@ -56,7 +57,9 @@ public:
     }
 
 protected:
-    [[nodiscard]] std::int64_t text_scratch_bytes() const noexcept { return scores_.bytes(); }
+    [[nodiscard]] std::int64_t token_scratch_bytes() const noexcept {
+        return token_operations::token_scratch_bytes() + scores_.bytes();
+    }
 
 private:
     int threads_;

@@ -12,7 +12,7 @@
 
 namespace pulse::host {
 
-/// The operations of frozen networks as plain loops over scalars of type T, computed in A: a part of reference_backend.
+/// The operations of text encoders as plain loops over scalars of type T, computed in A: a part of reference_backend.
 template <class T, std::floating_point A = T>
 class reference_text {
 public:

@@ -29,7 +29,7 @@ set(flow_launch core)
 # Rooms and headers of pulse::pulse that neither pulse.hpp nor planner.hpp reaches: what some users want and all would wait
 # for, what needs POSIX, and what other parts include.
 set(beside_doors
-    launch reference zoo
+    encode launch reference zoo
     runtime/measure_links.hpp runtime/prove_slots.hpp runtime/same_run.hpp runtime/transfer_slots.hpp
     schedule/synthesize_with.hpp)
 set(flow_reference core tensor runtime)
@@ -37,8 +37,8 @@ set(flow_threads core tensor runtime plan/instruction)
 set(flow_onednn core tensor runtime reference)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
 set(flow_io core)
-# Tokenizers; nothing else of the library knows what a text is.
-set(flow_encode core io)
+# Tokenizers, for nothing else of the library knows what a text is, and the networks that make what backbones read.
+set(flow_encode core io model nn runtime)
 set(flow_train core tensor model nn runtime io plan)
 # Saving and resuming need files; a trainer alone does not.
 set(flow_train_saving checkpoint/reader checkpoint/sharded)

@@ -17,9 +17,10 @@
 #include <pulse/onednn/narrow_convolution.hpp>
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/pointwise.hpp>
-#include <pulse/onednn/token_operations.hpp>
+#include <pulse/onednn/text_operations.hpp>
 #include <pulse/onednn/wide_attention.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::host {
 
@@ -27,13 +28,13 @@ namespace pulse::host {
 ///
 /// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A
 /// shape that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
-class onednn_backend : public token_operations, public conditioned_operations {
+class onednn_backend : public text_operations, public conditioned_operations {
 public:
     using scalar = float;
     using accumulator = float;
 
     /// Throws pulse::input_error when threads < 1.
-    explicit onednn_backend(int threads = 1) : token_operations{threads}, conditioned_operations{threads}, threads_{threads} {
+    explicit onednn_backend(int threads = 1) : text_operations{threads}, conditioned_operations{threads}, threads_{threads} {
         require(threads >= 1, "onednn_backend", "threads is less than 1");
     }
 
@@ -389,6 +390,6 @@ private:
     basic_buffer<double> sums_{};
 };
 
-static_assert(backend<onednn_backend>, "pulse: onednn_backend has every operation of a backend");
+static_assert(text_backend<onednn_backend>, "pulse: onednn_backend has every operation of a text_backend");
 
 } // namespace pulse::host

@@ -12,8 +12,9 @@ test=(openmpi-bin doctest-dev libstb-dev clang libclang-rt-dev python3 python3-p
 run=(dataset-fashion-mnist)
 # oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run on SYCL alone, which pulse::host refuses.
 onednn3=2023.2.0
-# transformers 4.38 and what it imports for tokenizers; CLIP's vocabulary is in open_clip_torch
-compared=(transformers==4.38.2 tokenizers==0.15.2 huggingface_hub==0.23.4 safetensors==0.4.5 regex==2024.11.6
+# transformers 4.38, diffusers 0.27 and what they import, which run on Debian's torch 1.13; CLIP's vocabulary is in
+# open_clip_torch
+compared=(transformers==4.38.2 diffusers==0.27.2 tokenizers==0.15.2 huggingface_hub==0.23.4 safetensors==0.4.5 regex==2024.11.6
     sentencepiece==0.2.0 filelock==3.16.1 fsspec==2024.12.0 packaging==24.2 pyyaml==6.0.2 requests==2.32.3 urllib3==2.2.3
     idna==3.10 certifi==2024.12.14 charset_normalizer==3.4.1 tqdm==4.67.1 typing_extensions==4.12.2
     open_clip_torch==2.30.0)

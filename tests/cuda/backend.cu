@@ -1,5 +1,6 @@
-// One translation unit, because the four share most kernels, and compiling those is what costs.
+// One translation unit, because these share most kernels, and compiling those is what costs.
 #include <backend_layers.hpp>
 #include <backend_operations.hpp>
+#include <backend_pictures.hpp>
 #include <backend_pipeline.hpp>
 #include <backend_products.hpp>

@@ -17,12 +17,14 @@
 #include <pulse/cuda/kernels/geglu.cuh>
 #include <pulse/cuda/kernels/group_norm.cuh>
 #include <pulse/cuda/kernels/group_norm_backward.cuh>
+#include <pulse/cuda/kernels/group_norm_pieces.cuh>
 #include <pulse/cuda/kernels/layer_norm.cuh>
 #include <pulse/cuda/kernels/layer_norm_backward.cuh>
 #include <pulse/cuda/kernels/masked_attention.cuh>
 #include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/cuda/kernels/patches.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
+#include <pulse/cuda/kernels/posterior.cuh>
 #include <pulse/cuda/kernels/rms_norm.cuh>
 #include <pulse/cuda/kernels/rotary.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
@@ -33,8 +35,10 @@
 #include <pulse/cuda/scratch.cuh>
 #include <pulse/cuda/space.cuh>
 #include <pulse/cuda/stream.cuh>
+#include <pulse/cuda/wide_attention.cuh>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/picture_backend.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::cuda {
@@ -136,6 +140,16 @@ public:
                     float* statistics) {
         cuda::group_norm(with(group_norm_scratch_bytes(s, batch)), s, batch, xa, xb, gamma, beta, y, statistics);
     }
+    void group_norm_statistics(const group_norm_shape& s, int batch, const T* x, float* statistics) {
+        cuda::group_norm_statistics(with(group_norm_scratch_bytes(s, batch)), s, batch, x, statistics);
+    }
+    void group_norm_rows(const group_norm_shape& s, int rows, int width, const T* x, const T* gamma, const T* beta,
+                         const float* statistics, T* y, std::int64_t y_stride) {
+        cuda::group_norm_rows(on_, s, rows, width, x, gamma, beta, statistics, y, y_stride);
+    }
+    void posterior(std::int64_t pixels, int channels, float factor, const T* moments, const T* noise, T* z) {
+        cuda::posterior(on_, pixels, channels, factor, moments, noise, z);
+    }
     void group_norm_backward(const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
                              const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, float* dgamma,
                              float* dbeta, into how) {
@@ -144,6 +158,9 @@ public:
     }
 
     void attention(const attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o, float* lse) {
+        if (s.head_size > most_fma_head_size) {
+            return wide_attention_.forward(on_, scratch_, products_, s, batch, q, k, v, o, lse);
+        }
         attentions_.forward(on_, scratch_, s, batch, q, k, v, o, lse);
     }
     void attention_backward(const attention_shape& s, int batch, const T* q, const T* k, const T* v, const T* o,
@@ -253,13 +270,15 @@ public:
     /// captured program reorders what it reads by itself, whether this was called or not.
     void weights_changed() noexcept { convolutions_.weights_changed(); }
     /// Bytes of the shared scratch and of reordered weights.
-    [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_.bytes() + convolutions_.bytes(); }
+    [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
+        return scratch_.bytes() + convolutions_.bytes() + wide_attention_.bytes();
+    }
     /// Whether an executor that is made with this backend replays CUDA graphs (as it does unless told otherwise) or
     /// starts every operation anew, which profilers and debuggers show more plainly.
     void replay_graphs(bool on) noexcept { replays_graphs_ = on; }
     [[nodiscard]] bool replays_graphs() const noexcept { return replays_graphs_; }
     /// What computes attention: a line for each pass and shape that was met.
-    [[nodiscard]] std::string attention_report() const { return attentions_.report(); }
+    [[nodiscard]] std::string attention_report() const { return attentions_.report() + wide_attention_.report(); }
 
 private:
     backend(std::optional<cuda::stream> own, cudaStream_t given, const engine_options& options,
@@ -267,7 +286,7 @@ private:
         own_{std::move(own)},
         on_{own_ ? own_->get() : given, properties_of(current_device()).multiprocessors, nullptr}, scratch_{on_.stream},
         products_{options, Precision::tensor_float}, convolutions_{options, Precision::tensor_float, on_.stream},
-        attentions_{attention, options} {}
+        attentions_{attention, options}, wide_attention_{on_.stream} {}
 
     static void require(bool holds, const char* operation, const std::string& what) {
         if (!holds) { throw input_error{"pulse: " + std::string{operation} + ": " + what}; }
@@ -344,9 +363,13 @@ private:
     products<T> products_;
     convolutions<T> convolutions_;
     attentions<Precision> attentions_;
+    wide_attention<T> wide_attention_;
     bool replays_graphs_{true};
 };
 
+static_assert(picture_backend<backend<bf16>> && picture_backend<backend<fp16>> && picture_backend<backend<tf32>> &&
+                  picture_backend<backend<fp32>>,
+              "pulse: cuda::backend has every operation of a picture_backend");
 static_assert(text_backend<backend<bf16>> && text_backend<backend<fp16>> && text_backend<backend<tf32>> &&
                   text_backend<backend<fp32>>,
               "pulse: cuda::backend has every operation of a text_backend");

@@ -110,6 +110,30 @@ public:
         add_bias_gradient(with, rows, s.out_features, dy, dbias);
     }
 
+    /// to[row][key] = the product of q[row] and k[key], in float: what one head of an attention begins with. Rows
+    /// and keys are `size` numbers, `stride` apart.
+    void scores(const queue& on, scratch_arena& scratch, std::int64_t rows, std::int64_t keys, int size,
+                std::int64_t stride, const T* q, const T* k, float* to) {
+        cublas::product p = begin(keys, rows, size, into::write);
+        p.type_d = CUDA_R_32F;
+        p.transpose_a = true;
+        p.stride_a = stride;
+        p.stride_b = stride;
+        p.stride_d = keys;
+        align(p, k, q, to);
+        run(on, scratch, p, k, q, to, nullptr);
+    }
+    /// o[row] = the sum over the keys of weights[row][key] v[key]: what it ends with.
+    void mixed(const queue& on, scratch_arena& scratch, std::int64_t rows, std::int64_t keys, int size,
+               std::int64_t stride, const T* weights, const T* v, T* o) {
+        cublas::product p = begin(size, rows, keys, into::write);
+        p.stride_a = stride;
+        p.stride_b = keys;
+        p.stride_d = stride;
+        align(p, v, weights, o);
+        run(on, scratch, p, v, weights, o, nullptr);
+    }
+
     /// Shapes that an algorithm was chosen for.
     [[nodiscard]] std::size_t count() const noexcept { return entries_.size(); }
 

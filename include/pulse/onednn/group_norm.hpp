@@ -34,10 +34,16 @@ public:
 
     /// Writes y [pixels][all channels] and statistics [groups][2].
     void forward(float* y, float* statistics) const noexcept {
+        measure(statistics);
+        take(statistics);
+        apply(y);
+    }
+
+    /// Writes statistics [groups][2].
+    void measure(float* statistics) const noexcept {
         const int size = s_.all_channels() / s_.groups;
         const double count = static_cast<double>(size) * s_.pixels;
         float* const mean = constants_;
-        float* const slope = constants_ + s_.all_channels();
         for_each_source([&](const float* x, int width, int first) {
             for_lanes(0, width, [&]<int W>(std::int64_t c) {
                 reduce<W>(sums_ + first + c, [&](int p, floats<W>& sum) { sum += load<W>(x + at(p, width, c)); });
@@ -62,9 +68,22 @@ public:
             double sum = 0.0;
             for (int c = g * size; c != (g + 1) * size; ++c) { sum += sums_[c]; }
             statistics[2 * g + 1] = static_cast<float>(1.0 / std::sqrt(sum / count + s_.epsilon));
-            for (int c = g * size; c != (g + 1) * size; ++c) { slope[c] = statistics[2 * g + 1] * gamma_[c]; }
         }
+    }
+    /// Puts what apply needs of statistics [groups][2] into the constants.
+    void take(const float* statistics) const noexcept {
         const int all = s_.all_channels();
+        const int size = all / s_.groups;
+        for (int c = 0; c != all; ++c) {
+            constants_[c] = statistics[2 * (c / size)];
+            constants_[all + c] = statistics[2 * (c / size) + 1] * gamma_[c];
+        }
+    }
+    /// Writes y [pixels][all channels] from the constants that take left.
+    void apply(float* y) const noexcept {
+        const int all = s_.all_channels();
+        const float* const mean = constants_;
+        const float* const slope = constants_ + all;
         for_each_source([&](const float* x, int width, int first) {
             for_lanes(0, width, [&]<int W>(std::int64_t c) {
                 const floats<W> m = load<W>(mean + first + c);

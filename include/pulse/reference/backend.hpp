@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -9,7 +10,7 @@
 #include <pulse/reference/convolution.hpp>
 #include <pulse/reference/text.hpp>
 #include <pulse/reference/tokens.hpp>
-#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/picture_backend.hpp>
 
 namespace pulse::host {
 
@@ -92,27 +93,36 @@ public:
 
     void group_norm(const group_norm_shape& shape, int batch, const T* xa, const T* xb, const T* gamma, const T* beta,
                     T* y, A* statistics) {
-        const int size = shape.all_channels() / shape.groups;
-        const A count = static_cast<A>(std::int64_t{size} * shape.pixels);
+        measure_groups(shape, batch, xa, xb, statistics);
         for (int b = 0; b != batch; ++b) {
             for (int g = 0; g != shape.groups; ++g) {
-                A mean{0};
-                over_group(shape, b, g, [&](std::int64_t, const auto& at) { mean += at(xa, xb); });
-                mean /= count;
-                A variance{0};
-                over_group(shape, b, g, [&](std::int64_t, const auto& at) {
-                    const A d = at(xa, xb) - mean;
-                    variance += d * d;
-                });
-                const A inverse = A{1} / std::sqrt(variance / count + static_cast<A>(shape.epsilon));
-                statistics[(std::int64_t{b} * shape.groups + g) * 2] = mean;
-                statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1] = inverse;
+                const A* const known = statistics + (std::int64_t{b} * shape.groups + g) * 2;
                 over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
-                    const A u = (at(xa, xb) - mean) * inverse * static_cast<A>(gamma[at.channel]) +
-                                static_cast<A>(beta[at.channel]);
-                    y[n] = static_cast<T>(shape.silu ? u * sigmoid(u) : u);
+                    y[n] = normalised(shape, at(xa, xb), known, gamma[at.channel], beta[at.channel]);
                 });
             }
+        }
+    }
+    void group_norm_statistics(const group_norm_shape& shape, int batch, const T* x, A* statistics) {
+        measure_groups(shape, batch, x, nullptr, statistics);
+    }
+    void group_norm_rows(const group_norm_shape& shape, int rows, int width, const T* x, const T* gamma, const T* beta,
+                         const A* statistics, T* y, std::int64_t y_stride) {
+        const std::int64_t row = std::int64_t{width} * shape.channels;
+        for (int r = 0; r != rows; ++r) {
+            for (std::int64_t i = 0; i != row; ++i) {
+                const std::int64_t c = i % shape.channels;
+                const A* const known = statistics + c / (shape.channels / shape.groups) * 2;
+                y[r * y_stride + i] = normalised(shape, static_cast<A>(x[r * row + i]), known, gamma[c], beta[c]);
+            }
+        }
+    }
+    void posterior(std::int64_t pixels, int channels, A factor, const T* moments, const T* noise, T* z) {
+        for (std::int64_t i = 0; i != pixels * channels; ++i) {
+            const T* const at = moments + i / channels * 2 * channels + i % channels;
+            const A log_variance = std::clamp(static_cast<A>(at[channels]), A{-30}, A{20});
+            const A deviation = std::exp(log_variance / A{2});
+            z[i] = static_cast<T>(factor * (static_cast<A>(at[0]) + deviation * static_cast<A>(noise[i])));
         }
     }
 
@@ -262,6 +272,30 @@ private:
         }
     }
 
+    static void measure_groups(const group_norm_shape& shape, int batch, const T* xa, const T* xb, A* statistics) {
+        const A count = static_cast<A>(std::int64_t{shape.all_channels() / shape.groups} * shape.pixels);
+        for (int b = 0; b != batch; ++b) {
+            for (int g = 0; g != shape.groups; ++g) {
+                A mean{0};
+                over_group(shape, b, g, [&](std::int64_t, const auto& at) { mean += at(xa, xb); });
+                mean /= count;
+                A variance{0};
+                over_group(shape, b, g, [&](std::int64_t, const auto& at) {
+                    const A d = at(xa, xb) - mean;
+                    variance += d * d;
+                });
+                statistics[(std::int64_t{b} * shape.groups + g) * 2] = mean;
+                statistics[(std::int64_t{b} * shape.groups + g) * 2 + 1] =
+                    A{1} / std::sqrt(variance / count + static_cast<A>(shape.epsilon));
+            }
+        }
+    }
+    /// `known` is a group's mean and 1/sqrt(var + eps).
+    [[nodiscard]] static T normalised(const group_norm_shape& shape, A x, const A* known, T gamma, T beta) {
+        const A u = (x - known[0]) * known[1] * static_cast<A>(gamma) + static_cast<A>(beta);
+        return static_cast<T>(shape.silu ? u * sigmoid(u) : u);
+    }
+
     [[nodiscard]] static std::int64_t pixel_at(int b, int p, int pixels, int channels) noexcept {
         return (std::int64_t{b} * pixels + p) * channels;
     }
@@ -274,5 +308,7 @@ private:
         return s * (A{1} + x * (A{1} - s));
     }
 };
+
+static_assert(picture_backend<reference_backend<double>>, "pulse: reference_backend has every operation of a picture_backend");
 
 } // namespace pulse::host

@@ -138,6 +138,19 @@ __device__ void apply_round(const affine_of_channels<N>& map, const pixel_walk<c
     for (int u = 0; u < Round; ++u) { map(read[u]).store(y[i - u]); }
 }
 
+/// Joins the moments of the chunks of a group, by one warp.
+template <class T>
+[[nodiscard]] __device__ moments moments_of_group(const group_norm_input<T>& in, const moments* partial, int sample,
+                                                  int group) {
+    const group_norm_tiling& t = in.tiling;
+    const float size = static_cast<float>(in.size);
+    return union_of_warp(t.splits, static_cast<float>(in.pixels) * size, [&](int i) {
+        const int pixels = min(in.pixels, (i + 1) * t.chunk) - i * t.chunk;
+        return moments_of_part{partial[(std::int64_t{sample} * t.splits + i) * in.groups + group],
+                               static_cast<float>(pixels) * size};
+    });
+}
+
 /// Joins the moments of the chunks, then y from x. Blocks and pixels run against the order of the first pass, so that
 /// what that read last is still in the cache.
 template <class T, int N>
@@ -151,11 +164,7 @@ __global__ void __launch_bounds__(256, 2)
     const float total = static_cast<float>(in.pixels) * static_cast<float>(in.size);
     for (int g = static_cast<int>(threadIdx.x) / 32; g < place.last_group - place.first_group; g += warps) {
         const int group = place.first_group + g;
-        const moments whole = union_of_warp(t.splits, total, [&](int i) {
-            const int pixels = min(in.pixels, (i + 1) * t.chunk) - i * t.chunk;
-            return moments_of_part{partial[(std::int64_t{place.sample} * t.splits + i) * in.groups + group],
-                                   static_cast<float>(pixels) * static_cast<float>(in.size)};
-        });
+        const moments whole = moments_of_group(in, partial, place.sample, group);
         if (threadIdx.x % 32 == 0) {
             mean_of[g] = whole.mean;
             inverse_of[g] = rsqrtf(whole.squares / total + in.epsilon);

@@ -78,7 +78,7 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
 
 /// The layout for a device of so many multiprocessors. `width` is 1 or a divisor of the channels of both sources, which
 /// the layout takes where groups allow it;
-/// `tensors` is how many a resident block would keep: 1 forward, 2 backward.
+/// `tensors` is how many a resident block would keep: 1 forward, 2 backward; 0 where no block is to be resident.
 [[nodiscard]] constexpr group_norm_tiling tile_group_norm(const group_norm_shape& s, int batch, int width,
                                                           int scalar_bytes, int tensors, int multiprocessors) {
     group_norm_tiling t;
@@ -110,7 +110,7 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
     shape_block(static_cast<int>(std::clamp<std::int64_t>(work / 8 / 32 * 32, 128, 512)), s.pixels);
     t.kept_bytes = tensors * ((static_cast<std::size_t>(work) * width * scalar_bytes + 15) / 16 * 16);
     const std::size_t bytes = t.shared_bytes();
-    if (t.passes == 1 && bytes <= most_resident_bytes) {
+    if (tensors != 0 && t.passes == 1 && bytes <= most_resident_bytes) {
         // Blocks on one multiprocessor, by shared memory and by registers (128 a thread).
         const int beside =
             static_cast<int>(std::min<std::size_t>(shared_bytes_of_multiprocessor / bytes, 512 / t.threads()));

@@ -1,0 +1,196 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <pulse/core/label.hpp>
+#include <pulse/encode/autoencoder_config.hpp>
+#include <pulse/encode/strips.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/nn/attention.hpp>
+#include <pulse/nn/block.hpp>
+#include <pulse/nn/convolution.hpp>
+#include <pulse/nn/norm.hpp>
+#include <pulse/nn/resnet.hpp>
+
+namespace pulse::encode {
+
+enum class autoencoder_half : std::uint8_t { encoder, decoder };
+enum class autoencoder_part : std::uint8_t { conv, product, resnet, attention, downsample, upsample, conv_out };
+
+/// One layer of an autoencoder before it is a type; `size` is the height and width of its input.
+struct autoencoder_layer {
+    autoencoder_part part{};
+    label name{};
+    int in_channels{};
+    int out_channels{};
+    int size{};
+};
+
+[[nodiscard]] constexpr std::size_t layer_count(const autoencoder_config& c, autoencoder_half half) noexcept {
+    const int resnets = c.levels() * (c.layers_per_block + (half == autoencoder_half::decoder ? 1 : 0));
+    return static_cast<std::size_t>(resnets + c.levels() - 1 + 6); // between levels; ends, the middle, and a product
+}
+
+/// Layers in the order of AutoencoderKL.encode or decode; the encoder gives moments, the decoder reads latents.
+template <autoencoder_config C, autoencoder_half Half>
+[[nodiscard]] constexpr auto layout_of() {
+    using part = autoencoder_part;
+    constexpr bool encodes = Half == autoencoder_half::encoder;
+    const label root{encodes ? "encoder" : "decoder"};
+    const int last = C.levels() - 1;
+    std::array<autoencoder_layer, layer_count(C, Half)> layers{};
+    std::size_t count = 0;
+    int channels = encodes ? C.in_channels : C.latent_channels;
+    int size = encodes ? C.sample_size : C.size(last);
+
+    const auto add = [&](part kind, const label& name, int out) {
+        layers[count++] = {kind, name, channels, out, size};
+        channels = out;
+        if (kind == part::downsample) { size /= 2; }
+        if (kind == part::upsample) { size *= 2; }
+    };
+    const auto add_level = [&](const char* blocks, int at, int out, int resnets, part between, const char* name) {
+        const label block = root + blocks + static_cast<unsigned>(at);
+        for (int j = 0; j != resnets; ++j) { add(part::resnet, block + ".resnets." + static_cast<unsigned>(j), out); }
+        if (at != last) { add(between, block + name, out); }
+    };
+    const auto add_middle = [&] {
+        add(part::resnet, root + ".mid_block.resnets.0", channels);
+        add(part::attention, root + ".mid_block.attentions.0", channels);
+        add(part::resnet, root + ".mid_block.resnets.1", channels);
+    };
+
+    if constexpr (encodes) {
+        add(part::conv, root + ".conv_in", C.channels(0));
+        for (int i = 0; i <= last; ++i) {
+            add_level(".down_blocks.", i, C.channels(i), C.layers_per_block, part::downsample, ".downsamplers.0");
+        }
+        add_middle();
+        add(part::conv_out, root + ".conv_out", C.moments());
+        add(part::product, "quant_conv", C.moments());
+    } else {
+        add(part::product, "post_quant_conv", C.latent_channels);
+        add(part::conv, root + ".conv_in", C.channels(last));
+        add_middle();
+        for (int i = 0; i <= last; ++i) {
+            add_level(".up_blocks.", i, C.channels(last - i), C.layers_per_block + 1, part::upsample, ".upsamplers.0");
+        }
+        add(part::conv_out, root + ".conv_out", C.out_channels);
+    }
+    return layers;
+}
+
+// Plain functions give the numbers of each layer: in a template, nvcc 13 misreads a designated initialiser that leaves
+// members out.
+
+/// of AutoencoderKL's norms
+inline constexpr double autoencoder_epsilon = 1e-6;
+
+[[nodiscard]] constexpr nn::conv conv_of(const autoencoder_layer& l) noexcept {
+    return {.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size};
+}
+[[nodiscard]] constexpr nn::conv product_of(const autoencoder_layer& l) noexcept {
+    return {.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size,
+            .kernel = 1, .pad_before = 0, .pad_after = 0};
+}
+[[nodiscard]] constexpr strip_resnet resnet_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
+    return {{.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size,
+             .groups = c.norm_num_groups, .epsilon = autoencoder_epsilon},
+            c.strip_rows};
+}
+[[nodiscard]] constexpr nn::attention attention_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
+    return {.channels = l.in_channels, .height = l.size, .width = l.size, .groups = c.norm_num_groups, .heads = 1,
+            .epsilon = autoencoder_epsilon};
+}
+[[nodiscard]] constexpr nn::downsample downsample_of(const autoencoder_layer& l) noexcept {
+    return {.channels = l.in_channels, .height = l.size, .width = l.size, .padding = 0};
+}
+[[nodiscard]] constexpr strip_upsample upsample_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
+    return {{.channels = l.in_channels, .height = l.size, .width = l.size}, c.strip_rows};
+}
+[[nodiscard]] constexpr strip_norm_conv conv_out_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
+    return {{.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size,
+             .groups = c.norm_num_groups, .epsilon = autoencoder_epsilon},
+            c.strip_rows};
+}
+
+template <autoencoder_config C, autoencoder_half Half>
+struct autoencoder_parts {
+    static constexpr auto layout = layout_of<C, Half>();
+
+    /// The type of layer I; never called, only its result is named.
+    template <std::size_t I>
+    [[nodiscard]] static constexpr auto layer_type() {
+        constexpr autoencoder_layer l = layout[I];
+        constexpr label name = l.name;
+        if constexpr (l.part == autoencoder_part::conv) {
+            return std::type_identity<nn::block<name, conv_of(l)>>{};
+        } else if constexpr (l.part == autoencoder_part::product) {
+            return std::type_identity<nn::block<name, product_of(l)>>{};
+        } else if constexpr (l.part == autoencoder_part::resnet) {
+            return std::type_identity<nn::block<name, resnet_of(C, l)>>{};
+        } else if constexpr (l.part == autoencoder_part::attention) {
+            return std::type_identity<nn::block<name, attention_of(C, l)>>{};
+        } else if constexpr (l.part == autoencoder_part::downsample) {
+            return std::type_identity<nn::block<name, downsample_of(l)>>{};
+        } else if constexpr (l.part == autoencoder_part::upsample) {
+            return std::type_identity<nn::block<name, upsample_of(C, l)>>{};
+        } else {
+            return std::type_identity<nn::block<name, conv_out_of(C, l)>>{};
+        }
+    }
+
+    template <std::size_t... I>
+    static model<C.name, layers<typename decltype(layer_type<I>())::type...>> assemble(std::index_sequence<I...>);
+
+    using model_type = decltype(assemble(std::make_index_sequence<layout.size()>{}));
+};
+
+/// Whether C describes an autoencoder; if not, compilation stops with one sentence.
+template <autoencoder_config C>
+[[nodiscard]] consteval bool explain_autoencoder() {
+    constexpr autoencoder_flaw found = flaw_of(C);
+    static_assert(found != autoencoder_flaw::name, "pulse: an autoencoder_config needs a name");
+    static_assert(found != autoencoder_flaw::levels,
+                  "pulse: block_out_channels of an autoencoder has 1 to 8 positive numbers, then only zeros");
+    static_assert(found != autoencoder_flaw::sizes, "pulse: the sizes and channels of an autoencoder are positive");
+    static_assert(found != autoencoder_flaw::halving,
+                  "pulse: sample_size of an autoencoder is divisible by 2 for every level below the first");
+    static_assert(found != autoencoder_flaw::groups,
+                  "pulse: norm_num_groups divides every number of block_out_channels");
+    return found == autoencoder_flaw::none;
+}
+
+/// Pictures [size][size][in_channels], from -1 to 1, to moments [latent size][latent size][means, logarithms of
+/// variances] of their latents, which picture_backend's posterior draws: a model that only runs forward, by `chain`.
+template <autoencoder_config C>
+    requires(explain_autoencoder<C>())
+struct autoencoder_encoder : autoencoder_parts<C, autoencoder_half::encoder>::model_type {
+    static constexpr autoencoder_config config = C;
+};
+
+/// Latents [latent size][latent size][latent_channels], divided by scaling_factor, to pictures [size][size]
+/// [out_channels], from -1 to 1 but for what the weights do: as autoencoder_encoder.
+template <autoencoder_config C>
+    requires(explain_autoencoder<C>())
+struct autoencoder_decoder : autoencoder_parts<C, autoencoder_half::decoder>::model_type {
+    static constexpr autoencoder_config config = C;
+};
+
+/// What files from before diffusers 0.18 call a parameter, which is another name for the attention's products only.
+[[nodiscard]] inline std::string older_name(std::string_view name) {
+    std::string older{name};
+    for (const auto& [now, before] : {std::pair<std::string_view, std::string_view>{".to_q.", ".query."},
+                                      {".to_k.", ".key."}, {".to_v.", ".value."}, {".to_out.0.", ".proj_attn."}}) {
+        if (const auto at = older.find(now); at != std::string::npos) { return older.replace(at, now.size(), before); }
+    }
+    return older;
+}
+
+} // namespace pulse::encode

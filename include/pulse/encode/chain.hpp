@@ -1,0 +1,155 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <pulse/model/layer.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/space.hpp>
+
+namespace pulse::encode {
+
+/// L's output may be its input.
+template <class L>
+concept works_in_place = requires {
+    requires L::math.in_place();
+};
+
+/// What a layer of a chain takes, in elements of one sample.
+struct chain_link {
+    std::int64_t input{};
+    std::int64_t output{};
+    std::int64_t saved{};
+    std::int64_t workspace{};
+    std::int64_t statistics{};
+    std::int64_t parameters{};
+    bool in_place{};
+    bool first{};
+    bool last{};
+
+    /// Tensors begin at multiples of 64 elements.
+    [[nodiscard]] static constexpr std::int64_t aligned(std::int64_t n) noexcept { return (n + 63) / 64 * 64; }
+    /// Of the chain's array; the caller has the input of the first layer and the output of the last.
+    [[nodiscard]] constexpr std::int64_t all() const noexcept {
+        return (first ? 0 : aligned(input)) + (last || in_place ? 0 : aligned(output)) + aligned(saved) +
+               aligned(workspace);
+    }
+};
+
+template <any_model Model>
+inline constexpr auto chain_links = []<std::size_t... I>(std::index_sequence<I...>) {
+    const auto link_of = []<class L>(const L*, bool first, bool last) {
+        return chain_link{L::input::elements,
+                          L::output::elements,
+                          L::saved_elements,
+                          L::workspace_elements,
+                          statistics_elements<L>(),
+                          parameter_elements<L>(),
+                          works_in_place<L> && !first && !last,
+                          first,
+                          last};
+    };
+    return std::array<chain_link, sizeof...(I)>{
+        link_of(static_cast<const typename Model::template layer_at<I>*>(nullptr), I == 0, I + 1 == sizeof...(I))...};
+}
+(std::make_index_sequence<Model::layer_count>{});
+
+/// Runs a model without skips and conditioning forward, sample by sample, in the memory that its greatest layer needs.
+///
+/// A tensor between layers begins at the front of one array or ends at its back, in turns; what a layer saves and its
+/// workspace lie between its input and its output. All memory is taken when this is made, in the backend's space.
+template <any_model Model, backend B>
+    requires(Model::skip_count == 0 && !Model::is_conditioned)
+class chain {
+public:
+    using scalar = typename B::scalar;
+    using accumulator = typename B::accumulator;
+    using space = space_of<B>;
+
+    /// Elements that tensors between layers, and what layers use, take at most: of one sample.
+    static constexpr std::int64_t working_elements = [] {
+        std::int64_t most = 0;
+        for (const auto& l : chain_links<Model>) { most = std::max(most, l.all()); }
+        return most;
+    }();
+    static constexpr std::int64_t statistics_elements = [] {
+        std::int64_t most = 0;
+        for (const auto& l : chain_links<Model>) { most = std::max(most, l.statistics); }
+        return most;
+    }();
+    /// Bytes of tensors, statistics and parameters: all of this but the backend's scratch.
+    static constexpr std::int64_t bytes =
+        static_cast<std::int64_t>(sizeof(scalar)) * (working_elements + Model::parameter_count()) +
+        static_cast<std::int64_t>(sizeof(accumulator)) * statistics_elements;
+
+    explicit chain(B& math) :
+        math_{math}, parameters_(static_cast<std::size_t>(Model::parameter_count())),
+        working_(static_cast<std::size_t>(working_elements)),
+        statistics_(static_cast<std::size_t>(statistics_elements)) {}
+    chain(const chain&) = delete;
+    chain& operator=(const chain&) = delete;
+
+    /// The parameters of all layers, one behind the other in the order of parameters_of<Model>; call
+    /// B::weights_changed() when they are filled.
+    [[nodiscard]] std::span<scalar> parameters() noexcept { return {parameters_.data(), parameters_.size()}; }
+
+    /// y = model(x) for `samples` samples, both in the backend's space.
+    void run(int samples, const scalar* x, scalar* y) {
+        for (int s = 0; s < samples; ++s) {
+            run_one(x + s * chain_links<Model>.front().input, y + s * chain_links<Model>.back().output);
+        }
+    }
+
+private:
+    [[nodiscard]] static constexpr auto passes() {
+        return []<std::size_t... I>(std::index_sequence<I...>) {
+            return std::array<void (*)(B&, const backend_frame<B>&), sizeof...(I)>{
+                &Model::template layer_at<I>::template forward<B>...};
+        }
+        (std::make_index_sequence<Model::layer_count>{});
+    }
+    static constexpr auto table = passes();
+
+    void run_one(const scalar* x, scalar* y) {
+        backend_frame<B> frame;
+        frame.batch = 1;
+        frame.input = x;
+        frame.parameters = parameters_.data();
+        frame.statistics = statistics_.data();
+        scalar* held = nullptr; // the input, where it is this object's
+        for (std::size_t l = 0; l != chain_links<Model>.size(); ++l) {
+            const chain_link& now = chain_links<Model>[l];
+            const bool held_at_front = held == working_.data();
+            std::int64_t at_front = held_at_front ? chain_link::aligned(now.input) : 0;
+            if (now.last) {
+                frame.output = y;
+            } else if (now.in_place) {
+                frame.output = held;
+            } else if (held_at_front) {
+                frame.output = working_.data() + (working_elements - chain_link::aligned(now.output));
+            } else {
+                frame.output = working_.data();
+                at_front = chain_link::aligned(now.output);
+            }
+            frame.saved = working_.data() + at_front;
+            frame.workspace = frame.saved + chain_link::aligned(now.saved);
+            table[l](math_, frame);
+            frame.parameters += now.parameters;
+            held = frame.output;
+            frame.input = held;
+        }
+    }
+
+    B& math_;
+    typename space::template array<scalar> parameters_;
+    typename space::template array<scalar> working_;
+    typename space::template array<accumulator> statistics_;
+};
+
+} // namespace pulse::encode

@@ -1,0 +1,161 @@
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/encode/autoencoder.hpp>
+#include <pulse/encode/chain.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/nn/block.hpp>
+#include <pulse/nn/convolution.hpp>
+#include <pulse/nn/norm.hpp>
+#include <pulse/nn/resnet.hpp>
+#include <pulse/reference/backend.hpp>
+
+using namespace pulse;
+using namespace pulse::encode;
+using reference = host::reference_backend<double>;
+
+namespace {
+
+template <class M>
+double flops_of() {
+    double sum = 0.0;
+    for (const layer_node& l : graph_of<M>().layers) { sum += l.forward_flops; }
+    return sum;
+}
+
+/// What a model of drawn parameters makes of drawn numbers.
+template <class M>
+std::vector<double> drawn_run(int samples) {
+    reference on;
+    chain<M, reference> model{on};
+    std::mt19937_64 random{7};
+    std::normal_distribution<double> draw;
+    for (double& p : model.parameters()) { p = 0.3 * draw(random); }
+    constexpr auto graph = graph_of<M>();
+    std::vector<double> x(static_cast<std::size_t>(samples * graph.layers.front().input_elements));
+    for (double& v : x) { v = draw(random); }
+    std::vector<double> y(static_cast<std::size_t>(samples * graph.layers.back().output_elements));
+    model.run(samples, x.data(), y.data());
+    return y;
+}
+
+template <auto Math>
+using alone = model<"alone", layers<nn::block<"layer", Math>>>;
+
+constexpr nn::resnet resnet_of_channels(int in, int out) {
+    return {.in_channels = in, .out_channels = out, .height = 7, .width = 5, .groups = 2, .epsilon = 1e-6};
+}
+constexpr nn::resnet kept = resnet_of_channels(4, 4);
+constexpr nn::resnet widened = resnet_of_channels(4, 6);
+constexpr nn::resnet narrowed = resnet_of_channels(6, 4);
+constexpr nn::norm_conv ending{.in_channels = 4, .out_channels = 3, .height = 7, .width = 5, .groups = 2};
+constexpr nn::upsample doubling{.channels = 3, .height = 5, .width = 4};
+
+template <int Rows>
+void check_layers() {
+    CAPTURE(Rows);
+    CHECK(drawn_run<alone<strip_resnet{kept, Rows}>>(2) == drawn_run<alone<kept>>(2));
+    CHECK(drawn_run<alone<strip_resnet{widened, Rows}>>(2) == drawn_run<alone<widened>>(2));
+    CHECK(drawn_run<alone<strip_resnet{narrowed, Rows}>>(2) == drawn_run<alone<narrowed>>(2));
+    CHECK(drawn_run<alone<strip_norm_conv{ending, Rows}>>(2) == drawn_run<alone<ending>>(2));
+    CHECK(drawn_run<alone<strip_upsample{doubling, Rows}>>(2) == drawn_run<alone<doubling>>(2));
+}
+
+constexpr autoencoder_config tiny(int rows) {
+    autoencoder_config c{};
+    c.name = "tiny";
+    c.sample_size = 12;
+    c.block_out_channels = {4, 6, 6};
+    c.layers_per_block = 1;
+    c.norm_num_groups = 2;
+    c.strip_rows = rows;
+    return c;
+}
+
+struct known_layer {
+    std::string_view name;
+    std::int64_t parameters;
+    double flops;
+};
+
+} // namespace
+
+TEST_CASE("parameters and FLOPs of the autoencoder of Stable Diffusion are the known ones") {
+    // shared costs of frozen networks: vae_kl_f8_encoder_512
+    const std::vector<known_layer> known{
+        {"encoder.conv_in", 3584, 1811939328.0},
+        {"encoder.down_blocks.0.resnets.0", 295680, 154618822656.0},
+        {"encoder.down_blocks.0.resnets.1", 295680, 154618822656.0},
+        {"encoder.down_blocks.0.downsamplers.0", 147584, 19327352832.0},
+        {"encoder.down_blocks.1.resnets.0", 919040, 120259084288.0},
+        {"encoder.down_blocks.1.resnets.1", 1181184, 154618822656.0},
+        {"encoder.down_blocks.1.downsamplers.0", 590080, 19327352832.0},
+        {"encoder.down_blocks.2.resnets.0", 3673088, 120259084288.0},
+        {"encoder.down_blocks.2.resnets.1", 4721664, 154618822656.0},
+        {"encoder.down_blocks.2.downsamplers.0", 2359808, 19327352832.0},
+        {"encoder.down_blocks.3.resnets.0", 4721664, 38654705664.0},
+        {"encoder.down_blocks.3.resnets.1", 4721664, 38654705664.0},
+        {"encoder.mid_block.resnets.0", 4721664, 38654705664.0},
+        {"encoder.mid_block.attentions.0", 1051648, 42949672960.0},
+        {"encoder.mid_block.resnets.1", 4721664, 38654705664.0},
+        {"encoder.conv_out", 37896, 301989888.0},
+        {"quant_conv", 72, 524288.0},
+    };
+    constexpr auto encoder = graph_of<autoencoder_encoder<kl_f8(512)>>();
+    REQUIRE(encoder.layers.size() == known.size());
+    for (std::size_t l = 0; l != known.size(); ++l) {
+        CHECK(encoder.layers[l].name.view() == known[l].name);
+        CHECK(encoder.layers[l].parameter_elements == known[l].parameters);
+        CHECK(encoder.layers[l].forward_flops == known[l].flops);
+    }
+    CHECK(autoencoder_encoder<kl_f8(512)>::parameter_count() == 34'163'664);
+    CHECK(autoencoder_decoder<kl_f8(512)>::parameter_count() == 83'653'863 - 34'163'664); // the published file has both
+    CHECK(flops_of<autoencoder_encoder<kl_f8(256)>>() == 272722165760.0);
+    CHECK(flops_of<autoencoder_encoder<kl_f8(768)>>() == 2609118314496.0);
+    CHECK(flops_of<autoencoder_encoder<kl_f8(1024)>>() == 4878950727680.0);
+}
+
+TEST_CASE("a picture of 1024 pixels takes so many bytes") {
+    // the encoder's first level: a tensor of 128 channels, the middle of its resnet, and a strip of 64 rows
+    constexpr std::int64_t picture = 128 * 1024 * 1024;
+    using encoder = chain<autoencoder_encoder<kl_f8(1024)>, host::reference_backend<float>>;
+    CHECK(encoder::working_elements == 2 * picture + 66 * 1026 * 128);
+    CHECK(encoder::bytes == 1'245'132'864);
+    // the decoder's last level has the double at its beginning, and cannot write over it
+    using decoder = chain<autoencoder_decoder<kl_f8(1024)>, host::reference_backend<float>>;
+    CHECK(decoder::working_elements == 4 * picture + 66 * 1026 * 256);
+    CHECK(decoder::bytes == 2'414'851'420);
+}
+
+TEST_CASE("layers that go strip by strip give the bits of those that do not") {
+    check_layers<1>();
+    check_layers<2>();
+    check_layers<3>();
+    check_layers<7>();
+    check_layers<64>();
+}
+
+TEST_CASE("autoencoders give the same bits whatever the rows of a strip") {
+    const auto moments = drawn_run<autoencoder_encoder<tiny(64)>>(2);
+    const auto picture = drawn_run<autoencoder_decoder<tiny(64)>>(2);
+    CHECK(drawn_run<autoencoder_encoder<tiny(1)>>(2) == moments);
+    CHECK(drawn_run<autoencoder_encoder<tiny(5)>>(2) == moments);
+    CHECK(drawn_run<autoencoder_decoder<tiny(1)>>(2) == picture);
+    CHECK(drawn_run<autoencoder_decoder<tiny(5)>>(2) == picture);
+}
+
+TEST_CASE("the logarithm of a variance is held to what diffusers holds it to") {
+    reference on;
+    const std::vector<double> moments{1.0, 2.0, 100.0, -100.0};
+    const std::vector<double> noise{3.0, 3.0};
+    std::vector<double> z(2);
+    on.posterior(1, 2, 0.5, moments.data(), noise.data(), z.data());
+    CHECK(z[0] == doctest::Approx(0.5 * (1.0 + 3.0 * std::exp(10.0))));
+    CHECK(z[1] == doctest::Approx(0.5 * (2.0 + 3.0 * std::exp(-15.0))));
+}

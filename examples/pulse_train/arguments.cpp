@@ -133,8 +133,16 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                   {"zb-v", pulse::schedule_method::zb_v}};
     const choices<sharding> shardings{{"yes", sharding::yes}, {"no", sharding::no}, {"tuned", sharding::tuned}};
     const choices<pulse::train::prediction_type> predictions{{"epsilon", pulse::train::prediction_type::epsilon},
-                                                             {"v", pulse::train::prediction_type::velocity}};
-    const choices<bool> noises{{"linear", false}, {"cosine", true}};
+                                                             {"v", pulse::train::prediction_type::velocity},
+                                                             {"sample", pulse::train::prediction_type::sample}};
+    const choices<pulse::train::beta_shape> noises{{"linear", pulse::train::beta_shape::linear},
+                                                   {"scaled-linear", pulse::train::beta_shape::scaled_linear},
+                                                   {"cosine", pulse::train::beta_shape::squared_cosine}};
+    const choices<pulse::train::learning_rate_shape> rates{{"constant", pulse::train::learning_rate_shape::constant},
+                                                           {"linear", pulse::train::learning_rate_shape::linear},
+                                                           {"cosine", pulse::train::learning_rate_shape::cosine}};
+    const choices<pulse::train::sampler_kind> samplers{{"ddim", pulse::train::sampler_kind::ddim},
+                                                       {"dpm++", pulse::train::sampler_kind::dpm_solver}};
     const choices<bool> answers{{"yes", true}, {"no", false}};
 
     constexpr double largest = std::numeric_limits<double>::max();
@@ -174,7 +182,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
     value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none");
-    value("--sample-steps", a.sample_steps, whole(1, 1000), "DDIM steps of each image");
+    value("--sample-steps", a.sample_steps, whole(1, 1000), "Steps of the sampler for each image");
+    choice("--sampler", a.sampler, samplers, "ddim",
+           "How images are drawn: DDIM, or DPM-Solver++(2M), which needs fewer steps");
 
     app.option_defaults()->group("Where");
     choice("--backend", a.backend, backends, "host", "What computes: oneDNN on the host, or CUDA devices");
@@ -261,11 +271,20 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--time-limit", a.time_limit_s, not_negative, "Stop training after this many seconds; 0: never");
     value("--lr", a.learning_rate, positive, "Learning rate of AdamW");
     value("--warmup", a.warmup, whole(0, 1'000'000'000), "Steps over which the learning rate rises");
+    choice("--lr-schedule", a.learning_rate_shape, rates, "constant",
+           "How the learning rate goes on: linear and cosine fall to 0 after the last of --steps");
     value("--clip", a.clip_norm, not_negative, "Largest norm of the whole gradient; 0: do not clip");
     value("--ema", a.average_decay, number(0.0, 1.0, "from 0 to 1"),
           "Decay of the weights' moving average, which draws the samples");
-    choice("--prediction", a.prediction, predictions, "v", "What the network says");
-    choice("--noise", a.cosine_noise, noises, "cosine", "Noise schedule");
+    choice("--prediction", a.scheduler.prediction, predictions, "v",
+           "What the network says: the noise, v, or the image without noise");
+    choice("--noise", a.scheduler.betas, noises, "cosine",
+           "Noise schedule: betas of DDPM, of Stable Diffusion, or along a squared cosine");
+    choice("--zero-snr", a.scheduler.zero_terminal_snr, answers, "no",
+           "Whether the noise schedule is rescaled so that nothing of the image is left at its end");
+    value("--min-snr", a.min_snr_gamma, not_negative,
+          "Weigh a sample's loss by its signal-to-noise ratio up to this, as min-SNR does; 0: all weigh the same");
+    value("--noise-offset", a.noise_offset, not_negative, "Standard deviation of noise that a channel has in common");
     value("--seed", a.seed, any_seed, "Seed of weights, order, times and noise");
 
     if (!read_arguments(app, "pulse_train", argc, argv, exit_code)) { return std::nullopt; }
@@ -279,6 +298,16 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     }
     if (on_cuda && app.count("--threads") > 0) {
         return refuse("pulse_train", "--threads: they are for --backend host", exit_code);
+    }
+    if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
+        a.scheduler.beta_start = 0.00085;
+        a.scheduler.beta_end = 0.012;
+    }
+    if (a.scheduler.zero_terminal_snr && a.scheduler.prediction == pulse::train::prediction_type::epsilon) {
+        return refuse("pulse_train",
+                      "--zero-snr: where all is noise, --prediction epsilon says nothing about the image; v and sample "
+                      "do",
+                      exit_code);
     }
     const bool processes = a.transport != transport_kind::threads;
     const bool by_nccl = a.transport == transport_kind::nccl;

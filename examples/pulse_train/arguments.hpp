@@ -7,7 +7,9 @@
 #include <vector>
 
 #include <pulse/launch/identity.hpp>
-#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/draw_images.hpp>
+#include <pulse/train/learning_rate.hpp>
+#include <pulse/train/scheduler_settings.hpp>
 #include <pulse/tune/plan_request.hpp>
 
 namespace pulse_train {
@@ -63,15 +65,20 @@ struct arguments {
     double time_limit_s{};
     double learning_rate{1e-3};
     int warmup{100};
+    pulse::train::learning_rate_shape learning_rate_shape{pulse::train::learning_rate_shape::constant};
     double clip_norm{1.0};
     double average_decay{0.999};
     std::uint64_t seed{1};
-    pulse::train::prediction_type prediction{pulse::train::prediction_type::velocity};
-    bool cosine_noise{true};
+    pulse::train::scheduler_settings scheduler{.betas = pulse::train::beta_shape::squared_cosine,
+                                               .prediction = pulse::train::prediction_type::velocity,
+                                               .spacing = pulse::train::timestep_spacing::trailing};
+    double min_snr_gamma{};
+    double noise_offset{};
     std::int64_t checkpoint_every{};
     int keep{2};
     int sample{64};
     int sample_steps{50};
+    pulse::train::sampler_kind sampler{pulse::train::sampler_kind::ddim};
     /// Arguments that must be the same on every rank: their names, and what was said or is usual.
     std::vector<std::pair<std::string, std::string>> common{};
 };

@@ -8,6 +8,7 @@
 
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/space.hpp>
+#include <pulse/train/draw_images.hpp>
 #include <pulse/train/sampler.hpp>
 
 #include "rank_results.hpp"
@@ -68,11 +69,23 @@ template <class Model, class Side>
             };
             const auto batch = std::span{images}.subspan(static_cast<std::size_t>(at) * elements,
                                                          static_cast<std::size_t>(n) * elements);
-            const pulse::train::ddim_options options{.steps = in.args.sample_steps,
-                                                     .prediction = in.args.prediction,
-                                                     .seed = in.args.seed,
-                                                     .first_sample = static_cast<std::uint64_t>(at)};
-            pulse::train::ddim_sample(*in.noise, options, static_cast<std::size_t>(n), batch, predict);
+            const auto first_sample = static_cast<std::uint64_t>(at);
+            const auto samples = static_cast<std::size_t>(n);
+            if (in.args.sampler == pulse::train::sampler_kind::ddim) {
+                pulse::train::ddim_sample(*in.noise,
+                                          {.steps = in.args.sample_steps,
+                                           .prediction = in.args.scheduler.prediction,
+                                           .seed = in.args.seed,
+                                           .first_sample = first_sample},
+                                          samples, batch, predict);
+            } else {
+                pulse::train::draw_images(in.args.scheduler,
+                                          {.kind = in.args.sampler,
+                                           .steps = in.args.sample_steps,
+                                           .seed = in.args.seed,
+                                           .first_sample = first_sample},
+                                          samples, batch, predict);
+            }
         }
     };
     try {

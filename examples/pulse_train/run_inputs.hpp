@@ -42,7 +42,10 @@ struct run_inputs {
     }
     [[nodiscard]] pulse::trainer_options training() const {
         return {.seed = args.seed,
-                .learning_rate = {.peak = args.learning_rate, .warmup_steps = args.warmup},
+                .learning_rate = {.peak = args.learning_rate,
+                                  .warmup_steps = args.warmup,
+                                  .shape = args.learning_rate_shape,
+                                  .total_steps = args.steps + 1},
                 .adamw = {.weight_decay = 0.0},
                 .clip_norm = args.clip_norm,
                 .average_decay = args.average_decay,
@@ -51,7 +54,9 @@ struct run_inputs {
     }
     [[nodiscard]] pulse::train::diffusion_options task_options(int rank) const {
         return {.seed = args.seed,
-                .prediction = args.prediction,
+                .prediction = args.scheduler.prediction,
+                .min_snr_gamma = args.min_snr_gamma,
+                .noise_offset = args.noise_offset,
                 .microbatch_size = plan.microbatch_size,
                 .microbatches = plan.microbatches,
                 .replicas = plan.data_degree,

@@ -14,6 +14,7 @@
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/scheduler_settings.hpp>
 
 #include "arguments.hpp"
 #include "artifacts.hpp"
@@ -35,8 +36,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     const pulse::train::image_dataset images = load_images(a, {shape[0], shape[1], shape[2]}, with_text);
     std::optional<text_states> texts;
     if constexpr (with_text) { texts.emplace(static_cast<std::size_t>(embedder::text_elements), a.seed); }
-    const pulse::train::noise_schedule noise =
-        a.cosine_noise ? pulse::train::noise_schedule::cosine() : pulse::train::noise_schedule::linear();
+    const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
     run_inputs in{.args = a, .images = &images, .texts = texts ? &*texts : nullptr, .noise = &noise, .stop = &stop};
     in.kept = pulse::kept_by<Model, typename Side::math>();
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }

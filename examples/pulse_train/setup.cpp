@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -83,6 +85,17 @@ void require_runnable(const run_inputs& in) {
         const std::string source = in.args.plan_file.empty() ? "plan" : in.args.plan_file;
         throw pulse::input_error{source + ": " + e.what()};
     }
+}
+
+/// The config of the run that left a checkpoint; what an older one does not say is what every run had then.
+[[nodiscard]] std::map<std::string, std::string> config_at(const std::filesystem::path& checkpoint) {
+    auto config = pulse::train::checkpoint_reader{checkpoint}.state().config;
+    config.merge(std::map<std::string, std::string>{{"replicas", "1"},
+                                                    {"zero_snr", "no"},
+                                                    {"min_snr", "0"},
+                                                    {"noise_offset", "0"},
+                                                    {"learning_rate_schedule", "constant"}});
+    return config;
 }
 
 } // namespace
@@ -195,8 +208,7 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
 void complete_batch(run_inputs& in) {
     pulse::plan_request& asked = in.args.planning;
     if (!in.args.resume.empty()) {
-        auto before = pulse::train::checkpoint_reader{in.resume_from}.state().config;
-        before.try_emplace("replicas", "1"); // who does not say it had one
+        auto before = config_at(in.resume_from);
         const auto keep = [&](std::optional<int>& value, const char* key) {
             const std::string& text = before[key];
             int had = 0;
@@ -242,11 +254,20 @@ void share_plan(run_inputs& in, rank_collectives& among) {
 
 std::map<std::string, std::string> config_of(const run_inputs& in) {
     const arguments& a = in.args;
+    const std::map<std::string, std::string> said(a.common.begin(), a.common.end());
+    std::string rates = said.at("--lr-schedule");
+    if (a.learning_rate_shape != pulse::train::learning_rate_shape::constant) {
+        rates += " over " + std::to_string(a.steps) + " steps";
+    }
     return {{"model", a.model},
             {"images", (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size())},
-            {"prediction", a.prediction == pulse::train::prediction_type::epsilon ? "epsilon" : "v"},
-            {"noise", a.cosine_noise ? "cosine" : "linear"},
+            {"prediction", said.at("--prediction")},
+            {"noise", said.at("--noise")},
+            {"zero_snr", said.at("--zero-snr")},
+            {"min_snr", exact(a.min_snr_gamma)},
+            {"noise_offset", exact(a.noise_offset)},
             {"learning_rate", exact(a.learning_rate)},
+            {"learning_rate_schedule", rates},
             {"warmup", std::to_string(a.warmup)},
             {"clip", exact(a.clip_norm)},
             {"ema", exact(a.average_decay)},
@@ -265,8 +286,7 @@ pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {
 }
 
 void require_same_config(const run_inputs& in) {
-    auto before = pulse::train::checkpoint_reader{in.resume_from}.state().config;
-    before.try_emplace("replicas", "1"); // who does not say it had one
+    const auto before = config_at(in.resume_from);
     for (const auto& [key, value] : in.config) {
         const auto found = before.find(key);
         if (found == before.end() || found->second != value) {

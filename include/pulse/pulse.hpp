@@ -33,13 +33,16 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/draw_images.hpp>
 #include <pulse/train/ema.hpp>
+#include <pulse/train/guidance.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/loss.hpp>
 #include <pulse/train/not_finite.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sampler.hpp>
+#include <pulse/train/scheduler_settings.hpp>
 #include <pulse/train/task.hpp>
 #include <pulse/train/trainer.hpp>
 // IWYU pragma: end_exports

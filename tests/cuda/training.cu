@@ -372,14 +372,23 @@ TEST_CASE_TEMPLATE("replicas on devices take one step, whether they share their 
 TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gradients", Precision, cuda::bf16,
                    cuda::fp16, cuda::tf32, cuda::fp32) {
     using scalar = typename Precision::scalar;
-    const train::noise_schedule schedule = train::noise_schedule::linear();
     const double scale = Precision::scales_loss ? 4096 : 1;
-    for (const auto type : {train::prediction_type::epsilon, train::prediction_type::velocity}) {
+    struct objective {
+        train::noise_schedule schedule;
+        train::prediction_type type;
+    };
+    const auto linear = train::noise_schedule::linear();
+    const objective objectives[] = {{linear, train::prediction_type::epsilon},
+                                    {linear, train::prediction_type::velocity},
+                                    {linear.with_zero_terminal_snr(), train::prediction_type::velocity},
+                                    {linear, train::prediction_type::sample}};
+    for (const auto& [schedule, type] : objectives) {
         for (const double gamma : {0.0, 5.0}) {
             const train::image_dataset data = images(6, 4, 1);
             const train::diffusion_options step{.seed = 5,
                                                 .prediction = type,
                                                 .min_snr_gamma = gamma,
+                                                .noise_offset = gamma / 50,
                                                 .microbatch_size = 3,
                                                 .microbatches = 2,
                                                 .model_elements = 8 * 8 * 4};
@@ -396,8 +405,9 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
                 const double slope = scale * want.gradient[i];
                 const double factor = std::abs(want.gradient[i]) * scale / 1.0;
                 // the gradient is 2 weight / elements times the difference, whose error is `slack`; min-SNR weights are
-                // <= 1
-                const double per_unit = 2.0 * scale / static_cast<double>(want.x.size());
+                // at most 1, those of the sample gamma
+                const double weight = type == train::prediction_type::sample ? std::max(1.0, gamma) : 1.0;
+                const double per_unit = 2.0 * weight * scale / static_cast<double>(want.x.size());
                 CHECK(std::abs(found.gradient[i] - slope) <=
                       per_unit * slack + (rounding_error<scalar> + 0x1p-22) * factor + half_step);
             }
@@ -466,6 +476,10 @@ TEST_CASE("a device's task for a model of another size, or without samples, is r
     CHECK_THROWS_WITH_AS(make({.microbatches = -1}), "diffusion_task: microbatches must be at least 1",
                          pulse::input_error);
     CHECK_THROWS_AS(make({.min_snr_gamma = -1.0}), pulse::input_error);
+    CHECK_THROWS_AS(make({.noise_offset = -1.0}), pulse::input_error);
+    const auto zero = schedule.with_zero_terminal_snr();
+    CHECK_THROWS_AS((cuda::diffusion_task<>{there, zero, {.prediction = train::prediction_type::epsilon}, nullptr}),
+                    pulse::input_error);
 }
 
 TEST_CASE_TEMPLATE("the device's optimizer takes the host's steps, however layers are spread", Precision, cuda::bf16,

@@ -82,16 +82,22 @@ struct drawn_batch {
     std::vector<cuda::diffusion_sample> samples;
     std::vector<double> x0;
     std::vector<double> noise;
-    std::vector<double> signal; ///< of each sample, as the kernel holds it
-    std::vector<double> sigma;
+    std::vector<float> offsets; ///< of each sample's channels; empty: none
+
+    /// Noise i as it is mixed in.
+    [[nodiscard]] double noise_at(std::size_t i) const {
+        const std::size_t channels = static_cast<std::size_t>(layout.channels);
+        const std::size_t sample = i / static_cast<std::size_t>(layout.elements());
+        return noise[i] + (offsets.empty() ? 0.0 : static_cast<double>(offsets[sample * channels + i % channels]));
+    }
 };
 
 drawn_batch draw(int height, int width, int channels, int padding, int batch, std::uint64_t position,
-                 train::prediction_type type, double step_elements, double loss_scale) {
+                 train::prediction_type type, double step_elements, double loss_scale, bool with_offsets) {
     const train::image_dataset data = images(height, width, channels, padding);
     const train::noise_schedule schedule = train::noise_schedule::cosine();
     const std::size_t elements = data.elements();
-    drawn_batch result{{height, width, channels, padding}, {}, {}, {}, {}, {}, {}};
+    drawn_batch result{{height, width, channels, padding}, {}, {}, {}, {}, {}};
     result.pixels.assign(data.pixels().begin(), data.pixels().end());
     std::vector<float> image(elements);
     std::vector<float> noise(elements);
@@ -99,15 +105,23 @@ drawn_batch draw(int height, int width, int channels, int padding, int batch, st
         const std::uint64_t at = position + static_cast<std::uint64_t>(i);
         const int t = static_cast<int>(at * 37 % 1000);
         const double weight = train::min_snr_weight(schedule, type, t) / step_elements;
-        result.samples.push_back({at * elements, weight, static_cast<float>(2 * weight * loss_scale),
-                                  static_cast<float>(schedule.signal(t)), static_cast<float>(schedule.sigma(t)),
-                                  data.index_at(at), data.flipped_at(at) ? 1U : 0U});
+        const auto a = static_cast<float>(schedule.signal(t));
+        const auto s = static_cast<float>(schedule.sigma(t));
+        float target_noise = type == train::prediction_type::epsilon ? 1.0F : a;
+        float target_image = type == train::prediction_type::epsilon ? 0.0F : -s;
+        if (type == train::prediction_type::sample) {
+            target_noise = 0;
+            target_image = 1;
+        }
+        result.samples.push_back({at * elements, weight, static_cast<float>(2 * weight * loss_scale), a, s,
+                                  target_noise, target_image, data.index_at(at), data.flipped_at(at) ? 1U : 0U});
+        for (int c = 0; with_offsets && c != channels; ++c) {
+            result.offsets.push_back(0.125F * static_cast<float>(c + 3 * i - 4));
+        }
         data.batch(at, image);
         train::random_source{11, train::random_stream::noise}.fill_normal(at * elements, noise);
         result.x0.insert(result.x0.end(), image.begin(), image.end());
         result.noise.insert(result.noise.end(), noise.begin(), noise.end());
-        result.signal.push_back(static_cast<double>(result.samples.back().signal));
-        result.sigma.push_back(static_cast<double>(result.samples.back().sigma));
     }
     return result;
 }
@@ -174,43 +188,53 @@ TEST_CASE("normal pairs at the ends of the words' range") {
 
 TEST_CASE_TEMPLATE("q_sample mixes the host's images and noise", T, __nv_bfloat16, __half, float) {
     constexpr int batch = 5;
-    for (const auto& [height, width, channels, padding] : image_cases) {
-        const drawn_batch want = draw(height, width, channels, padding, batch, (std::uint64_t{1} << 31) + 3,
-                                      train::prediction_type::epsilon, 1, 1);
-        const device_array<std::uint8_t> pixels(want.pixels);
-        const device_array<cuda::diffusion_sample> samples(want.samples);
-        const device_array<T> x(want.x0.size());
-        const device_queue queue;
-        cuda::q_sample<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(), noise_key, x.data());
-        const std::vector<double> found = x.download(queue.stream());
-        CHECK(x.intact());
-        const std::size_t elements = want.x0.size() / batch;
-        for (std::size_t i = 0; i < found.size(); ++i) {
-            const double exact = want.signal[i / elements] * want.x0[i] + want.sigma[i / elements] * want.noise[i];
-            // the host's radius is at most 6.8; three roundings of floats, one to T (subnormal halves: 2^-25)
-            const double tolerance =
-                6.8 * normal_error + 3 * 0x1p-23 * 8 + rounding_error<T> * std::abs(exact) + 0x1p-25;
-            CHECK(std::abs(found[i] - exact) <= tolerance);
+    for (const bool with_offsets : {false, true}) {
+        for (const auto& [height, width, channels, padding] : image_cases) {
+            const drawn_batch want = draw(height, width, channels, padding, batch, (std::uint64_t{1} << 31) + 3,
+                                          train::prediction_type::epsilon, 1, 1, with_offsets);
+            const device_array<std::uint8_t> pixels(want.pixels);
+            const device_array<cuda::diffusion_sample> samples(want.samples);
+            const device_array<float> offsets(want.offsets);
+            const device_array<T> x(want.x0.size());
+            const device_queue queue;
+            cuda::q_sample<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(),
+                              with_offsets ? offsets.data() : nullptr, noise_key, x.data());
+            const std::vector<double> found = x.download(queue.stream());
+            CHECK(x.intact());
+            const std::size_t elements = want.x0.size() / batch;
+            for (std::size_t i = 0; i < found.size(); ++i) {
+                const cuda::diffusion_sample& sample = want.samples[i / elements];
+                const double exact = static_cast<double>(sample.signal) * want.x0[i] +
+                                     static_cast<double>(sample.sigma) * want.noise_at(i);
+                // the host's radius is at most 6.8; four roundings of floats, one to T (subnormal halves: 2^-25)
+                const double tolerance =
+                    6.8 * normal_error + 4 * 0x1p-23 * 8 + rounding_error<T> * std::abs(exact) + 0x1p-25;
+                CHECK(std::abs(found[i] - exact) <= tolerance);
+            }
         }
     }
 }
 
 TEST_CASE_TEMPLATE("the loss and its gradient", T, __nv_bfloat16, __half, float) {
     constexpr int batch = 3;
-    for (const auto type : {train::prediction_type::epsilon, train::prediction_type::velocity}) {
+    for (const auto type :
+         {train::prediction_type::epsilon, train::prediction_type::velocity, train::prediction_type::sample}) {
         for (const auto& [height, width, channels, padding] : image_cases) {
             const double step_elements = 40.0 * static_cast<double>(height * width * channels);
             const double loss_scale = cuda::is_scalar_v<T> && std::is_same_v<T, __half> ? 1024 : 1;
+            const bool with_offsets = height % 2 == 0;
             const drawn_batch want =
-                draw(height, width, channels, padding, batch, 1000, type, step_elements, loss_scale);
+                draw(height, width, channels, padding, batch, 1000, type, step_elements, loss_scale, with_offsets);
             const std::vector<double> answer = rounded<T>(random_values(want.x0.size(), 4));
             const device_array<std::uint8_t> pixels(want.pixels);
             const device_array<cuda::diffusion_sample> samples(want.samples);
+            const device_array<float> offset_values(want.offsets);
+            const float* const offsets = with_offsets ? offset_values.data() : nullptr;
             const device_array<T> prediction(answer);
             const device_array<T> gradient(answer.size());
             const device_array<double> loss(1);
             const device_queue queue(cuda::diffusion_loss_scratch_bytes(want.layout, batch));
-            cuda::diffusion_loss<T>(queue.on(), want.layout, batch, type, pixels.data(), samples.data(), noise_key,
+            cuda::diffusion_loss<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(), offsets, noise_key,
                                     prediction.data(), gradient.data(), loss.data());
             const std::vector<double> slope = gradient.download(queue.stream());
             CHECK(gradient.intact());
@@ -218,22 +242,21 @@ TEST_CASE_TEMPLATE("the loss and its gradient", T, __nv_bfloat16, __half, float)
             double sum = 0;
             double sum_tolerance = 0;
             for (std::size_t i = 0; i < answer.size(); ++i) {
-                const std::size_t at = i / elements;
-                const double target = type == train::prediction_type::epsilon
-                                          ? want.noise[i]
-                                          : want.signal[at] * want.noise[i] - want.sigma[at] * want.x0[i];
+                const cuda::diffusion_sample& sample = want.samples[i / elements];
+                const double target = static_cast<double>(sample.target_noise) * want.noise_at(i) +
+                                      static_cast<double>(sample.target_image) * want.x0[i];
                 const double difference = answer[i] - target;
-                const double slack = 6.8 * normal_error + 3 * 0x1p-23 * 8; // of the target and the difference
-                const auto factor = static_cast<double>(want.samples[at].gradient_factor);
+                const double slack = 6.8 * normal_error + 4 * 0x1p-23 * 8; // of the target and the difference
+                const auto factor = static_cast<double>(sample.gradient_factor);
                 CHECK(std::abs(slope[i] - factor * difference) <=
                       factor * slack + (rounding_error<T> + 0x1p-23) * std::abs(factor * difference) + 0x1p-25);
-                sum += want.samples[at].loss_factor * difference * difference;
-                sum_tolerance += want.samples[at].loss_factor * (2 * std::abs(difference) + slack) * slack;
+                sum += sample.loss_factor * difference * difference;
+                sum_tolerance += sample.loss_factor * (2 * std::abs(difference) + slack) * slack;
             }
             CHECK(std::abs(loss.download(queue.stream())[0] - sum) <= sum_tolerance + 1e-12 * sum);
 
             // the gradient may take the prediction's place
-            cuda::diffusion_loss<T>(queue.on(), want.layout, batch, type, pixels.data(), samples.data(), noise_key,
+            cuda::diffusion_loss<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(), offsets, noise_key,
                                     prediction.data(), prediction.data(), loss.data());
             CHECK(prediction.download(queue.stream()) == slope);
         }

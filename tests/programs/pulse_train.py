@@ -210,6 +210,11 @@ class Files(Case):
     def test_no_samples_when_none_are_asked_for(self):
         self.assertEqual({path.name for path in self.train("--steps", 1).iterdir()}, ARTIFACTS - {"samples.png"})
 
+    def test_samplers_draw_from_the_same_noise_and_weights(self):
+        pictures = [self.train("--steps", 1, "--sampler", name, sample=2) / "samples.png" for name in ("ddim", "dpm++")]
+        self.assertEqual(png_size(pictures[0]), png_size(pictures[1]))
+        self.assertNotEqual(pictures[0].read_bytes(), pictures[1].read_bytes())
+
     def test_compressed_images_are_the_same_images(self):
         packed = write_images(ROOM / "packed", IMAGES, packed=True)
         # One epoch: every image has its part in the result.
@@ -271,8 +276,30 @@ class Law(Case):
 
     def test_what_decides_training_does_change_it(self):
         usual = report(self.train("--steps", 2))["loss"]
-        for options in ("--seed 2", "--lr 0.01", "--prediction epsilon", "--noise linear", "--clip 0.001"):
-            self.assertNotEqual(report(self.train("--steps", 2, *options.split()))["loss"], usual, options)
+        seen = [usual]
+        for options in ("--seed 2", "--lr 0.01", "--prediction epsilon", "--prediction sample", "--noise linear",
+                        "--noise scaled-linear", "--zero-snr yes", "--min-snr 5", "--noise-offset 0.1",
+                        "--lr-schedule linear", "--lr-schedule cosine", "--clip 0.001"):
+            losses = report(self.train("--steps", 2, *options.split()))["loss"]
+            self.assertNotIn(losses, seen, options)
+            seen.append(losses)
+
+    def test_objectives_are_functions_of_the_step_and_the_sample(self):
+        usual = {"--steps": 4, "--prediction": "sample", "--noise": "scaled-linear", "--zero-snr": "yes", "--min-snr": 5,
+                 "--noise-offset": 0.1, "--lr-schedule": "cosine"}
+        words = list(itertools.chain(*usual.items()))
+        alone = self.train("--ranks", 1, "--checkpoint-every", 2, *words)
+        self.same_training(alone, self.train("--ranks", 4, *words))
+        half = alone / "checkpoints" / "step-00000002"
+        resumed = self.train("--ranks", 3, "--resume", half, *words)
+        self.assertEqual(report(resumed)["loss"], report(alone)["loss"][2:])
+        self.same_tensors(resumed, alone)
+        for option, value, names in (("--min-snr", 1, ["min_snr 5,", "1"]), ("--noise-offset", 0, ["noise_offset 0.1,", "0"]),
+                                     ("--zero-snr", "no", ["zero_snr yes,", "no"]),
+                                     ("--prediction", "v", ["prediction sample,", "v"]),
+                                     ("--steps", 5, ["learning_rate_schedule cosine over 4 steps,", "5"])):
+            other = itertools.chain(*(usual | {option: value}).items())
+            self.refuses("--resume", half, *other, names=names)
 
 
 class Resume(Case):
@@ -739,6 +766,9 @@ class Errors(Case):
         self.refuses("--resume", ROOM / "nowhere", out=out, names=["nowhere"])
         self.assertEqual({path: path.read_bytes() for path in out.rglob("*") if path.is_file()}, before)
 
+    def test_epsilon_of_noise_alone(self):
+        self.refuses("--zero-snr", "yes", "--prediction", "epsilon", names=["--zero-snr", "--prediction epsilon"])
+
     def test_impossible_pipelines(self):
         self.refuses("--ranks", 64, names=["64"])
         self.refuses("--ranks", 14, "--placement", "folded", names=["14 devices", "at most 12"])
@@ -757,6 +787,8 @@ class Errors(Case):
                  "--checkpoint-every": ["-1"], "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
                  "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
                  "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
+                 "--zero-snr": ["2"], "--min-snr": ["-1", "nan"], "--noise-offset": ["-1", "inf"], "--lr-schedule": ["step"],
+                 "--sampler": ["euler"],
                  "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"], "--precision": ["fp8"],
                  "--gpus": ["x", "-1", "1024"], "--global-batch": ["0", "x"], "--pipeline": ["0", "65"], "--replicas": ["0"],
                  "--plan-time": ["-1", "nan"], "--memory-limit": ["0", "1e9"], "--shard-optimizer": ["maybe"]}

@@ -198,6 +198,14 @@ class Cuda(unittest.TestCase):
         self.follows(report(back)["loss"], wanted[STEPS - 2:], precision, STEPS - 2)
         self.assertTrue((back / "samples.png").exists())
 
+    def test_objectives_are_the_hosts(self):
+        options = ("--ranks", 1, "--prediction", "sample", "--noise", "scaled-linear", "--zero-snr", "yes", "--noise-offset", 0.2)
+        (wanted,), (usual,) = report(trained(*options, steps=1))["loss"], report(trained("--ranks", 1, steps=1))["loss"]
+        (found,) = report(trained(*options, *on(FOLLOWING[-1]), steps=1))["loss"]
+        bound = self.bounds.loss(FOLLOWING[-1], 0, wanted, 0)
+        self.assertLess(abs(found - wanted), bound)
+        self.assertGreater(abs(usual - wanted), bound)
+
     def test_a_device_that_is_not_there_is_refused(self):
         out = ROOM / "refused"
         done = subprocess.run(command("--gpus", "1023", *on(PRECISIONS[0]), out=out), capture_output=True, text=True,

@@ -187,13 +187,22 @@ TEST_CASE("the moving average warms up, then keeps its decay") {
     CHECK(average[0] == doctest::Approx(expected).epsilon(1e-12));
 }
 
-TEST_CASE("the learning rate warms up on a line and falls on a cosine") {
+TEST_CASE("the learning rate warms up on a line and falls on another or on a cosine") {
     const learning_rate_schedule constant{.peak = 2, .warmup_steps = 10};
     CHECK(constant.at(1) == doctest::Approx(0.2));
     CHECK(constant.at(5) == doctest::Approx(1));
     CHECK(constant.at(10) == 2);
     CHECK(constant.at(100'000) == 2);
     CHECK(learning_rate_schedule{.peak = 3}.at(1) == 3);
+
+    const learning_rate_schedule line{
+        .peak = 2, .warmup_steps = 10, .shape = learning_rate_shape::linear, .total_steps = 110, .last = 0.5};
+    CHECK(line.at(5) == 1);
+    CHECK(line.at(10) == 2);
+    CHECK(line.at(60) == doctest::Approx(1.25));
+    CHECK(line.at(109) - line.at(110) == doctest::Approx(0.015));
+    CHECK(line.at(110) == 0.5);
+    CHECK(line.at(1000) == 0.5);
 
     const learning_rate_schedule cosine{
         .peak = 2, .warmup_steps = 10, .shape = learning_rate_shape::cosine, .total_steps = 110, .last = 0.5};

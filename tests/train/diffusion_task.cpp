@@ -44,6 +44,7 @@ TEST_CASE("a step's samples, times and losses do not depend on how they are grou
                             schedule,
                             {.seed = 5,
                              .min_snr_gamma = gamma,
+                             .noise_offset = gamma / 50,
                              .microbatch_size = batch,
                              .microbatches = microbatches,
                              .model_elements = elements}};
@@ -124,6 +125,61 @@ TEST_CASE("replicas share out the microbatches of a step, whose loss is the mean
     }
 }
 
+TEST_CASE("offset noise is one more normal number for all of a channel, in the input and in what is predicted") {
+    constexpr std::size_t channels = 2;
+    constexpr std::size_t pixels = elements / channels;
+    const image_dataset data{4, 2, channels, std::vector<std::uint8_t>(elements, 200), {}};
+    const noise_schedule schedule = noise_schedule::cosine();
+    struct drawn {
+        std::vector<float> x, target;
+        int time{};
+    };
+    const auto draw = [&](prediction_type type, double offset, std::uint64_t position) {
+        diffusion_task task{data, schedule, {.seed = 5, .prediction = type, .noise_offset = offset}};
+        task.begin(position);
+        drawn result{std::vector<float>(elements), std::vector<float>(elements), 0};
+        double loss = 0;
+        const microbatch_of at{0, &loss};
+        task.input(at, result.x);
+        result.time = static_cast<int>(*task.timesteps(at));
+        // the gradient at 0 is -2 / elements times the target
+        task.loss(at, std::vector<float>(elements), result.target);
+        for (float& value : result.target) { value *= -0.5F * elements; }
+        return result;
+    };
+    double squares = 0;
+    std::vector<double> seen;
+    constexpr std::uint64_t samples = 400;
+    for (std::uint64_t position = 0; position != samples; ++position) {
+        for (const auto type : {prediction_type::epsilon, prediction_type::velocity, prediction_type::sample}) {
+            const drawn plain = draw(type, 0, position);
+            const drawn moved = draw(type, 0.1, position);
+            const double of_target = type == prediction_type::epsilon    ? 1
+                                     : type == prediction_type::velocity ? schedule.signal(plain.time)
+                                                                         : 0;
+            for (std::size_t c = 0; c != channels; ++c) {
+                const auto added = [&](std::size_t pixel) {
+                    return static_cast<double>(moved.x[pixel * channels + c] - plain.x[pixel * channels + c]) /
+                           schedule.sigma(plain.time);
+                };
+                for (std::size_t pixel = 0; pixel != pixels; ++pixel) {
+                    CHECK(added(pixel) == doctest::Approx(added(0)).epsilon(1e-4).scale(1));
+                    CHECK(moved.target[pixel * channels + c] - plain.target[pixel * channels + c] ==
+                          doctest::Approx(of_target * added(0)).epsilon(1e-4).scale(1));
+                }
+                if (type == prediction_type::sample) {
+                    squares += std::pow(added(0) / 0.1, 2);
+                    seen.push_back(added(0));
+                }
+            }
+            CHECK(moved.x[0] - plain.x[0] != moved.x[1] - plain.x[1]);
+        }
+    }
+    std::sort(seen.begin(), seen.end());
+    CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
+    CHECK(squares / (samples * channels) == doctest::Approx(1).epsilon(0.2));
+}
+
 TEST_CASE("a task for a model of another size, or without samples, is refused by name") {
     const image_dataset data = images();
     const noise_schedule schedule = noise_schedule::linear();
@@ -135,6 +191,10 @@ TEST_CASE("a task for a model of another size, or without samples, is refused by
                          input_error);
     CHECK_THROWS_WITH_AS(make({.microbatches = -1}), "diffusion_task: microbatches must be at least 1", input_error);
     CHECK_THROWS_AS(make({.min_snr_gamma = -1.0}), input_error);
+    CHECK_THROWS_AS(make({.noise_offset = -0.1}), input_error);
+    const noise_schedule zero = schedule.with_zero_terminal_snr();
+    CHECK_THROWS_AS((diffusion_task{data, zero, {.prediction = prediction_type::epsilon}}), input_error);
+    CHECK_NOTHROW(diffusion_task{data, zero, {.prediction = prediction_type::sample}});
     CHECK_THROWS_WITH_AS(make({.replicas = 0}), "diffusion_task: replicas must be at least 1", input_error);
     CHECK_THROWS_AS(make({.replicas = 2, .replica = 2}), input_error);
     CHECK_THROWS_AS(make({.replica = -1}), input_error);

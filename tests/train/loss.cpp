@@ -87,17 +87,37 @@ TEST_CASE("the gradient may overwrite the prediction") {
 }
 
 TEST_CASE("min-SNR weights: the x0 loss capped at gamma, whatever the network predicts") {
-    const auto schedule = noise_schedule::linear();
-    for (int t = 0; t < 1000; t += 37) {
-        const double snr = schedule.snr(t);
-        // An error d in eps is an error d^2 / snr in x0; an error d in v is d^2 / (snr + 1) (Hang et al., section 3.4):
-        // weight times the answer's error is min(snr, gamma) times the image's.
-        for (const double gamma : {1.0, 5.0, 20.0}) {
-            CHECK(min_snr_weight(schedule, prediction_type::epsilon, t, gamma) * snr ==
-                  doctest::Approx(std::min(snr, gamma)).epsilon(1e-12));
-            CHECK(min_snr_weight(schedule, prediction_type::velocity, t, gamma) * (snr + 1) ==
-                  doctest::Approx(std::min(snr, gamma)).epsilon(1e-12));
+    std::mt19937_64 engine{5};
+    for (const auto& schedule : {noise_schedule::linear(), noise_schedule::scaled_linear().with_zero_terminal_snr()}) {
+        for (int step = 0; step < 1000; step += 37) {
+            const int t = 999 - step;
+            const double snr = schedule.snr(t);
+            const auto x0 = random_values<double>(engine, 20);
+            const auto noise = random_values<double>(engine, 20);
+            std::vector<double> x_t(20);
+            q_sample<double>(schedule, t, x0, noise, x_t);
+            for (const double gamma : {1.0, 5.0, 20.0}) {
+                for (const auto type : {prediction_type::epsilon, prediction_type::velocity, prediction_type::sample}) {
+                    if (type == prediction_type::epsilon && snr == 0) { continue; }
+                    std::vector<double> target(20);
+                    std::vector<double> unused(20);
+                    std::vector<double> image(20);
+                    training_target<double>(schedule, type, t, x0, noise, target);
+                    auto answer = random_values<double>(engine, 20);
+                    for (std::size_t i = 0; i != 20; ++i) { answer[i] += target[i]; }
+                    predicted_x0<double>(schedule, type, t, x_t, answer, image);
+                    // The loss of the answer, so weighted, is the loss of the image that it implies, times
+                    // min(snr, gamma).
+                    const double weight = min_snr_weight(schedule, type, t, gamma);
+                    CHECK(mean_squared_error<double>(answer, target, 20, unused, weight) ==
+                          doctest::Approx(mean_squared_error<double>(image, x0, 20, unused, std::min(snr, gamma)))
+                              .epsilon(1e-7));
+                }
+            }
+            if (snr > 0) {
+                const double infinite = std::numeric_limits<double>::infinity();
+                CHECK(min_snr_weight(schedule, prediction_type::epsilon, t, infinite) == 1);
+            }
         }
-        CHECK(min_snr_weight(schedule, prediction_type::epsilon, t, std::numeric_limits<double>::infinity()) == 1);
     }
 }

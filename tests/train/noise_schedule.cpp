@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -8,6 +9,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/random.hpp>
+#include <pulse/train/scheduler_settings.hpp>
 
 namespace {
 
@@ -19,7 +21,14 @@ std::vector<noise_schedule> schedules() {
             noise_schedule::linear(250, 4e-4, 0.08),
             noise_schedule::cosine(100, 0.02),
             noise_schedule::linear(1, 0.5, 0.5),
+            noise_schedule::scaled_linear(),
             noise_schedule{{0.1, 0.9, 0.2}}};
+}
+
+/// Every type that says something of every step.
+std::vector<prediction_type> predictions_of(const noise_schedule& schedule) {
+    if (schedule.has_zero_terminal_snr()) { return {prediction_type::velocity, prediction_type::sample}; }
+    return {prediction_type::epsilon, prediction_type::velocity, prediction_type::sample};
 }
 
 template <class T>
@@ -85,8 +94,11 @@ TEST_CASE_TEMPLATE("what is mixed can be taken apart again", T, float, double) {
     const auto x0 = normals<T>(1, n);
     const auto noise = normals<T>(2, n);
     const double unit = sizeof(T) == 4 ? 1.2e-7 : 2.3e-16;
-    for (const auto& schedule : schedules()) {
-        for (int t = 0; t < schedule.steps(); t += 1 + schedule.steps() / 13) {
+    auto all = schedules();
+    all.push_back(noise_schedule::scaled_linear().with_zero_terminal_snr());
+    for (const auto& schedule : all) {
+        for (int step = 0; step < schedule.steps(); step += 1 + schedule.steps() / 13) {
+            const int t = schedule.steps() - 1 - step;
             std::vector<T> x_t(n);
             q_sample<T>(schedule, t, x0, noise, x_t);
             for (std::size_t i = 0; i != n; ++i) {
@@ -94,7 +106,7 @@ TEST_CASE_TEMPLATE("what is mixed can be taken apart again", T, float, double) {
                     schedule.signal(t) * static_cast<double>(x0[i]) + schedule.sigma(t) * static_cast<double>(noise[i]);
                 CHECK(std::abs(static_cast<double>(x_t[i]) - expected) <= 20 * unit);
             }
-            for (const auto type : {prediction_type::epsilon, prediction_type::velocity}) {
+            for (const auto type : predictions_of(schedule)) {
                 std::vector<T> answer(n);
                 std::vector<T> image(n);
                 std::vector<T> found_noise(n);
@@ -105,9 +117,10 @@ TEST_CASE_TEMPLATE("what is mixed can be taken apart again", T, float, double) {
                 noise_of<T>(schedule, t, x_t, x0, again);
                 // Dividing by a (or s) amplifies the rounding of what is divided.
                 const double amplified = type == prediction_type::epsilon ? 1 / schedule.signal(t) : 1;
+                const double divided = type == prediction_type::sample ? 1 / schedule.sigma(t) : 1;
                 for (std::size_t i = 0; i != n; ++i) {
                     CHECK(std::abs(static_cast<double>(image[i] - x0[i])) <= 40 * unit * amplified);
-                    CHECK(std::abs(static_cast<double>(found_noise[i] - noise[i])) <= 40 * unit);
+                    CHECK(std::abs(static_cast<double>(found_noise[i] - noise[i])) <= 40 * unit * divided);
                     CHECK(std::abs(static_cast<double>(again[i] - noise[i])) <= 40 * unit / schedule.sigma(t));
                 }
             }
@@ -131,9 +144,80 @@ TEST_CASE("v is the derivative of x_t with respect to the angle of signal and no
     }
 }
 
-TEST_CASE("bad schedules are refused by name") {
-    CHECK_THROWS_WITH_AS(static_cast<void>(noise_schedule::linear(0)), "noise schedule: steps must be at least 1, not 0",
+TEST_CASE("the roots of scaled betas rise evenly between those of the ends") {
+    const auto schedule = noise_schedule::scaled_linear(1000, 0.00085, 0.012);
+    CHECK(schedule.betas()[0] == doctest::Approx(0.00085).epsilon(1e-12));
+    CHECK(schedule.betas()[999] == doctest::Approx(0.012).epsilon(1e-12));
+    for (std::size_t t = 2; t != 1000; ++t) {
+        const auto root = [&](std::size_t at) { return std::sqrt(schedule.betas()[at]); };
+        CHECK(root(t) - root(t - 1) == doctest::Approx(root(1) - root(0)).epsilon(1e-9));
+    }
+}
+
+TEST_CASE("zero terminal SNR leaves nothing of the image at the last step, and the first step as it was") {
+    for (const auto& before : {noise_schedule::linear(), noise_schedule::scaled_linear(), noise_schedule::cosine(50)}) {
+        const auto after = before.with_zero_terminal_snr();
+        const int last = before.steps() - 1;
+        CHECK_FALSE(before.has_zero_terminal_snr());
+        CHECK(after.has_zero_terminal_snr());
+        CHECK(after.alpha_cumprod(last) == 0);
+        CHECK(after.signal(last) == 0);
+        CHECK(after.sigma(last) == 1);
+        CHECK(after.snr(last) == 0);
+        CHECK(after.betas()[static_cast<std::size_t>(last)] == 1);
+        CHECK(after.signal(0) == doctest::Approx(before.signal(0)).epsilon(1e-14));
+        // The signals lie on one line over those of before.
+        const double slope = after.signal(0) / (before.signal(0) - before.signal(last));
+        double product = 1;
+        for (int t = 0; t <= last; ++t) {
+            product *= 1 - after.betas()[static_cast<std::size_t>(t)];
+            CHECK(after.alpha_cumprod(t) == doctest::Approx(product).epsilon(1e-9));
+            CHECK(after.signal(t) == doctest::Approx(slope * (before.signal(t) - before.signal(last))).epsilon(1e-12));
+        }
+
+        const std::vector<double> image{0.5, -0.25};
+        const std::vector<double> noise{1.5, -2};
+        std::vector<double> out(2);
+        q_sample<double>(after, last, image, noise, out);
+        CHECK(out == noise);
+        training_target<double>(after, prediction_type::velocity, last, image, noise, out);
+        CHECK(out == std::vector{-0.5, 0.25});
+    }
+    CHECK_THROWS_AS(static_cast<void>(noise_schedule::linear(1).with_zero_terminal_snr()), pulse::input_error);
+}
+
+TEST_CASE("settings stand for a schedule, in which epsilon and zero terminal SNR exclude each other") {
+    const auto same = [](const noise_schedule& one, const noise_schedule& other) {
+        return std::equal(one.alphas_cumprod().begin(), one.alphas_cumprod().end(), other.alphas_cumprod().begin(),
+                          other.alphas_cumprod().end());
+    };
+    CHECK(same(schedule_of({}), noise_schedule::linear()));
+    CHECK(same(schedule_of({.train_steps = 70, .betas = beta_shape::squared_cosine}), noise_schedule::cosine(70)));
+    scheduler_settings latent{.betas = beta_shape::scaled_linear, .beta_start = 0.00085, .beta_end = 0.012};
+    CHECK(same(schedule_of(latent), noise_schedule::scaled_linear()));
+    latent.zero_terminal_snr = true;
+    CHECK_THROWS_WITH_AS(static_cast<void>(schedule_of(latent)),
+                         "noise schedule: with zero terminal SNR the last step is all noise, and an epsilon says "
+                         "nothing about its image: predict v or the sample",
                          pulse::input_error);
+    for (const auto type : {prediction_type::velocity, prediction_type::sample}) {
+        latent.prediction = type;
+        CHECK(same(schedule_of(latent), noise_schedule::scaled_linear().with_zero_terminal_snr()));
+    }
+    CHECK_THROWS_WITH_AS(static_cast<void>(schedule_of({.train_steps = 0})),
+                         "scheduler settings: num_train_timesteps must be 1 to 1000000, not 0", pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.train_steps = 2'000'000'000})), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.steps_offset = 1000})), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.steps_offset = -1})), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.clip_sample_range = 0.0})), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.beta_end = 1.0})), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(schedule_of({.betas = beta_shape::scaled_linear, .beta_start = -0.1})),
+                    pulse::input_error);
+}
+
+TEST_CASE("bad schedules are refused by name") {
+    CHECK_THROWS_WITH_AS(static_cast<void>(noise_schedule::linear(0)),
+                         "noise schedule: steps must be at least 1, not 0", pulse::input_error);
     CHECK_THROWS_AS(static_cast<void>(noise_schedule::cosine(-3)), pulse::input_error);
     CHECK_THROWS_WITH_AS((noise_schedule{{0.1, 1.0}}), "noise schedule: beta 1 is not between 0 and 1",
                          pulse::input_error);

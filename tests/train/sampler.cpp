@@ -10,39 +10,13 @@
 #include <pulse/core/error.hpp>
 #include <pulse/train/sampler.hpp>
 
+#include "known_networks.hpp"
+
 namespace {
 
 using namespace pulse::train;
-
-/// A network that knows the one image there is.
-struct knows_the_image {
-    const noise_schedule& schedule;
-    prediction_type type;
-    std::vector<float> image;
-
-    void operator()(std::span<const float> x, std::span<const int> times, std::span<float> answer) const {
-        const std::size_t size = image.size();
-        std::vector<float> noise(size);
-        for (std::size_t n = 0; n != times.size(); ++n) {
-            noise_of<float>(schedule, times[n], x.subspan(n * size, size), image, noise);
-            training_target<float>(schedule, type, times[n], image, noise, answer.subspan(n * size, size));
-        }
-    }
-};
-
-/// The exact network for images drawn from N(0, variance): E[eps | x_t], which is linear in x_t.
-struct knows_the_gaussian {
-    const noise_schedule& schedule;
-    double variance;
-
-    void operator()(std::span<const float> x, std::span<const int> times, std::span<float> answer) const {
-        const double bar = schedule.alpha_cumprod(times[0]);
-        const double factor = std::sqrt(1 - bar) / (bar * variance + 1 - bar);
-        for (std::size_t i = 0; i != x.size(); ++i) {
-            answer[i] = static_cast<float>(factor * static_cast<double>(x[i]));
-        }
-    }
-};
+using pulse::test::knows_the_gaussian;
+using pulse::test::knows_the_image;
 
 } // namespace
 

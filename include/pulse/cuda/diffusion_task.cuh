@@ -25,8 +25,8 @@ namespace pulse::cuda {
 /// train::diffusion_task.
 ///
 /// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
-/// Images stay on the device; what a step uploads is 44 bytes a sample. Nothing here waits for the device but begin(),
-/// for the upload of the step before.
+/// Images stay on the device; what a step uploads is some 50 bytes a sample. Nothing here waits for the device but
+/// begin(), for the upload of the step before.
 template <class Precision = bf16>
 class diffusion_task {
 public:
@@ -37,9 +37,14 @@ public:
     diffusion_task(const device_images& images, const train::noise_schedule& schedule,
                    const train::diffusion_options& options, cudaStream_t stream) :
         images_{images},
-        schedule_{schedule}, options_{checked(images, options)}, key_{options.seed, train::random_stream::noise},
-        stream_{stream}, table_{samples_of_replica()}, times_{samples_of_replica()}, host_table_{samples_of_replica()},
-        host_times_{samples_of_replica()} {
+        schedule_{schedule}, options_{checked(images, schedule, options)},
+        key_{options.seed, train::random_stream::noise}, stream_{stream}, table_{samples_of_replica()},
+        times_{samples_of_replica()}, host_table_{samples_of_replica()}, host_times_{samples_of_replica()} {
+        if (options.noise_offset > 0) {
+            const std::size_t offsets = samples_of_replica() * static_cast<std::size_t>(images.layout().channels);
+            offsets_ = device_memory<float>{offsets};
+            host_offsets_ = pinned_memory<float>{offsets};
+        }
         scratch_ = device_memory<std::byte>{diffusion_loss_scratch_bytes(images.layout(), options.microbatch_size)};
         on_ = {stream, properties_of(current_device()).multiprocessors, scratch_.data()};
     }
@@ -63,21 +68,32 @@ public:
         for (std::size_t i = 0; i != samples_of_replica(); ++i) {
             const std::uint64_t at = first + i;
             const int t = time_of(at);
-            const double weight = options_.min_snr_gamma > 0
-                                      ? train::min_snr_weight(schedule_, options_.prediction, t, options_.min_snr_gamma)
-                                      : 1.0;
             diffusion_sample& sample = host_table_.data()[i];
             sample.noise_index = at * elements;
-            sample.loss_factor = weight / step_elements;
+            sample.loss_factor = train::detail::weight_at(options_, schedule_, t) / step_elements;
             sample.gradient_factor = static_cast<float>(2.0 * sample.loss_factor * loss_scale);
             sample.signal = static_cast<float>(schedule_.signal(t));
             sample.sigma = static_cast<float>(schedule_.sigma(t));
+            // The target is linear in both: its factors are the targets of one without the other.
+            const float zero = 0.0F;
+            const float one = 1.0F;
+            train::training_target<float>(schedule_, options_.prediction, t, {&zero, 1}, {&one, 1},
+                                          {&sample.target_noise, 1});
+            train::training_target<float>(schedule_, options_.prediction, t, {&one, 1}, {&zero, 1},
+                                          {&sample.target_image, 1});
             sample.image = images_.data().index_at(at);
             sample.flipped = images_.data().flipped_at(at) ? 1U : 0U;
             host_times_.data()[i] = static_cast<float>(t);
+            if (offsets_.size() != 0) {
+                const auto channels = static_cast<std::size_t>(images_.layout().channels);
+                train::detail::fill_noise_offsets(options_, at, {host_offsets_.data() + i * channels, channels});
+            }
         }
         copy_async<diffusion_sample>(table_.data(), host_table_.data(), table_.size(), stream_);
         copy_async<float>(times_.data(), host_times_.data(), times_.size(), stream_);
+        if (offsets_.size() != 0) {
+            copy_async<float>(offsets_.data(), host_offsets_.data(), offsets_.size(), stream_);
+        }
         uploaded_.record(stream_);
     }
 
@@ -91,38 +107,34 @@ public:
     template <class Work>
     void input(const Work& at, std::span<scalar> x) {
         q_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
-                         table_.data() + first_of(at.microbatch), key_, x.data());
+                         table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, x.data());
     }
 
     /// *at.loss becomes the microbatch's share of the step's mean squared error; writes its gradient; `prediction` and
     /// `gradient` are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
     template <class Work>
     void loss(const Work& at, std::span<const scalar> prediction, std::span<scalar> gradient) {
-        diffusion_loss<scalar>(on_, images_.layout(), options_.microbatch_size, options_.prediction, images_.pixels(),
-                               table_.data() + first_of(at.microbatch), key_, prediction.data(), gradient.data(),
-                               at.loss);
+        diffusion_loss<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
+                               table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_,
+                               prediction.data(), gradient.data(), at.loss);
     }
 
 private:
     [[nodiscard]] static const train::diffusion_options& checked(const device_images& images,
+                                                                 const train::noise_schedule& schedule,
                                                                  const train::diffusion_options& o) {
         if (o.microbatch_size < 1 || o.microbatch_size > 65535) {
             throw input_error{"diffusion_task: microbatch_size must be 1 to 65535"};
         }
-        if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
-        if (o.replicas < 1) { throw input_error{"diffusion_task: replicas must be at least 1"}; }
-        if (o.replica < 0 || o.replica >= o.replicas) {
-            throw input_error{"diffusion_task: replica must be at least 0 and below replicas"};
-        }
-        if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
-        if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(images.data().elements())) {
-            throw input_error{"diffusion_task: an image has " + std::to_string(images.data().elements()) +
-                              " elements, the model's input " + std::to_string(o.model_elements)};
-        }
+        train::detail::require_in_range(o, schedule, images.data().elements());
         return o;
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
+    }
+    [[nodiscard]] const float* offsets_of(int microbatch) const noexcept {
+        if (offsets_.size() == 0) { return nullptr; }
+        return offsets_.data() + first_of(microbatch) * static_cast<std::size_t>(images_.layout().channels);
     }
     [[nodiscard]] int time_of(std::uint64_t position) const {
         return static_cast<int>(train::random_source{options_.seed, train::random_stream::timesteps}.below(
@@ -138,6 +150,8 @@ private:
     device_memory<float> times_;
     pinned_memory<diffusion_sample> host_table_;
     pinned_memory<float> host_times_;
+    device_memory<float> offsets_{}; ///< of each sample's channels; empty: none
+    pinned_memory<float> host_offsets_{};
     event uploaded_{};
     device_memory<std::byte> scratch_{};
     queue on_{};

@@ -20,6 +20,8 @@ struct diffusion_options {
     prediction_type prediction{prediction_type::velocity};
     /// Min-SNR weighting of the loss; 0 leaves every sample its weight of 1.
     double min_snr_gamma{};
+    /// Offset noise: to a sample's noise, each channel adds one normal number of its own, times this.
+    double noise_offset{};
     int microbatch_size{1};
     int microbatches{1};
     /// Of each step's samples, which are `replicas` times microbatches microbatches in the order of replicas, the task
@@ -31,6 +33,42 @@ struct diffusion_options {
     std::int64_t model_elements{};
 };
 
+namespace detail {
+
+/// Throws input_error naming the option that is out of range, or when images of so many elements are not of the model's
+/// size.
+inline void require_in_range(const diffusion_options& o, const noise_schedule& schedule, std::size_t elements) {
+    if (o.microbatch_size < 1) { throw input_error{"diffusion_task: microbatch_size must be at least 1"}; }
+    if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
+    if (o.replicas < 1) { throw input_error{"diffusion_task: replicas must be at least 1"}; }
+    if (o.replica < 0 || o.replica >= o.replicas) {
+        throw input_error{"diffusion_task: replica must be at least 0 and below replicas"};
+    }
+    if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
+    if (!(o.noise_offset >= 0)) { throw input_error{"diffusion_task: noise_offset must be at least 0"}; }
+    if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(elements)) {
+        throw input_error{"diffusion_task: an image has " + std::to_string(elements) + " elements, the model's input " +
+                          std::to_string(o.model_elements)};
+    }
+    require_predictable(schedule, o.prediction);
+}
+
+/// Weight of a sample at time t in the loss.
+[[nodiscard]] inline double weight_at(const diffusion_options& o, const noise_schedule& schedule, int t) noexcept {
+    return o.min_snr_gamma > 0 ? min_snr_weight(schedule, o.prediction, t, o.min_snr_gamma) : 1.0;
+}
+
+/// What offset noise adds to each channel's noise in the sample at a global position.
+///
+/// Source: Guttenberg, "Diffusion with offset noise" (2023), as diffusers' training scripts have it: the noise so
+/// changed is that which is mixed in and predicted.
+inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t position, std::span<float> of_channels) {
+    random_source{o.seed, random_stream::noise_offset}.fill_normal(position * of_channels.size(), of_channels);
+    for (float& value : of_channels) { value *= static_cast<float>(o.noise_offset); }
+}
+
+} // namespace detail
+
 /// The data and the loss of a pipelined training step of a diffusion model, on the host: a task, whose members take a
 /// work.
 ///
@@ -40,8 +78,9 @@ class diffusion_task {
 public:
     /// Throws input_error naming the option that is out of range, or when the images are not of the model's size.
     diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options) :
-        data_{data}, schedule_{schedule}, options_{checked(data, options)}, times_(samples_of_replica()),
-        image_(data.elements()), noise_(data.elements()), target_(data.elements()) {}
+        data_{data}, schedule_{schedule}, options_{checked(data, schedule, options)}, times_(samples_of_replica()),
+        image_(data.elements()), noise_(data.elements()), target_(data.elements()),
+        offsets_(options.noise_offset > 0 ? static_cast<std::size_t>(data.channels()) : 0) {}
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
@@ -80,27 +119,16 @@ public:
             draw(sample);
             const int t = time_of(sample);
             training_target<float>(schedule_, options_.prediction, t, image_, noise_, target_);
-            const double weight = options_.min_snr_gamma > 0
-                                      ? min_snr_weight(schedule_, options_.prediction, t, options_.min_snr_gamma)
-                                      : 1.0;
             *at.loss += mean_squared_error<float>(prediction.subspan(offset, data_.elements()), target_, step_elements,
-                                                  gradient.subspan(offset, data_.elements()), weight);
+                                                  gradient.subspan(offset, data_.elements()),
+                                                  detail::weight_at(options_, schedule_, t));
         });
     }
 
 private:
-    [[nodiscard]] static const diffusion_options& checked(const image_dataset& data, const diffusion_options& o) {
-        if (o.microbatch_size < 1) { throw input_error{"diffusion_task: microbatch_size must be at least 1"}; }
-        if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
-        if (o.replicas < 1) { throw input_error{"diffusion_task: replicas must be at least 1"}; }
-        if (o.replica < 0 || o.replica >= o.replicas) {
-            throw input_error{"diffusion_task: replica must be at least 0 and below replicas"};
-        }
-        if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
-        if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(data.elements())) {
-            throw input_error{"diffusion_task: an image has " + std::to_string(data.elements()) +
-                              " elements, the model's input " + std::to_string(o.model_elements)};
-        }
+    [[nodiscard]] static const diffusion_options& checked(const image_dataset& data, const noise_schedule& schedule,
+                                                          const diffusion_options& o) {
+        detail::require_in_range(o, schedule, data.elements());
         return o;
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
@@ -119,6 +147,9 @@ private:
     void draw(std::uint64_t position) {
         data_.batch(position, image_);
         random_source{options_.seed, random_stream::noise}.fill_normal(position * data_.elements(), noise_);
+        if (offsets_.empty()) { return; }
+        detail::fill_noise_offsets(options_, position, offsets_);
+        for (std::size_t e = 0; e != noise_.size(); ++e) { noise_[e] += offsets_[e % offsets_.size()]; }
     }
 
     const image_dataset& data_;
@@ -129,6 +160,7 @@ private:
     std::vector<float> image_;
     std::vector<float> noise_;
     std::vector<float> target_;
+    std::vector<float> offsets_; ///< of the channels' noise; empty: none
 };
 
 } // namespace pulse::train

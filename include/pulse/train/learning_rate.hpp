@@ -8,14 +8,14 @@
 namespace pulse::train {
 
 /// How the learning rate goes on after its warm-up.
-enum class learning_rate_shape : std::uint8_t { constant, cosine };
+enum class learning_rate_shape : std::uint8_t { constant, linear, cosine };
 
-/// The learning rate of each step: linear warm-up to `peak`, then constant, or along a half cosine to `last`.
+/// The learning rate of each step: linear warm-up to `peak`, then constant, or along a line or half a cosine to `last`.
 struct learning_rate_schedule {
     double peak = 1e-3;
     std::int64_t warmup_steps = 0;
     learning_rate_shape shape = learning_rate_shape::constant;
-    std::int64_t total_steps = 0; ///< read by `cosine`; the rate is `last` at this step and after it
+    std::int64_t total_steps = 0; ///< not read by `constant`; the rate is `last` at this step and after it
     double last = 0.0;
 
     /// The rate of `step`, counted from 1. Source of the cosine: Loshchilov and Hutter, "SGDR" (2017).
@@ -25,6 +25,7 @@ struct learning_rate_schedule {
         if (step >= total_steps) { return last; }
         const double span = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
         const double done = static_cast<double>(step - warmup_steps) / span;
+        if (shape == learning_rate_shape::linear) { return last + (peak - last) * (1.0 - done); }
         return last + (peak - last) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
     }
 };

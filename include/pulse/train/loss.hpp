@@ -29,7 +29,8 @@ double mean_squared_error(std::span<const T> prediction, std::span<const T> targ
     return sum * scale;
 }
 
-/// Weight of a sample at time t under min-SNR-gamma: min(snr, gamma) / snr for epsilon, / (snr + 1) for v.
+/// Weight of a sample at time t under min-SNR-gamma: min(snr, gamma), divided by what turns the error of an answer into
+/// that of the image: snr for epsilon, snr + 1 for v, 1 for the sample.
 ///
 /// Source: Hang et al., "Efficient diffusion training via min-SNR weighting strategy" (arXiv 2303.09556), section 3.4
 /// (gamma 5 there). An infinite gamma with epsilon gives 1, the plain loss.
@@ -37,7 +38,11 @@ double mean_squared_error(std::span<const T> prediction, std::span<const T> targ
                                            double gamma = 5.0) noexcept {
     const double snr = schedule.snr(t);
     const double clipped = std::min(snr, gamma);
-    return type == prediction_type::epsilon ? clipped / snr : clipped / (snr + 1.0);
+    switch (type) {
+    case prediction_type::epsilon: return clipped / snr;
+    case prediction_type::velocity: return clipped / (snr + 1.0);
+    default: return clipped;
+    }
 }
 
 } // namespace pulse::train

@@ -15,8 +15,8 @@
 
 namespace pulse::train {
 
-/// What the network is trained to say about x_t: the noise in it, or v = a eps - s x0 (Salimans and Ho 2022).
-enum class prediction_type : std::uint8_t { epsilon, velocity };
+/// What the network is trained to say about x_t: the noise in it, v = a eps - s x0 (Salimans and Ho 2022), or x0.
+enum class prediction_type : std::uint8_t { epsilon, velocity, sample };
 
 /// The variances of a discrete-time diffusion process: x_t = a_t x0 + s_t eps, a_t^2 + s_t^2 = 1, t in [0, steps).
 ///
@@ -47,6 +47,18 @@ public:
         return noise_schedule{std::move(betas)};
     }
 
+    /// Betas whose square roots are evenly spaced, by default between those of Stable Diffusion (Rombach et al. 2022).
+    [[nodiscard]] static noise_schedule scaled_linear(int steps = 1000, double first = 0.00085, double last = 0.012) {
+        std::vector<double> betas(checked(steps));
+        const double root = std::sqrt(first);
+        const double rise = (std::sqrt(last) - root) / std::max(1.0, static_cast<double>(steps - 1));
+        for (std::size_t t = 0; t != betas.size(); ++t) {
+            const double at = root + rise * static_cast<double>(t);
+            betas[t] = at * at;
+        }
+        return noise_schedule{std::move(betas)};
+    }
+
     /// alphas_cumprod along a squared cosine (Nichol and Dhariwal 2021, equation 17), betas at most 0.999.
     [[nodiscard]] static noise_schedule cosine(int steps = 1000, double offset = 0.008) {
         std::vector<double> betas(checked(steps));
@@ -57,6 +69,21 @@ public:
         };
         for (std::size_t t = 0; t != betas.size(); ++t) { betas[t] = std::min(1.0 - bar(t + 1) / bar(t), 0.999); }
         return noise_schedule{std::move(betas)};
+    }
+
+    /// The same with zero terminal SNR: its signals shifted and scaled so that none is left at the last step, and as
+    /// much as before at the first. Source: Lin et al. (arXiv 2305.08891), algorithm 1. Throws input_error on a single step.
+    [[nodiscard]] noise_schedule with_zero_terminal_snr() const {
+        if (steps() < 2) { throw input_error("noise schedule: zero terminal SNR needs at least 2 steps"); }
+        const double last = signal(steps() - 1);
+        const double stretch = signal(0) / (signal(0) - last);
+        noise_schedule result = *this;
+        for (std::size_t t = 0; t != betas_.size(); ++t) {
+            const double root = (signal(static_cast<int>(t)) - last) * stretch;
+            result.alphas_cumprod_[t] = root * root;
+            result.betas_[t] = 1.0 - result.alphas_cumprod_[t] / result.alpha_cumprod(static_cast<int>(t) - 1);
+        }
+        return result;
     }
 
     [[nodiscard]] int steps() const noexcept { return static_cast<int>(betas_.size()); }
@@ -73,6 +100,7 @@ public:
     [[nodiscard]] double sigma(int t) const noexcept { return std::sqrt(1.0 - alpha_cumprod(t)); }
     /// Signal-to-noise ratio a_t^2 / s_t^2; t >= 0.
     [[nodiscard]] double snr(int t) const noexcept { return alpha_cumprod(t) / (1.0 - alpha_cumprod(t)); }
+    [[nodiscard]] bool has_zero_terminal_snr() const noexcept { return alphas_cumprod_.back() == 0.0; }
 
 private:
     [[nodiscard]] static std::size_t checked(int steps) {
@@ -83,6 +111,14 @@ private:
     std::vector<double> betas_;
     std::vector<double> alphas_cumprod_;
 };
+
+/// Throws input_error when the network could not say what it saw at every step.
+inline void require_predictable(const noise_schedule& schedule, prediction_type type) {
+    if (type == prediction_type::epsilon && schedule.has_zero_terminal_snr()) {
+        throw input_error("noise schedule: with zero terminal SNR the last step is all noise, and an epsilon says "
+                          "nothing about its image: predict v or the sample");
+    }
+}
 
 namespace detail {
 
@@ -103,39 +139,34 @@ void q_sample(const noise_schedule& schedule, int t, std::span<const T> x0, std:
     detail::combine(schedule.signal(t), x0.data(), schedule.sigma(t), noise.data(), x_t);
 }
 
-/// What the network should answer for one sample: the noise, or v = a_t noise - s_t x0.
+/// What the network should answer for one sample: the noise, v = a_t noise - s_t x0, or x0.
 template <std::floating_point T>
 void training_target(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x0,
                      std::span<const T> noise, std::span<T> target) noexcept {
-    if (type == prediction_type::epsilon) {
-        std::copy(noise.begin(), noise.end(), target.begin());
-    } else {
+    switch (type) {
+    case prediction_type::epsilon: std::copy(noise.begin(), noise.end(), target.begin()); break;
+    case prediction_type::velocity:
         detail::combine(schedule.signal(t), noise.data(), -schedule.sigma(t), x0.data(), target);
+        break;
+    case prediction_type::sample: std::copy(x0.begin(), x0.end(), target.begin()); break;
     }
 }
 
-/// The clean image that an answer of the network implies: (x_t - s eps) / a, or a x_t - s v.
+/// The clean image that an answer of the network implies, of x_t = a x0 + s noise: (x_t - s eps) / a, a x_t - s v, or
+/// the answer.
+template <std::floating_point T>
+void predicted_x0(double a, double s, prediction_type type, std::span<const T> x_t, std::span<const T> prediction,
+                  std::span<T> x0) noexcept {
+    switch (type) {
+    case prediction_type::epsilon: detail::combine(1.0 / a, x_t.data(), -s / a, prediction.data(), x0); break;
+    case prediction_type::velocity: detail::combine(a, x_t.data(), -s, prediction.data(), x0); break;
+    case prediction_type::sample: std::copy(prediction.begin(), prediction.end(), x0.begin()); break;
+    }
+}
 template <std::floating_point T>
 void predicted_x0(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x_t,
                   std::span<const T> prediction, std::span<T> x0) noexcept {
-    const double a = schedule.signal(t);
-    const double s = schedule.sigma(t);
-    if (type == prediction_type::epsilon) {
-        detail::combine(1.0 / a, x_t.data(), -s / a, prediction.data(), x0);
-    } else {
-        detail::combine(a, x_t.data(), -s, prediction.data(), x0);
-    }
-}
-
-/// The noise that an answer of the network implies: eps itself, or s x_t + a v.
-template <std::floating_point T>
-void predicted_noise(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x_t,
-                     std::span<const T> prediction, std::span<T> noise) noexcept {
-    if (type == prediction_type::epsilon) {
-        std::copy(prediction.begin(), prediction.end(), noise.begin());
-    } else {
-        detail::combine(schedule.sigma(t), x_t.data(), schedule.signal(t), prediction.data(), noise);
-    }
+    predicted_x0(schedule.signal(t), schedule.sigma(t), type, x_t, prediction, x0);
 }
 
 /// The noise in x_t when its clean image is x0: (x_t - a x0) / s.
@@ -144,6 +175,19 @@ void noise_of(const noise_schedule& schedule, int t, std::span<const T> x_t, std
               std::span<T> noise) noexcept {
     const double s = schedule.sigma(t);
     detail::combine(1.0 / s, x_t.data(), -schedule.signal(t) / s, x0.data(), noise);
+}
+
+/// The noise that an answer of the network implies: eps itself, s x_t + a v, or what x0 leaves.
+template <std::floating_point T>
+void predicted_noise(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x_t,
+                     std::span<const T> prediction, std::span<T> noise) noexcept {
+    switch (type) {
+    case prediction_type::epsilon: std::copy(prediction.begin(), prediction.end(), noise.begin()); break;
+    case prediction_type::velocity:
+        detail::combine(schedule.sigma(t), x_t.data(), schedule.signal(t), prediction.data(), noise);
+        break;
+    case prediction_type::sample: noise_of(schedule, t, x_t, prediction, noise); break;
+    }
 }
 
 } // namespace pulse::train

@@ -43,6 +43,7 @@ enum class random_stream : std::uint64_t {
     synthetic_text,   ///< text states that are made up
     crop,             ///< where a picture is cropped
     caption,          ///< which captions are dropped
+    noise_offset,     ///< what is added to the noise of a whole channel of a training sample
 };
 
 /// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.

@@ -29,6 +29,14 @@ struct ddim_options {
     std::uint64_t first_sample = 0; ///< number of the first image: image k depends on k alone
 };
 
+/// One evaluation of the network: at `time`, after which the images have the noise of time `next`; below 0: the end.
+struct sampling_step {
+    int time{};
+    int next{};
+
+    [[nodiscard]] constexpr bool operator==(const sampling_step&) const = default;
+};
+
 /// Times visited, falling, evenly spaced and beginning at the last one.
 ///
 /// The "trailing" spacing of Lin et al. (arXiv 2305.08891): it starts where the noise is strongest. Throws input_error
@@ -46,46 +54,51 @@ struct ddim_options {
     return times;
 }
 
-/// Draws `samples` images of `images.size() / samples` elements each into `images`.
-///
-/// Starts from normal noise of (seed, sample number) and walks the times with DDIM (Song, Meng, Ermon 2021, equation
-/// 12). With `clip_x0` the noise estimate is made consistent with the clipped image. Throws input_error on options out
-/// of range.
-template <predictor Predict>
-void ddim_sample(const noise_schedule& schedule, const ddim_options& options, std::size_t samples,
-                 std::span<float> images, Predict&& predict) {
+namespace detail {
+
+/// Fills `samples` images with normal noise of (seed, sample number). Throws input_error unless they are whole images.
+inline void start_images(std::uint64_t seed, std::uint64_t first_sample, std::size_t samples, std::span<float> images) {
     if (samples == 0 || images.size() % samples != 0) {
         throw input_error("sampler: " + std::to_string(images.size()) + " elements are not " + std::to_string(samples) +
                           " images");
     }
-    if (!(options.eta >= 0.0 && options.eta <= 1.0)) { throw input_error("sampler: eta must be 0 to 1"); }
-    const auto times = ddim_timesteps(schedule, options.steps);
-    const std::size_t elements = images.size();
-    const std::uint64_t per_sample = elements / samples;
-    const std::uint64_t first_element = options.first_sample * per_sample;
+    random_source{seed, random_stream::sample_start}.fill_normal(first_sample * (images.size() / samples), images);
+}
 
-    random_source{options.seed, random_stream::sample_start}.fill_normal(first_element, images);
+/// What the DDIM samplers do differently.
+struct ddim_rules {
+    float clip{};                   ///< each estimate of the image is kept in [-clip, clip]; 0: it is left alone
+    bool refit_noise{};             ///< the estimate of the noise follows the clipped image instead of the network
+    double last_alpha_cumprod{1.0}; ///< of the images at the end
+};
+
+/// Takes images along the steps with DDIM (Song, Meng, Ermon 2021, equation 12).
+template <predictor Predict>
+void ddim_walk(const noise_schedule& schedule, const ddim_options& options, const ddim_rules& rules,
+               std::span<const sampling_step> steps, std::size_t samples, std::span<float> images, Predict& predict) {
+    const std::size_t elements = images.size();
     std::vector<float> answer(elements);
     std::vector<float> x0(elements);
     std::vector<float> noise(elements);
     std::vector<int> batch_times(samples);
-    for (std::size_t i = 0; i != times.size(); ++i) {
-        const int t = times[i];
-        const int next = i + 1 < times.size() ? times[i + 1] : -1;
+    for (const auto [t, next] : steps) {
         std::fill(batch_times.begin(), batch_times.end(), t);
         predict(std::span<const float>{images}, std::span<const int>{batch_times}, std::span<float>{answer});
 
         const std::span<const float> x_t{images};
         predicted_x0<float>(schedule, options.prediction, t, x_t, answer, x0);
-        if (options.clip_x0) {
-            for (float& x : x0) { x = std::clamp(x, -1.0F, 1.0F); }
+        if (rules.clip > 0.0F && rules.refit_noise) {
+            for (float& x : x0) { x = std::clamp(x, -rules.clip, rules.clip); }
             noise_of<float>(schedule, t, x_t, x0, noise);
         } else {
             predicted_noise<float>(schedule, options.prediction, t, x_t, answer, noise);
+            if (rules.clip > 0.0F) {
+                for (float& x : x0) { x = std::clamp(x, -rules.clip, rules.clip); }
+            }
         }
 
         const double bar = schedule.alpha_cumprod(t);
-        const double bar_next = schedule.alpha_cumprod(next);
+        const double bar_next = next < 0 ? rules.last_alpha_cumprod : schedule.alpha_cumprod(next);
         const double fresh = options.eta * std::sqrt((1.0 - bar_next) / (1.0 - bar) * (1.0 - bar / bar_next));
         const auto kept = static_cast<float>(std::sqrt(std::max(0.0, 1.0 - bar_next - fresh * fresh)));
         const auto signal = static_cast<float>(std::sqrt(bar_next));
@@ -94,11 +107,32 @@ void ddim_sample(const noise_schedule& schedule, const ddim_options& options, st
             // One stream per time: element e of sample k draws the same number whatever the number of steps or samples.
             const auto stream =
                 static_cast<std::uint64_t>(random_stream::sample_noise) + (static_cast<std::uint64_t>(t + 1) << 32U);
-            random_source{options.seed, stream}.fill_normal(first_element, answer);
+            random_source{options.seed, stream}.fill_normal(options.first_sample * (elements / samples), answer);
             const auto factor = static_cast<float>(fresh);
             for (std::size_t e = 0; e != elements; ++e) { images[e] += factor * answer[e]; }
         }
     }
+}
+
+} // namespace detail
+
+/// Draws `samples` images of `images.size() / samples` elements each into `images`.
+///
+/// Starts from normal noise of (seed, sample number) and walks the times with DDIM. With `clip_x0` the noise estimate
+/// is made consistent with the clipped image. Throws input_error on options out of range.
+template <predictor Predict>
+void ddim_sample(const noise_schedule& schedule, const ddim_options& options, std::size_t samples,
+                 std::span<float> images, Predict&& predict) {
+    if (!(options.eta >= 0.0 && options.eta <= 1.0)) { throw input_error("sampler: eta must be 0 to 1"); }
+    require_predictable(schedule, options.prediction);
+    const auto times = ddim_timesteps(schedule, options.steps);
+    std::vector<sampling_step> steps;
+    for (std::size_t i = 0; i != times.size(); ++i) {
+        steps.push_back({times[i], i + 1 < times.size() ? times[i + 1] : -1});
+    }
+    detail::start_images(options.seed, options.first_sample, samples, images);
+    detail::ddim_walk(schedule, options, {.clip = options.clip_x0 ? 1.0F : 0.0F, .refit_noise = true}, steps, samples,
+                      images, predict);
 }
 
 } // namespace pulse::train

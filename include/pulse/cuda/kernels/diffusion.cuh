@@ -9,7 +9,6 @@
 #include <pulse/cuda/kernels/random.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
-#include <pulse/train/noise_schedule.hpp>
 
 namespace pulse::cuda {
 
@@ -33,6 +32,8 @@ struct diffusion_sample {
     float gradient_factor{};     ///< of its errors in the gradient: twice that, times the loss scale
     float signal{};              ///< a_t, the factor of the image in x_t
     float sigma{};               ///< s_t, the factor of the noise
+    float target_noise{};        ///< factor of the noise in what the network should answer
+    float target_image{};        ///< factor of the image in that
     std::uint32_t image{};       ///< which of the images
     std::uint32_t flipped{};     ///< 1: mirrored
 };
@@ -50,10 +51,11 @@ __device__ inline float pixel_of(const image_layout& layout, const std::uint8_t*
 }
 
 /// Calls visit(first element, images, noise) with `Count` neighbours of one sample; Count is 1, or a multiple of 4
-/// where the sample's numbers begin with a whole counter.
+/// where the sample's numbers begin with a whole counter. `offsets`: what each channel's noise gets besides; null: none.
 template <int Count, class Visit>
 __device__ void with_image_and_noise(const image_layout& layout, const std::uint8_t* images,
-                                     const diffusion_sample& sample, const random_key& key, int first, Visit& visit) {
+                                     const diffusion_sample& sample, const float* offsets, const random_key& key,
+                                     int first, Visit& visit) {
     const std::uint8_t* image =
         images + static_cast<std::int64_t>(sample.image) * static_cast<std::int64_t>(layout.stored_elements());
     float x[Count];
@@ -70,7 +72,15 @@ __device__ void with_image_and_noise(const image_layout& layout, const std::uint
             noise[k + 3] = four.w;
         }
     }
+    if (offsets != nullptr) {
+        for (int k = 0; k != Count; ++k) { noise[k] += offsets[(first + k) % layout.channels]; }
+    }
     visit(first, x, noise);
+}
+
+/// Of the sample of this block, of which there is one for each y.
+__device__ inline const float* offsets_of_sample(const image_layout& layout, const float* offsets) {
+    return offsets == nullptr ? nullptr : offsets + static_cast<std::int64_t>(blockIdx.y) * layout.channels;
 }
 
 inline constexpr int diffusion_threads = 128;
@@ -100,23 +110,24 @@ struct write_noisy {
 
 template <class T, int Count>
 __global__ void __launch_bounds__(diffusion_threads)
-    q_sample_kernel(image_layout layout, const std::uint8_t* images, const diffusion_sample* samples, random_key key,
-                    T* x_t) {
+    q_sample_kernel(image_layout layout, const std::uint8_t* images, const diffusion_sample* samples,
+                    const float* offsets, random_key key, T* x_t) {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
     if (first >= layout.elements()) { return; }
     const diffusion_sample sample = samples[blockIdx.y];
     write_noisy<T, Count> write{x_t + static_cast<std::int64_t>(blockIdx.y) * layout.elements(), sample.signal,
                                 sample.sigma};
-    with_image_and_noise<Count>(layout, images, sample, key, first, write);
+    with_image_and_noise<Count>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
 }
 
 /// x_t = a_t x_0 + s_t noise of `batch` samples [batch][height][width][channels] (Ho et al. 2020, equation 4), the
-/// noise made where it is used: train::q_sample with the numbers of train::random_source.
+/// noise made where it is used: train::q_sample with the numbers of train::random_source. `offsets`, [batch][channels],
+/// are added to it; null: none.
 ///
 /// Moves at least batch * (stored bytes of an image + elements * sizeof(T)) bytes.
 template <class T>
 void q_sample(const queue& on, const image_layout& layout, int batch, const std::uint8_t* images,
-              const diffusion_sample* samples, const random_key& key, T* x_t) {
+              const diffusion_sample* samples, const float* offsets, const random_key& key, T* x_t) {
     const auto grid = [&](int per_thread) {
         const int per_block = diffusion_threads * per_thread;
         return dim3(static_cast<unsigned>((layout.elements() + per_block - 1) / per_block),
@@ -124,18 +135,19 @@ void q_sample(const queue& on, const image_layout& layout, int batch, const std:
     };
     if (samples_are_packable<T>(layout, x_t)) {
         launch(q_sample_kernel<T, pack_size<T>>, grid(pack_size<T>), diffusion_threads, 0, on.stream, layout, images,
-               samples, key, x_t);
+               samples, offsets, key, x_t);
     } else {
-        launch(q_sample_kernel<T, 1>, grid(1), diffusion_threads, 0, on.stream, layout, images, samples, key, x_t);
+        launch(q_sample_kernel<T, 1>, grid(1), diffusion_threads, 0, on.stream, layout, images, samples, offsets, key,
+               x_t);
     }
 }
 
-template <class T, int Count, bool Velocity>
+template <class T, int Count>
 struct write_loss_gradient {
     const T* prediction;
     T* gradient;
-    float signal;
-    float sigma;
+    float target_noise;
+    float target_image;
     float factor;
     double squares;
 
@@ -148,8 +160,7 @@ struct write_loss_gradient {
             answer = load_pack(prediction + first);
         }
         for (int k = 0; k != Count; ++k) {
-            const float target = Velocity ? signal * noise[k] - sigma * x[k] : noise[k];
-            const float difference = answer.get(k) - target;
+            const float difference = answer.get(k) - (target_noise * noise[k] + target_image * x[k]);
             squares += static_cast<double>(difference) * static_cast<double>(difference);
             slope.set(k, factor * difference);
         }
@@ -161,16 +172,18 @@ struct write_loss_gradient {
     }
 };
 
-template <class T, int Count, bool Velocity>
+template <class T, int Count>
 __global__ void __launch_bounds__(diffusion_threads)
     diffusion_loss_kernel(image_layout layout, const std::uint8_t* images, const diffusion_sample* samples,
-                          random_key key, const T* prediction, T* gradient, double* parts) {
+                          const float* offsets, random_key key, const T* prediction, T* gradient, double* parts) {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
     const diffusion_sample sample = samples[blockIdx.y];
     const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * layout.elements();
-    write_loss_gradient<T, Count, Velocity> write{prediction + at, gradient + at,          sample.signal,
-                                                  sample.sigma,    sample.gradient_factor, 0.0};
-    if (first < layout.elements()) { with_image_and_noise<Count>(layout, images, sample, key, first, write); }
+    write_loss_gradient<T, Count> write{prediction + at,     gradient + at,          sample.target_noise,
+                                        sample.target_image, sample.gradient_factor, 0.0};
+    if (first < layout.elements()) {
+        with_image_and_noise<Count>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
+    }
     const double sum = block_sum(write.squares);
     if (threadIdx.x == 0) { parts[blockIdx.y * gridDim.x + blockIdx.x] = sum * sample.loss_factor; }
 }
@@ -188,29 +201,26 @@ __global__ void __launch_bounds__(diffusion_threads)
 }
 
 /// *loss = the samples' share of the step's weighted mean squared error; gradient = its derivative by the prediction,
-/// times the loss scale. Target: the noise, or v = a_t noise - s_t x_0 (Salimans and Ho 2022). `gradient` may be
-/// `prediction`.
+/// times the loss scale. Target: the mixture of noise and image that the samples say: the noise, v, or the image.
+/// `offsets` as of q_sample; `gradient` may be `prediction`.
 ///
 /// Sums are taken in double, in an order that depends on the shape alone.
 /// Moves at least batch * (stored bytes of an image + 2 * elements * sizeof(T)) bytes.
 template <class T>
-void diffusion_loss(const queue& on, const image_layout& layout, int batch, train::prediction_type target,
-                    const std::uint8_t* images, const diffusion_sample* samples, const random_key& key,
-                    const T* prediction, T* gradient, double* loss) {
+void diffusion_loss(const queue& on, const image_layout& layout, int batch, const std::uint8_t* images,
+                    const diffusion_sample* samples, const float* offsets, const random_key& key, const T* prediction,
+                    T* gradient, double* loss) {
     auto* parts = reinterpret_cast<double*>(on.scratch);
     const auto run = [&](auto kernel, int per_thread) {
         const auto blocks = static_cast<unsigned>(diffusion_loss_blocks(layout, per_thread));
         launch(kernel, dim3(blocks, static_cast<unsigned>(batch)), diffusion_threads, 0, on.stream, layout, images,
-               samples, key, prediction, gradient, parts);
+               samples, offsets, key, prediction, gradient, parts);
         launch(sum_all_parts_kernel<int>, 1, 256, 0, on.stream, parts, static_cast<int>(blocks) * batch, loss);
     };
-    const bool packs = samples_are_packable<T>(layout, prediction, gradient);
-    if (target == train::prediction_type::velocity) {
-        packs ? run(diffusion_loss_kernel<T, pack_size<T>, true>, pack_size<T>)
-              : run(diffusion_loss_kernel<T, 1, true>, 1);
+    if (samples_are_packable<T>(layout, prediction, gradient)) {
+        run(diffusion_loss_kernel<T, pack_size<T>>, pack_size<T>);
     } else {
-        packs ? run(diffusion_loss_kernel<T, pack_size<T>, false>, pack_size<T>)
-              : run(diffusion_loss_kernel<T, 1, false>, 1);
+        run(diffusion_loss_kernel<T, 1>, 1);
     }
 }
 

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/sampler.hpp>
+#include <pulse/train/scheduler_settings.hpp>
+
+namespace pulse::train {
+
+/// How images come out of noise.
+enum class sampler_kind : std::uint8_t {
+    ddim,      ///< diffusers' DDIMScheduler, eta 0
+    dpm_solver ///< diffusers' DPMSolverMultistepScheduler, DPM-Solver++(2M) by midpoints, the last step of order 1
+};
+
+/// How many steps a sampler takes, and which images it draws.
+struct drawing_options {
+    sampler_kind kind = sampler_kind::ddim;
+    int steps = 50;
+    std::uint64_t seed = 0;
+    std::uint64_t first_sample = 0; ///< number of the first image: image k depends on k alone
+};
+
+/// The steps that diffusers' scheduler takes with the settings.
+///
+/// DDIM steps by a whole stride from each time, which is not always the next one. Throws input_error when so many steps
+/// do not fit between the settings' times.
+[[nodiscard]] inline std::vector<sampling_step> sampling_steps(const scheduler_settings& settings, sampler_kind kind,
+                                                               int count) {
+    const bool ddim = kind == sampler_kind::ddim;
+    const int total = settings.train_steps;
+    const auto refuse = [&] {
+        throw input_error("sampler: " + std::to_string(count) + " steps do not fit into " + std::to_string(total) +
+                          " training times");
+    };
+    if (count < 1 || count > total) { refuse(); }
+    // Of the two, DPM-Solver leaves out what would be the last time of one step more.
+    const int points = ddim ? count : count + 1;
+    const auto time_of = [&](int i) {
+        const auto at = static_cast<double>(i);
+        switch (settings.spacing) {
+        case timestep_spacing::leading: return (points - 1 - i) * (total / points) + settings.steps_offset;
+        case timestep_spacing::trailing:
+            return static_cast<int>(std::nearbyint(total - at * (static_cast<double>(total) / count))) - 1;
+        default:
+            return static_cast<int>(
+                std::nearbyint((points - 1 - at) * (static_cast<double>(total - 1) / std::max(1, points - 1))));
+        }
+    };
+    std::vector<sampling_step> steps;
+    for (int i = 0; i != count; ++i) {
+        const int time = time_of(i);
+        if (time < 0 || time >= (steps.empty() ? total : steps.back().time)) { refuse(); }
+        steps.push_back({time, -1});
+    }
+    for (std::size_t i = 0; i != steps.size(); ++i) {
+        if (ddim) {
+            steps[i].next = steps[i].time - total / count;
+        } else if (i + 1 != steps.size()) {
+            steps[i].next = steps[i + 1].time;
+        }
+    }
+    return steps;
+}
+
+namespace detail {
+
+/// Takes images along the steps with DPM-Solver++(2M). Source: Lu et al. (arXiv 2211.01095), algorithm 2.
+template <predictor Predict>
+void dpm_solver_walk(const noise_schedule& schedule, prediction_type type, std::span<const sampling_step> steps,
+                     std::size_t samples, std::span<float> images, Predict& predict) {
+    // Without any signal a step would be infinitely long: as diffusers does, let there be as much as fp16 can hold.
+    const auto bar_at = [&](int t) {
+        const double bar = schedule.alpha_cumprod(t);
+        return bar > 0.0 ? bar : 0x1p-24;
+    };
+    const auto half_log_snr = [](double bar) { return 0.5 * std::log(bar / (1.0 - bar)); };
+    const std::size_t elements = images.size();
+    std::vector<float> answer(elements);
+    std::vector<float> x0(elements);
+    std::vector<float> x0_before(elements);
+    std::vector<int> batch_times(samples);
+    double step_before = 0.0;
+    for (std::size_t i = 0; i != steps.size(); ++i) {
+        std::fill(batch_times.begin(), batch_times.end(), steps[i].time);
+        predict(std::span<const float>{images}, std::span<const int>{batch_times}, std::span<float>{answer});
+        const double bar = bar_at(steps[i].time);
+        predicted_x0<float>(std::sqrt(bar), std::sqrt(1.0 - bar), type, images, answer, x0);
+        if (i + 1 == steps.size()) {
+            std::copy(x0.begin(), x0.end(), images.begin());
+            return;
+        }
+        const double bar_next = bar_at(steps[i].next);
+        const double step = half_log_snr(bar_next) - half_log_snr(bar);
+        const auto kept = static_cast<float>(std::sqrt((1.0 - bar_next) / (1.0 - bar)));
+        const double share = -std::sqrt(bar_next) * std::expm1(-step);
+        const double slope = i == 0 ? 0.0 : 0.5 * step / step_before;
+        const auto now = static_cast<float>(share * (1.0 + slope));
+        const auto before = static_cast<float>(-share * slope);
+        for (std::size_t e = 0; e != elements; ++e) {
+            images[e] = kept * images[e] + now * x0[e] + before * x0_before[e];
+        }
+        step_before = step;
+        std::swap(x0, x0_before);
+    }
+}
+
+} // namespace detail
+
+/// Draws `samples` images of `images.size() / samples` elements each into `images`, from normal noise of (seed, sample
+/// number), as diffusers does with the settings. Throws input_error on settings or options out of range.
+template <predictor Predict>
+void draw_images(const scheduler_settings& settings, const drawing_options& options, std::size_t samples,
+                 std::span<float> images, Predict&& predict) {
+    const noise_schedule schedule = schedule_of(settings);
+    const auto steps = sampling_steps(settings, options.kind, options.steps);
+    detail::start_images(options.seed, options.first_sample, samples, images);
+    if (options.kind == sampler_kind::dpm_solver) {
+        detail::dpm_solver_walk(schedule, settings.prediction, steps, samples, images, predict);
+        return;
+    }
+    const detail::ddim_rules rules{.clip = settings.clip_sample ? static_cast<float>(settings.clip_sample_range) : 0.0F,
+                                   .last_alpha_cumprod = settings.set_alpha_to_one ? 1.0 : schedule.alpha_cumprod(0)};
+    detail::ddim_walk(schedule, {.prediction = settings.prediction}, rules, steps, samples, images, predict);
+}
+
+} // namespace pulse::train

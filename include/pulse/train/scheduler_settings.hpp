@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/train/noise_schedule.hpp>
+
+namespace pulse::train {
+
+/// How the betas rise; the names that diffusers has for them in quotes.
+enum class beta_shape : std::uint8_t {
+    linear,        ///< "linear"
+    scaled_linear, ///< "scaled_linear": their square roots rise evenly
+    squared_cosine ///< "squaredcos_cap_v2": alphas_cumprod falls along a squared cosine, whatever the ends are
+};
+
+/// Which training times a sampler visits (Lin et al., arXiv 2305.08891, table 2).
+enum class timestep_spacing : std::uint8_t {
+    leading,  ///< multiples of a whole stride from steps_offset on
+    trailing, ///< falling from the last time
+    linspace  ///< evenly from the first time to the last, rounded
+};
+
+/// What the scheduler_config.json of a diffusers folder says. Names are its keys, except where a comment gives the key;
+/// the values here are those of DDIMScheduler where the file has no such key.
+///
+/// A key that is not here must have its usual value (trained_betas, thresholding, use_karras_sigmas, solver_order 2 and
+/// so on): nothing in pulse does what another value asks for.
+struct scheduler_settings {
+    int train_steps{1000};                ///< num_train_timesteps
+    beta_shape betas{beta_shape::linear}; ///< beta_schedule
+    double beta_start{1e-4};
+    double beta_end{0.02};
+    bool zero_terminal_snr{};                             ///< rescale_betas_zero_snr
+    prediction_type prediction{prediction_type::epsilon}; ///< prediction_type: epsilon, v_prediction or sample
+    timestep_spacing spacing{timestep_spacing::leading}; ///< timestep_spacing; of DPMSolverMultistepScheduler: linspace
+    int steps_offset{};                                  ///< added to the times of `leading`
+    bool set_alpha_to_one{true};                         ///< DDIM ends at a clean image, not at that of time 0
+    bool clip_sample{true};                              ///< DDIM keeps its estimates of the image in a range
+    double clip_sample_range{1.0};                       ///< which is from -this to this
+
+    [[nodiscard]] constexpr bool operator==(const scheduler_settings&) const = default;
+};
+
+/// The noise that the settings stand for. Throws input_error naming the key that is out of range, and on epsilon with
+/// zero terminal SNR.
+[[nodiscard]] inline noise_schedule schedule_of(const scheduler_settings& settings) {
+    constexpr int most_steps = 1'000'000;
+    const auto require = [](bool holds, const std::string& text) {
+        if (!holds) { throw input_error("scheduler settings: " + text); }
+    };
+    require(settings.train_steps >= 1 && settings.train_steps <= most_steps, "num_train_timesteps must be 1 to " +
+                                                                                 std::to_string(most_steps) + ", not " +
+                                                                                 std::to_string(settings.train_steps));
+    require(settings.steps_offset >= 0 && settings.steps_offset < settings.train_steps,
+            "steps_offset must be at least 0 and below num_train_timesteps, not " +
+                std::to_string(settings.steps_offset));
+    require(settings.clip_sample_range > 0.0, "clip_sample_range must be above 0");
+    const auto plain = [&] {
+        switch (settings.betas) {
+        case beta_shape::linear:
+            return noise_schedule::linear(settings.train_steps, settings.beta_start, settings.beta_end);
+        case beta_shape::scaled_linear:
+            return noise_schedule::scaled_linear(settings.train_steps, settings.beta_start, settings.beta_end);
+        default: return noise_schedule::cosine(settings.train_steps);
+        }
+    };
+    noise_schedule schedule = settings.zero_terminal_snr ? plain().with_zero_terminal_snr() : plain();
+    require_predictable(schedule, settings.prediction);
+    return schedule;
+}
+
+} // namespace pulse::train

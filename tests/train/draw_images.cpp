@@ -1,0 +1,185 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/train/draw_images.hpp>
+#include <pulse/train/guidance.hpp>
+
+#include "known_networks.hpp"
+
+namespace {
+
+using namespace pulse::train;
+using pulse::test::knows_the_gaussian;
+using pulse::test::knows_the_image;
+
+constexpr sampler_kind kinds[]{sampler_kind::ddim, sampler_kind::dpm_solver};
+constexpr timestep_spacing spacings[]{timestep_spacing::leading, timestep_spacing::trailing,
+                                      timestep_spacing::linspace};
+
+} // namespace
+
+TEST_CASE("a perfect network's image is recovered, by every sampler, spacing and prediction") {
+    std::vector<float> image(17);
+    random_source{9, 9}.fill_normal(0, image);
+    for (float& x : image) { x = std::clamp(x / 2, -0.99F, 0.99F); }
+    for (const auto kind : kinds) {
+        for (const auto spacing : spacings) {
+            for (const auto type : {prediction_type::epsilon, prediction_type::velocity, prediction_type::sample}) {
+                for (const bool zero : {false, true}) {
+                    if (zero && type == prediction_type::epsilon) { continue; }
+                    for (const int steps : {1, 2, 10, 50}) {
+                        const scheduler_settings settings{.train_steps = 200,
+                                                          .beta_start = 5e-4,
+                                                          .beta_end = 0.1,
+                                                          .zero_terminal_snr = zero,
+                                                          .prediction = type,
+                                                          .spacing = spacing,
+                                                          .steps_offset = 1,
+                                                          .clip_sample = steps % 2 == 0};
+                        std::vector<float> out(3 * image.size());
+                        draw_images(settings, {.kind = kind, .steps = steps, .seed = 4}, 3, out,
+                                    knows_the_image{schedule_of(settings), type, image});
+                        for (std::size_t i = 0; i != out.size(); ++i) {
+                            CHECK(out[i] == doctest::Approx(image[i % image.size()]).epsilon(0.002));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("where a stride is whole, both ways to DDIM are one") {
+    const scheduler_settings settings{
+        .betas = beta_shape::squared_cosine, .spacing = timestep_spacing::trailing, .clip_sample = false};
+    const auto schedule = schedule_of(settings);
+    for (const int steps : {1, 10, 50, 125, 1000}) {
+        std::vector<float> one(30);
+        std::vector<float> other(30);
+        const knows_the_gaussian network{schedule, 0.2};
+        draw_images(settings, {.steps = steps, .seed = 5, .first_sample = 7}, 3, one, network);
+        ddim_sample(schedule,
+                    {.steps = steps, .clip_x0 = false, .prediction = settings.prediction, .seed = 5, .first_sample = 7},
+                    3, other, network);
+        CHECK(one == other);
+    }
+}
+
+TEST_CASE("the last step of DDIM may end at the noise of time 0") {
+    const scheduler_settings settings{
+        .prediction = prediction_type::sample, .set_alpha_to_one = false, .clip_sample = false};
+    const auto schedule = schedule_of(settings);
+    std::vector<float> x;
+    std::vector<float> out(8);
+    draw_images(settings, {.steps = 10}, 1, out,
+                [&](std::span<const float> images, std::span<const int>, std::span<float> answer) {
+                    x.assign(images.begin(), images.end());
+                    std::fill(answer.begin(), answer.end(), 0.5F);
+                });
+    // The network saw time 0 last, so that the step is none.
+    CHECK(sampling_steps(settings, sampler_kind::ddim, 10).back().time == 0);
+    for (std::size_t i = 0; i != 8; ++i) { CHECK(out[i] == doctest::Approx(x[i]).epsilon(1e-5)); }
+}
+
+TEST_CASE("DPM-Solver follows the flow of a Gaussian to the second order, DDIM to the first") {
+    const scheduler_settings settings{.betas = beta_shape::scaled_linear,
+                                      .beta_start = 0.00085,
+                                      .beta_end = 0.012,
+                                      .spacing = timestep_spacing::trailing,
+                                      .clip_sample = false};
+    const auto schedule = schedule_of(settings);
+    const knows_the_gaussian network{schedule, 0.3};
+    // The flow takes x to x times the ratio of deviations: how far halfway is from there.
+    const auto deviation = [&](int t) {
+        const double bar = schedule.alpha_cumprod(t);
+        return std::sqrt(bar * network.variance + 1 - bar);
+    };
+    const auto error_of = [&](sampler_kind kind, int steps) {
+        std::vector<float> start;
+        double sum = 0;
+        std::vector<float> out(100);
+        draw_images(settings, {.kind = kind, .steps = steps}, 1, out,
+                    [&](std::span<const float> x, std::span<const int> times, std::span<float> answer) {
+                        if (start.empty()) { start.assign(x.begin(), x.end()); }
+                        for (std::size_t i = 0; times[0] == 499 && i != 100; ++i) {
+                            const double exact = deviation(499) / deviation(999) * static_cast<double>(start[i]);
+                            sum += std::pow(static_cast<double>(x[i]) - exact, 2);
+                        }
+                        network(x, times, answer);
+                    });
+        return std::sqrt(sum / 100);
+    };
+    for (const int steps : {10, 20}) {
+        CHECK(error_of(sampler_kind::ddim, steps) / error_of(sampler_kind::ddim, 2 * steps) ==
+              doctest::Approx(2).epsilon(0.1));
+        CHECK(error_of(sampler_kind::dpm_solver, steps) / error_of(sampler_kind::dpm_solver, 2 * steps) ==
+              doctest::Approx(4).epsilon(0.1));
+    }
+}
+
+TEST_CASE("an image depends on its number and the seed, not on its neighbours, for every sampler") {
+    const scheduler_settings settings{};
+    const knows_the_gaussian network{schedule_of(settings), 0.2};
+    const std::size_t size = 13;
+    for (const auto kind : kinds) {
+        std::vector<float> all(6 * size);
+        draw_images(settings, {.kind = kind, .steps = 10, .seed = 77}, 6, all, network);
+        for (std::uint64_t k = 0; k != 6; ++k) {
+            std::vector<float> one(size);
+            draw_images(settings, {.kind = kind, .steps = 10, .seed = 77, .first_sample = k}, 1, one, network);
+            CHECK(std::equal(one.begin(), one.end(), all.begin() + static_cast<std::ptrdiff_t>(k * size)));
+        }
+    }
+}
+
+TEST_CASE("guidance goes from one answer through the other") {
+    int asked = 0;
+    const auto wanted = [](std::span<const float> x, std::span<const int>, std::span<float> answer) {
+        std::transform(x.begin(), x.end(), answer.begin(), [](float v) { return 2 * v; });
+    };
+    const auto other = [&](std::span<const float> x, std::span<const int> times, std::span<float> answer) {
+        ++asked;
+        std::transform(x.begin(), x.end(), answer.begin(), [&](float v) { return v + static_cast<float>(times[0]); });
+    };
+    const std::vector<float> x{1, -2, 0.5};
+    const std::vector<int> times{8};
+    const auto answer_at = [&](double scale) {
+        std::vector<float> answer(3);
+        guided both{scale, wanted, other};
+        both(x, times, answer);
+        return answer;
+    };
+    CHECK(answer_at(1) == std::vector<float>{2, -4, 1});
+    CHECK(asked == 0);
+    CHECK(answer_at(0) == std::vector<float>{9, 6, 8.5});
+    CHECK(answer_at(2) == std::vector<float>{-5, -14, -6.5});
+    CHECK(answer_at(-1) == std::vector<float>{16, 16, 16});
+    CHECK(asked == 3);
+}
+
+TEST_CASE("settings and options out of range are refused") {
+    std::vector<float> out(10);
+    const auto nothing = [](std::span<const float>, std::span<const int>, std::span<float>) {};
+    const auto draw = [&](const scheduler_settings& settings, const drawing_options& options, std::size_t samples = 2) {
+        draw_images(settings, options, samples, out, nothing);
+    };
+    CHECK_THROWS_AS(draw({}, {}, 3), pulse::input_error);
+    CHECK_THROWS_AS(draw({}, {}, 0), pulse::input_error);
+    CHECK_THROWS_AS(draw({.zero_terminal_snr = true}, {}), pulse::input_error);
+    for (const int steps : {0, -1, 1001}) {
+        for (const auto kind : kinds) { CHECK_THROWS_AS(draw({}, {.kind = kind, .steps = steps}), pulse::input_error); }
+    }
+    CHECK_NOTHROW(draw({}, {.steps = 1000}));
+    CHECK_THROWS_WITH_AS(draw({.steps_offset = 1}, {.steps = 1000}),
+                         "sampler: 1000 steps do not fit into 1000 training times", pulse::input_error);
+    CHECK_THROWS_AS(draw({}, {.kind = sampler_kind::dpm_solver, .steps = 1000}), pulse::input_error);
+    CHECK_NOTHROW(draw({.spacing = timestep_spacing::linspace}, {.kind = sampler_kind::dpm_solver, .steps = 999}));
+}

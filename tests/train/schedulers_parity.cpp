@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+
+#include <doctest/doctest.h>
+
+#include <pulse/train/draw_images.hpp>
+
+#include <io/scratch.hpp>
+#include <support/skip.hpp>
+
+namespace {
+
+using namespace pulse::train;
+
+constexpr std::size_t picture_size = 48;
+/// Of images in every step: diffusers computes its tables in floats, of which betas near 1 leave 5 digits.
+constexpr double least_psnr = 95;
+
+struct sampling_case {
+    scheduler_settings settings;
+    sampler_kind kind;
+    int steps;
+};
+
+std::vector<sampling_case> all_cases() {
+    const scheduler_settings linear{};
+    const scheduler_settings latent{.betas = beta_shape::scaled_linear,
+                                    .beta_start = 0.00085,
+                                    .beta_end = 0.012,
+                                    .steps_offset = 1,
+                                    .set_alpha_to_one = false,
+                                    .clip_sample = false};
+    const scheduler_settings cosine{.betas = beta_shape::squared_cosine, .clip_sample_range = 0.8};
+    std::vector<sampling_case> cases;
+    for (const auto& base : {linear, latent, cosine}) {
+        for (const auto type : {prediction_type::epsilon, prediction_type::velocity, prediction_type::sample}) {
+            for (const auto spacing :
+                 {timestep_spacing::leading, timestep_spacing::trailing, timestep_spacing::linspace}) {
+                for (const bool zero : {false, true}) {
+                    if (zero && type == prediction_type::epsilon) { continue; }
+                    scheduler_settings settings = base;
+                    settings.prediction = type;
+                    settings.spacing = spacing;
+                    settings.zero_terminal_snr = zero;
+                    for (const auto kind : {sampler_kind::ddim, sampler_kind::dpm_solver}) {
+                        for (const int steps : {7, 30}) { cases.push_back({settings, kind, steps}); }
+                    }
+                }
+            }
+        }
+    }
+    return cases;
+}
+
+/// One line of JSON for schedulers_diffusers.py.
+std::string line_of(const sampling_case& one) {
+    constexpr const char* betas[]{"linear", "scaled_linear", "squaredcos_cap_v2"};
+    constexpr const char* predictions[]{"epsilon", "v_prediction", "sample"};
+    constexpr const char* spacings[]{"leading", "trailing", "linspace"};
+    const scheduler_settings& s = one.settings;
+    const bool ddim = one.kind == sampler_kind::ddim;
+    const auto yes_or_no = [](bool value) { return value ? "true" : "false"; };
+    std::string line =
+        std::string{R"({"class": ")"} + (ddim ? "DDIMScheduler" : "DPMSolverMultistepScheduler") + R"(", "steps": )" +
+        std::to_string(one.steps) + R"(, "config": {"beta_schedule": ")" + betas[static_cast<int>(s.betas)] +
+        R"(", "beta_start": )" + std::to_string(s.beta_start) + R"(, "beta_end": )" + std::to_string(s.beta_end) +
+        R"(, "rescale_betas_zero_snr": )" + yes_or_no(s.zero_terminal_snr) + R"(, "prediction_type": ")" +
+        predictions[static_cast<int>(s.prediction)] + R"(", "timestep_spacing": ")" +
+        spacings[static_cast<int>(s.spacing)] + R"(", "steps_offset": )" + std::to_string(s.steps_offset);
+    if (ddim) {
+        line += std::string{R"(, "set_alpha_to_one": )"} + yes_or_no(s.set_alpha_to_one) + R"(, "clip_sample": )" +
+                yes_or_no(s.clip_sample) + R"(, "clip_sample_range": )" + std::to_string(s.clip_sample_range);
+    }
+    return line + "}}\n";
+}
+
+void network(std::span<const float> x, std::span<const int> times, std::span<float> answer) {
+    for (std::size_t i = 0; i != x.size(); ++i) {
+        const auto t = static_cast<float>(0.01 * times[0]);
+        answer[i] = 0.7F * std::tanh(x[i]) + 0.2F * std::sin(3.0F * x[i] + t);
+    }
+}
+
+/// What follows next in a file of floats.
+struct reader {
+    std::ifstream file;
+
+    std::vector<float> next(std::size_t count) {
+        std::vector<float> values(count);
+        file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(4 * count));
+        REQUIRE(file.gcount() == static_cast<std::streamsize>(4 * count));
+        return values;
+    }
+};
+
+/// Peak signal-to-noise ratio in dB, the largest magnitude of `other` being the peak.
+double psnr(std::span<const float> one, std::span<const float> other) {
+    double peak = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i != one.size(); ++i) {
+        peak = std::max(peak, static_cast<double>(std::abs(other[i])));
+        squares += std::pow(static_cast<double>(one[i] - other[i]), 2);
+    }
+    return 10 * std::log10(peak * peak * static_cast<double>(one.size()) / (squares + 1e-30));
+}
+
+double difference(std::span<const float> one, std::span<const float> other) {
+    double worst = 0;
+    for (std::size_t i = 0; i != one.size(); ++i) {
+        worst = std::max(worst, static_cast<double>(std::abs(one[i] - other[i])));
+    }
+    return worst;
+}
+
+} // namespace
+
+TEST_CASE("noise, targets and both samplers equal diffusers' schedulers") {
+    const pulse::test::scratch folder{};
+    const auto cases = all_cases();
+    std::vector<float> noise(picture_size);
+    std::vector<float> image(picture_size);
+    random_source{0, random_stream::sample_start}.fill_normal(0, noise);
+    random_source{0, random_stream::synthetic_images}.fill_normal(0, image);
+    {
+        std::ofstream lines{folder.path / "cases"};
+        for (const auto& one : cases) { lines << line_of(one); }
+        std::ofstream start{folder.path / "start", std::ios::binary};
+        for (const auto& values : {noise, image}) {
+            start.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * picture_size));
+        }
+    }
+    const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_SCHEDULERS_SCRIPT "' '" +
+                                folder.path.string() + "' '" PULSE_TEST_PYTHON_PACKAGES "'";
+    const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
+    REQUIRE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) { return pulse::test::skip("no python3 with torch and diffusers"); }
+    REQUIRE(WEXITSTATUS(status) == 0);
+
+    reader expected{std::ifstream{folder.path / "out", std::ios::binary}};
+    for (const auto& one : cases) {
+        CAPTURE(line_of(one));
+        const noise_schedule schedule = schedule_of(one.settings);
+        const auto bars = expected.next(1000);
+        double worst = 0;
+        for (int t = 0; t != 1000; ++t) {
+            worst = std::max(
+                worst, std::abs(schedule.alpha_cumprod(t) - static_cast<double>(bars[static_cast<std::size_t>(t)])));
+        }
+        CHECK(worst < 1e-5);
+        std::vector<float> made(picture_size);
+        for (const int t : {0, 1, 400, 998, 999}) {
+            q_sample<float>(schedule, t, image, noise, made);
+            CHECK(difference(made, expected.next(picture_size)) < 1e-5);
+            training_target<float>(schedule, prediction_type::velocity, t, image, noise, made);
+            CHECK(difference(made, expected.next(picture_size)) < 1e-5);
+        }
+        const auto predict = [&](std::span<const float> x, std::span<const int> times, std::span<float> answer) {
+            CHECK(static_cast<float>(times[0]) == expected.next(1)[0]);
+            CHECK(psnr(x, expected.next(picture_size)) > least_psnr);
+            network(x, times, answer);
+        };
+        draw_images(one.settings, {.kind = one.kind, .steps = one.steps}, 1, made, predict);
+        CHECK(psnr(made, expected.next(picture_size)) > least_psnr);
+    }
+    CHECK(expected.file.peek() == std::ifstream::traits_type::eof());
+}

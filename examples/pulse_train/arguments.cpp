@@ -1,11 +1,13 @@
 #include "arguments.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -42,6 +44,9 @@ constexpr const char* left_open = "tuned";
 /// Whether replicas share the optimizer's state.
 enum class sharding { no, yes, tuned };
 
+/// What a process is told for itself: ranks may differ in it.
+constexpr std::array<std::string_view, 5> of_one_process{"--threads", "--timeout", "--rank", "--world-size", "--local-rank"};
+
 /// The values of arguments, read when all is parsed: those that every rank must be given alike.
 class common_arguments {
 public:
@@ -68,8 +73,9 @@ public:
     [[nodiscard]] std::vector<std::pair<std::string, std::string>> values() const {
         std::vector<std::pair<std::string, std::string>> read;
         for (const auto& [name, value] : all_) {
-            // what a process has for itself
-            if (name != "--threads" && name != "--timeout") { read.emplace_back(name, value()); }
+            if (std::find(of_one_process.begin(), of_one_process.end(), name) == of_one_process.end()) {
+                read.emplace_back(name, value());
+            }
         }
         return read;
     }

@@ -152,6 +152,32 @@ TEST_CASE("a receive has arrived when waiting for it takes no time, and asking l
           }) == "");
 }
 
+TEST_CASE("a rank that has posted a receive takes the message while it waits for another rank") {
+    if (world_size() < 3) { return; }
+    CHECK(error_of(
+              [](mpi::transport& t) {
+                  // More than MPI sends before the receiver asks for it.
+                  message_part large = room_of(t, 1 << 20), small = room_of(t, 8);
+                  if (t.rank() == 0) {
+                      t.post_send(1, message(0), {&large, 1});
+                      t.wait_send(1, message(0));
+                      t.post_send(2, message(1), {&small, 1});
+                      t.wait_send(2, message(1));
+                  } else if (t.rank() == 1) {
+                      t.post_recv(0, message(0), {&large, 1});
+                      t.post_recv(2, message(2), {&small, 1});
+                      t.wait_recv(2, message(2));
+                      t.wait_recv(0, message(0));
+                  } else if (t.rank() == 2) {
+                      t.post_recv(0, message(1), {&small, 1});
+                      t.wait_recv(0, message(1));
+                      t.post_send(1, message(2), {&small, 1});
+                      t.wait_send(1, message(2));
+                  }
+              },
+              {.timeout_s = 20}) == "");
+}
+
 TEST_CASE("a sum is the same on every rank, in rank order") {
     CHECK(error_of([](mpi::transport& t) {
               for (int round = 0; round != 50; ++round) {

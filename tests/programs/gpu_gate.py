@@ -269,7 +269,7 @@ cp "$FAKE/$what" "${@: -1}"
     def test_a_file_that_is_too_large_to_come_back(self):
         engines = fresh("kept") / "engines"
         engines.mkdir()
-        (engines / "a.plan").write_bytes(os.urandom(17 << 20))
+        (engines / "a.engine").write_bytes(os.urandom(17 << 20))
         subprocess.run(["tar", "-C", engines.parent, "-czf", engines.parent / "engines.tar.gz", "engines"], check=True)
         rows, _ = self.gated("speed", result := fresh("result"), "--seconds", 1, "--engines", engines.parent / "engines.tar.gz", status=1)
         self.assertEqual((rows.status["engines.tar.gz"], rows.word["engines.tar.gz"]), ("failed", "more than 16 MiB, left out"))
@@ -333,7 +333,7 @@ class Emulated(unittest.TestCase):
         self.assertGreater(step["torch"]["eager"]["us"], 0)
         self.assertEqual((step["checked"], step["wrong"]), (13, 0))
         with tarfile.open(result / "engines.tar.gz") as engines:
-            self.assertTrue([name for name in engines.getnames() if name.endswith(".plan")])
+            self.assertTrue([name for name in engines.getnames() if name.endswith(".engine")])
 
 
 if __name__ == "__main__":

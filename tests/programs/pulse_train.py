@@ -932,7 +932,7 @@ class Output(Case):
         for option in OPTIONS:
             self.assertIn(option, described)
             self.assertRegex(described[option], r"\s[A-Z][a-z]+ [a-z]", option)
-        self.assertIn("folded|sequential", done.stdout)
+        self.assertIn("folded|interleaved|sequential", done.stdout)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,8 @@ def options(*more, out, steps=STEPS):
 
 def on_threads(*more, ranks=RANKS, out=None, steps=STEPS):
     out = out or fresh()
-    subprocess.run([PROGRAM, *options("--ranks", ranks, *more, out=out, steps=steps)], check=True, capture_output=True, timeout=PATIENCE)
+    degree = () if "--plan" in more else ("--ranks", ranks)
+    subprocess.run([PROGRAM, *options(*degree, *more, out=out, steps=steps)], check=True, capture_output=True, timeout=PATIENCE)
     return out
 
 

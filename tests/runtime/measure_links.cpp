@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +21,6 @@ using namespace pulse;
 
 namespace {
 
-using clock_type = std::chrono::steady_clock;
-
 /// Thread ranks on machines: a message to another machine also takes the time of the link between machines.
 class ranks_on_machines : public host::thread_transport {
 public:
@@ -34,27 +34,26 @@ public:
             const auto bytes = static_cast<std::int64_t>(parts.front().bytes);
             std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{between_.transfer_us(bytes)});
         }
+        largest_ = std::max(largest_, static_cast<std::int64_t>(parts.front().bytes));
         thread_transport::post_send(peer, message, parts);
     }
+    /// Bytes of the largest message that was sent.
+    [[nodiscard]] std::int64_t largest() const noexcept { return largest_; }
 
 private:
     [[nodiscard]] const std::string& at(int r) const { return machines_[static_cast<std::size_t>(r)]; }
 
     std::span<const std::string> machines_;
     pulse::link between_;
+    std::int64_t largest_{};
 };
 
-struct measured {
-    cluster found{};
-    double seconds{};
-};
-
-/// What all ranks of these machines measure, which is the same.
-measured measure(const std::vector<std::string>& machines, host::link_options inside, pulse::link between,
-                 double seconds) {
+/// What all ranks of these machines measure, which is the same; and the largest message of them.
+cluster measure(const std::vector<std::string>& machines, host::link_options inside, pulse::link between,
+                double seconds, std::int64_t* largest = nullptr) {
     const auto group = std::make_shared<host::thread_group>(static_cast<int>(machines.size()), inside);
     std::vector<cluster> all(machines.size());
-    const auto start = clock_type::now();
+    std::vector<std::int64_t> most(machines.size());
     {
         std::vector<std::jthread> ranks;
         for (std::size_t r = 0; r != machines.size(); ++r) {
@@ -65,32 +64,47 @@ measured measure(const std::vector<std::string>& machines, host::link_options in
                                            .memory_bytes = 1000,
                                            .device = std::to_string(r == 2 ? 1 : r),
                                            .seconds = seconds});
+                most[r] = t.largest();
             });
         }
     }
     for (const cluster& c : all) { CHECK(c == all.front()); }
     CHECK(all.front().memory_bytes == (machines.size() > 2 && machines[1] == machines[2] ? 500 : 1000));
-    return {all.front(), std::chrono::duration<double>(clock_type::now() - start).count()};
+    if (largest != nullptr) { *largest = *std::max_element(most.begin(), most.end()); }
+    return all.front();
 }
 
-/// No time is less than the link's own; how much more is the machine's.
-void check_is(const pulse::link& found, const pulse::link& wanted) {
-    for (const std::int64_t bytes : {256, 131'072, 1'048'576}) {
-        CAPTURE(bytes);
-        CHECK(found.transfer_us(bytes) >= 0.98 * wanted.transfer_us(bytes));
-        CHECK(found.transfer_us(bytes) <= 1.5 * wanted.transfer_us(bytes) + 500);
+constexpr std::array<std::int64_t, 3> some_sizes{256, 131'072, 1'048'576};
+
+/// Measures until one of the links is found to be `wanted`. No time is less than the link's own; how much more is the
+/// machine's, which may be busy: one measurement in a quiet moment is enough.
+template <class Measure>
+cluster find_link(pulse::link cluster::* which, const pulse::link& wanted, Measure measure_once) {
+    cluster found{};
+    bool near = false;
+    for (int attempt = 0; attempt != 20 && !near; ++attempt) {
+        found = measure_once();
+        near = true;
+        for (const std::int64_t bytes : some_sizes) {
+            CAPTURE(bytes);
+            const double us = (found.*which).transfer_us(bytes);
+            CHECK(us >= 0.98 * wanted.transfer_us(bytes));
+            near = near && us <= 1.5 * wanted.transfer_us(bytes) + 500;
+        }
     }
+    CHECK(near);
+    return found;
 }
 
 } // namespace
 
 TEST_CASE("a measured link is the one that messages take") {
     for (const bool blocking : {false, true}) {
-        const auto [found, seconds] =
-            measure({"a", "a"}, {.latency_us = 2000, .bandwidth_gb_per_s = 0.5, .blocking = blocking}, {}, 0.4);
+        const cluster found = find_link(&cluster::intra_node, {2000, 0.5}, [&] {
+            return measure({"a", "a"}, {.latency_us = 2000, .bandwidth_gb_per_s = 0.5, .blocking = blocking}, {}, 0.4);
+        });
         CHECK(found.nodes == 1);
         CHECK(found.devices_per_node == 2);
-        check_is(found.intra_node, {2000, 0.5});
     }
 }
 
@@ -103,27 +117,31 @@ TEST_CASE("ranks of one machine are a node, and links between machines are measu
     for (const auto& [machines, devices] :
          {layout{{"a", "a", "b", "b"}, 2}, layout{{"a", "b"}, 1}, layout{{"a", "b", "a", "b"}, 1},
           layout{{"a", "a", "a", "b"}, 1}, layout{{"a", "a", "a", "a", "b", "b"}, 2}, layout{{"", "", ""}, 3}}) {
-        const cluster found = measure(machines, {.latency_us = 300}, between, 0.3).found;
         CAPTURE(machines.size());
+        const auto measure_once = [&] { return measure(machines, {.latency_us = 300}, between, 0.3); };
+        const bool one_node = devices == static_cast<int>(machines.size());
+        const cluster found =
+            one_node ? measure_once() : find_link(&cluster::inter_node, {3300, 0.25}, measure_once);
         CHECK(found.devices_per_node == devices);
         CHECK(found.devices() == static_cast<int>(machines.size()));
         CHECK((found.intra_node == pulse::link{}) == (devices == 1));
         CHECK((found.inter_node == pulse::link{}) == (found.nodes == 1));
         if (devices > 1) { CHECK(found.intra_node.latency_us >= 290); }
-        if (found.nodes > 1) { check_is(found.inter_node, {3300, 0.25}); }
     }
 }
 
 TEST_CASE("one rank has no link") {
-    const cluster found = measure({"a"}, {}, {}, 1.0).found;
+    const cluster found = measure({"a"}, {}, {}, 1.0);
     CHECK(found == cluster{.memory_bytes = 1000});
 }
 
 TEST_CASE("on a slow link large messages are left out") {
-    // All sizes would take some 20 s.
-    const auto [found, seconds] = measure({"a", "a"}, {.latency_us = 5000, .bandwidth_gb_per_s = 0.004}, {}, 0.5);
-    CHECK(seconds < 2);
-    check_is(found.intra_node, {5000, 0.004});
+    std::int64_t largest = 0;
+    find_link(&cluster::intra_node, {5000, 0.004}, [&] {
+        return measure({"a", "a"}, {.latency_us = 5000, .bandwidth_gb_per_s = 0.004}, {}, 0.5, &largest);
+    });
+    CHECK(largest > 0);
+    CHECK(largest < detail::measured_sizes.back());
 }
 
 TEST_CASE("where a rank fails or has no memory, every rank gets an error") {

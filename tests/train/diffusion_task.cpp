@@ -148,6 +148,7 @@ TEST_CASE("offset noise is one more normal number for all of a channel, in the i
         return result;
     };
     double squares = 0;
+    std::vector<double> seen;
     constexpr std::uint64_t samples = 400;
     for (std::uint64_t position = 0; position != samples; ++position) {
         for (const auto type : {prediction_type::epsilon, prediction_type::velocity, prediction_type::sample}) {
@@ -166,11 +167,16 @@ TEST_CASE("offset noise is one more normal number for all of a channel, in the i
                     CHECK(moved.target[pixel * channels + c] - plain.target[pixel * channels + c] ==
                           doctest::Approx(of_target * added(0)).epsilon(1e-4).scale(1));
                 }
-                if (type == prediction_type::sample) { squares += std::pow(added(0) / 0.1, 2); }
+                if (type == prediction_type::sample) {
+                    squares += std::pow(added(0) / 0.1, 2);
+                    seen.push_back(added(0));
+                }
             }
             CHECK(moved.x[0] - plain.x[0] != moved.x[1] - plain.x[1]);
         }
     }
+    std::sort(seen.begin(), seen.end());
+    CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
     CHECK(squares / (samples * channels) == doctest::Approx(1).epsilon(0.2));
 }
 

@@ -20,10 +20,12 @@
 #include <pulse/cuda/kernels/group_norm_pieces.cuh>
 #include <pulse/cuda/kernels/layer_norm.cuh>
 #include <pulse/cuda/kernels/layer_norm_backward.cuh>
+#include <pulse/cuda/kernels/masked_attention.cuh>
 #include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/cuda/kernels/patches.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/kernels/posterior.cuh>
+#include <pulse/cuda/kernels/rms_norm.cuh>
 #include <pulse/cuda/kernels/rotary.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
 #include <pulse/cuda/engine_options.cuh>
@@ -37,13 +39,14 @@
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/picture_backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::cuda {
 
 template <class Precision>
 class device_updates;
 
-/// The operations of pulse::backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
+/// The operations of pulse::text_backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
 ///
 /// Products by cuBLASLt, convolutions by cuDNN, attention as attention_options say, the rest by kernels of pulse.
 /// Every operation puts its work into one stream and returns; pointers are to memory of the device. A shape that is met
@@ -253,6 +256,16 @@ public:
     }
     void scale(std::int64_t n, float factor, const T* x, T* y) { cuda::scale(on_, n, factor, x, y); }
 
+    void masked_attention(const masked_attention_shape& s, int batch, const T* q, const T* k, const T* v,
+                          const float* mask, const T* bias, T* o) {
+        cuda::masked_attention(on_, s, batch, q, k, v, mask, bias, o);
+    }
+    void rms_norm(const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma, T* y) {
+        cuda::rms_norm(on_, s, rows, x, gamma, y);
+    }
+    void quick_gelu(std::int64_t n, const T* x, T* y) { cuda::quick_gelu(on_, n, x, y); }
+    void gate(std::int64_t n, const T* x, T* y) { cuda::gate(on_, n, x, y); }
+
     /// Makes every reordered weight stale; must be called after parameters were written, or moved to other memory. A
     /// captured program reorders what it reads by itself, whether this was called or not.
     void weights_changed() noexcept { convolutions_.weights_changed(); }
@@ -357,5 +370,8 @@ private:
 static_assert(picture_backend<backend<bf16>> && picture_backend<backend<fp16>> && picture_backend<backend<tf32>> &&
                   picture_backend<backend<fp32>>,
               "pulse: cuda::backend has every operation of a picture_backend");
+static_assert(text_backend<backend<bf16>> && text_backend<backend<fp16>> && text_backend<backend<tf32>> &&
+                  text_backend<backend<fp32>>,
+              "pulse: cuda::backend has every operation of a text_backend");
 
 } // namespace pulse::cuda

@@ -25,8 +25,8 @@ namespace pulse::cuda {
 /// train::diffusion_task.
 ///
 /// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
-/// Images stay on the device; what a step uploads is some 50 bytes a sample. Nothing here waits for the device but begin(),
-/// for the upload of the step before.
+/// Images stay on the device; what a step uploads is some 50 bytes a sample. Nothing here waits for the device but
+/// begin(), for the upload of the step before.
 template <class Precision = bf16>
 class diffusion_task {
 public:

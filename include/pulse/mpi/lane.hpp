@@ -129,9 +129,25 @@ public:
         return *found;
     }
 
-    /// Whether the transfer is over; lets MPI go on with all. Throws error when the two sides disagree, mpi_error.
+    /// Asks for the parts of all messages whose headers have come, from each peer in their order: a sender must not wait
+    /// for a rank that has posted its receive and now waits for someone else. Throws mpi_error.
+    void proceed() {
+        for (std::vector<transfer*>& waiting : expected_) {
+            while (!waiting.empty() && over(waiting.front()->head_) && agreed(*waiting.front())) {
+                transfer& t = *waiting.front();
+                waiting.erase(waiting.begin());
+                start_pieces(t);
+            }
+        }
+    }
+
+    /// Whether the transfer is over, as far as proceed() has taken it. Throws error when the two sides disagree about it
+    /// or one before it, mpi_error.
     [[nodiscard]] bool test(transfer& t) {
-        if (t.way_ == direction::in) { read_headers(t.peer_); }
+        const std::vector<transfer*>& waiting = expected_[static_cast<std::size_t>(t.peer_)];
+        if (t.way_ == direction::in && !waiting.empty() && over(waiting.front()->head_)) {
+            require_same(*waiting.front());
+        }
         return t.started_ && over(t.head_) && pieces_over(t);
     }
 
@@ -205,16 +221,6 @@ private:
         t.started_ = true;
     }
 
-    /// Asks for the parts of the messages from a peer whose headers have come, in their order.
-    void read_headers(int peer) {
-        std::vector<transfer*>& waiting = expected_[static_cast<std::size_t>(peer)];
-        while (!waiting.empty() && over(waiting.front()->head_)) {
-            transfer& t = *waiting.front();
-            require_same(t);
-            waiting.erase(waiting.begin());
-            start_pieces(t);
-        }
-    }
     [[nodiscard]] static bool over(MPI_Request& request) {
         int done = 0;
         check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -225,9 +231,10 @@ private:
         return t.over_ == t.pieces_.size();
     }
 
+    [[nodiscard]] static bool agreed(const transfer& t) { return t.theirs_ == t.mine_; }
     void require_same(const transfer& t) const {
         const auto& theirs = t.theirs_;
-        if (theirs == t.mine_) { return; }
+        if (agreed(t)) { return; }
         const std::string expects = " between them: rank " + std::to_string(rank_) + " expects " + text_(t.mine_.name);
         const std::string sends = ", rank " + std::to_string(t.peer_) + " sends ";
         if (theirs.mark != mark) {

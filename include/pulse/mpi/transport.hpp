@@ -260,12 +260,14 @@ private:
         return t.number() <= (t.way() == direction::in ? theirs.out : theirs.in).messages;
     }
 
-    /// Throws peer_failed when the run has failed.
+    /// Lets all transfers go on. Throws peer_failed when the run has failed.
     void look() {
         if (!closed_ && notes_.listen()) { hear(); }
         if (!failed_ && how_.watch) { failed_ = how_.watch(); }
         if (failed_) { throw peer_failed{*failed_}; }
         if (closed_) { throw error{"pulse: rank " + std::to_string(rank()) + " has left its transport"}; }
+        messages_.proceed();
+        collectives_.proceed();
     }
     void hear() {
         for (int peer = 0; peer != size() && !failed_; ++peer) {

@@ -18,10 +18,11 @@
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/picture_operations.hpp>
 #include <pulse/onednn/pointwise.hpp>
-#include <pulse/onednn/token_operations.hpp>
+#include <pulse/onednn/text_operations.hpp>
 #include <pulse/onednn/wide_attention.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/picture_backend.hpp>
+#include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::host {
 
@@ -29,14 +30,14 @@ namespace pulse::host {
 ///
 /// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A
 /// shape that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
-class onednn_backend : public token_operations, public conditioned_operations, public picture_operations {
+class onednn_backend : public text_operations, public conditioned_operations, public picture_operations {
 public:
     using scalar = float;
     using accumulator = float;
 
     /// Throws pulse::input_error when threads < 1.
     explicit onednn_backend(int threads = 1) :
-        token_operations{threads}, conditioned_operations{threads}, picture_operations{threads}, threads_{threads} {
+        text_operations{threads}, conditioned_operations{threads}, picture_operations{threads}, threads_{threads} {
         require(threads >= 1, "onednn_backend", "threads is less than 1");
     }
 
@@ -393,5 +394,6 @@ private:
 };
 
 static_assert(picture_backend<onednn_backend>, "pulse: onednn_backend has every operation of a picture_backend");
+static_assert(text_backend<onednn_backend>, "pulse: onednn_backend has every operation of a text_backend");
 
 } // namespace pulse::host

@@ -45,6 +45,22 @@ public:
         });
     }
 
+    /// y = gamma x / sqrt(mean(x^2) + eps), RMSNorm.
+    static void forward_rms(int threads, const layer_norm_shape& s, std::int64_t rows, const float* x,
+                            const float* gamma, float* y) {
+        const int n = s.features;
+        for_rows(threads, rows, [=](std::int64_t, std::int64_t r) {
+            const float* const row = x + r * n;
+            float* const target = y + r * n;
+            const float squares =
+                sum(n, [=]<int W>(std::int64_t c) { return floats<W>{load<W>(row + c) * load<W>(row + c)}; });
+            const auto inverse = static_cast<float>(1.0 / std::sqrt(static_cast<double>(squares) / n + s.epsilon));
+            for_lanes(0, n, [=]<int W>(std::int64_t c) {
+                store<W>(load<W>(row + c) * inverse * load<W>(gamma + c), target + c);
+            });
+        });
+    }
+
     /// Writes dx (or adds to it) and adds to dgamma and dbeta; `work` is workspace(s, rows).
     static void backward(int threads, const layer_norm_shape& s, std::int64_t rows, const float* x, const float* gamma,
                          const float* statistics, const float* dy, float* dx, float* dgamma, float* dbeta, into how,

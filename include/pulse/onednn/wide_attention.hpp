@@ -31,7 +31,7 @@ public:
             const int rows = std::min(block, tokens_ - first);
             const std::int64_t at = std::int64_t{first} * stride_;
             multiply('N', 'T', rows, keys_, size_, scale_, q_ + at, stride_, k_, stride_, 0.0F, scores_, keys_);
-            for (int r = 0; r != rows; ++r) { lse[first + r] = normalise(scores_ + std::int64_t{r} * keys_); }
+            for (int r = 0; r != rows; ++r) { lse[first + r] = normalise(keys_, scores_ + std::int64_t{r} * keys_); }
             multiply('N', 'N', rows, size_, keys_, 1.0F, scores_, keys_, v_, stride_, 0.0F, o + at, stride_);
         }
     }
@@ -54,31 +54,33 @@ public:
         }
     }
 
-private:
+    /// c = alpha a b + beta c on rows of one head, in the orders of BLAS.
     static void multiply(char a_order, char b_order, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                          const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
                          std::int64_t ldc) {
         check(dnnl_sgemm(a_order, b_order, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), "attention");
     }
-    [[nodiscard]] float dot(const float* a, const float* b) const noexcept {
-        double sum = 0.0;
-        for (int d = 0; d != size_; ++d) { sum += static_cast<double>(a[d]) * static_cast<double>(b[d]); }
-        return static_cast<float>(sum);
-    }
     /// A row of scores becomes probabilities; the logarithm of its sum of exponentials.
-    [[nodiscard]] float normalise(float* row) const noexcept {
+    static float normalise(std::int64_t keys, float* row) noexcept {
         float greatest = -__builtin_inff();
-        for_lanes(0, keys_,
+        for_lanes(0, keys,
                   [&]<int W>(std::int64_t j) { greatest = std::max(greatest, greatest_of<W>(load<W>(row + j))); });
         float total = 0.0F;
-        for_lanes(0, keys_, [&]<int W>(std::int64_t j) {
+        for_lanes(0, keys, [&]<int W>(std::int64_t j) {
             const floats<W> p = exp<W>(load<W>(row + j) - greatest);
             total += sum_of<W>(p);
             store<W>(p, row + j);
         });
         const float inverse = 1.0F / total;
-        for_lanes(0, keys_, [&]<int W>(std::int64_t j) { store<W>(load<W>(row + j) * inverse, row + j); });
+        for_lanes(0, keys, [&]<int W>(std::int64_t j) { store<W>(load<W>(row + j) * inverse, row + j); });
         return greatest + std::log(total);
+    }
+
+private:
+    [[nodiscard]] float dot(const float* a, const float* b) const noexcept {
+        double sum = 0.0;
+        for (int d = 0; d != size_; ++d) { sum += static_cast<double>(a[d]) * static_cast<double>(b[d]); }
+        return static_cast<float>(sum);
     }
     /// Scores become probabilities p, and gradients of p those of the scores.
     void differentiate(float* scores, float* gradients, float lse, float mean) const noexcept {

@@ -8,18 +8,21 @@
 
 #include <pulse/reference/conditioned.hpp>
 #include <pulse/reference/convolution.hpp>
+#include <pulse/reference/text.hpp>
 #include <pulse/reference/tokens.hpp>
 #include <pulse/runtime/picture_backend.hpp>
 
 namespace pulse::host {
 
-/// The meaning of every operation of `backend`, as plain loops over scalars of type T; parity tests compare with it.
+/// The meaning of every operation of `backend` and `text_backend`, as plain loops over scalars of type T; parity tests compare with it.
 ///
 /// Everything is computed in the accumulator A and rounded to T where it is stored; T is any type that converts to A
 /// and, explicitly, from it. Sums accumulate in the order of the loops, so results are deterministic. One object serves
 /// one thread.
 template <class T, std::floating_point A = T>
-class reference_backend : public reference_tokens<T, A>, public reference_conditioned<T, A> {
+class reference_backend : public reference_tokens<T, A>,
+                          public reference_conditioned<T, A>,
+                          public reference_text<T, A> {
 public:
     using scalar = T;
     using accumulator = A;

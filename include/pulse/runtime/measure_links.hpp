@@ -93,10 +93,10 @@ template <transport T>
         memories.emplace_back(table.machines.back() + '\0' + device, std::stoll(next_word()));
     }
     table.memory_bytes = std::numeric_limits<std::int64_t>::max();
-    for (const auto& [device, bytes] : memories) {
-        const auto sharing =
-            std::count_if(memories.begin(), memories.end(), [&](const auto& other) { return other.first == device; });
-        table.memory_bytes = std::min(table.memory_bytes, bytes / sharing);
+    for (const auto& of_rank : memories) {
+        const auto sharing = std::count_if(memories.begin(), memories.end(),
+                                           [&](const auto& other) { return other.first == of_rank.first; });
+        table.memory_bytes = std::min(table.memory_bytes, of_rank.second / sharing);
     }
     table.devices_per_node = node_size_of(table);
     return table;

@@ -60,8 +60,8 @@ inline void require_in_range(const diffusion_options& o, const noise_schedule& s
 
 /// What offset noise adds to each channel's noise in the sample at a global position.
 ///
-/// Source: Guttenberg, "Diffusion with offset noise" (2023), as diffusers' training scripts have it: the noise so changed
-/// is that which is mixed in and predicted.
+/// Source: Guttenberg, "Diffusion with offset noise" (2023), as diffusers' training scripts have it: the noise so
+/// changed is that which is mixed in and predicted.
 inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t position, std::span<float> of_channels) {
     random_source{o.seed, random_stream::noise_offset}.fill_normal(position * of_channels.size(), of_channels);
     for (float& value : of_channels) { value *= static_cast<float>(o.noise_offset); }

@@ -19,7 +19,7 @@ namespace pulse::train {
 /// How images come out of noise.
 enum class sampler_kind : std::uint8_t {
     ddim,      ///< diffusers' DDIMScheduler, eta 0
-    dpm_solver ///< DPM-Solver++(2M): diffusers' DPMSolverMultistepScheduler, order 2, midpoint, the last step of order 1
+    dpm_solver ///< diffusers' DPMSolverMultistepScheduler, DPM-Solver++(2M) by midpoints, the last step of order 1
 };
 
 /// How many steps a sampler takes, and which images it draws.

@@ -11,8 +11,8 @@ namespace pulse::train {
 
 /// A network under classifier-free guidance: its answer is other + scale (wanted - other).
 ///
-/// `wanted` answers for what is to be drawn, `other` for no text or for a negative prompt; it is not asked where the scale
-/// is 1. Source: Ho and Salimans, "Classifier-free diffusion guidance" (arXiv 2207.12598), in the form of Imagen.
+/// `wanted` answers for what is to be drawn, `other` for no text or for a negative prompt; it is not asked where the
+/// scale is 1. Source: Ho and Salimans, "Classifier-free diffusion guidance" (arXiv 2207.12598), in the form of Imagen.
 template <predictor Wanted, predictor Other>
 class guided {
 public:

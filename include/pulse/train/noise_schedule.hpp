@@ -47,7 +47,7 @@ public:
         return noise_schedule{std::move(betas)};
     }
 
-    /// Betas whose square roots are evenly spaced; the ends of Stable Diffusion (Rombach et al. 2022) are the usual ones.
+    /// Betas whose square roots are evenly spaced, by default between those of Stable Diffusion (Rombach et al. 2022).
     [[nodiscard]] static noise_schedule scaled_linear(int steps = 1000, double first = 0.00085, double last = 0.012) {
         std::vector<double> betas(checked(steps));
         const double root = std::sqrt(first);
@@ -71,8 +71,8 @@ public:
         return noise_schedule{std::move(betas)};
     }
 
-    /// The same with zero terminal SNR: its signals shifted and scaled so that none is left at the last step, and as much
-    /// as before at the first. Source: Lin et al. (arXiv 2305.08891), algorithm 1. Throws input_error on a single step.
+    /// The same with zero terminal SNR: its signals shifted and scaled so that none is left at the last step, and as
+    /// much as before at the first. Source: Lin et al. (arXiv 2305.08891), algorithm 1. Throws input_error on a single step.
     [[nodiscard]] noise_schedule with_zero_terminal_snr() const {
         if (steps() < 2) { throw input_error("noise schedule: zero terminal SNR needs at least 2 steps"); }
         const double last = signal(steps() - 1);
@@ -152,8 +152,8 @@ void training_target(const noise_schedule& schedule, prediction_type type, int t
     }
 }
 
-/// The clean image that an answer of the network implies, of x_t = a x0 + s noise: (x_t - s eps) / a, a x_t - s v, or the
-/// answer.
+/// The clean image that an answer of the network implies, of x_t = a x0 + s noise: (x_t - s eps) / a, a x_t - s v, or
+/// the answer.
 template <std::floating_point T>
 void predicted_x0(double a, double s, prediction_type type, std::span<const T> x_t, std::span<const T> prediction,
                   std::span<T> x0) noexcept {

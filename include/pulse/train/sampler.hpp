@@ -56,7 +56,7 @@ struct sampling_step {
 
 namespace detail {
 
-/// Fills `samples` images with normal noise of (seed, sample number). Throws input_error when they are not whole images.
+/// Fills `samples` images with normal noise of (seed, sample number). Throws input_error unless they are whole images.
 inline void start_images(std::uint64_t seed, std::uint64_t first_sample, std::size_t samples, std::span<float> images) {
     if (samples == 0 || images.size() % samples != 0) {
         throw input_error("sampler: " + std::to_string(images.size()) + " elements are not " + std::to_string(samples) +
@@ -118,8 +118,8 @@ void ddim_walk(const noise_schedule& schedule, const ddim_options& options, cons
 
 /// Draws `samples` images of `images.size() / samples` elements each into `images`.
 ///
-/// Starts from normal noise of (seed, sample number) and walks the times with DDIM. With `clip_x0` the noise estimate is
-/// made consistent with the clipped image. Throws input_error on options out of range.
+/// Starts from normal noise of (seed, sample number) and walks the times with DDIM. With `clip_x0` the noise estimate
+/// is made consistent with the clipped image. Throws input_error on options out of range.
 template <predictor Predict>
 void ddim_sample(const noise_schedule& schedule, const ddim_options& options, std::size_t samples,
                  std::span<float> images, Predict&& predict) {

@@ -51,7 +51,7 @@ __device__ inline float pixel_of(const image_layout& layout, const std::uint8_t*
 }
 
 /// Calls visit(first element, images, noise) with `Count` neighbours of one sample; Count is 1, or a multiple of 4
-/// where the sample's numbers begin with a whole counter. `offsets`: what each channel's noise gets besides; null: nothing.
+/// where the sample's numbers begin with a whole counter. `offsets`: what each channel's noise gets besides; null: none.
 template <int Count, class Visit>
 __device__ void with_image_and_noise(const image_layout& layout, const std::uint8_t* images,
                                      const diffusion_sample& sample, const float* offsets, const random_key& key,

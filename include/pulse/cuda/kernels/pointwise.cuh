@@ -27,6 +27,12 @@ struct gelu_tanh_function {
 struct gelu_tanh_gradient {
     [[nodiscard]] __device__ float operator()(float x, float dy) const { return dy * gelu_tanh_slope(x); }
 };
+struct quick_gelu_function {
+    [[nodiscard]] __device__ float operator()(float x) const { return x * sigmoid(1.702f * x); }
+};
+struct product_function {
+    [[nodiscard]] __device__ float operator()(float x, float y) const { return x * y; }
+};
 struct scale_function {
     float factor;
     [[nodiscard]] __device__ float operator()(float x) const { return factor * x; }
@@ -164,6 +170,16 @@ template <class T>
 void gelu_tanh_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* dx, into how) {
     how == into::add ? map_scalars<gelu_tanh_gradient, true>(on, "gelu_tanh_backward", n, x, dy, dx)
                      : map_scalars<gelu_tanh_gradient, false>(on, "gelu_tanh_backward", n, x, dy, dx);
+}
+/// y = x * sigmoid(1.702 x) over n scalars; y may be x. Must move 2 e n bytes.
+template <class T>
+void quick_gelu(const queue& on, std::int64_t n, const T* x, T* y) {
+    map_scalars<quick_gelu_function, false>(on, "quick_gelu", n, x, y);
+}
+/// y *= x over n scalars. Must move 3 e n bytes.
+template <class T>
+void gate(const queue& on, std::int64_t n, const T* x, T* y) {
+    map_scalars<product_function, false>(on, "gate", n, x, y, y);
 }
 /// y = factor * x over n scalars; y may be x. Must move 2 e n bytes.
 template <class T>

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <pulse/core/label.hpp>
+#include <pulse/encode/text_ends.hpp>
+#include <pulse/encode/text_layers.hpp>
+#include <pulse/encode/text_network.hpp>
+
+namespace pulse::encode {
+
+/// The structure of transformers' CLIPTextModel, or CLIPTextModelWithProjection; fields are named as CLIPTextConfig's.
+///
+/// Other defaults than its: projection_dim is 0 without projection, and states_before says which states are given:
+/// 0: those of the last layer and final_layer_norm, n: hidden_states[-1 - n], without the norm.
+struct clip_text_config {
+    label name{};
+    int vocab_size{49408};
+    int hidden_size{};
+    int intermediate_size{};
+    int num_hidden_layers{};
+    int num_attention_heads{};
+    int max_position_embeddings{77};
+    int projection_dim{};
+    clip_activation hidden_act{clip_activation::quick_gelu};
+    double layer_norm_eps{1e-5};
+    int eos_token_id{2}; ///< 2, which is wrong in most configs, means that the end of a text is its greatest id
+    int states_before{};
+};
+
+template <clip_text_config C>
+struct clip_text_parts {
+    static_assert(!C.name.empty(), "pulse: a clip_text_config needs a name");
+    static_assert(C.num_hidden_layers > 0 && C.num_attention_heads > 0,
+                  "pulse: a clip_text_config has layers and heads");
+    static_assert(C.states_before >= 0 && C.states_before < C.num_hidden_layers,
+                  "pulse: states_before of a clip_text_config is less than num_hidden_layers");
+
+    static constexpr auto depth = static_cast<std::size_t>(C.num_hidden_layers);
+    static constexpr auto before = static_cast<std::size_t>(C.states_before);
+    static constexpr bool projects = C.projection_dim != 0;
+    static constexpr std::size_t count = depth + (projects ? 3 : 2);
+    /// Layer 0 is the embedding.
+    static constexpr std::size_t states = before == 0 ? depth + 1 : depth - before;
+    static constexpr network_results results{projects ? count : states + 1, states};
+    static constexpr clip_layer layer{{C.max_position_embeddings, C.hidden_size, C.intermediate_size,
+                                       C.num_attention_heads, C.hidden_size / C.num_attention_heads, C.layer_norm_eps},
+                                      C.hidden_act};
+
+    template <std::size_t I>
+    [[nodiscard]] static constexpr auto layer_type() {
+        constexpr int tokens = C.max_position_embeddings;
+        if constexpr (I == 0) {
+            return std::type_identity<
+                frozen_layer<"text_model.embeddings", token_embedding{C.vocab_size, tokens, C.hidden_size, tokens}>>{};
+        } else if constexpr (I <= depth) {
+            return std::type_identity<
+                frozen_layer<label{"text_model.encoder.layers."} + static_cast<unsigned>(I - 1), layer>>{};
+        } else if constexpr (I == depth + 1) {
+            return std::type_identity<
+                frozen_layer<"text_model.final_layer_norm", final_norm{tokens, C.hidden_size, C.layer_norm_eps}>>{};
+        } else {
+            return std::type_identity<
+                frozen_layer<"text_projection", text_projection{tokens, C.hidden_size, C.projection_dim}>>{};
+        }
+    }
+    template <std::size_t... I>
+    static text_network<C.name, results, typename decltype(layer_type<I>())::type...> assemble(
+        std::index_sequence<I...>);
+    using chain = decltype(assemble(std::make_index_sequence<count>{}));
+};
+
+/// The text encoder that a clip_text_config describes, with transformers' parameter names. A bad config stops
+/// compilation with one sentence.
+template <clip_text_config C>
+struct clip_text : clip_text_parts<C>::chain {
+    static constexpr clip_text_config config = C;
+    static constexpr int tokens = C.max_position_embeddings;
+    static constexpr int vocabulary = C.vocab_size;
+    static constexpr std::int64_t shared_at = -1; ///< no parameter is shared
+
+    /// The token whose states are pooled.
+    [[nodiscard]] static std::size_t end_of(std::span<const std::int32_t> ids) noexcept {
+        const auto end = C.eos_token_id == 2 ? std::max_element(ids.begin(), ids.end())
+                                             : std::find(ids.begin(), ids.end(), C.eos_token_id);
+        return end == ids.end() ? 0 : static_cast<std::size_t>(end - ids.begin());
+    }
+    [[nodiscard]] static constexpr int bucket_of(int) noexcept { return 0; }
+};
+
+} // namespace pulse::encode

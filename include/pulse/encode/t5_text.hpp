@@ -1,0 +1,102 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <pulse/core/label.hpp>
+#include <pulse/encode/text_ends.hpp>
+#include <pulse/encode/text_layers.hpp>
+#include <pulse/encode/text_network.hpp>
+#include <pulse/nn/description.hpp>
+
+namespace pulse::encode {
+
+/// The structure of transformers' T5EncoderModel or MT5EncoderModel with feed_forward_proj "gated-gelu"; fields are
+/// named as T5Config's, but for `tokens`, the length of a text. Its states are last_hidden_state.
+struct t5_text_config {
+    label name{};
+    int tokens{};
+    int vocab_size{};
+    int d_model{};
+    int d_kv{64};
+    int d_ff{};
+    int num_layers{};
+    int num_heads{};
+    int relative_attention_num_buckets{32};
+    int relative_attention_max_distance{128};
+    double layer_norm_epsilon{1e-6};
+};
+
+/// The bucket of the key that lies `distance` behind the query: half of the buckets are those of keys before the query;
+/// of the others half are of one distance each, the rest grow with its logarithm up to `furthest` (Raffel et al. 2020).
+[[nodiscard]] inline int t5_bucket(int distance, int buckets, int furthest) {
+    const int half = buckets / 2;
+    const int single = half / 2;
+    const int first = distance > 0 ? half : 0;
+    const int far = std::abs(distance);
+    if (far < single) { return first + far; }
+    const double share = std::log(static_cast<double>(far) / single) / std::log(static_cast<double>(furthest) / single);
+    // A distance at the border of two buckets is in the greater, whatever the rounding of logarithms.
+    return first + std::min(half - 1, single + static_cast<int>(share * (half - single) + 1e-9));
+}
+
+template <t5_text_config C>
+struct t5_text_parts {
+    static_assert(!C.name.empty(), "pulse: a t5_text_config needs a name");
+    static_assert(C.num_layers > 0, "pulse: a t5_text_config has layers");
+    static_assert(C.relative_attention_num_buckets >= 4 && C.relative_attention_num_buckets % 4 == 0 &&
+                      C.relative_attention_max_distance > C.relative_attention_num_buckets / 4,
+                  "pulse: the buckets of a t5_text_config are a multiple of 4, and its greatest distance is beyond a "
+                  "quarter of them");
+
+    static constexpr auto depth = static_cast<std::size_t>(C.num_layers);
+    static constexpr network_results results{depth + 2, depth + 1};
+    [[nodiscard]] static constexpr t5_block block(bool first) noexcept {
+        return {{C.tokens, C.d_model, C.d_ff, C.num_heads, C.d_kv, C.layer_norm_epsilon},
+                C.relative_attention_num_buckets,
+                first};
+    }
+
+    template <std::size_t I>
+    [[nodiscard]] static constexpr auto layer_type() {
+        if constexpr (I == 0) {
+            return std::type_identity<frozen_layer<"shared", token_embedding{C.vocab_size, C.tokens, C.d_model, 0}>>{};
+        } else if constexpr (I <= depth) {
+            return std::type_identity<
+                frozen_layer<label{"encoder.block."} + static_cast<unsigned>(I - 1), block(I == 1)>>{};
+        } else {
+            return std::type_identity<frozen_layer<"encoder.final_layer_norm",
+                                                   final_norm{C.tokens, C.d_model, C.layer_norm_epsilon, true}>>{};
+        }
+    }
+    template <std::size_t... I>
+    static text_network<C.name, results, typename decltype(layer_type<I>())::type...> assemble(
+        std::index_sequence<I...>);
+    using chain = decltype(assemble(std::make_index_sequence<depth + 2>{}));
+};
+
+/// The text encoder that a t5_text_config describes, with transformers' parameter names. A bad config stops compilation
+/// with one sentence.
+template <t5_text_config C>
+struct t5_text : t5_text_parts<C>::chain {
+    static constexpr t5_text_config config = C;
+    static constexpr int tokens = C.tokens;
+    static constexpr int vocabulary = C.vocab_size;
+    /// Where in the weights the table of biases lies.
+    static constexpr std::int64_t shared_at =
+        t5_text_parts<C>::chain::parameter_offsets[1] + nn::layout<t5_text_parts<C>::block(true)>.pieces.table.begin;
+
+    /// Nothing is pooled.
+    [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>) noexcept { return 0; }
+    [[nodiscard]] static int bucket_of(int distance) {
+        return t5_bucket(distance, C.relative_attention_num_buckets, C.relative_attention_max_distance);
+    }
+};
+
+} // namespace pulse::encode

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include <pulse/core/label.hpp>
+#include <pulse/encode/frozen_layer.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/text_backend.hpp>
+
+namespace pulse::encode {
+
+/// Which layers of a text_network run, and what they give.
+struct network_results {
+    std::size_t live{};   ///< layers that run: a checkpoint may have more behind them, whose results nobody reads
+    std::size_t states{}; ///< the layer whose output are the text states; what runs behind it gives the pooled text
+};
+
+/// A text encoder: layers that run one after another, the first on facts alone.
+///
+/// Parameters are those of all layers in the checkpoint's order, one behind the other; those of live layers come first.
+template <label Name, network_results Results, class... Layers>
+    requires(Results.states < Results.live && Results.live <= sizeof...(Layers))
+struct text_network {
+    static constexpr label name = Name;
+    static constexpr std::size_t layer_count = sizeof...(Layers);
+    static constexpr std::size_t live_layers = Results.live;
+    static constexpr std::size_t states_layer = Results.states;
+    static constexpr bool pools = Results.states + 1 != Results.live;
+
+    template <std::size_t I>
+    using layer_at = std::tuple_element_t<I, std::tuple<Layers...>>;
+    using states = typename layer_at<states_layer>::output;    ///< shape<tokens, features> of a text
+    using pooled = typename layer_at<live_layers - 1>::output; ///< shape<features> of a text, where the network pools
+
+    /// Where the parameters of each layer begin, and where those of the last end.
+    static constexpr std::array<std::int64_t, layer_count + 1> parameter_offsets = [] {
+        std::array<std::int64_t, layer_count + 1> offsets{};
+        std::size_t at = 0;
+        ((offsets[at + 1] = offsets[at] + Layers::parameter_elements, ++at), ...);
+        return offsets;
+    }();
+    static constexpr std::int64_t parameter_elements = parameter_offsets[layer_count];
+    static constexpr std::int64_t live_parameter_elements = parameter_offsets[live_layers];
+
+    /// FLOPs of a text: of the layers that run, or of all.
+    [[nodiscard]] static constexpr double forward_flops(std::size_t layers = live_layers) noexcept {
+        const std::array<double, layer_count> each{Layers::forward_flops()...};
+        double sum = 0.0;
+        for (std::size_t l = 0; l != layers; ++l) { sum += each[l]; }
+        return sum;
+    }
+
+    /// The names and shapes of the first `L` layers' parameters.
+    template <std::size_t L = layer_count>
+    [[nodiscard]] static constexpr auto parameters() {
+        return [&]<std::size_t... I>(std::index_sequence<I...>) {
+            std::array<parameter, (std::size_t{0} + ... + layer_at<I>::parameters().size())> all{};
+            auto* to = all.data();
+            ((to = std::copy_n(layer_at<I>::parameters().data(), layer_at<I>::parameters().size(), to)), ...);
+            return all;
+        }
+        (std::make_index_sequence<L>{});
+    }
+
+    // What a run needs beside its results, in elements of a text.
+    static constexpr std::int64_t workspace_elements = std::max({Layers::workspace_elements...});
+    static constexpr std::int64_t statistics_elements = std::max({Layers::statistics_elements...});
+    static constexpr std::int64_t activation_elements = std::max({std::int64_t{Layers::output::elements}...});
+
+    /// Calls f.operator()<I>() for each layer that runs.
+    template <class F>
+    static void for_live_layers(F f) {
+        [&]<std::size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); }
+        (std::make_index_sequence<live_layers>{});
+    }
+};
+
+} // namespace pulse::encode

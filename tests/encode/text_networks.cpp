@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/encode/text_encoder.hpp>
+#include <pulse/reference/backend.hpp>
+
+#include <encode/text_encoders.hpp>
+
+namespace {
+
+using namespace pulse::test::text;
+using pulse::parameter;
+using plain = pulse::host::reference_backend<double>;
+
+/// Numbers of a text encoder: what its checkpoint has, and FLOPs of a text with all layers and with those that run.
+template <class Network>
+void check_costs(std::int64_t parameters, double flops, double needed) {
+    CAPTURE(Network::name.view());
+    CHECK(Network::parameter_elements == parameters);
+    CHECK(Network::forward_flops(Network::layer_count) == flops);
+    CHECK(Network::forward_flops() == needed);
+}
+
+template <class Network>
+bool has(std::string_view name) {
+    static constexpr auto all = Network::parameters();
+    return std::ranges::any_of(all, [&](const parameter& p) { return p.name.view() == name; });
+}
+
+std::vector<std::int32_t> ids_of(int samples, int tokens, int vocabulary) {
+    std::mt19937 random{7};
+    std::uniform_int_distribution<std::int32_t> draw{0, vocabulary - 1};
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(samples * tokens));
+    for (std::int32_t& id : ids) { id = draw(random); }
+    return ids;
+}
+
+/// What the network gives of ids and masks on the plain loops, with seeded weights: states, then the pooled text.
+template <class Network>
+std::vector<double> encode(int samples, std::span<const std::int32_t> ids, std::span<const std::int32_t> mask = {}) {
+    plain on;
+    pulse::encode::text_encoder<Network, plain> encoder{on, samples};
+    std::mt19937 random{8};
+    encoder.load([&](const parameter& p, std::span<float> to) {
+        std::normal_distribution<float> draw{p.rank == 1 ? 1.0F : 0.0F, 0.3F};
+        for (float& value : to) { value = draw(random); }
+    });
+    const auto facts = pulse::encode::text_facts_of<Network, double>(samples, ids, mask);
+    const auto states = static_cast<std::size_t>(samples) * Network::states::elements;
+    std::vector<double> all(states +
+                            (Network::pools ? static_cast<std::size_t>(samples) * Network::pooled::elements : 0));
+    encoder.run(samples, facts.data(), all.data(), Network::pools ? all.data() + states : nullptr);
+    return all;
+}
+
+} // namespace
+
+TEST_CASE("parameters and FLOPs of the published text encoders are those of the cost tables") {
+    check_costs<clip_text<clip_vit_l>>(123'060'480, 13'298'503'680.0, 13'298'503'680.0);
+    check_costs<clip_text<clip_vit_l_sdxl>>(123'060'480, 13'298'503'680.0, 12'190'295'040.0);
+    check_costs<clip_text<openclip_vit_h>>(340'387'840, 45'127'233'536.0, 45'127'233'536.0);
+    check_costs<clip_text<openclip_vit_bigg>>(694'659'840, 97'863'106'560.0, 97'863'106'560.0);
+    check_costs<bert_text<hunyuan_clip>>(352'035'840, 47'091'384'320.0, 47'089'287'168.0);
+    check_costs<t5_text<mt5_xl>>(1'669'958'656, 605'590'388'736.0, 605'590'388'736.0);
+    check_costs<t5_text<t5_xxl>>(4'762'310'656, 4'844'723'109'888.0, 4'844'723'109'888.0);
+    using bigg = clip_text<openclip_vit_bigg>;
+    CHECK(bigg::layer_at<1>::forward_flops() == 3'058'119'680.0);
+    CHECK(bigg::layer_at<1>::parameter_elements == 19'677'440);
+    CHECK(t5_text<t5_xxl>::layer_at<1>::parameter_elements == 192'948'224);
+    CHECK(t5_text<t5_xxl>::layer_at<2>::parameter_elements == 192'946'176);
+}
+
+TEST_CASE("layers whose results nobody reads are in a checkpoint and have no memory") {
+    using sdxl = clip_text<clip_vit_l_sdxl>;
+    CHECK(has<sdxl>("text_model.encoder.layers.11.mlp.fc2.bias"));
+    CHECK(sdxl::live_parameter_elements == 123'060'480 - 7'087'872 - 1'536);
+    CHECK(clip_text<clip_vit_l>::live_parameter_elements == 123'060'480);
+    CHECK(has<bert_text<hunyuan_clip>>("pooler.dense.weight"));
+    CHECK(bert_text<hunyuan_clip>::live_parameter_elements == 352'035'840 - 1'049'600);
+    CHECK(clip_text<openclip_vit_bigg>::live_parameter_elements == 694'659'840);
+}
+
+TEST_CASE("a text is encoded the same alone and in a batch") {
+    const auto check = []<class Network>(const Network*) {
+        CAPTURE(Network::name.view());
+        constexpr int samples = 3;
+        const auto ids = ids_of(samples, Network::tokens, Network::vocabulary);
+        std::vector<std::int32_t> mask(ids.size(), 1);
+        mask.back() = 0;
+        const std::vector<double> all = encode<Network>(samples, ids, mask);
+        constexpr std::size_t states = Network::states::elements;
+        for (std::size_t s = 0; s != samples; ++s) {
+            const std::size_t first = s * Network::tokens;
+            const std::vector<double> alone = encode<Network>(1, std::span{ids}.subspan(first, Network::tokens),
+                                                              std::span{mask}.subspan(first, Network::tokens));
+            CHECK(std::equal(alone.begin(), alone.begin() + states,
+                             all.begin() + static_cast<std::ptrdiff_t>(s * states)));
+            if constexpr (Network::pools) {
+                const std::size_t pooled = alone.size() - states;
+                CHECK(std::equal(alone.end() - static_cast<std::ptrdiff_t>(pooled), alone.end(),
+                                 all.begin() + static_cast<std::ptrdiff_t>(samples * states + s * pooled)));
+            }
+        }
+    };
+    check(static_cast<const clip_text<bigg>*>(nullptr));
+    check(static_cast<const bert_text<bert>*>(nullptr));
+    check(static_cast<const t5_text<t5>*>(nullptr));
+}
+
+TEST_CASE("CLIP's states depend on no later token, those of BERT and T5 on no padding") {
+    const auto changed = []<class Network>(const Network*, std::size_t at, std::vector<std::int32_t> mask) {
+        auto ids = ids_of(1, Network::tokens, Network::vocabulary);
+        const std::vector<double> before = encode<Network>(1, ids, mask);
+        ids[at] = (ids[at] + 1) % Network::vocabulary;
+        const std::vector<double> after = encode<Network>(1, ids, mask);
+        return static_cast<std::size_t>(std::ranges::mismatch(before, after).in1 - before.begin());
+    };
+    CHECK(changed(static_cast<const clip_text<clip>*>(nullptr), 5, {}) == 5 * 24);
+    std::vector<std::int32_t> mask(static_cast<std::size_t>(bert.tokens), 1);
+    CHECK(changed(static_cast<const bert_text<bert>*>(nullptr), 20, mask) == 0);
+    mask.back() = 0;
+    CHECK(changed(static_cast<const bert_text<bert>*>(nullptr), 20, mask) == 20 * 24);
+    mask.assign(static_cast<std::size_t>(t5.tokens), 1);
+    mask.back() = 0;
+    CHECK(changed(static_cast<const t5_text<t5>*>(nullptr), 44, mask) == 44 * 24);
+}
+
+TEST_CASE("the pooled token is the end of the text, as either kind of config means it") {
+    const std::vector<std::int32_t> ids{3, 90, 5, 98, 90, 98};
+    CHECK(clip_text<clip>::end_of(ids) == 3);
+    CHECK(clip_text<bigg>::end_of(ids) == 1);
+    CHECK(clip_text<bigg>::end_of(std::span{ids}.subspan(2, 2)) == 0);
+}
+
+TEST_CASE("ids that a vocabulary lacks and sizes that are none are refused by name") {
+    using network = bert_text<bert>;
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(2 * network::tokens), 5);
+    const auto facts = [&](int samples, std::size_t masks = 0) {
+        return pulse::encode::text_facts_of<network, float>(samples, ids, std::vector<std::int32_t>(masks, 1));
+    };
+    CHECK(facts(2, ids.size()) == facts(2));
+    CHECK_THROWS_WITH_AS(facts(1), "pulse: tiny_bert: 42 ids and 0 numbers of masks are not 1 texts of 21 tokens",
+                         pulse::input_error);
+    CHECK_THROWS_AS(facts(2, 3), pulse::input_error);
+    CHECK_THROWS_AS(facts(0), pulse::input_error);
+    ids[7] = 99;
+    CHECK_THROWS_WITH_AS(facts(2), "pulse: tiny_bert: id 99 is none of 0 to 98", pulse::input_error);
+    ids[7] = -1;
+    CHECK_THROWS_AS(facts(2), pulse::input_error);
+
+    plain on;
+    using pooling = clip_text<bigg>;
+    CHECK_THROWS_AS((pulse::encode::text_encoder<pooling, plain>{on, 0}), pulse::input_error);
+    pulse::encode::text_encoder<pooling, plain> encoder{on, 2};
+    double states[1]{};
+    CHECK_THROWS_WITH_AS(encoder.run(3, nullptr, states, states), "pulse: tiny_bigg: 3 texts, it was made for 1 to 2",
+                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(encoder.run(1, nullptr, states), "pulse: tiny_bigg: there is no room for the pooled text",
+                         pulse::input_error);
+}

@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <host/parity.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/onednn/backend.hpp>
+#include <pulse/reference/backend.hpp>
+
+using namespace host_tests;
+using pulse::layer_norm_shape;
+using pulse::masked_attention_shape;
+using pulse::host::onednn_backend;
+using reference = pulse::host::reference_backend<double>;
+
+namespace {
+
+constexpr double text_epsilon = static_cast<double>(std::numeric_limits<float>::epsilon());
+
+/// The operands of an attention; those that may be null are empty.
+struct operands {
+    masked_attention_shape shape;
+    int batch;
+    tensor q, k, v, mask{}, bias{};
+
+    operands(source& draw, const masked_attention_shape& s, int samples) :
+        shape{s}, batch{samples}, q{draw.normal(size())}, k{draw.normal(size())}, v{draw.normal(size())} {}
+
+    [[nodiscard]] std::int64_t size() const { return std::int64_t{batch} * shape.tokens * shape.width(); }
+    template <class T, class B>
+    void run(B& on, tensor& o) {
+        const auto some = [](tensor& t) { return t.size() == 0 ? nullptr : t.as<T>(); };
+        on.masked_attention(shape, batch, q.as<T>(), k.as<T>(), v.as<T>(), some(mask), some(bias), o.as<T>());
+    }
+    /// What the plain loops in double give.
+    [[nodiscard]] std::vector<double> plain() {
+        reference on;
+        tensor o{size()};
+        run<double>(on, o);
+        return o.twice;
+    }
+};
+
+/// Some keys of each text are padding, its first is not.
+[[nodiscard]] tensor some_padding(source& draw, int batch, int tokens) {
+    tensor mask{std::int64_t{batch} * tokens, 1.0F};
+    for (std::size_t i = 0; i != mask.size(); ++i) {
+        if (i % static_cast<std::size_t>(tokens) != 0) {
+            mask.single[i] = static_cast<float>(draw.between(0, 1));
+            mask.twice[i] = static_cast<double>(mask.single[i]);
+        }
+    }
+    return mask;
+}
+
+} // namespace
+
+TEST_CASE("masked attention on the host equals the plain loops, with mask, bias and causality") {
+    source draw{91};
+    onednn_backend host{2};
+    for (const masked_attention_shape& s :
+         {masked_attention_shape{77, 3, 64, 0.125}, masked_attention_shape{5, 2, 3, 0.7},
+          masked_attention_shape{1, 1, 1}, masked_attention_shape{150, 2, 16, 0.25}}) {
+        for (int parts = 0; parts != 8; ++parts) {
+            CAPTURE(s.tokens);
+            CAPTURE(parts);
+            operands of{draw, s, 2};
+            of.shape.causal = (parts & 1) != 0;
+            if ((parts & 2) != 0) { of.mask = some_padding(draw, 2, s.tokens); }
+            if ((parts & 4) != 0) { of.bias = draw.normal(std::int64_t{s.distances()} * s.heads); }
+            tensor o{of.size()};
+            of.run<float>(host, o);
+            o.twice = of.plain();
+            CHECK(worst(o, rounding(s.tokens + s.head_size), 4.0) < 1.0);
+        }
+    }
+    CHECK(host.scratch_bytes() > 0);
+    CHECK_THROWS_AS(host.masked_attention({0, 1, 1}, 1, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
+                    pulse::input_error);
+}
+
+TEST_CASE("masked attention without mask, bias and causality is attention") {
+    source draw{92};
+    operands of{draw, {7, 2, 5, 1.0 / std::sqrt(5.0)}, 2};
+    tensor o{of.size()};
+    tensor lse{std::int64_t{2} * 2 * 7};
+    reference plain;
+    plain.attention({7, 2, 5}, 2, of.q.as<double>(), of.k.as<double>(), of.v.as<double>(), o.as<double>(),
+                    lse.as<double>());
+    const std::vector<double> got = of.plain();
+    for (std::size_t i = 0; i != got.size(); ++i) { CHECK(got[i] == doctest::Approx(o.twice[i]).epsilon(1e-12)); }
+}
+
+TEST_CASE("what a mask or causality leaves out of an attention changes nothing, and a bias goes by distance") {
+    source draw{93};
+    constexpr std::size_t tokens = 6;
+    constexpr std::size_t width = 4;
+    const masked_attention_shape s{tokens, 2, 2, 0.5};
+    operands of{draw, s, 1};
+    of.mask = tensor{tokens, 1.0F};
+    of.mask.twice[3] = 0.0;
+    const std::vector<double> before = of.plain();
+    for (std::size_t c = 0; c != width; ++c) {
+        of.k.twice[3 * width + c] += 5.0;
+        of.v.twice[3 * width + c] += 5.0;
+    }
+    CHECK(of.plain() == before);
+    // A text of padding alone counts every token the same.
+    std::fill(of.mask.twice.begin(), of.mask.twice.end(), 0.0);
+    double mean = 0.0;
+    for (std::size_t t = 0; t != tokens; ++t) { mean += of.v.twice[t * width] / tokens; }
+    CHECK(of.plain()[0] == doctest::Approx(mean));
+
+    operands causal{draw, s, 1};
+    causal.shape.causal = true;
+    const std::vector<double> first = causal.plain();
+    for (std::size_t c = 0; c != width; ++c) {
+        causal.k.twice[5 * width + c] += 5.0;
+        causal.v.twice[5 * width + c] += 5.0;
+    }
+    const std::vector<double> then = causal.plain();
+    CHECK(std::equal(first.begin(), first.end() - width, then.begin()));
+    CHECK(first[5 * width] != then[5 * width]);
+
+    // A bias that is all but minus infinity, but for the distance of 2, makes a token read the second one behind it.
+    operands far{draw, s, 1};
+    far.bias = tensor{std::int64_t{s.distances()} * s.heads, -1000.0F};
+    for (std::size_t h = 0; h != 2; ++h) { far.bias.twice[(tokens + 1) * 2 + h] = 0.0; }
+    const std::vector<double> moved = far.plain();
+    for (std::size_t i = 0; i != (tokens - 2) * width; ++i) {
+        CHECK(moved[i] == doctest::Approx(far.v.twice[i + 2 * width]));
+    }
+}
+
+TEST_CASE("RMSNorm, quick GELU and gates on the host equal the plain loops in double") {
+    source draw{94};
+    onednn_backend host{2};
+    reference plain;
+    for (const auto& [features, rows] : {std::pair{2048, 3}, {7, 100}, {1, 1}, {129, 65}}) {
+        const layer_norm_shape s{features, 1e-6};
+        CAPTURE(s.features);
+        const std::int64_t n = std::int64_t{rows} * features;
+        tensor x = draw.normal(n, 3.0, 0.5);
+        tensor gamma = draw.normal(features);
+        tensor y{n};
+        host.rms_norm(s, rows, x.as<float>(), gamma.as<float>(), y.as<float>());
+        plain.rms_norm(s, rows, x.as<double>(), gamma.as<double>(), y.as<double>());
+        CHECK(worst(y, 8.0 * text_epsilon) < 1.0);
+        host.quick_gelu(n, x.as<float>(), y.as<float>());
+        plain.quick_gelu(n, x.as<double>(), y.as<double>());
+        CHECK(worst(y, 8.0 * text_epsilon) < 1.0);
+        host.gate(n, x.as<float>(), y.as<float>());
+        plain.gate(n, x.as<double>(), y.as<double>());
+        CHECK(worst(y, 16.0 * text_epsilon) < 1.0);
+    }
+    // by hand
+    const double x[2]{3.0, 4.0};
+    const double gamma[2]{2.0, -1.0};
+    double y[2]{};
+    plain.rms_norm({2, 0.0}, 1, x, gamma, y);
+    CHECK(y[0] == doctest::Approx(6.0 / std::sqrt(12.5)));
+    CHECK(y[1] == doctest::Approx(-4.0 / std::sqrt(12.5)));
+    plain.quick_gelu(1, x, y);
+    CHECK(y[0] == doctest::Approx(3.0 / (1.0 + std::exp(-5.106))));
+    plain.gate(1, x, y);
+    CHECK(y[0] == doctest::Approx(9.0 / (1.0 + std::exp(-5.106))));
+    CHECK_THROWS_AS(host.rms_norm({0, 1e-6}, 1, nullptr, nullptr, nullptr), pulse::input_error);
+}

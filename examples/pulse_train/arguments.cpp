@@ -107,9 +107,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     app.set_help_flag("-h,--help", "Say this and exit");
 
     choices<std::string> models;
-    for (const char* name : {"ddpm_cifar10", "ddpm_fmnist", "ddpm_fmnist_small", "sd21", "sd_tiny"}) {
-        models.emplace(name, name);
-    }
+    for (const char* name : {PULSE_TRAIN_MODELS}) { models.emplace(name, name); }
     const choices<transport_kind> transports{
         {"threads", transport_kind::threads}, {"mpi", transport_kind::mpi}, {"nccl", transport_kind::nccl}};
     const choices<backend_kind> backends{{"host", backend_kind::host}, {"cuda", backend_kind::cuda}};

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,7 +16,6 @@
 #include <pulse/cuda/device_images.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/layer_timer.cuh>
-#include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/thread_transport.cuh>
@@ -28,7 +26,6 @@
 
 #include "rank_collectives.hpp"
 #include "run_inputs.hpp"
-#include "synthetic.hpp"
 
 namespace pulse_train {
 
@@ -104,31 +101,14 @@ public:
     class task {
     public:
         task(const run_inputs& in, const pulse::any_transport& of_rank) :
-            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()), stream_of(of_rank)},
-            texts_{in.texts}, stream_{stream_of(of_rank)}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)},
-            first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()} {
-            if (!in.texts_are_for(of_rank.rank())) { return; }
-            std::vector<scalar> scalars(texts_->values().size());
-            std::transform(texts_->values().begin(), texts_->values().end(), scalars.begin(), to_scalar);
-            table_ = pulse::cuda::device_memory<scalar>{scalars.size()};
-            pulse::cuda::upload<scalar>(scalars.data(), table_.data(), scalars.size());
-            text_ = pulse::cuda::device_memory<scalar>{steps_.samples_of_replica() * texts_->elements()};
-        }
+            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()), stream_of(of_rank),
+                                        in.conditions_of(of_rank.rank())} {}
 
-        void begin(std::uint64_t position, double loss_scale) {
-            steps_.begin(position, loss_scale);
-            if (text_.size() == 0) { return; }
-            const std::size_t n = texts_->elements();
-            for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
-                const std::size_t from = text_states::prompt_of(images_.data().index_at(position + first_ + i));
-                pulse::cuda::copy_async<scalar>(text_.data() + i * n, table_.data() + from * n, n, stream_);
-            }
-        }
+        void begin(std::uint64_t position, double loss_scale) { steps_.begin(position, loss_scale); }
 
         [[nodiscard]] const float* timesteps(const pulse::work<math>& at) const noexcept { return steps_.timesteps(at); }
-        [[nodiscard]] const scalar* text(const pulse::work<math>& at) const noexcept {
-            return text_.data() + static_cast<std::size_t>(at.microbatch) * batch_ * texts_->elements();
-        }
+        [[nodiscard]] const scalar* text(const pulse::work<math>& at) const noexcept { return steps_.text(at); }
+        [[nodiscard]] const float* facts(const pulse::work<math>& at) const noexcept { return steps_.facts(at); }
         void input(const pulse::work<math>& at, std::span<scalar> x) { steps_.input(at, x); }
         void loss(const pulse::work<math>& at, std::span<const scalar> y, std::span<scalar> dy) {
             steps_.loss(at, y, dy);
@@ -137,12 +117,6 @@ public:
     private:
         pulse::cuda::device_images images_;
         pulse::cuda::diffusion_task<Precision> steps_;
-        const text_states* texts_;
-        cudaStream_t stream_;
-        std::size_t batch_;
-        std::size_t first_; ///< of the replica's samples in those of a step
-        pulse::cuda::device_memory<scalar> table_{};
-        pulse::cuda::device_memory<scalar> text_{};
     };
 
 private:

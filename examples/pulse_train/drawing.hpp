@@ -8,12 +8,12 @@
 
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/space.hpp>
+#include <pulse/train/condition_values.hpp>
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/sampler.hpp>
 
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
-#include "synthetic.hpp"
 
 namespace pulse_train {
 
@@ -24,8 +24,12 @@ template <class Model, class Side>
     using math = typename Side::math;
     using space = pulse::space_of<math>;
     using scalar = typename math::scalar;
+    using last_layer = typename Model::template layer_at<Model::layer_count - 1>;
     struct stopped {};
     const std::size_t elements = in.images->elements();
+    const auto channels = static_cast<std::size_t>(in.images->channels());
+    constexpr auto answers = static_cast<std::size_t>(last_layer::output::elements);
+    const std::size_t answered = answers / (elements / channels);
     const int count = in.args.sample;
     const int workers = std::min(in.ranks(), count);
     std::vector<float> images(static_cast<std::size_t>(count) * elements);
@@ -47,25 +51,32 @@ template <class Model, class Side>
         backend.weights_changed();
         std::vector<float> times(most);
         typename space::template array<scalar> x(most * elements);
-        typename space::template array<scalar> y(most * elements);
+        typename space::template array<scalar> y(most * answers);
         typename space::template array<float> times_there(most);
-        typename space::template array<scalar> text(in.texts == nullptr ? 0 : most * in.texts->elements());
+        const pulse::train::condition_source of_images = in.conditions_of_images();
+        typename space::template array<scalar> text(most *
+                                                    static_cast<std::size_t>(of_images.wanted.text_elements()));
+        typename space::template array<float> facts(most *
+                                                    static_cast<std::size_t>(of_images.wanted.fact_elements()));
         for (int at = first; at < last; at += most) {
-            for (int i = 0; in.texts != nullptr && i != most; ++i) {
-                const std::size_t prompt = text_states::prompt_of(static_cast<std::uint32_t>(at + i));
-                put(in.texts->of_prompt(prompt), text.data() + static_cast<std::size_t>(i) * in.texts->elements());
-            }
             const int n = std::min(most, last - at);
+            pulse::train::condition_values conditions{of_images, n, 1};
+            conditions.begin(static_cast<std::uint64_t>(at));
+            put(conditions.text(), text.data());
+            space::upload(conditions.facts(), facts.data());
             const auto predict = [&](std::span<const float> noisy, std::span<const int> t, std::span<float> answer) {
                 if (in.stop->load()) { throw stopped{}; }
                 std::copy(t.begin(), t.end(), times.begin());
                 space::upload(std::span<const float>{times}, times_there.data());
                 put(noisy, x.data());
-                model.run(n, x.data(), times_there.data(), y.data(), text.data());
+                model.run(n, x.data(), times_there.data(), y.data(), text.data(), facts.data());
                 Side::wait(backend);
-                scalars.resize(answer.size());
+                scalars.resize(static_cast<std::size_t>(n) * answers);
                 space::download(static_cast<const scalar*>(y.data()), std::span{scalars});
-                std::transform(scalars.begin(), scalars.end(), answer.begin(), Side::to_float);
+                // What a model says beyond the image's channels, such as a variance, no sampler here reads.
+                for (std::size_t e = 0; e != answer.size(); ++e) {
+                    answer[e] = Side::to_float(scalars[e / channels * answered + e % channels]);
+                }
             };
             const auto batch = std::span{images}.subspan(static_cast<std::size_t>(at) * elements,
                                                          static_cast<std::size_t>(n) * elements);

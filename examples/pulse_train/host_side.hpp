@@ -1,9 +1,6 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include <unistd.h>
 
@@ -14,11 +11,9 @@
 #include <pulse/runtime/measure_links.hpp>
 #include <pulse/threads/transport.hpp>
 #include <pulse/train/diffusion_task.hpp>
-#include <pulse/train/task.hpp>
 
 #include "rank_collectives.hpp"
 #include "run_inputs.hpp"
-#include "synthetic.hpp"
 
 namespace pulse_train {
 
@@ -72,31 +67,7 @@ public:
     class task : public pulse::train::diffusion_task {
     public:
         task(const run_inputs& in, const pulse::any_transport& of_rank) :
-            diffusion_task{*in.images, *in.noise, in.task_options(of_rank.rank())}, images_{*in.images},
-            texts_{in.texts}, batch_{static_cast<std::size_t>(in.plan.microbatch_size)},
-            first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * samples_of_replica()} {
-            if (in.texts_are_for(of_rank.rank())) { text_.resize(samples_of_replica() * texts_->elements()); }
-        }
-
-        void begin(std::uint64_t position) {
-            diffusion_task::begin(position);
-            if (text_.empty()) { return; }
-            auto to = text_.begin();
-            for (std::size_t i = 0; i != samples_of_replica(); ++i) {
-                const auto from = texts_->of_prompt(text_states::prompt_of(images_.index_at(position + first_ + i)));
-                to = std::copy(from.begin(), from.end(), to);
-            }
-        }
-        [[nodiscard]] const float* text(const pulse::work<math>& at) const noexcept {
-            return text_.data() + static_cast<std::size_t>(at.microbatch) * batch_ * texts_->elements();
-        }
-
-    private:
-        const pulse::train::image_dataset& images_;
-        const text_states* texts_;
-        std::size_t batch_;
-        std::size_t first_; ///< of the replica's samples in those of a step
-        std::vector<float> text_{};
+            diffusion_task{*in.images, *in.noise, in.task_options(of_rank.rank()), in.conditions_of(of_rank.rank())} {}
     };
 
 private:

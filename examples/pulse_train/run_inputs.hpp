@@ -9,6 +9,7 @@
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/train/condition_values.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -18,7 +19,7 @@
 
 namespace pulse_train {
 
-class text_states;
+class made_up_conditions;
 
 /// What a run needs besides the model's type.
 struct run_inputs {
@@ -27,7 +28,7 @@ struct run_inputs {
     pulse::cost_table costs{};
     pulse::parameter_memory kept{}; ///< by each rank
     const pulse::train::image_dataset* images{};
-    const text_states* texts{}; ///< null where the model reads none
+    const made_up_conditions* conditions{}; ///< null where the model reads none
     const pulse::train::noise_schedule* noise{};
     /// What must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
@@ -62,10 +63,10 @@ struct run_inputs {
                 .replicas = plan.data_degree,
                 .replica = place_of(rank).replica};
     }
-    /// Whether the rank runs the stage that reads the texts.
-    [[nodiscard]] bool texts_are_for(int rank) const {
-        return texts != nullptr && plan.cut.stages.front().device == place_of(rank).device;
-    }
+    /// What the rank's task reads: nothing unless the rank runs the first stage.
+    [[nodiscard]] pulse::train::condition_source conditions_of(int rank) const;
+    /// What drawing reads: sample i has what image i of the data has.
+    [[nodiscard]] pulse::train::condition_source conditions_of_images() const;
 
     /// A file of the run's folder.
     [[nodiscard]] std::filesystem::path file(const char* name) const { return std::filesystem::path{args.out} / name; }

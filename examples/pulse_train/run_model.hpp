@@ -8,9 +8,9 @@
 
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/model/graph_of.hpp>
-#include <pulse/model/layer.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -30,14 +30,17 @@ namespace pulse_train {
 template <class Model, class Side>
 void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop) {
     constexpr auto shape = Model::template layer_at<0>::input::dims;
-    using embedder = typename Model::conditioning;
-    constexpr bool with_text = pulse::reads_text<embedder>;
-    static_assert(!pulse::reads_facts<embedder>, "what the data know of a sample are image and text");
-    const pulse::train::image_dataset images = load_images(a, {shape[0], shape[1], shape[2]}, with_text);
-    std::optional<text_states> texts;
-    if constexpr (with_text) { texts.emplace(static_cast<std::size_t>(embedder::text_elements), a.seed); }
+    constexpr sample_shape of_sample{shape[0], shape[1], shape[2]};
+    constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
+    const pulse::train::image_dataset images = load_images(a, of_sample, !wanted.empty());
+    std::optional<made_up_conditions> conditions;
+    if (!wanted.empty()) { conditions.emplace(wanted, of_sample, a.seed); }
     const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
-    run_inputs in{.args = a, .images = &images, .texts = texts ? &*texts : nullptr, .noise = &noise, .stop = &stop};
+    run_inputs in{.args = a,
+                  .images = &images,
+                  .conditions = conditions ? &*conditions : nullptr,
+                  .noise = &noise,
+                  .stop = &stop};
     in.kept = pulse::kept_by<Model, typename Side::math>();
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
     const bool leads = a.processes == nullptr || a.processes->rank() == 0;

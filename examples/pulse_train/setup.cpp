@@ -105,10 +105,11 @@ std::string exact(double value) {
     return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted, bool reads_text) {
+pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted, bool reads_conditions) {
     if (a.data == synthetic_data) { return synthetic_images(wanted, a.seed); }
-    if (reads_text) {
-        throw pulse::input_error{"--data: " + a.model + " reads text, which only '" + synthetic_data + "' data have"};
+    if (reads_conditions) {
+        throw pulse::input_error{"--data: " + a.model + " reads text or classes, which only '" + synthetic_data +
+                                 "' data have"};
     }
     pulse::io::idx_images images = pulse::io::read_idx_images(pulse::io::find_idx(a.data, "train-images-idx3-ubyte"));
     if (wanted.channels != 1 || images.rows != wanted.height || images.columns != wanted.width) {

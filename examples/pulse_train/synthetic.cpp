@@ -2,14 +2,79 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include <pulse/train/condition_values.hpp>
 #include <pulse/train/random.hpp>
+
+#include "run_inputs.hpp"
 
 namespace pulse_train {
 
-text_states::text_states(std::size_t elements, std::uint64_t seed) : elements_{elements}, values_(prompts * elements) {
-    pulse::train::random_source{seed, pulse::train::random_stream::synthetic_text}.fill_normal(0, values_);
+made_up_conditions::made_up_conditions(const pulse::condition_set& wanted, const sample_shape& shape,
+                                       std::uint64_t seed) :
+    wanted_{wanted},
+    shape_{shape}, facts_{seed, pulse::train::random_stream::synthetic_facts} {
+    const pulse::train::random_source text{seed, pulse::train::random_stream::synthetic_text};
+    std::uint64_t first = 0;
+    for (const pulse::condition& one : wanted_.all()) {
+        std::vector<float>& of_prompts = texts_.emplace_back();
+        if (!one.is_text()) { continue; }
+        of_prompts.resize(prompts * static_cast<std::size_t>(one.elements()));
+        text.fill_normal(first, of_prompts);
+        first += of_prompts.size();
+    }
+}
+
+void made_up_conditions::read(std::uint32_t image, std::size_t which, std::span<float> to) const {
+    const pulse::condition& one = wanted_.all()[which];
+    const std::uint32_t prompt = image % prompts;
+    switch (one.kind) {
+    case pulse::condition_kind::text_states:
+    case pulse::condition_kind::pooled_text:
+        std::ranges::copy(std::span{texts_[which]}.subspan(prompt * to.size(), to.size()), to.begin());
+        break;
+    case pulse::condition_kind::text_mask: read_mask(prompt, to); break;
+    case pulse::condition_kind::original_crop_target: read_sizes(image, to); break;
+    case pulse::condition_kind::original_target_crop:
+        read_sizes(image, to);
+        std::swap_ranges(to.begin() + 2, to.begin() + 4, to.begin() + 4);
+        break;
+    case pulse::condition_kind::style: to[0] = 0; break;
+    case pulse::condition_kind::class_label:
+        to[0] = static_cast<float>(facts_.below(static_cast<std::uint32_t>(one.classes), 8 * std::uint64_t{image}));
+        break;
+    }
+}
+
+/// A prompt has at least one token and at most all that there are, of each text encoder.
+void made_up_conditions::read_mask(std::uint32_t prompt, std::span<float> to) const {
+    std::uint64_t index = 8 * std::uint64_t{prompt} + 1;
+    for (const pulse::condition& one : wanted_.all()) {
+        if (one.kind != pulse::condition_kind::text_states) { continue; }
+        const auto all = static_cast<std::size_t>(one.tokens);
+        const std::size_t length = 1 + facts_.below(static_cast<std::uint32_t>(one.tokens), index++);
+        std::ranges::fill(to.first(length), 1.0F);
+        std::ranges::fill(to.subspan(length, all - length), 0.0F);
+        to = to.subspan(all);
+    }
+}
+
+/// A picture of once to twice the size, somewhere in which the sample was cropped: original size, crop, target size.
+void made_up_conditions::read_sizes(std::uint32_t image, std::span<float> to) const {
+    const int extents[]{shape_.height, shape_.width};
+    for (std::size_t side = 0; side != 2; ++side) {
+        const auto target = static_cast<std::uint32_t>(extents[side]);
+        const std::uint64_t index = 8 * std::uint64_t{image} + 4 + 2 * side;
+        const std::uint32_t more = facts_.below(target + 1, index);
+        to[side] = static_cast<float>(target + more);
+        to[side + 2] = static_cast<float>(facts_.below(more + 1, index + 1));
+        to[side + 4] = static_cast<float>(target);
+    }
 }
 
 pulse::train::image_dataset synthetic_images(const sample_shape& shape, std::uint64_t seed) {
@@ -31,6 +96,21 @@ pulse::train::image_dataset synthetic_images(const sample_shape& shape, std::uin
         }
     }
     return {shape.height, shape.width, shape.channels, std::move(pixels), {.seed = seed}};
+}
+
+pulse::train::condition_source run_inputs::conditions_of(int rank) const {
+    if (conditions == nullptr || plan.cut.stages.front().device != place_of(rank).device) { return {}; }
+    return {conditions->wanted(),
+            [of = conditions, in = images](std::uint64_t position, std::size_t which, std::span<float> to) {
+                of->read(in->index_at(position), which, to);
+            }};
+}
+
+pulse::train::condition_source run_inputs::conditions_of_images() const {
+    if (conditions == nullptr) { return {}; }
+    return {conditions->wanted(), [of = conditions](std::uint64_t image, std::size_t which, std::span<float> to) {
+                of->read(static_cast<std::uint32_t>(image), which, to);
+            }};
 }
 
 } // namespace pulse_train

@@ -5,33 +5,34 @@
 #include <span>
 #include <vector>
 
+#include <pulse/model/condition.hpp>
 #include <pulse/train/dataset.hpp>
+#include <pulse/train/random.hpp>
 
 #include "setup.hpp"
 
 namespace pulse_train {
 
-/// What a text encoder would say of some prompts: normal numbers by seed, the same on every rank and device. Image i of
-/// the data has the states of prompt i mod prompts.
-class text_states {
+/// What a model reads of images, made up by the seed, the same on every rank and device: image i has prompt i mod
+/// `prompts`, of which text encoders say normal numbers, and sizes and a class of its own.
+class made_up_conditions {
 public:
-    static constexpr std::size_t prompts = 16;
+    static constexpr std::uint32_t prompts = 16;
 
-    /// `elements`: of the states of one prompt, as the model's conditioning module reads them.
-    text_states(std::size_t elements, std::uint64_t seed);
+    made_up_conditions(const pulse::condition_set& wanted, const sample_shape& shape, std::uint64_t seed);
 
-    [[nodiscard]] std::size_t elements() const noexcept { return elements_; }
-    /// Of all prompts, one after the other.
-    [[nodiscard]] std::span<const float> values() const noexcept { return values_; }
-    /// The prompt of an image.
-    [[nodiscard]] static std::size_t prompt_of(std::uint32_t image) noexcept { return image % prompts; }
-    [[nodiscard]] std::span<const float> of_prompt(std::size_t prompt) const {
-        return std::span{values_}.subspan(prompt * elements_, elements_);
-    }
+    [[nodiscard]] const pulse::condition_set& wanted() const noexcept { return wanted_; }
+    /// Condition `which` of those that are wanted.
+    void read(std::uint32_t image, std::size_t which, std::span<float> to) const;
 
 private:
-    std::size_t elements_;
-    std::vector<float> values_;
+    void read_mask(std::uint32_t prompt, std::span<float> to) const;
+    void read_sizes(std::uint32_t image, std::span<float> to) const;
+
+    pulse::condition_set wanted_;
+    sample_shape shape_;
+    pulse::train::random_source facts_;
+    std::vector<std::vector<float>> texts_; ///< of each condition that is text, of all prompts one after the other
 };
 
 /// Samples of any shape to train on where only the work matters: each channel of one has 4 x 4 areas of normal

@@ -5,9 +5,11 @@
 // error-3: pulse: only the first layer of a model reads the timesteps
 // error-4: pulse: only the first layer of a model reads facts of the samples
 // error-5: pulse: a layer that runs reads a skip or a residual, not both
+// error-6: pulse: what reads text or facts says what they are: a condition_set 'conditions'
 
 #include <pulse/model/model.hpp>
 #include <pulse/reference/backend.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/layer_table.hpp>
 
 #include "../support/archetype.hpp"
@@ -45,10 +47,18 @@ template <pulse::label Name, bool ReadsTime, int Facts>
 struct clocked_layer : running<archetype::layer<Name, pulse::shape<4>>> {
     static constexpr bool reads_timesteps = ReadsTime;
     static constexpr int fact_elements = Facts;
+#if CASE != 6
+    static constexpr pulse::condition_set conditions = [] {
+        pulse::condition_set read;
+        read.add({pulse::condition_kind::text_mask, Facts});
+        return read;
+    }();
+#endif
 };
 struct clocked
     : pulse::model<"clocked", pulse::layers<clocked_layer<"a", true, 2>, clocked_layer<"b", CASE == 3, CASE == 4>>> {};
 static_assert(pulse::layer_table<clocked, pulse::host::reference_backend<float>>().size() == 2);
+static_assert(pulse::conditions_read_by<clocked>().fact_elements() == 2);
 
 using first = running<archetype::layer<"first", pulse::shape<4>>>;
 #if CASE == 5

@@ -418,6 +418,41 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
     }
 }
 
+TEST_CASE_TEMPLATE("a device's task knows of samples what the host's knows, in scalars", Precision, cuda::bf16, cuda::fp32) {
+    using scalar = typename Precision::scalar;
+    const train::image_dataset data = images(4, 2, 0);
+    const train::noise_schedule schedule = train::noise_schedule::linear();
+    pulse::condition_set wanted;
+    wanted.add({pulse::condition_kind::text_states, 3, 5});
+    wanted.add({pulse::condition_kind::pooled_text, 1, 2});
+    wanted.add({pulse::condition_kind::original_crop_target, 1, 6});
+    const train::condition_source source{
+        wanted, [](std::uint64_t position, std::size_t which, std::span<float> to) {
+            train::random_source{position, which}.fill_normal(0, to);
+        }};
+    const train::diffusion_options step{.seed = 5, .microbatch_size = 2, .microbatches = 2, .replicas = 2, .replica = 1};
+    train::diffusion_task want(data, schedule, step, source);
+    const cuda::device_images there(data);
+    const cuda::stream stream;
+    cuda::diffusion_task<Precision> found(there, schedule, step, stream.get(), source);
+    for (const std::uint64_t position : {500, 10}) {
+        want.begin(position);
+        found.begin(position, 1);
+        stream.synchronize();
+        for (int m = 0; m != 2; ++m) {
+            const microbatch_of at{m, nullptr};
+            std::vector<scalar> text(2 * static_cast<std::size_t>(wanted.text_elements()));
+            std::vector<float> facts(2 * static_cast<std::size_t>(wanted.fact_elements()));
+            cuda::download<scalar>(found.text(at), text.data(), text.size());
+            cuda::download<float>(found.facts(at), facts.data(), facts.size());
+            for (std::size_t i = 0; i < text.size(); ++i) {
+                CHECK(cuda::to_float(text[i]) == cuda::to_float(cuda::from_float<scalar>(want.text(at)[i])));
+            }
+            CHECK(facts == std::vector<float>(want.facts(at), want.facts(at) + facts.size()));
+        }
+    }
+}
+
 TEST_CASE("a device's step does not depend on how samples are grouped into microbatches") {
     const train::image_dataset data = images(5, 3, 0);
     const train::noise_schedule schedule = train::noise_schedule::linear();

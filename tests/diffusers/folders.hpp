@@ -53,21 +53,27 @@ struct drawn_values {
     return values;
 }
 
-/// A pipeline of the smallest UNet: its weights, and components that are bytes alone.
-template <class M = ddpm_tiny>
-drawn_values write_pipeline(const fs::path& folder, std::uint64_t seed, diffusers::weights_format format = {}) {
-    drawn_values drawn{diffusers::model_parameters<M>(), seed};
+/// A pipeline of a UNet: its weights, and components that are bytes alone.
+template <class M>
+void write_pipeline(const fs::path& folder, const drawn_values& drawn, std::string_view scheduler,
+                    diffusers::weights_format format = {}) {
     const diffusers::component_config config = diffusers::config_of(M::config);
     const fs::path unet = diffusers::backbone_folder(M::config);
     diffusers::folder_writer<> out{folder};
     out.write("model_index.json", diffusers::print_pipeline({"DDPMPipeline",
                                                              {{unet.string(), "diffusers", config.class_name},
                                                               {"scheduler", "diffusers", "DDPMScheduler"}}}));
-    out.write("scheduler/scheduler_config.json", "{\"_class_name\": \"DDPMScheduler\"}\n");
+    out.write("scheduler/scheduler_config.json", scheduler);
     out.write("scheduler/more/bytes", std::string_view{"\0\1\2", 3});
     out.write(unet / "config.json", diffusers::print_config(config));
     out.write_weights(unet / "diffusion_pytorch_model", diffusers::shapes_of(drawn.parameters), drawn.source(), format);
     out.commit();
+}
+/// The same with weights that are drawn; of the smallest UNet.
+template <class M = ddpm_tiny>
+drawn_values write_pipeline(const fs::path& folder, std::uint64_t seed, diffusers::weights_format format = {}) {
+    drawn_values drawn{diffusers::model_parameters<M>(), seed};
+    write_pipeline<M>(folder, drawn, "{\"_class_name\": \"DDPMScheduler\"}\n", format);
     return drawn;
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -7,7 +8,10 @@
 #include <nn/small_text.hpp>
 #include <nn/whole_trial.hpp>
 #include <pulse/core/error.hpp>
+#include <pulse/model/condition.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/forward_runner.hpp>
+#include <pulse/zoo/ddpm.hpp>
 
 using namespace pulse;
 using pulse::test::whole_trial;
@@ -52,6 +56,26 @@ TEST_CASE("whole Hunyuan-DiTs of both versions: every parameter tensor's gradien
 
 TEST_CASE("whole U-ViT with classes: every parameter tensor's gradient equals finite differences") {
     whole_trial<test::labelled_uvit>{}.check(4);
+}
+
+TEST_CASE("models say what they read of a sample, in the order in which text and facts have it") {
+    const auto says = [](const condition_set& found, std::initializer_list<condition> wanted) {
+        return std::ranges::equal(found.all(), wanted);
+    };
+    CHECK(says(conditions_read_by<test::small_sd>(), {{condition_kind::text_states, 3, 6}}));
+    CHECK(says(conditions_read_by<test::small_sdxl_fine>(), {{condition_kind::text_states, 4, 5},
+                                                             {condition_kind::pooled_text, 1, 3},
+                                                             {condition_kind::original_crop_target, 1, 6}}));
+    CHECK(says(conditions_read_by<test::small_hunyuan_v12>(), {{condition_kind::text_states, 2, 5},
+                                                               {condition_kind::text_states, 3, 8},
+                                                               {condition_kind::text_mask, 5}}));
+    CHECK(says(conditions_read_by<test::small_hunyuan_v11>(), {{condition_kind::text_states, 2, 5},
+                                                               {condition_kind::text_states, 3, 8},
+                                                               {condition_kind::text_mask, 5},
+                                                               {condition_kind::original_target_crop, 1, 6},
+                                                               {condition_kind::style}}));
+    CHECK(says(conditions_read_by<test::labelled_uvit>(), {{.kind = condition_kind::class_label, .classes = 3}}));
+    CHECK(conditions_read_by<ddpm_tiny>().empty());
 }
 
 TEST_CASE("models with text sample without a pipeline what they train") {

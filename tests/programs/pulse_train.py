@@ -692,22 +692,35 @@ class PlanFile(Case):
             self.refuses("--plan", plan, option, value, size=(), names=[option, "--plan"])
 
 
-class Text(Case):
-    """A model with text on latents that are made up."""
+class Families(Case):
+    """A model of each family that reads more of a sample than its time, on latents that are made up."""
 
     MODEL = {"model": "sd_tiny", "data": "synthetic"}
+    # Weights that see nothing but what is known of a sample.
+    READERS = {"sd_tiny": ("attn2.to_k.",), "sdxl_tiny": ("attn2.to_k.", "add_embedding.linear_1.weight"),
+               "uvit_tiny": ("label_emb.weight",),
+               "hunyuan_tiny": ("attn2.to_k.weight", "pooler.v_proj.weight", "text_embedder.linear_1.weight", "style_embedder.weight",
+                                "text_embedding_padding", "extra_embedder.linear_1.weight")}
 
     def test_every_pipeline_trains_alike(self):
-        alone = self.train("--steps", 3, "--ranks", 1, sample=3, **self.MODEL)
-        self.assertGreater(min(png_size(alone / "samples.png")), 8)
-        for options in ("--ranks 2", "--ranks 3 --recomputation skips", "--ranks 3 --placement sequential --recomputation stages"):
-            with self.subTest(options):
-                self.same_training(alone, self.train("--steps", 3, *options.split(), **self.MODEL), options)
-        moments = Safetensors(alone / "checkpoint.safetensors").tensors
-        keys = [content for name, content in moments.items() if name.startswith("optimizer.m.") and "attn2.to_k" in name]
-        self.assertGreater(len(keys), 1)
-        for content in keys:  # which see nothing but the text
-            self.assertGreater(max(map(abs, struct.unpack(f"<{len(content) // 4}f", content))), 0)
+        for model, readers in self.READERS.items():
+            how = {"model": model, "data": "synthetic"}
+            alone = self.train("--steps", 3, "--ranks", 1, sample=3, **how)
+            self.assertGreater(min(png_size(alone / "samples.png")), 8)
+            for options in ("--ranks 2 --placement folded", "--ranks 4 --placement folded --recomputation skips",
+                            "--ranks 4 --placement sequential --recomputation stages"):
+                with self.subTest(f"{model} {options}"):
+                    out = self.train("--steps", 3, *options.split(), **how)
+                    self.same_training(alone, out)
+                    self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+            spread = self.train("--steps", 1, "--ranks", 4, "--replicas", 2, size=Replicas.HALF, **how)
+            self.assertEqual(report(spread)["loss"], report(alone)["loss"][:1], model)
+            moments = Safetensors(alone / "checkpoint.safetensors").tensors
+            for reader in readers:
+                found = [content for name, content in moments.items() if name.startswith("optimizer.m.") and reader in name]
+                self.assertGreater(len(found), 0, reader)
+                for content in found:
+                    self.assertGreater(max(map(abs, struct.unpack(f"<{len(content) // 4}f", content))), 0, reader)
 
     def test_resumes(self):
         whole = self.train("--steps", 4, **self.MODEL)
@@ -717,7 +730,8 @@ class Text(Case):
         self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(whole)["loss"])
 
     def test_data_without_text_are_refused(self):
-        self.refuses(model="sd_tiny", names=["--data", "sd_tiny", "synthetic"])
+        for model in self.READERS:
+            self.refuses(model=model, names=["--data", model, "synthetic"])
 
     def test_made_up_images_are_not_others(self):
         half = self.train("--steps", 1, data="synthetic")

@@ -78,6 +78,73 @@ TEST_CASE("a step's samples, times and losses do not depend on how they are grou
     }
 }
 
+TEST_CASE("what a model reads of samples is that of their positions, each condition of a microbatch behind the other") {
+    const image_dataset data = images();
+    const noise_schedule schedule = noise_schedule::linear();
+    condition_set wanted;
+    wanted.add({condition_kind::text_states, 2, 2});
+    wanted.add({condition_kind::text_mask, 3});
+    wanted.add({condition_kind::pooled_text, 1, 3});
+    wanted.add({.kind = condition_kind::class_label, .classes = 5});
+    // the tens of a number are its position, the ones its condition and place
+    const auto number = [](std::uint64_t position, std::size_t which, std::size_t i) {
+        return static_cast<float>(100 * position + 10 * which + i);
+    };
+    diffusion_task task{data,
+                        schedule,
+                        {.seed = 5, .microbatch_size = 2, .microbatches = 3, .replicas = 2, .replica = 1},
+                        {wanted, [&](std::uint64_t position, std::size_t which, std::span<float> to) {
+                             for (std::size_t i = 0; i != to.size(); ++i) { to[i] = number(position, which, i); }
+                         }}};
+    task.begin(1000);
+    for (int m = 0; m != 3; ++m) {
+        const std::uint64_t first = 1000 + 6 + 2 * static_cast<std::uint64_t>(m);
+        std::vector<float> text;
+        std::vector<float> facts;
+        for (std::size_t which = 0; which != wanted.all().size(); ++which) {
+            const condition& one = wanted.all()[which];
+            for (std::uint64_t position = first; position != first + 2; ++position) {
+                for (std::size_t i = 0; i != static_cast<std::size_t>(one.elements()); ++i) {
+                    (one.is_text() ? text : facts).push_back(number(position, which, i));
+                }
+            }
+        }
+        const microbatch_of at{m, nullptr};
+        CHECK(std::vector<float>(task.text(at), task.text(at) + text.size()) == text);
+        CHECK(std::vector<float>(task.facts(at), task.facts(at) + facts.size()) == facts);
+    }
+    CHECK(wanted.text_elements() == 7);
+    CHECK(wanted.fact_elements() == 4);
+}
+
+TEST_CASE("channels of an answer that the image does not have are no part of the loss") {
+    constexpr std::size_t channels = 2;
+    const image_dataset data{4, 2, channels, std::vector<std::uint8_t>(2 * elements, 90), {}};
+    const noise_schedule schedule = noise_schedule::cosine();
+    diffusion_task task{data, schedule, {.seed = 5, .microbatch_size = 2}};
+    task.begin(3);
+    const auto step = [&](std::size_t answered) {
+        std::vector<float> values(2 * elements / channels * answered);
+        for (std::size_t i = 0; i != values.size(); ++i) {
+            const std::size_t pixel = i / answered;
+            const std::size_t channel = i % answered;
+            values[i] = channel < channels ? static_cast<float>(pixel * channels + channel) / 16 : 1e6F;
+        }
+        double loss = 0;
+        task.loss(microbatch_of{0, &loss}, values, values);
+        return std::pair{loss, values};
+    };
+    const auto [loss, gradient] = step(channels);
+    for (const std::size_t answered : {channels + 1, 2 * channels}) {
+        const auto [found, wide] = step(answered);
+        CHECK(found == loss);
+        for (std::size_t i = 0; i != wide.size(); ++i) {
+            const std::size_t channel = i % answered;
+            CHECK(wide[i] == (channel < channels ? gradient[i / answered * channels + channel] : 0.0F));
+        }
+    }
+}
+
 TEST_CASE("replicas share out the microbatches of a step, whose loss is the mean over all of them") {
     const image_dataset data = images();
     const noise_schedule schedule = noise_schedule::linear();

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <cuda_runtime.h>
 
@@ -14,6 +16,7 @@
 #include <pulse/cuda/kernels/diffusion.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>
+#include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/loss.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -25,7 +28,7 @@ namespace pulse::cuda {
 /// train::diffusion_task.
 ///
 /// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
-/// Images stay on the device; what a step uploads is some 50 bytes a sample. Nothing here waits for the device but
+/// Images stay on the device; what a step uploads is some 50 bytes a sample, and its text and facts. Nothing here waits for the device but
 /// begin(), for the upload of the step before.
 template <class Precision = bf16>
 class diffusion_task {
@@ -35,11 +38,15 @@ public:
     /// All work goes into `stream`, which must be the backend's. Throws input_error naming the option that is out of
     /// range, or when the images are not of the model's size.
     diffusion_task(const device_images& images, const train::noise_schedule& schedule,
-                   const train::diffusion_options& options, cudaStream_t stream) :
+                   const train::diffusion_options& options, cudaStream_t stream,
+                   train::condition_source conditions = {}) :
         images_{images},
         schedule_{schedule}, options_{checked(images, schedule, options)},
         key_{options.seed, train::random_stream::noise}, stream_{stream}, table_{samples_of_replica()},
-        times_{samples_of_replica()}, host_table_{samples_of_replica()}, host_times_{samples_of_replica()} {
+        times_{samples_of_replica()}, host_table_{samples_of_replica()}, host_times_{samples_of_replica()},
+        conditions_{std::move(conditions), options.microbatch_size, options.microbatches},
+        text_{conditions_.text().size()}, facts_{conditions_.facts().size()}, host_text_{text_.size()},
+        host_facts_{facts_.size()} {
         if (options.noise_offset > 0) {
             const std::size_t offsets = samples_of_replica() * static_cast<std::size_t>(images.layout().channels);
             offsets_ = device_memory<float>{offsets};
@@ -94,6 +101,11 @@ public:
         if (offsets_.size() != 0) {
             copy_async<float>(offsets_.data(), host_offsets_.data(), offsets_.size(), stream_);
         }
+        conditions_.begin(first);
+        std::transform(conditions_.text().begin(), conditions_.text().end(), host_text_.data(), from_float<scalar>);
+        std::copy(conditions_.facts().begin(), conditions_.facts().end(), host_facts_.data());
+        copy_async<scalar>(text_.data(), host_text_.data(), text_.size(), stream_);
+        copy_async<float>(facts_.data(), host_facts_.data(), facts_.size(), stream_);
         uploaded_.record(stream_);
     }
 
@@ -101,6 +113,14 @@ public:
     template <class Work>
     [[nodiscard]] const float* timesteps(const Work& at) const noexcept {
         return times_.data() + first_of(at.microbatch);
+    }
+    template <class Work>
+    [[nodiscard]] const scalar* text(const Work& at) const noexcept {
+        return text_.data() + conditions_.text_at(at.microbatch);
+    }
+    template <class Work>
+    [[nodiscard]] const float* facts(const Work& at) const noexcept {
+        return facts_.data() + conditions_.facts_at(at.microbatch);
     }
 
     /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images.
@@ -111,11 +131,16 @@ public:
     }
 
     /// *at.loss becomes the microbatch's share of the step's mean squared error; writes its gradient; `prediction` and
-    /// `gradient` are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
+    /// `gradient` are microbatch_size images of the model's channels, channels last. Whether the loss is finite, the
+    /// optimizer sees.
     template <class Work>
     void loss(const Work& at, std::span<const scalar> prediction, std::span<scalar> gradient) {
-        diffusion_loss<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
-                               table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_,
+        const image_layout& layout = images_.layout();
+        const auto pixels = static_cast<std::size_t>(layout.elements() / layout.channels);
+        const auto answered =
+            static_cast<int>(prediction.size() / (static_cast<std::size_t>(options_.microbatch_size) * pixels));
+        diffusion_loss<scalar>(on_, layout, options_.microbatch_size, images_.pixels(),
+                               table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, answered,
                                prediction.data(), gradient.data(), at.loss);
     }
 
@@ -152,6 +177,11 @@ private:
     pinned_memory<float> host_times_;
     device_memory<float> offsets_{}; ///< of each sample's channels; empty: none
     pinned_memory<float> host_offsets_{};
+    train::condition_values conditions_;
+    device_memory<scalar> text_;
+    device_memory<float> facts_;
+    pinned_memory<scalar> host_text_;
+    pinned_memory<float> host_facts_;
     event uploaded_{};
     device_memory<std::byte> scratch_{};
     queue on_{};

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include <pulse/core/label.hpp>
+#include <pulse/model/condition.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/tensor/shape.hpp>
@@ -93,7 +94,8 @@ struct described : context_face<layout<Math>.sizes.context> {
     static constexpr std::int64_t saved_elements = layout<Math>.sizes.kept.saved;
     static constexpr std::int64_t statistics_elements = layout<Math>.sizes.kept.statistics;
     static constexpr std::int64_t workspace_elements = layout<Math>.sizes.workspace;
-    static constexpr std::int64_t fact_elements = layout<Math>.sizes.facts;
+    static constexpr std::int64_t fact_elements = layout<Math>.sizes.conditions.fact_elements();
+    static constexpr const condition_set& conditions = layout<Math>.sizes.conditions;
 
     [[nodiscard]] static constexpr auto parameters() { return parameters_of<Name, Math>; }
     [[nodiscard]] static constexpr double forward_flops() { return layout<Math>.sizes.forward_flops; }
@@ -122,7 +124,7 @@ struct block : described<Name, Math>,
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct conditioning_block : described<Name, Math> {
-    static constexpr std::int64_t text_elements = layout<Math>.sizes.text;
+    static constexpr std::int64_t text_elements = layout<Math>.sizes.conditions.text_elements();
     static constexpr bool trains_context = layout<Math>.sizes.trains_context;
 
     template <backend B>

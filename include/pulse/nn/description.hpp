@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <pulse/core/label.hpp>
+#include <pulse/model/condition.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -33,8 +34,7 @@ struct layer_sizes {
     extent skip{};
     extent residual{};
     extent context{};
-    std::int64_t text{};
-    std::int64_t facts{};
+    condition_set conditions{};
     int conditioning{}; ///< features
     bool timesteps{};
     bool trains_context{};
@@ -64,11 +64,11 @@ public:
     constexpr void reads_context(const extent& e) noexcept { sizes_.context = e; }
     constexpr void reads_conditioning(int features) noexcept { sizes_.conditioning = features; }
     constexpr void reads_timesteps() noexcept { sizes_.timesteps = true; }
-    constexpr void reads_facts(std::int64_t count) noexcept { sizes_.facts = count; }
+    /// Of every sample; in this order.
+    constexpr void reads(const condition& one) { sizes_.conditions.add(one); }
 
-    // What a conditioning module reads besides the timesteps, and what it gives besides the embedding.
+    // What a conditioning module gives besides the embedding.
 
-    constexpr void reads_text(std::int64_t count) noexcept { sizes_.text = count; }
     constexpr void gives_context(const extent& e, bool trained) noexcept {
         sizes_.context = e;
         sizes_.trains_context = trained;

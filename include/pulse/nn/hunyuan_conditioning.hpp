@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <pulse/model/condition.hpp>
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/mlp_embedding.hpp>
@@ -154,8 +155,13 @@ struct hunyuan_conditioning {
         hunyuan_text_embedding::pieces text;
     };
     constexpr pieces describe(description& d) const {
-        d.reads_text(text.clip_elements() + std::int64_t{text.tokens} * text.features);
-        d.reads_facts(text.all_tokens + (time.style_and_sizes ? time.image_sizes + 1 : 0));
+        d.reads({condition_kind::text_states, text.all_tokens - text.tokens, text.width});
+        d.reads({condition_kind::text_states, text.tokens, text.features});
+        d.reads({condition_kind::text_mask, text.all_tokens});
+        if (time.style_and_sizes) {
+            d.reads({condition_kind::original_target_crop, 1, time.image_sizes});
+            d.reads({condition_kind::style});
+        }
         d.gives_context({text.all_tokens, text.width, 0}, true);
         pieces p{};
         p.time = d.part("/time_extra_emb", time);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <pulse/model/condition.hpp>
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/mlp_embedding.hpp>
@@ -49,8 +50,11 @@ struct text_conditioning {
     };
     constexpr pieces describe(description& d) const {
         pieces p{};
-        d.reads_text(context_elements() + pooled);
-        d.reads_facts(adds() ? sizes : 0);
+        d.reads({condition_kind::text_states, context_tokens, context_features});
+        if (adds()) {
+            d.reads({condition_kind::pooled_text, 1, pooled});
+            d.reads({condition_kind::original_crop_target, 1, sizes});
+        }
         d.gives_context({context_tokens, context_features, 0}, false);
         d.save(time.features, p.waves);
         d.save(time.width, p.sum);

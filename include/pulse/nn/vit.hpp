@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <pulse/model/condition.hpp>
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/convolution.hpp>
 #include <pulse/nn/description.hpp>
@@ -56,7 +57,7 @@ struct vit_embed {
     constexpr pieces describe(description& d) const {
         pieces p{};
         d.reads_timesteps();
-        d.reads_facts(classes != 0 ? 1 : 0);
+        if (classes != 0) { d.reads({.kind = condition_kind::class_label, .classes = classes}); }
         p.projection = d.conv("/patch_embed.proj", projection().window());
         if (classes != 0) { p.labels = d.weight("/label_emb", {classes, width}, false); }
         p.positions = d.vectors("/pos_embed", {1, tokens(), width});

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <pulse/model/condition.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -29,6 +30,25 @@ template <class Model, class B, class Task>
     if constexpr (reads_text<embedder>) { known.text = task.text(m); }
     if constexpr (reads_facts<embedder> || reads_facts<first_layer>) { known.facts = task.facts(m); }
     return known;
+}
+
+/// Whether L says what the text and the facts are that it reads, if it reads any.
+template <class L>
+concept says_conditions = requires { L::conditions; } || !(reads_text<L> || reads_facts<L>);
+
+/// What a model reads of each sample besides the time: its conditioning module, or else its first layer.
+template <class Model>
+[[nodiscard]] consteval condition_set conditions_read_by() {
+    using embedder = typename Model::conditioning;
+    using first_layer = typename Model::template layer_at<0>;
+    static_assert(says_conditions<embedder> && says_conditions<first_layer>,
+                  "pulse: what reads text or facts says what they are: a condition_set 'conditions'");
+    condition_set all;
+    if constexpr (requires { embedder::conditions; }) { all.add(embedder::conditions); }
+    if constexpr (requires { first_layer::conditions; }) {
+        if (all.empty()) { all.add(first_layer::conditions); }
+    }
+    return all;
 }
 
 /// Gives the frame of a conditioning module or of the first layer what is known of the samples.

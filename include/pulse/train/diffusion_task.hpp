@@ -1,12 +1,15 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/train/condition_values.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/loss.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -73,13 +76,20 @@ inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t positio
 /// work.
 ///
 /// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and
-/// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them.
+/// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them. So
+/// are text and facts, where the model reads any.
+///
+/// Of a model that answers with more channels than the image has, the first ones are the prediction; the others, such
+/// as Hunyuan-DiT's variance, have no part in the loss, and their gradient is 0.
 class diffusion_task {
 public:
     /// Throws input_error naming the option that is out of range, or when the images are not of the model's size.
-    diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options) :
-        data_{data}, schedule_{schedule}, options_{checked(data, schedule, options)}, times_(samples_of_replica()),
-        image_(data.elements()), noise_(data.elements()), target_(data.elements()),
+    diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options,
+                   condition_source conditions = {}) :
+        data_{data},
+        schedule_{schedule}, options_{checked(data, schedule, options)}, times_(samples_of_replica()),
+        conditions_{std::move(conditions), options.microbatch_size, options.microbatches}, image_(data.elements()),
+        noise_(data.elements()), target_(data.elements()), answer_(data.elements()),
         offsets_(options.noise_offset > 0 ? static_cast<std::size_t>(data.channels()) : 0) {}
 
     /// Samples that one step consumes, of all replicas.
@@ -94,11 +104,20 @@ public:
     void begin(std::uint64_t position) {
         position_ = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
         for (std::size_t i = 0; i != times_.size(); ++i) { times_[i] = static_cast<float>(time_of(position_ + i)); }
+        conditions_.begin(position_);
     }
 
     template <class Work>
     [[nodiscard]] const float* timesteps(const Work& at) const {
         return times_.data() + first_of(at.microbatch);
+    }
+    template <class Work>
+    [[nodiscard]] const float* text(const Work& at) const {
+        return conditions_.text().data() + conditions_.text_at(at.microbatch);
+    }
+    template <class Work>
+    [[nodiscard]] const float* facts(const Work& at) const {
+        return conditions_.facts().data() + conditions_.facts_at(at.microbatch);
     }
 
     /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images.
@@ -111,17 +130,25 @@ public:
     }
 
     /// Adds the microbatch's share of the step's mean squared error to *at.loss and writes its gradient; `prediction`
-    /// and `gradient` are microbatch_size images, channels last. Whether the loss is finite, the optimizer sees.
+    /// and `gradient` are microbatch_size images of the model's channels, channels last. Whether the loss is finite,
+    /// the optimizer sees.
     template <class Work>
     void loss(const Work& at, std::span<const float> prediction, std::span<float> gradient) {
         const auto step_elements = static_cast<std::int64_t>(samples_of_step() * data_.elements());
+        const auto channels = static_cast<std::size_t>(data_.channels());
+        const std::size_t of_sample = prediction.size() / static_cast<std::size_t>(options_.microbatch_size);
+        const std::size_t answered = of_sample / (data_.elements() / channels);
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
             const int t = time_of(sample);
             training_target<float>(schedule_, options_.prediction, t, image_, noise_, target_);
-            *at.loss += mean_squared_error<float>(prediction.subspan(offset, data_.elements()), target_, step_elements,
-                                                  gradient.subspan(offset, data_.elements()),
+            const std::size_t first = offset / channels * answered;
+            const auto place_of = [&](std::size_t e) { return first + e / channels * answered + e % channels; };
+            for (std::size_t e = 0; e != answer_.size(); ++e) { answer_[e] = prediction[place_of(e)]; }
+            *at.loss += mean_squared_error<float>(answer_, target_, step_elements, answer_,
                                                   detail::weight_at(options_, schedule_, t));
+            if (answered != channels) { std::ranges::fill(gradient.subspan(first, of_sample), 0.0F); }
+            for (std::size_t e = 0; e != answer_.size(); ++e) { gradient[place_of(e)] = answer_[e]; }
         });
     }
 
@@ -157,9 +184,11 @@ private:
     diffusion_options options_;
     std::uint64_t position_{};
     std::vector<float> times_;
+    condition_values conditions_;
     std::vector<float> image_;
     std::vector<float> noise_;
     std::vector<float> target_;
+    std::vector<float> answer_; ///< a sample's prediction, then its gradient
     std::vector<float> offsets_; ///< of the channels' noise; empty: none
 };
 

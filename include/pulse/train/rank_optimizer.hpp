@@ -92,7 +92,7 @@ public:
         }
         std::vector<element_range> shares;
         for (const auto& b : parameters.blocks()) {
-            if (b.layer < conditioning_block || position_of(b.layer) > layers_) {
+            if (conditioning_block > b.layer || layers_ < position_of(b.layer)) {
                 throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) +
                                   ", it was made for " + std::to_string(layers_) + " layers"};
             }

@@ -24,6 +24,16 @@ struct ddpm_fmnist : unet<unet_config{.name = "ddpm_fmnist",
                                       .attention = {false, true},
                                       .norm_num_groups = 8}> {};
 
+/// A UNet that learns to draw clothes within minutes on two cores: the layout of ddpm_fmnist with fewer channels.
+struct ddpm_fmnist_small : unet<unet_config{.name = "ddpm_fmnist_small",
+                                            .sample_size = 28,
+                                            .in_channels = 1,
+                                            .out_channels = 1,
+                                            .block_out_channels = {16, 32, 64},
+                                            .attention = {false, false, true},
+                                            .attention_head_dim = 16,
+                                            .norm_num_groups = 8}> {};
+
 /// The smallest one that has every kind of layer, for tests: 8x8 images, two levels, attention at 4x4.
 struct ddpm_tiny : unet<unet_config{.name = "ddpm_tiny",
                                     .sample_size = 8,

@@ -30,4 +30,19 @@ struct sd21 : unet<unet_config{.name = "sd21",
                                .mid_block_transformer_layers = 1,
                                .cross_attention_dim = 1024}> {};
 
+/// The smallest one, for tests: 8x8 latents, two levels, seven text states, in the layout of sd21.
+struct sd_tiny : unet<unet_config{.name = "sd_tiny",
+                                  .sample_size = 8,
+                                  .in_channels = 4,
+                                  .out_channels = 4,
+                                  .block_out_channels = {8, 16},
+                                  .layers_per_block = 1,
+                                  .mid_block_attention = false,
+                                  .norm_num_groups = 4,
+                                  .transformer_layers_per_block = {1},
+                                  .mid_block_transformer_layers = 1,
+                                  .cross_attention_dim = 24,
+                                  .context_tokens = 7,
+                                  .transformer_head_dim = 8}> {};
+
 } // namespace pulse

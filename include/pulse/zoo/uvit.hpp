@@ -45,4 +45,14 @@ struct uvit_h2 : uvit<uvit_config{.name = "uvit_h2",
                                   .num_classes = 1001,
                                   .conv = false}> {};
 
+/// The smallest one, for tests: 8x8 latents of ten classes.
+struct uvit_tiny : uvit<uvit_config{.name = "uvit_tiny",
+                                    .img_size = 8,
+                                    .patch_size = 2,
+                                    .in_chans = 4,
+                                    .embed_dim = 16,
+                                    .depth = 6,
+                                    .num_heads = 2,
+                                    .num_classes = 10}> {};
+
 } // namespace pulse

@@ -142,10 +142,13 @@ void q_sample(const queue& on, const image_layout& layout, int batch, const std:
     }
 }
 
+/// Answers may have more channels than the image where Count is 1: the gradient of the others becomes 0.
 template <class T, int Count>
 struct write_loss_gradient {
     const T* prediction;
     T* gradient;
+    int channels; ///< of the image
+    int answered; ///< channels of the prediction
     float target_noise;
     float target_image;
     float factor;
@@ -154,8 +157,9 @@ struct write_loss_gradient {
     __device__ void operator()(int first, const float* x, const float* noise) {
         pack<T> answer{};
         pack<T> slope{};
+        const std::int64_t place = static_cast<std::int64_t>(first / channels) * answered + first % channels;
         if constexpr (Count == 1) {
-            answer.values[0] = prediction[first];
+            answer.values[0] = prediction[place];
         } else {
             answer = load_pack(prediction + first);
         }
@@ -165,7 +169,10 @@ struct write_loss_gradient {
             slope.set(k, factor * difference);
         }
         if constexpr (Count == 1) {
-            gradient[first] = slope.values[0];
+            gradient[place] = slope.values[0];
+            for (int c = channels; first % channels + c < answered; c += channels) {
+                gradient[place + c] = from_float<T>(0.0f);
+            }
         } else {
             store_pack(gradient + first, slope);
         }
@@ -175,12 +182,14 @@ struct write_loss_gradient {
 template <class T, int Count>
 __global__ void __launch_bounds__(diffusion_threads)
     diffusion_loss_kernel(image_layout layout, const std::uint8_t* images, const diffusion_sample* samples,
-                          const float* offsets, random_key key, const T* prediction, T* gradient, double* parts) {
+                          const float* offsets, random_key key, int answered, const T* prediction, T* gradient,
+                          double* parts) {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
     const diffusion_sample sample = samples[blockIdx.y];
-    const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * layout.elements();
-    write_loss_gradient<T, Count> write{prediction + at,     gradient + at,          sample.target_noise,
-                                        sample.target_image, sample.gradient_factor, 0.0};
+    const std::int64_t at =
+        static_cast<std::int64_t>(blockIdx.y) * (layout.elements() / layout.channels) * answered;
+    write_loss_gradient<T, Count> write{prediction + at,     gradient + at,       layout.channels,        answered,
+                                        sample.target_noise, sample.target_image, sample.gradient_factor, 0.0};
     if (first < layout.elements()) {
         with_image_and_noise<Count>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
     }
@@ -202,22 +211,23 @@ __global__ void __launch_bounds__(diffusion_threads)
 
 /// *loss = the samples' share of the step's weighted mean squared error; gradient = its derivative by the prediction,
 /// times the loss scale. Target: the mixture of noise and image that the samples say: the noise, v, or the image.
-/// `offsets` as of q_sample; `gradient` may be `prediction`.
+/// `offsets` as of q_sample; `gradient` may be `prediction`. Both have `answered` channels: those of the image, and behind
+/// them any that the loss does not read, whose gradient becomes 0.
 ///
 /// Sums are taken in double, in an order that depends on the shape alone.
 /// Moves at least batch * (stored bytes of an image + 2 * elements * sizeof(T)) bytes.
 template <class T>
 void diffusion_loss(const queue& on, const image_layout& layout, int batch, const std::uint8_t* images,
-                    const diffusion_sample* samples, const float* offsets, const random_key& key, const T* prediction,
-                    T* gradient, double* loss) {
+                    const diffusion_sample* samples, const float* offsets, const random_key& key, int answered,
+                    const T* prediction, T* gradient, double* loss) {
     auto* parts = reinterpret_cast<double*>(on.scratch);
     const auto run = [&](auto kernel, int per_thread) {
         const auto blocks = static_cast<unsigned>(diffusion_loss_blocks(layout, per_thread));
         launch(kernel, dim3(blocks, static_cast<unsigned>(batch)), diffusion_threads, 0, on.stream, layout, images,
-               samples, offsets, key, prediction, gradient, parts);
+               samples, offsets, key, answered, prediction, gradient, parts);
         launch(sum_all_parts_kernel<int>, 1, 256, 0, on.stream, parts, static_cast<int>(blocks) * batch, loss);
     };
-    if (samples_are_packable<T>(layout, prediction, gradient)) {
+    if (answered == layout.channels && samples_are_packable<T>(layout, prediction, gradient)) {
         run(diffusion_loss_kernel<T, pack_size<T>>, pack_size<T>);
     } else {
         run(diffusion_loss_kernel<T, 1>, 1);

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/wait.h>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/scheduler.hpp>
+#include <pulse/reference/backend.hpp>
+#include <pulse/runtime/conditions.hpp>
+#include <pulse/train/diffusion_task.hpp>
+#include <pulse/zoo/sdxl.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+
+#include <support/skip.hpp>
+#include <support/unpipelined.hpp>
+
+#include "folders.hpp"
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::test;
+using math = host::reference_backend<float>;
+
+constexpr int batch = 2;
+
+/// Parameters of the conditioning module, then of each layer.
+template <class M>
+[[nodiscard]] std::vector<std::vector<float>*> values_of(unpipelined<M, math>& run) {
+    std::vector<std::vector<float>*> all{&run.conditioning_parameters};
+    for (auto& layer : run.parameters) { all.push_back(&layer); }
+    return all;
+}
+
+/// What of a work the task reads.
+struct microbatch_of {
+    int microbatch{};
+    double* loss{};
+};
+
+/// The loss and every gradient of a step that diffusion_task makes equal those that diffusers has of the same folder.
+///
+/// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add. In diffusers the sinusoids' angles
+/// and the products of betas are floats: a relative error of eps for each time step up to t.
+template <class M>
+[[nodiscard]] bool check_step() {
+    const scratch folder;
+    math backend;
+    unpipelined<M, math> run{backend, 5};
+    std::mt19937_64 random{11};
+    const auto draw = [&](float least, float most) { return std::uniform_real_distribution{least, most}(random); };
+    std::vector<float> values;
+    for (auto* const block : values_of(run)) {
+        for (float& value : *block) { value += draw(-0.1F, 0.1F); }
+        values.insert(values.end(), block->begin(), block->end());
+    }
+    drawn_values written{diffusers::model_parameters<M>(), 0};
+    auto next = values.begin();
+    for (auto& one : written.values) {
+        std::copy_n(next, one.size(), one.begin());
+        next += static_cast<std::ptrdiff_t>(one.size());
+    }
+    REQUIRE(next == values.end());
+    const train::scheduler_settings settings{.betas = train::beta_shape::scaled_linear,
+                                             .prediction = train::prediction_type::velocity};
+    write_pipeline<M>(folder.path / "pipeline", written, diffusers::print_scheduler(settings));
+
+    constexpr auto shape = M::template layer_at<0>::input::dims;
+    constexpr int channels = shape[0];
+    constexpr int side = shape[1];
+    constexpr auto elements = static_cast<std::size_t>(channels * side * side);
+    std::vector<std::uint8_t> pixels(3 * elements);
+    for (auto& pixel : pixels) { pixel = static_cast<std::uint8_t>(random() % 256); }
+    const train::image_dataset data{side, side, channels, pixels, {.seed = 3}};
+    const train::noise_schedule schedule = train::schedule_of(settings);
+    const train::condition_source conditions{
+        conditions_read_by<M>(), [&](std::uint64_t, std::size_t which, std::span<float> to) {
+            const bool text = conditions_read_by<M>().all()[which].is_text();
+            for (float& value : to) { value = text ? draw(-1, 1) : std::round(draw(1, 20)); }
+        }};
+    constexpr std::uint64_t position = 77;
+    train::diffusion_task task{
+        data, schedule, {.seed = 5, .prediction = settings.prediction, .microbatch_size = batch}, conditions};
+    task.begin(position);
+    double loss = 0;
+    const microbatch_of at{0, &loss};
+    std::vector<float> x(batch * elements);
+    task.input(at, x);
+
+    // What Python reads: numbers in a file, and their names and shapes.
+    std::vector<float> given;
+    nlohmann::json given_names;
+    const auto give = [&](const char* name, std::vector<int> dims, const float* from) {
+        std::int64_t count = 1;
+        for (const int extent : dims) { count *= extent; }
+        given.insert(given.end(), from, from + count);
+        given_names.push_back({name, std::move(dims)});
+    };
+    std::vector<float> images(batch * elements);
+    std::vector<float> noise(batch * elements);
+    data.batch(position, images);
+    train::random_source{5, train::random_stream::noise}.fill_normal(position * elements, noise);
+    give("image", {batch, side, side, channels}, images.data());
+    give("noise", {batch, side, side, channels}, noise.data());
+    give("times", {batch}, task.timesteps(at));
+    constexpr unet_config config = M::config;
+    give("text", {batch, config.context_tokens, config.cross_attention_dim}, task.text(at));
+    if (config.adds_embedding()) {
+        give("pooled", {batch, config.pooled()},
+             task.text(at) + batch * config.context_tokens * config.cross_attention_dim);
+        give("sizes", {batch, 6}, task.facts(at));
+    }
+    nlohmann::json wanted_names;
+    for (const parameter& one : written.parameters) { wanted_names.push_back(one.name.str()); }
+    std::ofstream{folder.path / "in", std::ios::binary}.write(reinterpret_cast<const char*>(given.data()),
+                                                              static_cast<std::streamsize>(4 * given.size()));
+    std::ofstream{folder.path / "shapes.json"} << nlohmann::json{{"in", given_names}, {"out", wanted_names}};
+    const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_DIFFUSERS_STEP "' '" + folder.path.string() +
+                                "' '" PULSE_TEST_PYTHON_PACKAGES "'";
+    const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
+    REQUIRE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) { return false; }
+    REQUIRE(WEXITSTATUS(status) == 0);
+
+    const auto copy_of = [](const float* from, std::int64_t count) { return std::vector<float>(from, from + count); };
+    auto tape = run.forward(batch, x, copy_of(task.timesteps(at), batch),
+                            copy_of(task.text(at), batch * M::conditioning::text_elements),
+                            copy_of(task.facts(at), batch * M::conditioning::fact_elements));
+    std::vector<float> gradient(x.size());
+    task.loss(at, run.output(tape), gradient);
+    run.backward(tape, gradient);
+
+    std::int64_t longest = batch * side * side;
+    for (const parameter& one : written.parameters) { longest = std::max(longest, one.elements() / one.dims[0]); }
+    const double tolerance = static_cast<double>(std::numeric_limits<float>::epsilon()) *
+                             (std::sqrt(static_cast<double>(longest)) * static_cast<double>(M::layer_count) +
+                              static_cast<double>(settings.train_steps));
+    std::ifstream out{folder.path / "out", std::ios::binary};
+    const auto compare = [&](const char* what, const std::vector<float>& mine) {
+        std::vector<float> theirs(mine.size());
+        out.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(4 * theirs.size()));
+        REQUIRE(out.gcount() == static_cast<std::streamsize>(4 * theirs.size()));
+        double greatest = 0.0;
+        double worst = 0.0;
+        for (std::size_t i = 0; i != mine.size(); ++i) {
+            const double difference = std::abs(static_cast<double>(mine[i]) - static_cast<double>(theirs[i]));
+            worst = difference <= worst ? worst : difference; // what is not a number is the worst
+            greatest = std::max(greatest, std::abs(static_cast<double>(theirs[i])));
+        }
+        CAPTURE(what);
+        CAPTURE(worst);
+        CHECK(greatest > 0.0);
+        CHECK(worst <= tolerance * greatest);
+    };
+    compare("loss", {static_cast<float>(loss)});
+    compare("conditioning", run.conditioning_gradients);
+    static constexpr auto graph = graph_of<M>();
+    for (std::size_t l = 0; l != M::layer_count; ++l) { compare(graph.layers[l].name.chars, run.gradients[l]); }
+    CHECK(out.peek() == std::ifstream::traits_type::eof());
+    return true;
+}
+
+} // namespace
+
+TEST_CASE("a training step of the tiny UNets with text has the loss and every gradient that diffusers has") {
+    if (!check_step<sd_tiny>() || !check_step<sdxl_tiny>()) {
+        pulse::test::skip("no python3 with torch and diffusers");
+    }
+}

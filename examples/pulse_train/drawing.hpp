@@ -54,10 +54,8 @@ template <class Model, class Side>
         typename space::template array<scalar> y(most * answers);
         typename space::template array<float> times_there(most);
         const pulse::train::condition_source of_images = in.conditions_of_images();
-        typename space::template array<scalar> text(most *
-                                                    static_cast<std::size_t>(of_images.wanted.text_elements()));
-        typename space::template array<float> facts(most *
-                                                    static_cast<std::size_t>(of_images.wanted.fact_elements()));
+        typename space::template array<scalar> text(most * static_cast<std::size_t>(of_images.wanted.text_elements()));
+        typename space::template array<float> facts(most * static_cast<std::size_t>(of_images.wanted.fact_elements()));
         for (int at = first; at < last; at += most) {
             const int n = std::min(most, last - at);
             pulse::train::condition_values conditions{of_images, n, 1};

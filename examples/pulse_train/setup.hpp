@@ -24,7 +24,7 @@ struct sample_shape {
 /// The images that the arguments name. Throws input_error when they are not there or not of that shape, or when the model
 /// reads more of a sample than they have.
 [[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted,
-                                                     bool reads_conditions);
+                                                      bool reads_conditions);
 
 /// How many images there are, and a checksum of them.
 [[nodiscard]] std::string text_of(const pulse::train::image_dataset& images);

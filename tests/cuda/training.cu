@@ -418,7 +418,8 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
     }
 }
 
-TEST_CASE_TEMPLATE("a device's task knows of samples what the host's knows, in scalars", Precision, cuda::bf16, cuda::fp32) {
+TEST_CASE_TEMPLATE("a device's task knows of samples what the host's knows, in scalars", Precision, cuda::bf16,
+                   cuda::fp32) {
     using scalar = typename Precision::scalar;
     const train::image_dataset data = images(4, 2, 0);
     const train::noise_schedule schedule = train::noise_schedule::linear();
@@ -426,11 +427,11 @@ TEST_CASE_TEMPLATE("a device's task knows of samples what the host's knows, in s
     wanted.add({pulse::condition_kind::text_states, 3, 5});
     wanted.add({pulse::condition_kind::pooled_text, 1, 2});
     wanted.add({pulse::condition_kind::original_crop_target, 1, 6});
-    const train::condition_source source{
-        wanted, [](std::uint64_t position, std::size_t which, std::span<float> to) {
-            train::random_source{position, which}.fill_normal(0, to);
-        }};
-    const train::diffusion_options step{.seed = 5, .microbatch_size = 2, .microbatches = 2, .replicas = 2, .replica = 1};
+    const train::condition_source source{wanted, [](std::uint64_t position, std::size_t which, std::span<float> to) {
+                                             train::random_source{position, which}.fill_normal(0, to);
+                                         }};
+    const train::diffusion_options step{
+        .seed = 5, .microbatch_size = 2, .microbatches = 2, .replicas = 2, .replica = 1};
     train::diffusion_task want(data, schedule, step, source);
     const cuda::device_images there(data);
     const cuda::stream stream;

@@ -88,11 +88,13 @@ template <class M>
     for (auto& pixel : pixels) { pixel = static_cast<std::uint8_t>(random() % 256); }
     const train::image_dataset data{side, side, channels, pixels, {.seed = 3}};
     const train::noise_schedule schedule = train::schedule_of(settings);
-    const train::condition_source conditions{
-        conditions_read_by<M>(), [&](std::uint64_t, std::size_t which, std::span<float> to) {
-            const bool text = conditions_read_by<M>().all()[which].is_text();
-            for (float& value : to) { value = text ? draw(-1, 1) : std::round(draw(1, 20)); }
-        }};
+    const train::condition_source conditions{conditions_read_by<M>(),
+                                             [&](std::uint64_t, std::size_t which, std::span<float> to) {
+                                                 const bool text = conditions_read_by<M>().all()[which].is_text();
+                                                 for (float& value : to) {
+                                                     value = text ? draw(-1, 1) : std::round(draw(1, 20));
+                                                 }
+                                             }};
     constexpr std::uint64_t position = 77;
     train::diffusion_task task{
         data, schedule, {.seed = 5, .prediction = settings.prediction, .microbatch_size = batch}, conditions};

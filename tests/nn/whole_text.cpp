@@ -66,9 +66,9 @@ TEST_CASE("models say what they read of a sample, in the order in which text and
     CHECK(says(conditions_read_by<test::small_sdxl_fine>(), {{condition_kind::text_states, 4, 5},
                                                              {condition_kind::pooled_text, 1, 3},
                                                              {condition_kind::original_crop_target, 1, 6}}));
-    CHECK(says(conditions_read_by<test::small_hunyuan_v12>(), {{condition_kind::text_states, 2, 5},
-                                                               {condition_kind::text_states, 3, 8},
-                                                               {condition_kind::text_mask, 5}}));
+    CHECK(says(
+        conditions_read_by<test::small_hunyuan_v12>(),
+        {{condition_kind::text_states, 2, 5}, {condition_kind::text_states, 3, 8}, {condition_kind::text_mask, 5}}));
     CHECK(says(conditions_read_by<test::small_hunyuan_v11>(), {{condition_kind::text_states, 2, 5},
                                                                {condition_kind::text_states, 3, 8},
                                                                {condition_kind::text_mask, 5},

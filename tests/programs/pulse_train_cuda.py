@@ -90,7 +90,7 @@ class Bounds:
         shapes = Safetensors(checkpoint(folder)).shapes
         self.roundings = 12 * layers
         self.terms = max(math.prod(shape[1:]) for shape in shapes.values() if len(shape) > 1)
-        self.elements = 2 * {"sd_tiny": 8 * 8 * 4, "ddpm_fmnist_small": 28 * 28}[MODEL]
+        self.elements = 2 * (28 * 28 if MODEL == "ddpm_fmnist_small" else 8 * 8 * 4)
 
     def gradient(self, precision):
         return 2 * (math.sqrt(self.roundings) * ROUNDING[precision]

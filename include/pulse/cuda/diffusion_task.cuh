@@ -41,10 +41,11 @@ public:
                    const train::diffusion_options& options, cudaStream_t stream,
                    train::condition_source conditions = {}) :
         images_{images},
-        schedule_{schedule}, options_{checked(images, schedule, options)},
-        key_{options.seed, train::random_stream::noise}, stream_{stream}, table_{samples_of_replica()},
-        times_{samples_of_replica()}, host_table_{samples_of_replica()}, host_times_{samples_of_replica()},
-        conditions_{std::move(conditions), options.microbatch_size, options.microbatches},
+        schedule_{schedule}, options_{checked(images, schedule, options)}, key_{options.seed,
+                                                                                train::random_stream::noise},
+        stream_{stream}, table_{samples_of_replica()}, times_{samples_of_replica()}, host_table_{samples_of_replica()},
+        host_times_{samples_of_replica()}, conditions_{std::move(conditions), options_.microbatch_size,
+                                                       options_.microbatches},
         text_{conditions_.text().size()}, facts_{conditions_.facts().size()}, host_text_{text_.size()},
         host_facts_{facts_.size()} {
         if (options.noise_offset > 0) {

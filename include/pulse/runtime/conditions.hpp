@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <pulse/model/condition.hpp>
@@ -32,20 +33,23 @@ template <class Model, class B, class Task>
     return known;
 }
 
-/// Whether L says what the text and the facts are that it reads, if it reads any.
+/// L says what the text and the facts are that it reads.
 template <class L>
-concept says_conditions = requires { L::conditions; } || !(reads_text<L> || reads_facts<L>);
+concept has_conditions = requires {
+    { L::conditions } -> std::convertible_to<const condition_set&>;
+};
 
 /// What a model reads of each sample besides the time: its conditioning module, or else its first layer.
 template <class Model>
 [[nodiscard]] consteval condition_set conditions_read_by() {
     using embedder = typename Model::conditioning;
     using first_layer = typename Model::template layer_at<0>;
-    static_assert(says_conditions<embedder> && says_conditions<first_layer>,
+    static_assert((has_conditions<embedder> || !(reads_text<embedder> || reads_facts<embedder>)) &&
+                      (has_conditions<first_layer> || !reads_facts<first_layer>),
                   "pulse: what reads text or facts says what they are: a condition_set 'conditions'");
     condition_set all;
-    if constexpr (requires { embedder::conditions; }) { all.add(embedder::conditions); }
-    if constexpr (requires { first_layer::conditions; }) {
+    if constexpr (has_conditions<embedder>) { all.add(embedder::conditions); }
+    if constexpr (has_conditions<first_layer>) {
         if (all.empty()) { all.add(first_layer::conditions); }
     }
     return all;

@@ -87,9 +87,9 @@ public:
     diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options,
                    condition_source conditions = {}) :
         data_{data},
-        schedule_{schedule}, options_{checked(data, schedule, options)}, times_(samples_of_replica()),
-        conditions_{std::move(conditions), options.microbatch_size, options.microbatches}, image_(data.elements()),
-        noise_(data.elements()), target_(data.elements()), answer_(data.elements()),
+        schedule_{schedule}, options_{checked(data, schedule, options)},
+        times_(samples_of_replica()), conditions_{std::move(conditions), options.microbatch_size, options.microbatches},
+        image_(data.elements()), noise_(data.elements()), target_(data.elements()), answer_(data.elements()),
         offsets_(options.noise_offset > 0 ? static_cast<std::size_t>(data.channels()) : 0) {}
 
     /// Samples that one step consumes, of all replicas.
@@ -188,7 +188,7 @@ private:
     std::vector<float> image_;
     std::vector<float> noise_;
     std::vector<float> target_;
-    std::vector<float> answer_; ///< a sample's prediction, then its gradient
+    std::vector<float> answer_;  ///< a sample's prediction, then its gradient
     std::vector<float> offsets_; ///< of the channels' noise; empty: none
 };
 

@@ -186,8 +186,7 @@ __global__ void __launch_bounds__(diffusion_threads)
                           double* parts) {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
     const diffusion_sample sample = samples[blockIdx.y];
-    const std::int64_t at =
-        static_cast<std::int64_t>(blockIdx.y) * (layout.elements() / layout.channels) * answered;
+    const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * (layout.elements() / layout.channels) * answered;
     write_loss_gradient<T, Count> write{prediction + at,     gradient + at,       layout.channels,        answered,
                                         sample.target_noise, sample.target_image, sample.gradient_factor, 0.0};
     if (first < layout.elements()) {

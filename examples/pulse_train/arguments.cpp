@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -13,6 +14,9 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/scheduler.hpp>
 
 #include "../command_line.hpp"
 #include "setup.hpp"
@@ -143,6 +147,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                            {"cosine", pulse::train::learning_rate_shape::cosine}};
     const choices<pulse::train::sampler_kind> samplers{{"ddim", pulse::train::sampler_kind::ddim},
                                                        {"dpm++", pulse::train::sampler_kind::dpm_solver}};
+    const choices<pulse::train::tensor_part> parts{{"averages", pulse::train::tensor_part::average},
+                                                   {"weights", pulse::train::tensor_part::weight}};
     const choices<bool> answers{{"yes", true}, {"no", false}};
 
     constexpr double largest = std::numeric_limits<double>::max();
@@ -179,6 +185,16 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file_or_folder(
         "--resume", a.resume, "PATH",
         "Continue from this checkpoint: a folder of checkpoints (the last one), one of them, or a merged file");
+    file_or_folder("--from", a.from, "DIR",
+                   "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and its noise");
+    app.add_flag("--init", a.init, "Begin with weights by --seed, although --from has some");
+    file_or_folder("--export", a.export_to, "DIR",
+                   "Write a diffusers folder at the end: that of --from with the backbone that was trained");
+    choice("--export-of", a.export_part, parts, "averages", "What --export writes of the backbone");
+    bool export_halves = false;
+    const choices<bool> export_types{{"fp32", false}, {"fp16", true}};
+    choice("--export-type", export_halves, export_types, "fp32", "Type of the numbers that --export writes");
+    value("--export-shard", a.export_shard_bytes, count, "Bytes of a file of weights, above which there are several; 0: one");
     value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
     value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none");
@@ -299,7 +315,29 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     if (on_cuda && app.count("--threads") > 0) {
         return refuse("pulse_train", "--threads: they are for --backend host", exit_code);
     }
-    if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
+    a.export_type = export_halves ? pulse::io::f16 : pulse::io::f32;
+    for (const char* name : {"--init", "--export"}) {
+        if (a.from.empty() && app.count(name) > 0) {
+            return refuse("pulse_train", std::string{name} + ": it needs --from, a diffusers folder", exit_code);
+        }
+    }
+    for (const char* name : {"--export-of", "--export-type", "--export-shard"}) {
+        if (a.export_to.empty() && app.count(name) > 0) {
+            return refuse("pulse_train", std::string{name} + ": it is for --export", exit_code);
+        }
+    }
+    if (!a.from.empty()) {
+        for (const char* name : {"--prediction", "--noise", "--zero-snr"}) {
+            if (app.count(name) > 0) {
+                return refuse("pulse_train", std::string{name} + ": the scheduler of --from decides it", exit_code);
+            }
+        }
+        try {
+            a.scheduler = pulse::diffusers::read_scheduler(std::filesystem::path{a.from} / "scheduler");
+        } catch (const pulse::input_error& e) {
+            return refuse("pulse_train", std::string{"--from: "} + e.what(), exit_code);
+        }
+    } else if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
         a.scheduler.beta_start = 0.00085;
         a.scheduler.beta_end = 0.012;
     }

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/checkpoint/shares.hpp>
+#include <pulse/io/safetensors_header.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/learning_rate.hpp>
@@ -38,6 +40,14 @@ struct arguments {
     std::string data{"/usr/share/datasets/fashion-mnist"};
     std::string out{"pulse_run"};
     std::string resume{};
+    /// A diffusers folder to begin from; empty: none. With `init`, the weights of its backbone are not read.
+    std::string from{};
+    bool init{};
+    /// Where a diffusers folder goes at the end; empty: nowhere. What it has of the backbone, and how.
+    std::string export_to{};
+    pulse::train::tensor_part export_part{pulse::train::tensor_part::average};
+    pulse::io::element_type export_type{pulse::io::f32};
+    std::int64_t export_shard_bytes{};
     /// A plan to run as it is; else one is made as `planning` says, whose devices and words are those of this program.
     std::string plan_file{};
     pulse::plan_request planning{};

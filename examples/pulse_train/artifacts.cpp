@@ -61,10 +61,14 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
     return made;
 }
 
-void open_folder(const run_inputs& in) {
+void make_folder(const run_inputs& in) {
     std::error_code failed;
     std::filesystem::create_directories(in.args.out, failed);
     if (failed) { throw pulse::input_error{"--out: " + in.args.out + ": " + failed.message()}; }
+}
+
+void open_folder(const run_inputs& in) {
+    make_folder(in);
     pulse::save_plan(in.plan, in.file("plan.json"));
 }
 
@@ -95,12 +99,12 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
 }
 
 void write_samples(const run_inputs& in, const std::vector<float>& images) {
-    const auto channels = static_cast<std::size_t>(in.images->channels());
+    const auto channels = static_cast<std::size_t>(in.shape.channels);
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
     for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
-    const auto grid = pulse::io::image_grid(pictures ? images : first, in.images->height(), in.images->width(),
-                                            pictures ? in.images->channels() : 1);
+    const auto grid = pulse::io::image_grid(pictures ? images : first, in.shape.height, in.shape.width,
+                                            pictures ? in.shape.channels : 1);
     pulse::io::write_png(in.file("samples.png"), grid);
 }
 

@@ -21,6 +21,9 @@ struct run_summary {
 
 [[nodiscard]] run_summary summarise(const run_inputs& in, const run_results& results);
 
+/// Makes the run's folder. Throws input_error naming --out.
+void make_folder(const run_inputs& in);
+
 /// Makes the run's folder with its plan.json, the first thing that a run writes.
 void open_folder(const run_inputs& in);
 

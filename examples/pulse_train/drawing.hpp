@@ -25,7 +25,7 @@ template <class Model, class Side>
     using space = pulse::space_of<math>;
     using scalar = typename math::scalar;
     struct stopped {};
-    const std::size_t elements = in.images->elements();
+    const std::size_t elements = in.shape.elements();
     const int count = in.args.sample;
     const int workers = std::min(in.ranks(), count);
     std::vector<float> images(static_cast<std::size_t>(count) * elements);
@@ -71,7 +71,7 @@ template <class Model, class Side>
                                                          static_cast<std::size_t>(n) * elements);
             const auto first_sample = static_cast<std::uint64_t>(at);
             const auto samples = static_cast<std::size_t>(n);
-            if (in.args.sampler == pulse::train::sampler_kind::ddim) {
+            if (in.args.sampler == pulse::train::sampler_kind::ddim && in.args.from.empty()) {
                 pulse::train::ddim_sample(*in.noise,
                                           {.steps = in.args.sample_steps,
                                            .prediction = in.args.scheduler.prediction,

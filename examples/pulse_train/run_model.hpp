@@ -3,14 +3,21 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <pulse/checkpoint/folder.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/weights.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
+#include <pulse/model/parameter.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic.hpp>
+#include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -20,27 +27,74 @@
 #include "artifacts.hpp"
 #include "drawing.hpp"
 #include "measuring.hpp"
+#include "pipeline_folder.hpp"
 #include "setup.hpp"
 #include "synthetic.hpp"
 #include "training.hpp"
 
 namespace pulse_train {
 
+/// Draws what the arguments ask for and writes it into the run's folder. Whether there is something now.
+template <class Model, class Side>
+[[nodiscard]] bool draw(const Side& side, const run_inputs& in, const run_results& results) {
+    if (in.args.sample == 0 || *in.stop) { return false; }
+    std::printf("drawing %d images ...\n", in.args.sample);
+    std::fflush(stdout);
+    const std::vector<float> drawn = draw_samples<Model>(side, in, results);
+    if (!drawn.empty()) { write_samples(in, drawn); }
+    return !drawn.empty();
+}
+
+/// What is to be done with a folder's weights as they are: a run of no steps.
+template <class Model, class Side>
+void use_untrained(const Side& side, run_inputs& in) {
+    const arguments& a = in.args;
+    const std::vector<pulse::parameter> all = pulse::diffusers::model_parameters<Model>();
+    const pulse::diffusers::tensor_values values = first_values(in.start, a.seed, all);
+    make_folder(in);
+    if (!a.export_to.empty()) { export_values<Model>(a, values); }
+    if (a.sample == 0) { return; }
+    in.plan.pipeline_degree = a.ranks;
+    run_results untrained;
+    std::size_t tensor = 0;
+    for (int block = Model::is_conditioned ? pulse::conditioning_block : 0;
+         block != static_cast<int>(Model::layer_count); ++block) {
+        std::vector<float>& to = untrained.averages[block];
+        for (std::size_t n = pulse::parameters_of<Model>(block).size(); n != 0; --n) {
+            values(tensor++, [&](std::span<const float> piece) { to.insert(to.end(), piece.begin(), piece.end()); });
+        }
+    }
+    static_cast<void>(draw<Model>(side, in, untrained));
+}
+
 /// The whole job for one backbone on one side (see host_side).
 template <class Model, class Side>
 void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop) {
-    constexpr auto shape = Model::template layer_at<0>::input::dims;
+    constexpr auto dims = Model::template layer_at<0>::input::dims;
+    constexpr sample_shape shape{dims[0], dims[1], dims[2]};
     using embedder = typename Model::conditioning;
     constexpr bool with_text = pulse::reads_text<embedder>;
     static_assert(!pulse::reads_facts<embedder>, "what the data know of a sample are image and text");
-    const pulse::train::image_dataset images = load_images(a, {shape[0], shape[1], shape[2]}, with_text);
+    const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
     std::optional<text_states> texts;
     if constexpr (with_text) { texts.emplace(static_cast<std::size_t>(embedder::text_elements), a.seed); }
     const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
-    run_inputs in{.args = a, .images = &images, .texts = texts ? &*texts : nullptr, .noise = &noise, .stop = &stop};
+    run_inputs in{.args = a,
+                  .shape = shape,
+                  .texts = texts ? &*texts : nullptr,
+                  .noise = &noise,
+                  .start = start.get(),
+                  .stop = &stop};
+    const bool leads = a.processes == nullptr || a.processes->rank() == 0;
+    if (a.steps == 0 && !a.from.empty() && a.resume.empty() && !a.plan_only) {
+        if (leads) { use_untrained<Model>(side, in); }
+        if (a.processes != nullptr) { a.processes->leave(); }
+        return;
+    }
+    const pulse::train::image_dataset images = load_images(a, shape, with_text);
+    in.images = &images;
     in.kept = pulse::kept_by<Model, typename Side::math>();
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
-    const bool leads = a.processes == nullptr || a.processes->rank() == 0;
     measurements known;
     if (leads) {
         read_plan(in);
@@ -72,14 +126,8 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
     const run_summary summary = summarise(in, results);
     write_artifacts(in, results, summary);
-    std::vector<float> drawn;
-    if (a.sample > 0 && !stop) {
-        std::printf("drawing %d images ...\n", a.sample);
-        std::fflush(stdout);
-        drawn = draw_samples<Model>(side, in, results);
-        if (!drawn.empty()) { write_samples(in, drawn); }
-    }
-    print_summary(in, results, summary, !drawn.empty());
+    const bool drawn = draw<Model>(side, in, results);
+    print_summary(in, results, summary, drawn);
 }
 
 } // namespace pulse_train

@@ -14,13 +14,6 @@
 
 namespace pulse_train {
 
-/// What a model takes as one sample.
-struct sample_shape {
-    int channels{};
-    int height{};
-    int width{};
-};
-
 /// The images that the arguments name. Throws input_error when they are not there or not of that shape, or have no text
 /// where the model reads_text.
 [[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted, bool reads_text);

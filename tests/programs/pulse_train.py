@@ -33,7 +33,7 @@ SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json"}
-OPTIONS = ("--data", "--backend", "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves",
+OPTIONS = ("--data", "--from", "--init", "--export", "--export-of", "--export-type", "--export-shard", "--backend", "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves",
            "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation",
            "--split-backward", "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
            "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")

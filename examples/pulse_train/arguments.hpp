@@ -38,6 +38,12 @@ inline constexpr int most_samples = 1 << 20;
 struct arguments {
     std::string model{"ddpm_fmnist"};
     std::string data{"/usr/share/datasets/fashion-mnist"};
+    /// Of captioned pictures.
+    bool random_crop{};
+    bool flip{};
+    double caption_dropout{};
+    bool skip_bad_pictures{};
+    std::string said_of_pictures{}; ///< an option of these that was given; empty: none
     std::string out{"pulse_run"};
     std::string resume{};
     /// A diffusers folder to begin from; empty: none. With `init`, the weights of its backbone are not read.
@@ -88,6 +94,10 @@ struct arguments {
     int keep{2};
     int sample{64};
     int sample_steps{50};
+    /// Texts by which pictures are drawn, one after another; none: not by text.
+    std::vector<std::string> prompts{};
+    std::string negative{};
+    double guidance{7.5};
     pulse::train::sampler_kind sampler{pulse::train::sampler_kind::ddim};
     /// Arguments that must be the same on every rank: their names, and what was said or is usual.
     std::vector<std::pair<std::string, std::string>> common{};

@@ -32,8 +32,8 @@
 
 namespace pulse_train {
 
-/// One rank's part of a training run on a side (see host_side).
-template <class Model, class Side>
+/// One rank's part of a training run on a side (see host_side), with the data that a task has.
+template <class Model, class Side, class Task>
 class training_rank {
 public:
     using math = typename Side::math;
@@ -157,6 +157,11 @@ private:
         mine_.rank = rank();
         mine_.planned_bytes = planned_bytes();
         mine_.measured_bytes = trainer_.bytes();
+        if constexpr (requires { task_.encode_seconds(); }) {
+            mine_.measured_bytes += task_.bytes();
+            mine_.encode_seconds = task_.encode_seconds();
+            mine_.captions_cut = task_.captions_cut();
+        }
         if (saved_.first != trainer_.steps()) { save(); }
         if (in_.args.sample != 0) { keep_averages(); }
         if (rank() == 0) {
@@ -178,7 +183,7 @@ private:
     const run_inputs& in_;
     pulse::any_transport transport_;
     pulse::trainer<Model, math> trainer_;
-    typename Side::task task_;
+    Task task_;
     std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< the step of the last checkpoint, and its folder
     rank_results mine_{};
     std::int64_t origin_ns_{};
@@ -188,11 +193,11 @@ private:
 /// Trains on the ranks of a side; whatever stops one rank is thrown here. Where ranks are processes, rank 0 has the
 /// results. `ready` is called once, when every rank has all that it needs and has checked it: nothing is written
 /// before.
-template <class Model, class Side, class Ready>
+template <class Model, class Task, class Side, class Ready>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
     std::vector<rank_results> results;
     side.run_ranks(in, [&](const pulse::any_transport& among) {
-        training_rank<Model, Side> rank{in, among};
+        training_rank<Model, Side, Task> rank{in, among};
         among.sum({});
         if (among.rank() == 0) { ready(); }
         const auto all = among.gather(to_bytes(rank.run()));

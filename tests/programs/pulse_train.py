@@ -33,8 +33,9 @@ SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json"}
-OPTIONS = ("--data", "--from", "--init", "--export", "--export-of", "--export-type", "--export-shard", "--backend", "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves",
-           "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation",
+OPTIONS = ("--data", "--from", "--init", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
+           "--flip", "--caption-dropout", "--on-bad-picture", "--prompt", "--prompts", "--negative", "--guidance", "--backend",
+           "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation",
            "--split-backward", "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
            "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
 # Far above what any run here takes; a program that hangs must not hang the tests.
@@ -717,7 +718,7 @@ class Text(Case):
         self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(whole)["loss"])
 
     def test_data_without_text_are_refused(self):
-        self.refuses(model="sd_tiny", names=["--data", "sd_tiny", "synthetic"])
+        self.refuses(model="sd_tiny", names=["--data", "--from", "synthetic"])
 
     def test_made_up_images_are_not_others(self):
         half = self.train("--steps", 1, data="synthetic")

@@ -10,10 +10,11 @@ import shutil
 import sys
 import unittest
 
+import chance
 import tiny_pipeline
 
 WHEELS = sys.argv.pop(2)
-from pulse_train import ROOM, Case, fresh, report
+from pulse_train import PROGRAM, ROOM, Case, command, fresh, report
 from files import Safetensors
 
 tiny_pipeline.silence(WHEELS)
@@ -34,14 +35,18 @@ def changed(folder=FROM):
     return copy
 
 
-def with_weights(tensors, shapes):
-    """The folder with other weights of its UNet."""
+def write_tensors(path, tensors, shapes):
     import numpy
     from safetensors.numpy import save_file
 
+    save_file({name: numpy.frombuffer(content, "<f4").reshape(shapes[name]) for name, content in tensors.items()}, path,
+              {"format": "pt"})
+
+
+def with_weights(tensors, shapes):
+    """The folder with other weights of its UNet."""
     folder = changed()
-    save_file({name: numpy.frombuffer(content, "<f4").reshape(shapes[name]) for name, content in tensors.items()},
-              folder / UNET, {"format": "pt"})
+    write_tensors(folder / UNET, tensors, shapes)
     return folder
 
 
@@ -167,6 +172,208 @@ class Folders(Case):
         full.mkdir()
         (full / "letters.txt").write_text("dear")
         self.refuses("--from", FROM, "--export", full, names=["--export", str(full)], **MODEL)
+
+
+CAPTIONS = ["a photo of red", "photo", "a cat", "of a red cat", "caterpillar", "red red red", "", "of", "a red photo of a cat", "car"]
+SEED = 3
+
+
+def write_pictures(captions=CAPTIONS, side=16):
+    """A folder of pictures in the size that the autoencoder takes, so that nothing resizes or crops them."""
+    import numpy
+    from PIL import Image
+
+    folder = fresh()
+    folder.mkdir()
+    source = numpy.random.default_rng(len(captions))
+    lines = []
+    for index, text in enumerate(captions):
+        Image.fromarray(source.integers(0, 256, (side, side, 3), dtype=numpy.uint8)).save(folder / f"{index}.png")
+        lines.append(json.dumps({"file_name": f"{index}.png", "text": text}))
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def expected_loss(data, captions, positions):
+    """The mean over a step's samples, by PyTorch; what chance decides is drawn here."""
+    import numpy
+    import torch
+    from PIL import Image
+
+    levels = PIPELINE.scheduler.alphas_cumprod
+    losses = []
+    with torch.no_grad():
+        for position in positions:
+            index = chance.index_at(SEED, position, len(captions))
+            pixels = numpy.asarray(Image.open(data / f"{index}.png"), dtype=numpy.float32) / 127.5 - 1
+            moments = PIPELINE.vae.encode(torch.tensor(pixels).permute(2, 0, 1)[None]).latent_dist
+
+            def drawn(stream):
+                return torch.tensor(chance.normals(SEED, stream, 256 * position, 256)).view(1, 8, 8, 4).permute(0, 3, 1, 2)
+
+            latents = PIPELINE.vae.config.scaling_factor * (moments.mean + moments.std * drawn(chance.POSTERIOR))
+            time = chance.below(SEED, chance.TIMESTEPS, len(levels), position)
+            signal, noise = levels[time].sqrt(), (1 - levels[time]).sqrt()
+            ids = PIPELINE.tokenizer(captions[index], padding="max_length", truncation=True, return_tensors="pt").input_ids
+            text = PIPELINE.text_encoder(ids)[0]
+            answer = PIPELINE.unet(signal * latents + noise * drawn(chance.NOISE), time, text).sample
+            losses.append(float((answer - (signal * drawn(chance.NOISE) - noise * latents)).square().mean()))
+    return sum(losses) / len(losses)
+
+
+class Pictures(Case):
+    """Training on captioned pictures, which frozen networks encode."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.data = write_pictures()
+        cls.options = {"model": "sd_tiny", "data": cls.data}
+
+    def learn(self, *options, **more):
+        return self.train("--from", FROM, "--seed", SEED, *options, **{**self.options, **more})
+
+    def test_the_loss_is_that_of_pytorch(self):
+        out = self.learn("--steps", 2, "--lr", 1e-30)
+        for step, loss in enumerate(report(out)["loss"]):
+            expected = expected_loss(self.data, CAPTIONS, range(8 * step, 8 * step + 8))
+            self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
+        self.assertGreater(report(out)["captions_cut"], 0)
+
+    def test_every_pipeline_trains_alike(self):
+        alone = self.learn("--steps", 3, "--ranks", 1, "--flip", "yes", "--caption-dropout", 0.4)
+        for options in ("--ranks 2", "--ranks 3 --placement sequential", "--ranks 2 --recomputation stages"):
+            with self.subTest(options):
+                out = self.learn("--steps", 3, "--flip", "yes", "--caption-dropout", 0.4, *options.split())
+                self.same_training(alone, out, options)
+                self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        # what encodes is in the plan: so many bytes more than without
+        plain = ("--steps", 1, "--ranks", 1, "--recomputation", "none", "--split-backward", "no", "--schedule", "1f1b")
+        more, less = (report(folder)["planned_peak_bytes"][0] for folder in (self.learn(*plain), self.train(*plain, **MODEL)))
+        encoders = [PIPELINE.text_encoder, PIPELINE.vae.encoder, PIPELINE.vae.quant_conv]
+        self.assertGreater(more - less, 4 * sum(p.numel() for one in encoders for p in one.parameters()))
+
+    def test_resumes(self):
+        whole = self.learn("--steps", 4, "--caption-dropout", 0.5)
+        half = self.learn("--steps", 2, "--caption-dropout", 0.5)
+        rest = self.learn("--steps", 4, "--caption-dropout", 0.5, "--resume", half / "checkpoint.safetensors")
+        self.same_tensors(rest, whole)
+        self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(whole)["loss"])
+        self.refuses("--from", FROM, "--seed", SEED, "--steps", 4, "--resume", half / "checkpoint.safetensors",
+                     names=["images", "dropout 0.5"], **self.options)
+
+    def test_dropped_captions_are_empty_ones(self):
+        dropped = self.learn("--steps", 1, "--caption-dropout", 1)
+        empty = self.learn("--steps", 1, data=write_pictures([""] * len(CAPTIONS)))
+        whole = self.learn("--steps", 1)
+        self.assertEqual(report(dropped)["loss"], report(empty)["loss"])
+        self.assertNotEqual(report(dropped)["loss"], report(whole)["loss"])
+
+    def test_bad_pictures(self):
+        data = fresh()
+        shutil.copytree(self.data, data)
+        bad = data / "4.png"
+        bad.write_bytes(bad.read_bytes()[:200])
+        line = command("--from", FROM, "--steps", 3, "--ranks", 2, out=fresh(), model="sd_tiny", data=data)
+        stopped = self.invoke(line, 2)
+        self.assertRegex(stopped.stderr, r"\Apulse_train: [^\n]*4\.png[^\n]+\n\Z")
+        skipped = self.invoke([*line, "--on-bad-picture", "skip"], 0)
+        self.assertRegex(skipped.stderr, r"\Apulse_train: skipped: [^\n]*4\.png[^\n]+\n\Z")
+
+    def test_refusals(self):
+        self.refuses(names=["--data", "--from"], **self.options)
+        self.refuses("--from", FROM, names=["--data", "nowhere"], model="sd_tiny", data=ROOM / "nowhere")
+        for option, value in (("--flip", "yes"), ("--crop", "random"), ("--caption-dropout", 0.1), ("--on-bad-picture", "skip")):
+            self.refuses("--from", FROM, option, value, names=[option, "captioned pictures"], **MODEL)
+        for file, key, value in (("text_encoder/config.json", "hidden_act", "gelu"), ("vae/config.json", "layers_per_block", 2)):
+            folder = changed()
+            config = json.loads((folder / file).read_text())
+            (folder / file).write_text(json.dumps({**config, key: value}))
+            self.refuses("--from", folder, names=["--from", file, key, str(value)], **self.options)
+        for file, name in (("text_encoder/model", "text_model.final_layer_norm.bias"),
+                           ("vae/diffusion_pytorch_model", "quant_conv.weight")):
+            folder = changed()
+            tensors = Safetensors(folder / f"{file}.safetensors")
+            write_tensors(folder / f"{file}.safetensors", {key: value for key, value in tensors.tensors.items() if key != name},
+                          tensors.shapes)
+            self.refuses("--from", folder, names=["--from", file.split("/")[0], name], **self.options)
+        folder = changed()
+        (folder / "tokenizer/merges.txt").unlink()
+        self.refuses("--from", folder, names=["--from", "merges.txt"], **self.options)
+
+
+class Prompts(Case):
+    """Pictures by prompt, drawn with all networks of a folder."""
+
+    DRAW = ("--sample-steps", 5, "--seed", SEED)
+
+    def draw(self, folder, *options):
+        out = fresh()
+        self.invoke([PROGRAM, "--model", "sd_tiny", "--from", folder, "--out", out, "--steps", 0, *self.DRAW, *options], 0)
+        return out
+
+    @staticmethod
+    def pictures(out):
+        import numpy
+        from PIL import Image
+
+        lines = [json.loads(line) for line in (out / "pictures/metadata.jsonl").read_text().splitlines()]
+        return [(line["text"], numpy.asarray(Image.open(out / "pictures" / line["file_name"]))) for line in lines]
+
+    def test_pictures_are_those_of_diffusers(self):
+        import numpy
+        import torch
+        from diffusers import DDIMScheduler, DPMSolverMultistepScheduler, StableDiffusionPipeline
+
+        folder = ROOM / "published"  # with the noise of published folders
+        pipeline = tiny_pipeline.write(folder, seed=15)
+        prompts = ["a red cat", "photo of a car", "a red cat"]
+        start = torch.tensor(numpy.concatenate([chance.normals(SEED, chance.SAMPLE_START, 256 * i, 256) for i in range(3)]))
+        start = start.view(3, 8, 8, 4).permute(0, 3, 1, 2)
+        for sampler, scheduler in (("ddim", DDIMScheduler), ("dpm++", DPMSolverMultistepScheduler)):
+            # said though it is the folder's: what a config has by default, another class replaces by its own default
+            steps = scheduler.from_config(pipeline.scheduler.config, timestep_spacing="leading")
+            drawing = StableDiffusionPipeline(**{**pipeline.components, "scheduler": steps}, requires_safety_checker=False)
+            drawing.set_progress_bar_config(disable=True)
+            for guidance in (1, 4):
+                expected = drawing(prompts, height=16, width=16, num_inference_steps=5, guidance_scale=guidance, latents=start,
+                                   negative_prompt=["photo"] * 3, output_type="np").images
+                out = self.draw(folder, "--sampler", sampler, "--guidance", guidance, "--negative", "photo",
+                                *(word for prompt in prompts for word in ("--prompt", prompt)))
+                found = self.pictures(out)
+                self.assertEqual([text for text, _ in found], prompts)
+                error = numpy.mean((numpy.stack([picture for _, picture in found]) / 255 - expected) ** 2)
+                # 50 dB; a picture in whole numbers is 58.9 dB from what it is rounded of
+                self.assertLess(error, 1e-5, f"{sampler}, guidance {guidance}")
+                self.assertGreater(numpy.std(expected), 0.02)
+        self.assertFalse(numpy.array_equal(found[0][1], found[2][1]))  # other noise
+
+    def test_training_ends_with_pictures_of_what_it_exports(self):
+        exported, out = fresh(), fresh()
+        prompts = ROOM / "prompts.txt"
+        prompts.write_text("a red cat\n\nphoto\r\n")
+        drawn = ("--prompts", prompts, "--sample", 5)
+        self.invoke([PROGRAM, "--model", "sd_tiny", "--from", FROM, "--data", write_pictures(), "--out", out, "--export", exported,
+                     *self.DRAW, "--steps", 2, "--ranks", 2, "--microbatch-size", 2, "--microbatches", 2, "--plan-time", 0, *drawn], 0)
+        again = self.draw(exported, *drawn)
+        self.assertEqual(files_of(out / "pictures"), files_of(again / "pictures"))
+        self.assertEqual([text for text, _ in self.pictures(out)], ["a red cat", "photo", "a red cat", "photo", "a red cat"])
+        self.assertEqual((out / "samples.png").read_bytes(), (again / "samples.png").read_bytes())
+
+    def test_refusals(self):
+        self.refuses("--prompt", "a cat", names=["--prompt", "--from"], **MODEL)
+        self.refuses("--from", FROM, "--guidance", 3, names=["--guidance", "--prompt"], **MODEL)
+        self.refuses("--from", FROM, "--negative", "a", names=["--negative", "--prompt"], **MODEL)
+        self.refuses("--from", FROM, names=["--sample", "--prompt"], sample=3, **MODEL)
+        empty = ROOM / "empty.txt"
+        empty.write_text("\n\n")
+        for file in (empty, ROOM / "nowhere.txt"):
+            self.refuses("--from", FROM, "--prompts", file, names=["--prompts", str(file)], **MODEL)
+        binary = ROOM / "binary.txt"
+        binary.write_bytes(b"a \xff cat\n")
+        self.refuses("--from", FROM, "--prompts", binary, names=["--prompt", "UTF-8"], sample=1, **MODEL)
+        folder = changed()
+        (folder / "vae/diffusion_pytorch_model.safetensors").unlink()
+        self.refuses("--from", folder, "--prompt", "a", names=["--prompt", "vae"], sample=1, **MODEL)
 
 
 if __name__ == "__main__":

@@ -190,8 +190,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file_or_folder(
         "--data", a.data, "DIR",
         "Folder with train-images-idx3-ubyte, plain or .gz, or, for a model that reads text, with captioned pictures "
-        "(metadata.jsonl, .txt beside them, folders of classes, .tar shards), which the networks of --from encode before "
-        "each step; 'synthetic': samples and text states by the seed");
+        "(metadata.jsonl, .txt beside them, folders of classes, .tar shards), which the networks of --from encode "
+        "before each step; 'synthetic': samples and text states by the seed");
     const choices<bool> crops{{"random", true}, {"centre", false}};
     const choices<bool> bad_pictures{{"skip", true}, {"stop", false}};
     choice("--crop", a.random_crop, crops, "centre", "Which part of a captioned picture is seen");
@@ -205,7 +205,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "--resume", a.resume, "PATH",
         "Continue from this checkpoint: a folder of checkpoints (the last one), one of them, or a merged file");
     file_or_folder("--from", a.from, "DIR",
-                   "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and its noise");
+                   "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and noise");
     app.add_flag("--init", a.init, "Begin with weights by --seed, although --from has some");
     file_or_folder("--export", a.export_to, "DIR",
                    "Write a diffusers folder at the end: that of --from with the backbone that was trained");
@@ -213,7 +213,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     bool export_halves = false;
     const choices<bool> export_types{{"fp32", false}, {"fp16", true}};
     choice("--export-type", export_halves, export_types, "fp32", "Type of the numbers that --export writes");
-    value("--export-shard", a.export_shard_bytes, count, "Bytes of a file of weights, above which there are several; 0: one");
+    value("--export-shard", a.export_shard_bytes, count,
+          "Bytes of a file of weights, above which there are several; 0: one");
     value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
     const auto* const sample = value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none")
@@ -352,7 +353,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
             if (line.ends_with('\r')) { line.pop_back(); }
             if (!line.empty()) { a.prompts.push_back(line); }
         }
-        if (a.prompts.empty()) { return refuse("pulse_train", "--prompts: no text in '" + prompt_file + "'", exit_code); }
+        if (a.prompts.empty()) {
+            return refuse("pulse_train", "--prompts: no text in '" + prompt_file + "'", exit_code);
+        }
     }
     if (!a.prompts.empty() && a.from.empty()) {
         return refuse("pulse_train", "--prompt: it needs --from, a diffusers folder whose networks read it", exit_code);

@@ -185,8 +185,8 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
         std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(results.last_step));
     }
     std::puts("\nwritten:");
-    for (const char* name : {"samples.png", pictures_name, "loss.svg", "timeline.svg", "trace.json", checkpoints_name, checkpoint_name,
-                             "plan.json", "report.json"}) {
+    for (const char* name : {"samples.png", pictures_name, "loss.svg", "timeline.svg", "trace.json", checkpoints_name,
+                             checkpoint_name, "plan.json", "report.json"}) {
         const bool drawn = name == std::string_view{"samples.png"};
         const bool by_prompt = name == std::string_view{pictures_name};
         if ((drawn && !has_samples) || (by_prompt && (!has_samples || in.args.prompts.empty()))) { continue; }

@@ -47,8 +47,8 @@ public:
         Math math{args_.threads};
         decoder network{math};
         fill(network, math, pulse::diffusers::open_autoencoder<config>(args_.from));
-        constexpr auto each = static_cast<std::size_t>(config.latent_size()) * config.latent_size() *
-                              static_cast<std::size_t>(config.latent_channels);
+        constexpr auto each =
+            static_cast<std::size_t>(config.latent_size() * config.latent_size() * config.latent_channels);
         std::vector<float> pictures(latents.size() / each * shape.elements());
         std::vector<float> one(each);
         for (std::size_t i = 0; i != latents.size() / each; ++i) {
@@ -67,7 +67,9 @@ private:
                                  frozen::text::vocabulary};
         Math math{a.threads};
         encoder network{a.from, math};
-        image_texts texts{.elements = encoder::elements, .guidance = a.guidance};
+        image_texts texts;
+        texts.elements = encoder::elements;
+        texts.guidance = a.guidance;
         texts.states.resize(a.prompts.size() * encoder::elements);
         for (std::size_t i = 0; i != a.prompts.size(); ++i) {
             network.run(ids_of(a.prompts[i], "prompt " + std::to_string(i + 1)).ids,

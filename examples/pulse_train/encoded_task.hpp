@@ -71,8 +71,8 @@ public:
     static constexpr std::int64_t first_stage_bytes = text_encoder::bytes + picture_encoder::bytes;
     static constexpr std::int64_t last_stage_bytes = picture_encoder::bytes;
 
-    /// The pictures of --data in the size that is encoded. Checks all that a rank will read of --from, so that nothing is
-    /// measured, planned or written before it is refused.
+    /// The pictures of --data in the size that is encoded. Checks all that a rank will read of --from, so that nothing
+    /// is measured, planned or written before it is refused.
     [[nodiscard]] static std::unique_ptr<const picture_source> open(const arguments& a) {
         try {
             static_cast<void>(tokenizer_of(a));
@@ -87,8 +87,9 @@ public:
     encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
         in_{in}, math_{in.args.threads}, latents_{samples_of(in), picture_encoder::elements,
                                                   picture_encoder::config.latent_channels},
-        steps_{latents_, *in.noise, in.task_options(of_rank.rank())},
-        first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()} {
+        steps_{latents_, *in.noise, in.task_options(of_rank.rank())}, first_{static_cast<std::size_t>(
+                                                                                 in.place_of(of_rank.rank()).replica) *
+                                                                             steps_.samples_of_replica()} {
         const int device = in.place_of(of_rank.rank()).device;
         const auto& stages = in.plan.cut.stages;
         if (stages.front().device == device) {
@@ -112,8 +113,8 @@ public:
     }
     [[nodiscard]] const float* timesteps(const pulse::work<Math>& at) const { return steps_.timesteps(at); }
     [[nodiscard]] const float* text(const pulse::work<Math>& at) const noexcept {
-        return states_.data() + static_cast<std::size_t>(at.microbatch) * static_cast<std::size_t>(at.samples) *
-                                    text_encoder::elements;
+        return states_.data() +
+               static_cast<std::size_t>(at.microbatch) * static_cast<std::size_t>(at.samples) * text_encoder::elements;
     }
     void input(const pulse::work<Math>& at, std::span<float> x) { steps_.input(at, x); }
     void loss(const pulse::work<Math>& at, std::span<const float> y, std::span<float> dy) { steps_.loss(at, y, dy); }

@@ -48,6 +48,6 @@ struct frozen_networks<sd_tiny> : stable_diffusion<tiny_text, tiny_pictures> {};
 
 /// Whether a side can encode captioned pictures for a model.
 template <class Model, class Side>
-inline constexpr bool can_encode = frozen_networks<Model>::known && Side::encodes;
+inline constexpr bool can_encode = frozen_networks<Model>::known&& Side::encodes;
 
 } // namespace pulse_train

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <vector>
 
-#include <pulse/core/error.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/text_encoder.hpp>
@@ -62,7 +60,7 @@ class frozen_pictures {
 public:
     using network = pulse::encode::chain<typename Frozen::encoder, Math>;
     static constexpr auto config = Frozen::picture_config;
-    static constexpr std::size_t pixels = static_cast<std::size_t>(config.latent_size()) * config.latent_size();
+    static constexpr auto pixels = static_cast<std::size_t>(config.latent_size() * config.latent_size());
     static constexpr std::size_t elements = pixels * static_cast<std::size_t>(config.latent_channels);
     static constexpr std::int64_t bytes = network::bytes;
 
@@ -75,7 +73,7 @@ public:
     void run(std::span<const float> picture, std::uint64_t seed, std::uint64_t position, std::span<float> latents) {
         encoder_.run(1, picture.data(), moments_.data());
         pulse::train::random_source{seed, pulse::train::random_stream::posterior}.fill_normal(position * elements,
-                                                                                               noise_);
+                                                                                              noise_);
         math_.posterior(static_cast<std::int64_t>(pixels), config.latent_channels,
                         static_cast<float>(config.scaling_factor), moments_.data(), noise_.data(), latents.data());
     }

@@ -44,9 +44,7 @@ struct picture_source::parts {
 picture_source::picture_source(const arguments& a, int size) {
     pulse::data::picture_index index = pulse::data::open_pictures(a.data);
     pulse::fingerprint sum;
-    for (const pulse::data::picture_entry& entry : index.entries) {
-        sum.add(entry.name).add(entry.text);
-    }
+    for (const pulse::data::picture_entry& entry : index.entries) { sum.add(entry.name).add(entry.text); }
     const pulse::data::picture_options options{.height = size,
                                                .width = size,
                                                .seed = a.seed,
@@ -59,8 +57,8 @@ picture_source::picture_source(const arguments& a, int size) {
                        (a.random_crop ? "random" : "centre") + " crop, " + (a.flip ? "flip, " : "") +
                        "caption dropout " + exact(a.caption_dropout) + ", bad ones " +
                        (a.skip_bad_pictures ? "skipped" : "stop");
-    parts_ = std::make_unique<parts>(
-        parts{pulse::data::captioned_pictures{std::move(index), options}, std::move(text)});
+    parts_ =
+        std::make_unique<parts>(parts{pulse::data::captioned_pictures{std::move(index), options}, std::move(text)});
 }
 
 captioned_picture picture_source::at(std::uint64_t position) const {

@@ -45,8 +45,8 @@ template <class Model>
 /// Writes the folder of --export from any values of the backbone.
 template <class Model>
 void export_values(const arguments& a, const pulse::diffusers::tensor_values& values) {
-    pulse::diffusers::export_folder<Model>(
-        a.from, a.export_to, values, {a.export_type, static_cast<std::uint64_t>(a.export_shard_bytes)});
+    pulse::diffusers::export_folder<Model>(a.from, a.export_to, values,
+                                           {a.export_type, static_cast<std::uint64_t>(a.export_shard_bytes)});
 }
 
 /// The same from a checkpoint.
@@ -57,10 +57,11 @@ void export_trained(const arguments& a, const std::filesystem::path& checkpoint)
     export_values<Model>(a, pulse::diffusers::checkpoint_values(reader, all, a.export_part));
 }
 
-/// What the parameters of a model are before a step; `all` are those of model_parameters<Model>(). `start` and `all` must
-/// outlive the result.
-[[nodiscard]] inline pulse::diffusers::tensor_values
-first_values(const pulse::diffusers::weights* start, std::uint64_t seed, std::span<const pulse::parameter> all) {
+/// What the parameters of a model are before a step; `all` are those of model_parameters<Model>(). `start` and `all`
+/// must outlive the result.
+[[nodiscard]] inline pulse::diffusers::tensor_values first_values(const pulse::diffusers::weights* start,
+                                                                  std::uint64_t seed,
+                                                                  std::span<const pulse::parameter> all) {
     return [=](std::size_t tensor, const std::function<void(std::span<const float>)>& put) {
         const auto n = static_cast<std::size_t>(all[tensor].elements());
         std::vector<float> values(n);

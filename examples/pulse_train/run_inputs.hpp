@@ -42,7 +42,7 @@ struct run_inputs {
     pulse::cost_table costs{};
     pulse::parameter_memory kept{}; ///< by each rank
     const pulse::train::image_dataset* images{};
-    const text_states* texts{}; ///< made-up ones; null where the model reads none
+    const text_states* texts{};       ///< made-up ones; null where the model reads none
     const picture_source* pictures{}; ///< captioned ones, instead of images and texts
     const pulse::train::noise_schedule* noise{};
     /// What the backbone's weights are at first; null: numbers by the seed.

@@ -39,16 +39,17 @@
 
 namespace pulse_train {
 
-/// The captioned pictures of --data, and what the plan has to count for the networks that encode them. Throws input_error
-/// naming the option or the file.
+/// The captioned pictures of --data, and what the plan has to count for the networks that encode them. Throws
+/// input_error naming the option or the file.
 template <class Model, class Side>
 [[nodiscard]] std::unique_ptr<const picture_source> open_captioned(run_inputs& in) {
     const arguments& a = in.args;
     if constexpr (can_encode<Model, Side>) {
         using task = encoded_task<Model, typename Side::math>;
         if (a.from.empty()) {
-            throw pulse::input_error{"--data: pictures and captions are encoded by networks of --from, which is not given; '" +
-                                     std::string{synthetic_data} + "' data need none"};
+            throw pulse::input_error{
+                "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
+                std::string{synthetic_data} + "' data need none"};
         }
         in.kept.beside_first_stage = task::first_stage_bytes;
         in.kept.beside_last_stage = task::last_stage_bytes;
@@ -190,7 +191,9 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     const run_results results = [&] {
         const auto ready = [&] { open_folder(in); };
         if constexpr (can_encode<Model, Side>) {
-            if (in.pictures != nullptr) { return train<Model, encoded_task<Model, typename Side::math>>(side, in, ready); }
+            if (in.pictures != nullptr) {
+                return train<Model, encoded_task<Model, typename Side::math>>(side, in, ready);
+            }
         }
         return train<Model, typename Side::task>(side, in, ready);
     }();

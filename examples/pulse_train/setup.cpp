@@ -108,7 +108,8 @@ std::string exact(double value) {
 
 pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted) {
     if (!a.said_of_pictures.empty()) {
-        throw pulse::input_error{a.said_of_pictures + ": it is for captioned pictures, on which this run does not train"};
+        throw pulse::input_error{a.said_of_pictures +
+                                 ": it is for captioned pictures, on which this run does not train"};
     }
     if (a.data == synthetic_data) { return synthetic_images(wanted, a.seed); }
     pulse::io::idx_images images = pulse::io::read_idx_images(pulse::io::find_idx(a.data, "train-images-idx3-ubyte"));

@@ -237,7 +237,8 @@ TEST_CASE("what is kept beside the first and the last stage is in the peaks of t
         }
     }
     CHECK(alone > 5);
-    for (auto* const member : {&pulse::parameter_memory::beside_first_stage, &pulse::parameter_memory::beside_last_stage}) {
+    for (const auto member :
+         {&pulse::parameter_memory::beside_first_stage, &pulse::parameter_memory::beside_last_stage}) {
         pulse::parameter_memory wrong = pulse::adamw_memory(4);
         wrong.*member = -1;
         CHECK_THROWS_AS(pulse::check_parameter_memory(wrong), pulse::input_error);

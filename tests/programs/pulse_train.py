@@ -35,8 +35,9 @@ ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoin
              "report.json"}
 OPTIONS = ("--data", "--from", "--init", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
            "--flip", "--caption-dropout", "--on-bad-picture", "--prompt", "--prompts", "--negative", "--guidance", "--backend",
-           "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation",
-           "--split-backward", "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
+           "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
+           "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
+           "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
            "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120

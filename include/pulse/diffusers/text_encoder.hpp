@@ -17,8 +17,7 @@ namespace pulse::diffusers {
 
 /// Opens the weights of a text encoder of a diffusers folder, checked in full as open_backbone() does.
 template <encode::clip_text_config C>
-[[nodiscard]] weights open_text_encoder(const std::filesystem::path& folder,
-                                        std::string_view name = "text_encoder") {
+[[nodiscard]] weights open_text_encoder(const std::filesystem::path& folder, std::string_view name = "text_encoder") {
     const std::filesystem::path component = folder / name;
     require_fit(config_of(C), component);
     weights found{component};

@@ -11,7 +11,7 @@ namespace pulse::diffusers {
 
 PULSE_INLINE component_config config_of(const encode::clip_text_config& c) {
     const bool projects = c.projection_dim != 0;
-    const nlohmann::json classes{projects ? "CLIPTextModelWithProjection" : "CLIPTextModel"};
+    const nlohmann::json classes = nlohmann::json::array({projects ? "CLIPTextModelWithProjection" : "CLIPTextModel"});
     const char* const activation = c.hidden_act == encode::clip_activation::gelu ? "gelu" : "quick_gelu";
     component_config config{.model = c.name.str()};
     config.keys = {{"architectures", classes, nullptr, {}, true},
@@ -24,8 +24,8 @@ PULSE_INLINE component_config config_of(const encode::clip_text_config& c) {
                    {"max_position_embeddings", c.max_position_embeddings, 77},
                    {"hidden_act", activation, "quick_gelu"},
                    {"layer_norm_eps", c.layer_norm_eps, 1e-5}};
-    config.ignored = {"attention_dropout",  "dropout",      "initializer_factor",  "initializer_range",
-                      "bos_token_id",       "pad_token_id", "transformers_version", "torch_dtype"};
+    config.ignored = {"attention_dropout", "dropout",      "initializer_factor",   "initializer_range",
+                      "bos_token_id",      "pad_token_id", "transformers_version", "torch_dtype"};
     if (projects) {
         config.keys.push_back({"projection_dim", c.projection_dim, 512});
         config.keys.push_back({"eos_token_id", c.eos_token_id, 2});

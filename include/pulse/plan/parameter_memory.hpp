@@ -122,8 +122,9 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return model.device_of_stage(model.stage_count() - 1) == device ? kept.beside_last_stage : 0;
 }
 
-/// Bytes of parameters, with all that a rank keeps of them and beside them, of replica `replica` of `device`, and its room for
-/// gradients of other replicas: all memory of a rank that its order of passes does not change, but for workspace.
+/// Bytes of parameters, with all that a rank keeps of them and beside them, of replica `replica` of `device`, and its
+/// room for gradients of other replicas: all memory of a rank that its order of passes does not change, but for
+/// workspace.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     const std::int64_t values = parameter_bytes_on(model, device);

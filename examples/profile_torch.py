@@ -2,8 +2,8 @@
 
 A layer is what pulse's planner may cut between: a ResNet block, a transformer, a resampler, a block of Hunyuan-DiT; the
 names are those of pulse's own models. The whole network runs once, and what every layer is given is kept. Then each layer
-runs alone on that, so a GPU holds the weights, one sample of every activation and the graph of one layer: no optimizer, no
-graph of the whole network.
+runs alone on that, so a GPU holds the weights, one microbatch of every layer's input and output and the graph of one layer:
+no optimizer, no graph of the whole network.
 
 What is measured, as medians over rounds, on a GPU by CUDA events between kernels that are queued without waiting:
   forward_us          with autograd recording
@@ -498,6 +498,8 @@ def main():
             raise Refused(f"--device {options.device}: {first_line(error)}") from error
         if device.type not in ("cpu", "cuda"):
             raise Refused(f"--device {options.device}: neither cpu nor cuda")
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # of the events
         diffusers.utils.logging.set_verbosity_error()
         model = build(options)
         try:

@@ -37,8 +37,8 @@ using floats = std::vector<float>;
 constexpr int count = 11;
 
 /// Pictures of several shapes with four captions among them; number 4 is cut, and the caption of number 7 is no UTF-8.
-struct picture_files : pulse::test::scratch {
-    explicit picture_files(bool damaged) {
+struct captioned_files : pulse::test::scratch {
+    explicit captioned_files(bool damaged) {
         for (int i = 0; i != count; ++i) {
             const auto image =
                 pulse::test::some_picture(14 + 3 * (i % 5), 12 + 5 * (i % 3), static_cast<unsigned>(i + 1));
@@ -155,7 +155,7 @@ void check_same(const captioned_pictures& pictures, const encoded_pictures& enco
 
 TEST_CASE("what is encoded once is what encoding each step gives") {
     for (const bool damaged : {false, true}) {
-        const picture_files folder{damaged};
+        const captioned_files folder{damaged};
         const captioned_pictures pictures{open_pictures(folder.path),
                                           with(damaged ? bad_picture::skip : bad_picture::stop)};
         const pulse::test::scratch cache;
@@ -199,7 +199,7 @@ TEST_CASE("what is encoded once is what encoding each step gives") {
 }
 
 TEST_CASE("a killed process has lost the file that it was at, and no more") {
-    const picture_files folder{true};
+    const captioned_files folder{true};
     const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::skip)};
     const pulse::test::scratch whole;
     networks frozen;
@@ -240,7 +240,7 @@ TEST_CASE("a killed process has lost the file that it was at, and no more") {
 }
 
 TEST_CASE("what was made from something else is refused, and says what changed") {
-    const picture_files folder{false};
+    const captioned_files folder{false};
     const pulse::test::scratch cache;
     const picture_options options = with(bad_picture::stop);
     networks frozen;
@@ -277,7 +277,7 @@ TEST_CASE("what was made from something else is refused, and says what changed")
     shapes.picture[0].dims = {2, 2, 1};
     CHECK(mentions(refusal(options, shapes), {"pictures-00000.safetensors", "moments", "shape"}));
 
-    const fs::path caption = folder.path / picture_files::name(3, ".txt");
+    const fs::path caption = folder.path / captioned_files::name(3, ".txt");
     const std::string before = pulse::test::bytes_of(caption);
     pulse::test::put(caption, "another caption");
     CHECK(mentions(refusal(options, small_shapes()), {"captions-00000.safetensors", "the captions it was made from"}));
@@ -285,19 +285,19 @@ TEST_CASE("what was made from something else is refused, and says what changed")
     CHECK(refusal(options, small_shapes()) == "nothing refused");
 
     // The same bytes at another time are another picture: it is not read to know better.
-    const fs::path picture = folder.path / picture_files::name(2, ".png");
+    const fs::path picture = folder.path / captioned_files::name(2, ".png");
     const auto time = fs::last_write_time(picture);
     fs::last_write_time(picture, time + std::chrono::seconds{2});
     CHECK(mentions(refusal(options, small_shapes()), {"pictures-00000.safetensors", "the pictures it was made from"}));
     fs::last_write_time(picture, time);
     CHECK(refusal(options, small_shapes()) == "nothing refused");
-    fs::remove(folder.path / picture_files::name(10, ".png"));
-    fs::remove(folder.path / picture_files::name(10, ".txt"));
+    fs::remove(folder.path / captioned_files::name(10, ".png"));
+    fs::remove(folder.path / captioned_files::name(10, ".txt"));
     CHECK(mentions(refusal(options, small_shapes()), {"stale", "pictures"}));
 }
 
 TEST_CASE("damage is named") {
-    const picture_files folder{false};
+    const captioned_files folder{false};
     const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
     const pulse::test::scratch cache;
     networks frozen;
@@ -330,7 +330,7 @@ TEST_CASE("damage is named") {
 }
 
 TEST_CASE("a bad picture stops the encoding where it shall, and what is there is used") {
-    const picture_files folder{true};
+    const captioned_files folder{true};
     const pulse::test::scratch cache;
     networks frozen;
     const captioned_pictures strict{open_pictures(folder.path), with(bad_picture::stop)};

@@ -50,7 +50,8 @@ constexpr const char* left_open = "tuned";
 enum class sharding { no, yes, tuned };
 
 /// What a process is told for itself: ranks may differ in it.
-constexpr std::array<std::string_view, 5> of_one_process{"--threads", "--timeout", "--rank", "--world-size", "--local-rank"};
+constexpr std::array<std::string_view, 5> of_one_process{"--threads", "--timeout", "--rank", "--world-size",
+                                                         "--local-rank"};
 
 /// The values of arguments, read when all is parsed: those that every rank must be given alike.
 class common_arguments {

@@ -10,6 +10,7 @@
 #include <pulse/runtime/space.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/draw_images.hpp>
+#include <pulse/train/guidance.hpp>
 #include <pulse/train/sampler.hpp>
 
 #include "rank_results.hpp"
@@ -17,18 +18,46 @@
 
 namespace pulse_train {
 
+/// What images are drawn by where the model reads more of them than their time; image k is number k of each source.
+struct image_conditions {
+    pulse::train::condition_source wanted{};
+    pulse::train::condition_source other{}; ///< what images are led away from; wants nothing: there is no guidance
+    double guidance{1};
+};
+
+/// Draws `count` images from number `first` on with a predictor, as the arguments say.
+template <class Predict>
+void draw_batch(const run_inputs& in, int first, int count, std::span<float> images, Predict&& predict) {
+    const auto samples = static_cast<std::size_t>(count);
+    const auto number = static_cast<std::uint64_t>(first);
+    if (in.args.sampler == pulse::train::sampler_kind::ddim && in.args.from.empty()) {
+        pulse::train::ddim_sample(*in.noise,
+                                  {.steps = in.args.sample_steps,
+                                   .prediction = in.args.scheduler.prediction,
+                                   .seed = in.args.seed,
+                                   .first_sample = number},
+                                  samples, images, predict);
+    } else {
+        pulse::train::draw_images(
+            in.args.scheduler,
+            {.kind = in.args.sampler, .steps = in.args.sample_steps, .seed = in.args.seed, .first_sample = number},
+            samples, images, predict);
+    }
+}
+
 /// Draws images on a side with the averaged weights, the work spread over as many workers as there are ranks. Empty
 /// when the run was asked to stop before they were done.
 template <class Model, class Side>
-[[nodiscard]] std::vector<float> draw_samples(const Side& side, const run_inputs& in, const run_results& results) {
+[[nodiscard]] std::vector<float> draw_samples(const Side& side, const run_inputs& in, const run_results& results,
+                                              const image_conditions& by) {
     using math = typename Side::math;
     using space = pulse::space_of<math>;
     using scalar = typename math::scalar;
     using last_layer = typename Model::template layer_at<Model::layer_count - 1>;
     struct stopped {};
-    const std::size_t elements = in.images->elements();
-    const auto channels = static_cast<std::size_t>(in.images->channels());
     constexpr auto answers = static_cast<std::size_t>(last_layer::output::elements);
+    const std::size_t elements = in.shape.elements();
+    const auto channels = static_cast<std::size_t>(in.shape.channels);
     const std::size_t answered = answers / (elements / channels);
     const int count = in.args.sample;
     const int workers = std::min(in.ranks(), count);
@@ -36,7 +65,8 @@ template <class Model, class Side>
     const auto draw_share = [&](const pulse::any_transport& among) {
         const int first = count * among.rank() / workers;
         const int last = count * (among.rank() + 1) / workers;
-        constexpr int most = 16;
+        const int most = std::min(16, last - first);
+        const auto room = static_cast<std::size_t>(most);
         math backend = side.make_math(among);
         pulse::forward_runner<Model, math> model{backend, most};
         std::vector<scalar> scalars;
@@ -49,25 +79,35 @@ template <class Model, class Side>
             put(results.averages.at(block.layer), model.parameters().values_of(block.layer).data());
         }
         backend.weights_changed();
-        std::vector<float> times(most);
-        typename space::template array<scalar> x(most * elements);
-        typename space::template array<scalar> y(most * answers);
-        typename space::template array<float> times_there(most);
-        const pulse::train::condition_source of_images = in.conditions_of_images();
-        typename space::template array<scalar> text(most * static_cast<std::size_t>(of_images.wanted.text_elements()));
-        typename space::template array<float> facts(most * static_cast<std::size_t>(of_images.wanted.fact_elements()));
-        for (int at = first; at < last; at += most) {
-            const int n = std::min(most, last - at);
-            pulse::train::condition_values conditions{of_images, n, 1};
-            conditions.begin(static_cast<std::uint64_t>(at));
-            put(conditions.text(), text.data());
-            space::upload(conditions.facts(), facts.data());
-            const auto predict = [&](std::span<const float> noisy, std::span<const int> t, std::span<float> answer) {
+        std::vector<float> times(room);
+        typename space::template array<scalar> x(room * elements);
+        typename space::template array<scalar> y(room * answers);
+        typename space::template array<float> times_there(room);
+        struct conditions_there {
+            conditions_there(const pulse::condition_set& of, std::size_t samples) :
+                text(samples * static_cast<std::size_t>(of.text_elements())),
+                facts(samples * static_cast<std::size_t>(of.fact_elements())) {}
+
+            typename space::template array<scalar> text;
+            typename space::template array<float> facts;
+        };
+        conditions_there wanted{by.wanted.wanted, room};
+        conditions_there other{by.other.wanted, room};
+        const auto put_conditions = [&](const pulse::train::condition_source& from, int at, int n,
+                                        conditions_there& to) {
+            pulse::train::condition_values values{from, n, 1};
+            values.begin(static_cast<std::uint64_t>(at));
+            put(values.text(), to.text.data());
+            space::upload(values.facts(), to.facts.data());
+        };
+        const auto predict_by = [&](const conditions_there& known) {
+            return [&](std::span<const float> noisy, std::span<const int> t, std::span<float> answer) {
+                const auto n = static_cast<int>(t.size());
                 if (in.stop->load()) { throw stopped{}; }
                 std::copy(t.begin(), t.end(), times.begin());
                 space::upload(std::span<const float>{times}, times_there.data());
                 put(noisy, x.data());
-                model.run(n, x.data(), times_there.data(), y.data(), text.data(), facts.data());
+                model.run(n, x.data(), times_there.data(), y.data(), known.text.data(), known.facts.data());
                 Side::wait(backend);
                 scalars.resize(static_cast<std::size_t>(n) * answers);
                 space::download(static_cast<const scalar*>(y.data()), std::span{scalars});
@@ -76,24 +116,17 @@ template <class Model, class Side>
                     answer[e] = Side::to_float(scalars[e / channels * answered + e % channels]);
                 }
             };
+        };
+        for (int at = first; at < last; at += most) {
+            const int n = std::min(most, last - at);
+            put_conditions(by.wanted, at, n, wanted);
+            put_conditions(by.other, at, n, other);
             const auto batch = std::span{images}.subspan(static_cast<std::size_t>(at) * elements,
                                                          static_cast<std::size_t>(n) * elements);
-            const auto first_sample = static_cast<std::uint64_t>(at);
-            const auto samples = static_cast<std::size_t>(n);
-            if (in.args.sampler == pulse::train::sampler_kind::ddim) {
-                pulse::train::ddim_sample(*in.noise,
-                                          {.steps = in.args.sample_steps,
-                                           .prediction = in.args.scheduler.prediction,
-                                           .seed = in.args.seed,
-                                           .first_sample = first_sample},
-                                          samples, batch, predict);
+            if (by.other.wanted.empty()) {
+                draw_batch(in, at, n, batch, predict_by(wanted));
             } else {
-                pulse::train::draw_images(in.args.scheduler,
-                                          {.kind = in.args.sampler,
-                                           .steps = in.args.sample_steps,
-                                           .seed = in.args.seed,
-                                           .first_sample = first_sample},
-                                          samples, batch, predict);
+                draw_batch(in, at, n, batch, pulse::train::guided{by.guidance, predict_by(wanted), predict_by(other)});
             }
         }
     };

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
 
+#include <pulse/diffusers/weights.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -20,16 +22,32 @@
 namespace pulse_train {
 
 class made_up_conditions;
+class picture_source;
+
+/// What a model takes as one sample.
+struct sample_shape {
+    int channels{};
+    int height{};
+    int width{};
+
+    [[nodiscard]] std::size_t elements() const noexcept {
+        return static_cast<std::size_t>(channels) * static_cast<std::size_t>(height) * static_cast<std::size_t>(width);
+    }
+};
 
 /// What a run needs besides the model's type.
 struct run_inputs {
     arguments args{};
+    sample_shape shape{};
     pulse::plan plan{};
     pulse::cost_table costs{};
     pulse::parameter_memory kept{}; ///< by each rank
     const pulse::train::image_dataset* images{};
-    const made_up_conditions* conditions{}; ///< null where the model reads none
+    const made_up_conditions* conditions{}; ///< of images; null where the model reads none
+    const picture_source* pictures{};       ///< captioned ones, instead of images
     const pulse::train::noise_schedule* noise{};
+    /// What the backbone's weights are at first; null: numbers by the seed.
+    const pulse::diffusers::weights* start{};
     /// What must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
     const std::atomic<bool>* stop{};
@@ -63,7 +81,11 @@ struct run_inputs {
                 .replicas = plan.data_degree,
                 .replica = place_of(rank).replica};
     }
-    /// What the rank's task reads: nothing unless the rank runs the first stage.
+    /// Whether the rank runs the first stage, which reads what is known of samples.
+    [[nodiscard]] bool runs_first_stage(int rank) const {
+        return plan.cut.stages.front().device == place_of(rank).device;
+    }
+    /// What the rank's task reads of images: nothing unless the rank runs the first stage.
     [[nodiscard]] pulse::train::condition_source conditions_of(int rank) const;
     /// What drawing reads: sample i has what image i of the data has.
     [[nodiscard]] pulse::train::condition_source conditions_of_images() const;

@@ -99,7 +99,7 @@ pulse::train::image_dataset synthetic_images(const sample_shape& shape, std::uin
 }
 
 pulse::train::condition_source run_inputs::conditions_of(int rank) const {
-    if (conditions == nullptr || plan.cut.stages.front().device != place_of(rank).device) { return {}; }
+    if (conditions == nullptr || !runs_first_stage(rank)) { return {}; }
     return {conditions->wanted(),
             [of = conditions, in = images](std::uint64_t position, std::size_t which, std::span<float> to) {
                 of->read(in->index_at(position), which, to);

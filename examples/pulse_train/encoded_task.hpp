@@ -57,21 +57,22 @@ private:
     std::vector<float> values_;
 };
 
-/// The data and the loss of a rank on captioned pictures, which frozen networks encode before each step, on the host.
-/// Text states are encoded into where the backbone reads them.
+/// The data and the loss of a rank on captioned pictures, which frozen networks encode on the host, before each step or
+/// into a cache. Text states are encoded or read into where the backbone reads them.
 ///
-/// The ranks with the first and with the last stage encode the same pictures, for nothing but a sample's position
-/// decides what comes out; in a folded placement they are one. Captions are encoded where the first stage is.
+/// The ranks with the first and with the last stage encode or read the same pictures, for nothing but a sample's
+/// position decides what comes out; in a folded placement they are one. Captions are for the first stage alone.
 template <class Model, class Math>
 class encoded_task {
     using frozen = frozen_networks<Model>;
     using text_encoder = frozen_text<frozen, Math>;
     using picture_encoder = frozen_pictures<frozen, Math>;
+    using posterior = posterior_source<frozen, Math>;
     static constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
     static_assert(wanted.all().size() == 1 && wanted.all()[0].kind == pulse::condition_kind::text_states &&
                       text_encoder::elements == static_cast<std::size_t>(wanted.text_elements()),
                   "the text encoder gives what the backbone reads");
-    static_assert(picture_encoder::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
+    static_assert(posterior::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
                   "the autoencoder gives what the backbone reads");
 
 public:
@@ -91,21 +92,53 @@ public:
             return std::make_unique<const picture_source>(a, frozen::picture_config.sample_size);
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--data: "} + e.what()}; }
     }
+    /// What --cache has of them.
+    [[nodiscard]] static std::unique_ptr<picture_cache> open_cache(const arguments& a, const picture_source& pictures) {
+        constexpr auto size = std::int64_t{frozen::picture_config.latent_size()};
+        constexpr auto tokens = std::int64_t{frozen::text::tokens};
+        try {
+            return std::make_unique<picture_cache>(
+                pictures, a,
+                picture_cache::extents{
+                    .moments = {size, size, 2 * std::int64_t{frozen::picture_config.latent_channels}},
+                    .states = {tokens, std::int64_t{text_encoder::elements} / tokens}});
+        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--cache: "} + e.what()}; }
+    }
+    /// A rank's share of what the cache does not have.
+    [[nodiscard]] static encoding_cost encode_once(const arguments& a, const pulse::any_transport& among,
+                                                   picture_cache& cache) {
+        Math math{a.threads};
+        const std::unique_ptr<const caption_ids> ids_of = tokenizer_of(a);
+        text_encoder texts{a.from, math};
+        picture_encoder pictures{a.from, math};
+        return cache.encode(
+            among.rank(), among.size(),
+            [&](std::span<const float> pixels, std::span<float> moments) { pictures.run(pixels, moments); },
+            [&](const std::string& text, std::span<float> states) {
+                const text_ids ids = (*ids_of)(text, "a caption");
+                texts.run(ids.ids, states);
+                return ids.cut;
+            });
+    }
 
     encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
-        in_{in}, math_{in.args.threads}, latents_{samples_of(in), picture_encoder::elements,
-                                                  picture_encoder::config.latent_channels},
+        in_{in}, math_{in.args.threads}, posterior_{math_, in.args.seed}, latents_{samples_of(in), posterior::elements,
+                                                                                   posterior::config.latent_channels},
         steps_{latents_, *in.noise, in.task_options(of_rank.rank()), states_of(of_rank.rank())},
-        first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()} {
-        const bool reads = in.runs_first_stage(of_rank.rank());
-        if (reads) {
+        first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()},
+        reads_captions_{in.runs_first_stage(of_rank.rank())}, sees_pictures_{reads_captions_ ||
+                                                                             in.plan.cut.stages.back().device ==
+                                                                                 in.place_of(of_rank.rank()).device} {
+        if (in.cache != nullptr) {
+            rows_.resize(samples_of(in));
+            return;
+        }
+        if (reads_captions_) {
             ids_ = tokenizer_of(in.args);
             texts_.emplace(in.args.from, math_);
             captions_.resize(samples_of(in));
         }
-        if (reads || in.plan.cut.stages.back().device == in.place_of(of_rank.rank()).device) {
-            pictures_.emplace(in.args.from, math_);
-        }
+        if (sees_pictures_) { pictures_.emplace(in.args.from, math_); }
     }
     encoded_task(const encoded_task&) = delete;
     encoded_task& operator=(const encoded_task&) = delete;
@@ -114,10 +147,14 @@ public:
         const std::uint64_t first = position + first_;
         if (encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
-        if (pictures_) { encode(first); }
+        latents_.begin(first);
+        if (sees_pictures_ && in_.cache != nullptr) { read(first); }
+        if (sees_pictures_ && in_.cache == nullptr) { encode(first); }
         steps_.begin(position);
         encoded_ = first;
-        if (pictures_) { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); }
+        if (sees_pictures_) {
+            seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+        }
     }
     [[nodiscard]] const float* timesteps(const pulse::work<Math>& at) const { return steps_.timesteps(at); }
     [[nodiscard]] const float* text(const pulse::work<Math>& at) const { return steps_.text(at); }
@@ -140,16 +177,35 @@ private:
         return static_cast<std::size_t>(in.plan.microbatch_size) * static_cast<std::size_t>(in.plan.microbatches);
     }
 
-    /// The text states of samples whose captions encode() has read.
+    /// The text states of samples whose captions encode() has read, or whose rows read() has.
     [[nodiscard]] pulse::train::condition_source states_of(int rank) {
         if (!in_.runs_first_stage(rank)) { return {}; }
         return {wanted, [this](std::uint64_t position, std::size_t, std::span<float> to) {
-                    texts_->run(captions_[position - latents_.first()], to);
+                    const auto sample = static_cast<std::size_t>(position - latents_.first());
+                    if (in_.cache == nullptr) {
+                        texts_->run(captions_[sample], to);
+                    } else {
+                        cut_ += in_.cache->read_states(rows_[sample], to) ? 1 : 0;
+                    }
                 }};
+    }
+    /// Each picture that is left out is named once, by each replica.
+    void say(const std::vector<std::string>& refused) {
+        for (const std::string& why : refused) {
+            if (said_.insert(why).second) { std::fprintf(stderr, "pulse_train: skipped: %s\n", why.c_str()); }
+        }
+    }
+
+    void read(std::uint64_t first) {
+        for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
+            rows_[i] = in_.cache->at(first + i);
+            in_.cache->read_moments(rows_[i], posterior_.moments());
+            posterior_.draw(first + i, latents_.of(i));
+            if (reads_captions_) { say(rows_[i].refused); }
+        }
     }
 
     void encode(std::uint64_t first) {
-        latents_.begin(first);
         // Pictures of the next step are decoded while this one runs; a run that goes on elsewhere begins anew.
         if (!ahead_ || next_ != first) {
             const auto of_step = static_cast<std::uint64_t>(steps_.samples_of_step());
@@ -160,11 +216,10 @@ private:
         }
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
             const captioned_picture sample = ahead_->next();
-            pictures_->run(sample.pixels, in_.args.seed, first + i, latents_.of(i));
+            pictures_->run(sample.pixels, posterior_.moments());
+            posterior_.draw(first + i, latents_.of(i));
             if (!texts_) { continue; }
-            for (const std::string& why : sample.refused) {
-                if (said_.insert(why).second) { std::fprintf(stderr, "pulse_train: skipped: %s\n", why.c_str()); }
-            }
+            say(sample.refused);
             text_ids ids = (*ids_)(sample.caption, sample.name);
             cut_ += ids.cut ? 1 : 0;
             captions_[i] = std::move(ids.ids);
@@ -174,13 +229,17 @@ private:
 
     const run_inputs& in_;
     Math math_;
+    posterior posterior_;
     latents_of_step latents_;
     pulse::train::diffusion_task<latents_of_step> steps_;
     std::size_t first_; ///< of the replica's samples in those of a step
+    bool reads_captions_;
+    bool sees_pictures_;
     std::unique_ptr<const caption_ids> ids_{};
     std::optional<text_encoder> texts_{};
     std::optional<picture_encoder> pictures_{};
     std::vector<std::vector<std::int32_t>> captions_{}; ///< of the step's samples, as the text encoder takes them
+    std::vector<picture_cache::sample> rows_{};         ///< of the step's samples, where there is a cache
     std::optional<pulse::data::prefetcher<captioned_picture>> ahead_{};
     std::uint64_t next_{};
     std::optional<std::uint64_t> encoded_{};

@@ -22,6 +22,7 @@
 namespace pulse_train {
 
 class made_up_conditions;
+class picture_cache;
 class picture_source;
 
 /// What a model takes as one sample.
@@ -45,6 +46,7 @@ struct run_inputs {
     const pulse::train::image_dataset* images{};
     const made_up_conditions* conditions{}; ///< of images; null where the model reads none
     const picture_source* pictures{};       ///< captioned ones, instead of images
+    picture_cache* cache{};                 ///< of what they are encoded to; null: they are encoded before each step
     const pulse::train::noise_schedule* noise{};
     /// What the backbone's weights are at first; null: numbers by the seed.
     const pulse::diffusers::weights* start{};

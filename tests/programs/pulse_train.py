@@ -33,9 +33,11 @@ SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json"}
-OPTIONS = ("--data", "--backend", "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves",
-           "--microbatch-size", "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation",
-           "--split-backward", "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
+OPTIONS = ("--data", "--from", "--init", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
+           "--flip", "--caption-dropout", "--on-bad-picture", "--prompt", "--prompts", "--negative", "--guidance", "--backend",
+           "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
+           "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
+           "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
            "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
@@ -200,7 +202,8 @@ class Files(Case):
         self.check_fields(made, {
             "format": str, "ranks": int, "steps": int, "loss": [float], "samples_per_s": float, "step_us": float,
             "measured_step_us": float, "bubble_ratio": float, "bytes_per_step": {"boundary": int, "skip": int, "gradient": int},
-            "sequential_relayed_bytes_per_step": int, "planned_peak_bytes": [int], "measured_peak_bytes": [int]}, "report")
+            "sequential_relayed_bytes_per_step": int, "encode_seconds": float, "captions_cut": int,
+            "planned_peak_bytes": [int], "measured_peak_bytes": [int]}, "report")
         self.assertEqual((made["format"], made["ranks"], made["steps"]), ("pulse-report/1", 2, self.steps))
         self.assertEqual(len(made["loss"]), self.steps)
         self.assertAlmostEqual(made["samples_per_s"], 8e6 / made["measured_step_us"], delta=1e-6 * made["samples_per_s"])
@@ -717,7 +720,7 @@ class Text(Case):
         self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(whole)["loss"])
 
     def test_data_without_text_are_refused(self):
-        self.refuses(model="sd_tiny", names=["--data", "sd_tiny", "synthetic"])
+        self.refuses(model="sd_tiny", names=["--data", "--from", "synthetic"])
 
     def test_made_up_images_are_not_others(self):
         half = self.train("--steps", 1, data="synthetic")

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arguments.hpp"
+
+namespace pulse_train {
+
+/// What text encoders take of a text.
+struct text_ids {
+    std::vector<std::int32_t> ids{};
+    bool cut{}; ///< the text was longer
+};
+
+/// The tokenizer of a diffusers folder; any thread may ask it.
+class caption_ids {
+public:
+    /// `tokens`: ids of a text; `vocabulary`: how many there may be. Throws input_error naming the file, or when this
+    /// build has no tokenizers.
+    caption_ids(const std::filesystem::path& folder, int tokens, int vocabulary);
+    ~caption_ids();
+    caption_ids(const caption_ids&) = delete;
+    caption_ids& operator=(const caption_ids&) = delete;
+
+    /// Throws input_error, which begins with `what`, when the text is no UTF-8.
+    [[nodiscard]] text_ids operator()(std::string_view text, std::string_view what) const;
+
+private:
+    struct parts;
+    std::unique_ptr<parts> parts_;
+};
+
+/// A picture with its caption, as a sample of training.
+struct captioned_picture {
+    std::vector<float> pixels{}; ///< size x size x 3, -1 black to 1 white
+    std::string caption{};       ///< empty when dropped
+    std::string name{};
+    std::vector<std::string> refused{}; ///< pictures that should have stood here: name and what is wrong, one each
+};
+
+/// The captioned pictures of --data, square, by the global position of samples; any thread may ask for any.
+class picture_source {
+public:
+    /// Throws input_error naming the file, or when this build reads no pictures.
+    picture_source(const arguments& a, int size);
+    ~picture_source();
+    picture_source(const picture_source&) = delete;
+    picture_source& operator=(const picture_source&) = delete;
+
+    /// Throws input_error naming the picture that cannot be read where those are not skipped.
+    [[nodiscard]] captioned_picture at(std::uint64_t position) const;
+    /// How many there are, a checksum of their names and captions, and what is done with them: no other run sees the
+    /// same samples unless it is the same.
+    [[nodiscard]] const std::string& text() const noexcept;
+
+private:
+    friend class picture_cache;
+    struct parts;
+    std::unique_ptr<parts> parts_;
+};
+
+/// Seconds that encoding took, and what it made.
+struct encoding_cost {
+    double pictures{};
+    double captions{};
+    double bytes{};
+    double picture_seconds{};
+    double caption_seconds{};
+};
+
+/// What the frozen networks of --from make of the captioned pictures of --data, in the folder --cache.
+class picture_cache {
+public:
+    /// Of what is made of a picture, the moments of its posterior, and of a caption.
+    struct extents {
+        std::vector<std::int64_t> moments{};
+        std::vector<std::int64_t> states{};
+    };
+    /// Opens what is there; the pictures must outlive it. Throws input_error naming a file that was made from other
+    /// pictures, captions, crops or networks.
+    picture_cache(const picture_source& pictures, const arguments& a, const extents& each);
+    /// As the other; the networks are not read again.
+    explicit picture_cache(const picture_cache& other);
+    ~picture_cache();
+    picture_cache& operator=(const picture_cache&) = delete;
+
+    [[nodiscard]] bool complete() const;
+    /// Sees what other ranks have written.
+    void refresh();
+    /// Removes what a process that was killed had begun; to be called where nothing is written.
+    void remove_leftovers() const;
+
+    using picture_network = std::function<void(std::span<const float> pixels, std::span<float> moments)>;
+    /// Whether the text was cut.
+    using text_network = std::function<bool(const std::string& text, std::span<float> states)>;
+    /// Makes a rank's share of what is not there. Throws input_error naming a picture that cannot be read where those
+    /// are not skipped; what is written by then stays.
+    [[nodiscard]] encoding_cost encode(int rank, int ranks, const picture_network& picture, const text_network& text);
+
+    /// What a sample is made of, where all is there.
+    struct sample {
+        std::uint32_t picture{};
+        std::uint32_t caption{};
+        std::vector<std::string> refused{}; ///< as in captioned_picture
+    };
+    /// Throws input_error as picture_source::at does. Any thread may ask.
+    [[nodiscard]] sample at(std::uint64_t position) const;
+    void read_moments(const sample& one, std::span<float> moments) const;
+    /// Whether the text was cut.
+    bool read_states(const sample& one, std::span<float> states) const;
+
+private:
+    struct parts;
+    std::unique_ptr<parts> parts_;
+};
+
+} // namespace pulse_train

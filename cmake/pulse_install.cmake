@@ -1,4 +1,4 @@
-# Installed tree: headers, the library of compiled bodies, one targets file per part, the find modules beside the config file.
+# Installed tree: headers, the libraries of compiled bodies, one targets file per part, the find modules beside the config file.
 include(CMakePackageConfigHelpers)
 
 set(pulse_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pulse)
@@ -9,8 +9,12 @@ foreach(part IN LISTS pulse_parts)
     install(EXPORT pulse-${part}-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})
 endforeach()
 
-install(TARGETS pulse_compiled EXPORT pulse-compiled-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT pulse-compiled-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})
+foreach(library IN ITEMS compiled compiled_host)
+    if(TARGET pulse_${library})
+        install(TARGETS pulse_${library} EXPORT pulse-${library}-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        install(EXPORT pulse-${library}-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})
+    endif()
+endforeach()
 
 # OpenMP is the consumer's compiler's matter: the installed target does not name it, the config file adds it.
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/pulse-config.cmake.in

@@ -3,7 +3,7 @@
 set(pulse_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 file(GLOB_RECURSE pulse_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.hpp)
-# Bodies beside their headers, which include them unless pulse::compiled has them (pulse/core/separate.hpp).
+# Bodies beside their headers, which include them unless a library has them (pulse/core/separate.hpp).
 file(GLOB_RECURSE pulse_bodies CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.ipp)
 
 # JSON and files need nlohmann-json and zlib.

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <host/parity.hpp>
+#include <pulse/core/error.hpp>
 #include <pulse/onednn/adamw.hpp>
 
 using namespace host_tests;

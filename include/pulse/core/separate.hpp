@@ -7,6 +7,10 @@
 /// PULSE_INLINE begins a function that is inline where its body is included, PULSE_CONSTEXPR one that is constexpr there;
 /// elsewhere both are ordinary functions. Where the library compiles the planner, whose functions call one another in
 /// constant expressions, the attribute makes the compiler keep what nobody calls.
+///
+/// PULSE_SEPARATE_HOST, which the CMake target pulse::compiled_host defines, and PULSE_HOST_INLINE are the same for the
+/// backend of CPUs, whose bodies have a library of their own: they have its instruction set, the width of its vectors and
+/// its OpenMP.
 #if defined(PULSE_SEPARATE_COMPILATION)
 #define PULSE_INLINE
 #define PULSE_CONSTEXPR
@@ -16,4 +20,10 @@
 #else
 #define PULSE_INLINE inline
 #define PULSE_CONSTEXPR constexpr
+#endif
+
+#if defined(PULSE_SEPARATE_HOST)
+#define PULSE_HOST_INLINE
+#else
+#define PULSE_HOST_INLINE inline
 #endif

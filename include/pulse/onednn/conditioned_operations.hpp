@@ -1,18 +1,11 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <string>
 
-#include <pulse/core/error.hpp>
-#include <pulse/onednn/activations.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/onednn/buffer.hpp>
-#include <pulse/onednn/layer_norm.hpp>
-#include <pulse/onednn/parallel.hpp>
-#include <pulse/onednn/pointwise.hpp>
 #include <pulse/onednn/rotary.hpp>
-#include <pulse/reference/embedding.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::host {
@@ -24,135 +17,39 @@ public:
 
     /// A sample's modulation and the affine are one affine: layer_norm_rows does the rest.
     void adaptive_norm(const adaptive_norm_shape& s, int batch, const float* x, const float* gamma, const float* beta,
-                       const float* scale, const float* shift, float* y, float* statistics) {
-        check_norm("adaptive_norm", s, batch);
-        float* const slope = norm_.reserve(2 * std::int64_t{s.features});
-        float* const offset = slope + s.features;
-        for (int b = 0; b != batch; ++b) {
-            join(s, b, gamma, beta, scale, slope, offset);
-            for (int c = 0; c != s.features; ++c) { offset[c] += shift[b * s.stride + c]; }
-            layer_norm_rows::forward(threads_, row_of(s), s.tokens, x + b * sample(s), slope, offset, y + b * sample(s),
-                                     statistics + std::int64_t{2} * b * s.tokens);
-        }
-    }
+                       const float* scale, const float* shift, float* y, float* statistics);
     void adaptive_norm_backward(const adaptive_norm_shape& s, int batch, const float* x, const float* gamma,
                                 const float* beta, const float* scale, const float* statistics, const float* dy,
-                                float* dx, float* dgamma, float* dbeta, float* dscale, float* dshift, into how) {
-        check_norm("adaptive_norm_backward", s, batch);
-        const std::int64_t n = s.features;
-        float* const slope = norm_.reserve(4 * n + layer_norm_rows::workspace(row_of(s), s.tokens));
-        float* const offset = slope + n;
-        float* const to_slope = offset + n;
-        float* const to_offset = to_slope + n;
-        for (int b = 0; b != batch; ++b) {
-            join(s, b, gamma, beta, scale, slope, offset);
-            std::fill(to_slope, to_slope + 2 * n, 0.0F);
-            layer_norm_rows::backward(threads_, row_of(s), s.tokens, x + b * sample(s), slope,
-                                      statistics + std::int64_t{2} * b * s.tokens, dy + b * sample(s),
-                                      dx + b * sample(s), to_slope, to_offset, how, to_offset + n);
-            for (int c = 0; c != s.features; ++c) {
-                const std::int64_t at = b * s.stride + c;
-                const float factor = scale != nullptr ? 1.0F + scale[at] : 1.0F;
-                dshift[at] = to_offset[c];
-                if (scale != nullptr) {
-                    dscale[at] = gamma != nullptr ? to_slope[c] * gamma[c] + to_offset[c] * beta[c] : to_slope[c];
-                }
-                if (gamma != nullptr) {
-                    dgamma[c] += to_slope[c] * factor;
-                    dbeta[c] += to_offset[c] * factor;
-                }
-            }
-        }
-    }
+                                float* dx, float* dgamma, float* dbeta, float* dscale, float* dshift, into how);
 
-    void gelu_tanh(std::int64_t n, const float* x, float* y) { activate<gelu_tanh_at>(threads_, n, x, y); }
-    void gelu_tanh_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how) {
-        activate_backward<gelu_tanh_at>(threads_, n, x, dy, dx, how);
-    }
+    void gelu_tanh(std::int64_t n, const float* x, float* y);
+    void gelu_tanh_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how);
 
-    void rotary(const rotary_shape& s, int batch, const float* x, float* y) {
-        table_of("rotary", s, batch).turn(threads_, batch, 1.0F, x, y);
-    }
-    void rotary_backward(const rotary_shape& s, int batch, const float* dy, float* dx) {
-        table_of("rotary_backward", s, batch).turn(threads_, batch, -1.0F, dy, dx);
-    }
+    void rotary(const rotary_shape& s, int batch, const float* x, float* y);
+    void rotary_backward(const rotary_shape& s, int batch, const float* dy, float* dx);
 
-    void embedding(const embedding_shape& s, std::int64_t rows, const float* indices, const float* table, float* y) {
-        for (std::int64_t r = 0; r != rows; ++r) {
-            std::copy_n(table + embedding_row(s, indices[r]) * s.features, s.features, y + r * s.features);
-        }
-    }
+    void embedding(const embedding_shape& s, std::int64_t rows, const float* indices, const float* table, float* y);
     void embedding_backward_weight(const embedding_shape& s, std::int64_t rows, const float* indices, const float* dy,
-                                   float* dtable) {
-        for (std::int64_t r = 0; r != rows; ++r) {
-            add_row(1, s.features, dy + r * s.features, dtable + embedding_row(s, indices[r]) * s.features);
-        }
-    }
+                                   float* dtable);
 
-    void replace_padding(int batch, int tokens, int features, const float* mask, const float* padding, float* y) {
-        parallel_for(threads_, std::int64_t{batch} * tokens, [=](int, std::int64_t r) {
-            if (mask[r] == 0.0F) { std::copy_n(padding + r % tokens * features, features, y + r * features); }
-        });
-    }
+    void replace_padding(int batch, int tokens, int features, const float* mask, const float* padding, float* y);
     /// A position's vector is one worker's: its samples are added in their order.
     void replace_padding_backward(int batch, int tokens, int features, const float* mask, const float* dy, float* dx,
-                                  float* dpadding) {
-        parallel_for(threads_, tokens, [=](int, std::int64_t t) {
-            for (std::int64_t r = t; r < std::int64_t{batch} * tokens; r += tokens) {
-                if (mask[r] == 0.0F) {
-                    add_row(1, features, dy + r * features, dpadding + t * features);
-                    std::fill_n(dx + r * features, features, 0.0F);
-                } else if (dx != dy) {
-                    std::copy_n(dy + r * features, features, dx + r * features);
-                }
-            }
-        });
-    }
+                                  float* dpadding);
 
-    void scale(std::int64_t n, float factor, const float* x, float* y) {
-        for_elements(threads_, n, [=]<int W>(std::int64_t i) { store<W>(load<W>(x + i) * factor, y + i); });
-    }
+    void scale(std::int64_t n, float factor, const float* x, float* y);
 
 protected:
-    [[nodiscard]] std::int64_t conditioned_scratch_bytes() const noexcept {
-        std::int64_t bytes = norm_.bytes();
-        for (const rotary_table& table : tables_) { bytes += table.bytes(); }
-        return bytes;
-    }
+    [[nodiscard]] std::int64_t conditioned_scratch_bytes() const noexcept;
 
 private:
-    static void check_norm(const char* operation, const adaptive_norm_shape& s, int batch) {
-        if (batch > 0 && s.features > 0 && s.tokens > 0 && s.stride >= s.features) { return; }
-        throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.tokens) + " tokens of " +
-                          std::to_string(s.features) + " features, modulations " + std::to_string(s.stride) +
-                          " apart, batch " + std::to_string(batch)};
-    }
-    [[nodiscard]] static layer_norm_shape row_of(const adaptive_norm_shape& s) noexcept {
-        return {s.features, s.epsilon};
-    }
-    [[nodiscard]] static std::int64_t sample(const adaptive_norm_shape& s) noexcept {
-        return std::int64_t{s.tokens} * s.features;
-    }
+    static void check_norm(const char* operation, const adaptive_norm_shape& s, int batch);
+    [[nodiscard]] static layer_norm_shape row_of(const adaptive_norm_shape& s) noexcept;
+    [[nodiscard]] static std::int64_t sample(const adaptive_norm_shape& s) noexcept;
     /// slope = gamma (1 + scale), offset = beta (1 + scale).
     static void join(const adaptive_norm_shape& s, int b, const float* gamma, const float* beta, const float* scale,
-                     float* slope, float* offset) noexcept {
-        for (int c = 0; c != s.features; ++c) {
-            const float factor = scale != nullptr ? 1.0F + scale[b * s.stride + c] : 1.0F;
-            slope[c] = gamma != nullptr ? gamma[c] * factor : factor;
-            offset[c] = gamma != nullptr ? beta[c] * factor : 0.0F;
-        }
-    }
-    [[nodiscard]] const rotary_table& table_of(const char* operation, const rotary_shape& s, int batch) {
-        if (batch < 1 || s.rows < 1 || s.columns < 1 || s.heads < 1 || s.head_size < 4 || s.head_size % 4 != 0) {
-            throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.heads) + " heads of " +
-                              std::to_string(s.head_size) + " on " + std::to_string(s.rows) + " x " +
-                              std::to_string(s.columns) + " tokens, batch " + std::to_string(batch)};
-        }
-        for (const rotary_table& table : tables_) {
-            if (table.shape() == s) { return table; }
-        }
-        return tables_.emplace_back(s);
-    }
+                     float* slope, float* offset) noexcept;
+    [[nodiscard]] const rotary_table& table_of(const char* operation, const rotary_shape& s, int batch);
 
     int threads_;
     buffer norm_{};
@@ -160,3 +57,7 @@ private:
 };
 
 } // namespace pulse::host
+
+#ifndef PULSE_SEPARATE_HOST
+#include <pulse/onednn/conditioned_operations.ipp> // IWYU pragma: keep
+#endif

@@ -5,6 +5,10 @@
 #include <type_traits>
 #include <utility>
 
+#if defined(PULSE_SEPARATE_HOST) && !defined(PULSE_COMPILING)
+#error "pulse: vectors are as wide as a unit's flags allow, so no unit beside pulse::compiled_host includes their code"
+#endif
+
 namespace pulse::host {
 
 /// W floats that the compiler keeps in vector registers of whatever width the target has.

@@ -1,16 +1,9 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <string>
 
-#include <pulse/core/error.hpp>
-#include <pulse/onednn/activations.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/onednn/buffer.hpp>
-#include <pulse/onednn/layer_norm.hpp>
-#include <pulse/onednn/parallel.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::host {
@@ -21,85 +14,38 @@ public:
     explicit token_operations(int threads) : threads_{threads} {}
 
     void layer_norm(const layer_norm_shape& s, std::int64_t rows, const float* x, const float* gamma, const float* beta,
-                    float* y, float* statistics) {
-        check_rows("layer_norm", rows, s.features);
-        layer_norm_rows::forward(threads_, s, rows, x, gamma, beta, y, statistics);
-    }
+                    float* y, float* statistics);
     void layer_norm_backward(const layer_norm_shape& s, std::int64_t rows, const float* x, const float* gamma,
                              const float* statistics, const float* dy, float* dx, float* dgamma, float* dbeta,
-                             into how) {
-        check_rows("layer_norm_backward", rows, s.features);
-        float* const work = affine_.reserve(layer_norm_rows::workspace(s, rows));
-        layer_norm_rows::backward(threads_, s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how, work);
-    }
+                             into how);
 
-    void gelu(std::int64_t n, const float* x, float* y) { activate<gelu_at>(threads_, n, x, y); }
-    void gelu_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how) {
-        activate_backward<gelu_at>(threads_, n, x, dy, dx, how);
-    }
-    void geglu(std::int64_t rows, int features, const float* x, float* y) {
-        check_rows("geglu", rows, features);
-        host::geglu(threads_, rows, features, x, y);
-    }
-    void geglu_backward(std::int64_t rows, int features, const float* x, const float* dy, float* dx) {
-        check_rows("geglu_backward", rows, features);
-        host::geglu_backward(threads_, rows, features, x, dy, dx);
-    }
+    void gelu(std::int64_t n, const float* x, float* y);
+    void gelu_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how);
+    void geglu(std::int64_t rows, int features, const float* x, float* y);
+    void geglu_backward(std::int64_t rows, int features, const float* x, const float* dy, float* dx);
 
     void copy_rows(std::int64_t rows, std::int64_t n, const float* x, std::int64_t x_stride, float* y,
-                   std::int64_t y_stride) {
-        parallel_for(threads_, rows, [=](int, std::int64_t r) { std::copy_n(x + r * x_stride, n, y + r * y_stride); });
-    }
-    void patches_to_image(const patch_shape& s, int batch, const float* x, float* y) {
-        check_patches("patches_to_image", s, batch);
-        for_strips(s, batch, [=](std::int64_t token_element, std::int64_t pixel, std::size_t bytes) {
-            std::memcpy(y + pixel, x + token_element, bytes);
-        });
-    }
-    void image_to_patches(const patch_shape& s, int batch, const float* x, float* y) {
-        check_patches("image_to_patches", s, batch);
-        const std::int64_t sample = std::int64_t{s.tokens()} * s.features();
-        for (int b = 0; b != batch; ++b) { std::fill_n(y + b * sample, std::int64_t{s.leading} * s.features(), 0.0F); }
-        for_strips(s, batch, [=](std::int64_t token_element, std::int64_t pixel, std::size_t bytes) {
-            std::memcpy(y + token_element, x + pixel, bytes);
-        });
-    }
+                   std::int64_t y_stride);
+    void patches_to_image(const patch_shape& s, int batch, const float* x, float* y);
+    void image_to_patches(const patch_shape& s, int batch, const float* x, float* y);
 
 protected:
     [[nodiscard]] std::int64_t token_scratch_bytes() const noexcept { return affine_.bytes(); }
 
 private:
-    static void check_rows(const char* operation, std::int64_t rows, int features) {
-        if (rows > 0 && features > 0) { return; }
-        throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(rows) + " rows of " +
-                          std::to_string(features) + " features"};
-    }
-    static void check_patches(const char* operation, const patch_shape& s, int batch) {
-        if (batch > 0 && s.rows > 0 && s.columns > 0 && s.patch > 0 && s.channels > 0 && s.leading >= 0) { return; }
-        throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.rows) + " x " +
-                          std::to_string(s.columns) + " patches of " + std::to_string(s.patch) + " x " +
-                          std::to_string(s.patch) + " x " + std::to_string(s.channels) + " after " +
-                          std::to_string(s.leading) + " tokens, batch " + std::to_string(batch)};
-    }
+    static void check_rows(const char* operation, std::int64_t rows, int features);
+    static void check_patches(const char* operation, const patch_shape& s, int batch);
 
     /// Calls f(offset among the tokens, offset in the image, bytes) for every row of pixels of every patch.
     template <class F>
-    void for_strips(const patch_shape& s, int batch, F f) {
-        const std::int64_t strip = std::int64_t{s.patch} * s.channels;
-        const auto bytes = static_cast<std::size_t>(strip) * sizeof(float);
-        parallel_for(threads_, std::int64_t{batch} * s.rows, [&](int, std::int64_t r) {
-            const std::int64_t token = r / s.rows * s.tokens() + s.leading + r % s.rows * s.columns;
-            for (int y = 0; y != s.patch; ++y) {
-                const std::int64_t row = (r * s.patch + y) * s.columns;
-                for (int column = 0; column != s.columns; ++column) {
-                    f((token + column) * s.features() + y * strip, (row + column) * strip, bytes);
-                }
-            }
-        });
-    }
+    void for_strips(const patch_shape& s, int batch, F f);
 
     int threads_;
     buffer affine_{};
 };
 
 } // namespace pulse::host
+
+#ifndef PULSE_SEPARATE_HOST
+#include <pulse/onednn/token_operations.ipp> // IWYU pragma: keep
+#endif

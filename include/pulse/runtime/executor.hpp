@@ -15,12 +15,12 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/plan.hpp>
-#include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -52,6 +52,18 @@ struct executor_options {
     bool sharded_optimizer{};
 };
 
+namespace detail {
+
+/// The rank's place. Throws input_error unless there are as many ranks as the plan has.
+[[nodiscard]] PULSE_INLINE replica_place placed(const plan& planned, const any_transport& transport,
+                                                rank_layout layout);
+
+/// Names the rank and the instruction of an error; empty when there is no memory for that.
+[[nodiscard]] PULSE_INLINE std::string place_of_error(const any_transport& transport, std::size_t i,
+                                                      const instruction& at, const char* what) noexcept;
+
+} // namespace detail
+
 /// Walks one rank's program: the same executor for any model, backend and plan, on any transport.
 ///
 /// Everything that a step needs is taken and looked up when it is made; a step allocates nothing. All ranks must be
@@ -74,11 +86,10 @@ public:
     executor(B& math, any_transport transport, const plan& planned, const cost_table& costs,
              const executor_options& options = {}) :
         math_{math},
-        transport_{transport}, place_{placed(planned, transport, options.layout)}, model_{planned,
-                                                                                          fitting(planned, costs)},
-        program_{program_of(planned)}, layout_{lay_out(model_, program_)}, prepared_{model_, program_, layout_},
-        memory_{layout_, transport}, parameters_{owned_parameters<Model, scalar, accumulator, space>(model_,
-                                                                                                     place_.device)},
+        transport_{transport}, place_{detail::placed(planned, transport, options.layout)},
+        model_{planned, fitting(planned, costs)}, program_{program_of(planned)}, layout_{lay_out(model_, program_)},
+        prepared_{model_, program_, layout_}, memory_{layout_, transport},
+        parameters_{owned_parameters<Model, scalar, accumulator, space>(model_, place_.device)},
         runner_{math, model_, planned.microbatch_size, parameters_, memory_},
         skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)}, sections_{math,
                                                                                                            program_},
@@ -151,18 +162,6 @@ public:
     [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return watch_.first(); }
 
 private:
-    /// The rank's place, when there are as many ranks as the plan has.
-    [[nodiscard]] static replica_place placed(const plan& planned, const any_transport& transport, rank_layout layout) {
-        if (planned.data_degree < 1 || planned.pipeline_degree < 1) {
-            throw input_error{"pulse: plan: pipeline_degree and data_degree must be at least 1"};
-        }
-        if (std::int64_t{planned.pipeline_degree} * planned.data_degree != transport.size()) {
-            throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) + " x " +
-                              std::to_string(planned.data_degree) +
-                              " ranks (pipeline_degree x data_degree), there are " + std::to_string(transport.size())};
-        }
-        return place_of({layout, planned.pipeline_degree, planned.data_degree}, transport.rank());
-    }
     /// The costs, when plan, costs and model fit together.
     [[nodiscard]] static const cost_table& fitting(const plan& planned, const cost_table& costs) {
         static constexpr auto graph = graph_of<Model>();
@@ -177,16 +176,9 @@ private:
         return std::move(all[mine]);
     }
 
-    /// Names the rank and the instruction of an error; empty when there is no memory for that.
-    [[nodiscard]] std::string place_of_error(std::size_t i, const char* what) const noexcept {
-        try {
-            return "rank " + std::to_string(transport_.rank()) + ", instruction " + std::to_string(i) + " (" +
-                   to_text(prepared_.at(i)) + "): " + what;
-        } catch (...) { return {}; }
-    }
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
     std::string stop_others(std::size_t i, const char* what) {
-        std::string text = place_of_error(i, what);
+        std::string text = detail::place_of_error(transport_, i, prepared_.at(i), what);
         transport_.fail(text.empty() ? std::string_view{what} : std::string_view{text});
         return text;
     }
@@ -362,3 +354,7 @@ private:
 };
 
 } // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/runtime/executor.ipp> // IWYU pragma: keep
+#endif

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <functional>
+
+#include <pulse/core/separate.hpp>
 #include <pulse/runtime/any_transport.hpp>
-#include <pulse/threads/transport.hpp>
+#include <pulse/threads/channel.hpp>
 
 namespace pulse::ranks {
 
@@ -9,10 +12,11 @@ namespace pulse::ranks {
 struct threads {
     host::link_options link{};
 
-    template <class Body>
-    void run(int count, const Body& body) const {
-        host::run_ranks(count, link, [&](host::thread_transport& among) { body(any_transport{among}); });
-    }
+    void run(int count, const std::function<void(const any_transport&)>& body) const;
 };
 
 } // namespace pulse::ranks
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/threads/ranks.ipp> // IWYU pragma: keep
+#endif

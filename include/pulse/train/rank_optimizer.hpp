@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
@@ -50,6 +51,10 @@ struct optimizer_options {
     optimizer_replicas replicas{};
 };
 
+/// The options. Throws input_error naming what is out of range.
+[[nodiscard]] PULSE_INLINE const optimizer_options& require_good(std::size_t layers, std::size_t microbatches,
+                                                                 const optimizer_options& o);
+
 /// Weights, moments and average of all of a rank's parameters, in their order: what a checkpoint keeps.
 struct rank_state {
     std::vector<float> weights{};
@@ -81,12 +86,11 @@ public:
     rank_optimizer(std::size_t layers, std::size_t microbatches, Parameters& parameters,
                    const optimizer_options& options, Updates updates = {}) :
         layers_{layers},
-        microbatches_{microbatches}, options_{checked(layers, microbatches, options)}, updates_{std::move(updates)},
-        scaler_{Updates::scales_loss ? loss_scaler{options.scaling} : loss_scaler{}},
-        size_{parameters.values().size()}, owned_{owned_of(parameters, options.replicas)},
-        owned_size_{size_of(owned_)}, master_(keeps_master ? owned_size_ : 0), first_moment_(owned_size_),
-        second_moment_(owned_size_), average_(owned_size_),
-        shared_(square_count() + replicas() * microbatches + 1) {
+        microbatches_{microbatches}, options_{require_good(layers, microbatches, options)},
+        updates_{std::move(updates)}, scaler_{Updates::scales_loss ? loss_scaler{options.scaling} : loss_scaler{}},
+        size_{parameters.values().size()}, owned_{owned_of(parameters, options.replicas)}, owned_size_{size_of(owned_)},
+        master_(keeps_master ? owned_size_ : 0), first_moment_(owned_size_), second_moment_(owned_size_),
+        average_(owned_size_), shared_(square_count() + replicas() * microbatches + 1) {
         if (options.replicas.sharded) {
             exchange_ = weight_exchange{place(), std::span{parameters.blocks()}, parameters.values()};
         }
@@ -219,21 +223,6 @@ public:
 private:
     using array = typename space::template array<float>;
 
-    [[nodiscard]] static const optimizer_options& checked(std::size_t layers, std::size_t microbatches,
-                                                          const optimizer_options& o) {
-        const auto require = [](bool good, const char* what) {
-            if (!good) { throw input_error{std::string{"rank_optimizer: "} + what}; }
-        };
-        require(layers > 0, "a model has at least 1 layer");
-        require(microbatches > 0, "a step has at least 1 microbatch");
-        require(o.constants.beta1 >= 0 && o.constants.beta1 < 1, "beta1 must be at least 0 and below 1");
-        require(o.constants.beta2 >= 0 && o.constants.beta2 < 1, "beta2 must be at least 0 and below 1");
-        require(o.constants.epsilon > 0, "epsilon must be above 0");
-        require(o.constants.weight_decay >= 0, "weight_decay must be at least 0");
-        require(o.clip_norm >= 0, "clip_norm must be at least 0");
-        require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
-        return o;
-    }
     static void require_size(const char* what, std::size_t found, std::size_t wanted) {
         if (found != wanted) {
             throw input_error{"rank_optimizer: " + std::to_string(found) + " " + what + ", it was made for " +
@@ -336,3 +325,7 @@ private:
 };
 
 } // namespace pulse::train
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/train/rank_optimizer.ipp> // IWYU pragma: keep
+#endif

@@ -14,7 +14,7 @@
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
 #endif
-#ifdef USES_host
+#if defined(USES_host) || defined(USES_compiled_host)
 #include <pulse/onednn/backend.hpp>
 #endif
 #ifdef USES_glpk
@@ -46,6 +46,11 @@ int main() {
 #ifdef USES_compiled
     const auto costs = pulse::analytic_costs(pulse::graph_of<consumer::tiny>().view(), pulse::cpu_core, 1, 4);
     if (pulse::sequential_partition(costs, 2).stages.size() != 2) { return 1; }
+#endif
+#ifdef USES_compiled_host
+    float two[2]{-1.0F, 1.0F};
+    pulse::host::onednn_backend{}.silu(2, two, two);
+    if (!(two[0] < 0.0F && two[1] > 0.0F)) { return 1; }
 #endif
     constexpr auto graph = pulse::graph_of<consumer::tiny>();
     static_assert(graph.skips[0] == pulse::skip_link{0, 2, 4});

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/onednn/activations.hpp>
+#include <pulse/onednn/layer_norm.hpp>
+#include <pulse/onednn/parallel.hpp>
+#include <pulse/onednn/token_operations.hpp>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::host {
+
+PULSE_HOST_INLINE void token_operations::layer_norm(const layer_norm_shape& s, std::int64_t rows, const float* x,
+                                                    const float* gamma, const float* beta, float* y,
+                                                    float* statistics) {
+    check_rows("layer_norm", rows, s.features);
+    layer_norm_rows::forward(threads_, s, rows, x, gamma, beta, y, statistics);
+}
+
+PULSE_HOST_INLINE void token_operations::layer_norm_backward(const layer_norm_shape& s, std::int64_t rows,
+                                                             const float* x, const float* gamma,
+                                                             const float* statistics, const float* dy, float* dx,
+                                                             float* dgamma, float* dbeta, into how) {
+    check_rows("layer_norm_backward", rows, s.features);
+    float* const work = affine_.reserve(layer_norm_rows::workspace(s, rows));
+    layer_norm_rows::backward(threads_, s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how, work);
+}
+
+PULSE_HOST_INLINE void token_operations::gelu(std::int64_t n, const float* x, float* y) {
+    activate<gelu_at>(threads_, n, x, y);
+}
+
+PULSE_HOST_INLINE void token_operations::gelu_backward(std::int64_t n, const float* x, const float* dy, float* dx,
+                                                       into how) {
+    activate_backward<gelu_at>(threads_, n, x, dy, dx, how);
+}
+
+PULSE_HOST_INLINE void token_operations::geglu(std::int64_t rows, int features, const float* x, float* y) {
+    check_rows("geglu", rows, features);
+    host::geglu(threads_, rows, features, x, y);
+}
+
+PULSE_HOST_INLINE void token_operations::geglu_backward(std::int64_t rows, int features, const float* x,
+                                                        const float* dy, float* dx) {
+    check_rows("geglu_backward", rows, features);
+    host::geglu_backward(threads_, rows, features, x, dy, dx);
+}
+
+PULSE_HOST_INLINE void token_operations::copy_rows(std::int64_t rows, std::int64_t n, const float* x,
+                                                   std::int64_t x_stride, float* y, std::int64_t y_stride) {
+    parallel_for(threads_, rows, [=](int, std::int64_t r) { std::copy_n(x + r * x_stride, n, y + r * y_stride); });
+}
+
+PULSE_HOST_INLINE void token_operations::patches_to_image(const patch_shape& s, int batch, const float* x, float* y) {
+    check_patches("patches_to_image", s, batch);
+    for_strips(s, batch, [=](std::int64_t token_element, std::int64_t pixel, std::size_t bytes) {
+        std::memcpy(y + pixel, x + token_element, bytes);
+    });
+}
+
+PULSE_HOST_INLINE void token_operations::image_to_patches(const patch_shape& s, int batch, const float* x, float* y) {
+    check_patches("image_to_patches", s, batch);
+    const std::int64_t sample = std::int64_t{s.tokens()} * s.features();
+    for (int b = 0; b != batch; ++b) { std::fill_n(y + b * sample, std::int64_t{s.leading} * s.features(), 0.0F); }
+    for_strips(s, batch, [=](std::int64_t token_element, std::int64_t pixel, std::size_t bytes) {
+        std::memcpy(y + token_element, x + pixel, bytes);
+    });
+}
+
+PULSE_HOST_INLINE void token_operations::check_rows(const char* operation, std::int64_t rows, int features) {
+    if (rows > 0 && features > 0) { return; }
+    throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(rows) + " rows of " +
+                      std::to_string(features) + " features"};
+}
+
+PULSE_HOST_INLINE void token_operations::check_patches(const char* operation, const patch_shape& s, int batch) {
+    if (batch > 0 && s.rows > 0 && s.columns > 0 && s.patch > 0 && s.channels > 0 && s.leading >= 0) { return; }
+    throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.rows) + " x " +
+                      std::to_string(s.columns) + " patches of " + std::to_string(s.patch) + " x " +
+                      std::to_string(s.patch) + " x " + std::to_string(s.channels) + " after " +
+                      std::to_string(s.leading) + " tokens, batch " + std::to_string(batch)};
+}
+
+template <class F>
+void token_operations::for_strips(const patch_shape& s, int batch, F f) {
+    const std::int64_t strip = std::int64_t{s.patch} * s.channels;
+    const auto bytes = static_cast<std::size_t>(strip) * sizeof(float);
+    parallel_for(threads_, std::int64_t{batch} * s.rows, [&](int, std::int64_t r) {
+        const std::int64_t token = r / s.rows * s.tokens() + s.leading + r % s.rows * s.columns;
+        for (int y = 0; y != s.patch; ++y) {
+            const std::int64_t row = (r * s.patch + y) * s.columns;
+            for (int column = 0; column != s.columns; ++column) {
+                f((token + column) * s.features() + y * strip, (row + column) * strip, bytes);
+            }
+        }
+    });
+}
+
+} // namespace pulse::host

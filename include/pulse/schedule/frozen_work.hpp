@@ -49,6 +49,16 @@ struct frozen_task {
     [[nodiscard]] constexpr bool operator==(const frozen_task&) const = default;
 };
 
+/// End of the last pass or task.
+[[nodiscard]] constexpr double last_end_us(const schedule& passes,
+                                           const std::vector<std::vector<frozen_task>>& tasks) noexcept {
+    double last = passes.makespan_us();
+    for (const auto& list : tasks) {
+        for (const frozen_task& t : list) { last = t.end_us > last ? t.end_us : last; }
+    }
+    return last;
+}
+
 /// A schedule with its frozen work: the passes in the orders that they had, at other times where tasks delay them, and
 /// the tasks of each device by start.
 struct filled_schedule {
@@ -57,14 +67,7 @@ struct filled_schedule {
     /// A makespan that no order of passes and tasks can beat.
     double lower_bound_us{};
 
-    /// End of the last pass or task.
-    [[nodiscard]] constexpr double makespan_us() const noexcept {
-        double last = passes.makespan_us();
-        for (const auto& list : tasks) {
-            for (const frozen_task& t : list) { last = t.end_us > last ? t.end_us : last; }
-        }
-        return last;
-    }
+    [[nodiscard]] constexpr double makespan_us() const noexcept { return last_end_us(passes, tasks); }
     [[nodiscard]] constexpr double gap() const noexcept { return gap_of(makespan_us(), lower_bound_us); }
     [[nodiscard]] constexpr bool operator==(const filled_schedule&) const = default;
 };

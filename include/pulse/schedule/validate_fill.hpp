@@ -103,8 +103,7 @@ struct held_while {
     if (tasks.size() != devices) {
         return {rule::device_count, {}, {}, static_cast<double>(tasks.size()), static_cast<double>(devices)};
     }
-    const filled_schedule all{passes, tasks, 0};
-    const double slack = 1e-9 * std::max(1.0, all.makespan_us());
+    const double slack = 1e-9 * std::max(1.0, last_end_us(passes, tasks));
     for (std::size_t d = 0; d != devices; ++d) {
         const frozen_task* last = nullptr;
         for (const frozen_task& t : tasks[d]) {
@@ -190,13 +189,14 @@ struct held_while {
 
     for (const auto& list : tasks) {
         for (const frozen_task& t : list) {
-            std::int64_t most = 0;
+            const frozen_component& of = work.components[static_cast<std::size_t>(t.component)];
+            double at = t.start_us;
             for (int l = t.first_layer; l <= t.last_layer; ++l) {
-                most = std::max(most, work.components[static_cast<std::size_t>(t.component)]
-                                          .layers[static_cast<std::size_t>(l)]
-                                          .live_bytes);
+                const frozen_layer& layer = of.layers[static_cast<std::size_t>(l)];
+                const double end = at + layer.duration_us(t.samples);
+                holds[static_cast<std::size_t>(t.device)].push_back({at, end, layer.live_bytes * t.samples, &t});
+                at = end;
             }
-            holds[static_cast<std::size_t>(t.device)].push_back({t.start_us, t.end_us, most * t.samples, &t});
         }
     }
     for (const memory_hold& h : problem.holds) {

@@ -36,10 +36,11 @@ struct chain_piece {
 ///
 /// McNaughton's wrap-around: the chunks of a component in one line, cut where one device's share ends, at the boundary of
 /// layers that is nearest; so of each component at most one chain fewer than it has devices is cut. Components with few
-/// hosts come first, then those with long layers: what rounding leaves, the next ones level out. Without `cut`, whole
-/// chains are dealt.
+/// hosts come first, then those with long layers: what rounding leaves, the next ones level out. The line meets the
+/// devices as `line` lists them. Without `cut`, whole chains are dealt.
 [[nodiscard]] constexpr std::vector<chain_piece> cut_chains(const frozen_work& work, std::vector<double> level_us,
-                                                            const std::vector<int>& chunk, bool cut) {
+                                                            const std::vector<int>& chunk,
+                                                            const std::vector<int>& line, bool cut) {
     const int devices = static_cast<int>(level_us.size());
     std::vector<std::size_t> order(work.components.size());
     std::vector<std::pair<int, double>> key(order.size());
@@ -68,17 +69,21 @@ struct chain_piece {
     for (std::size_t i = 0; i != order.size(); ++i) {
         const frozen_component& of = left.components[i];
         const auto share = share_frozen(left, level_us, amount, i).share_us[i];
-        int device = 0;
-        while (!left.may_host(static_cast<int>(i), device)) { ++device; }
+        std::vector<int> hosts{}; // which have a share; one, where there is nothing to share
+        for (const int d : line) {
+            if (share[static_cast<std::size_t>(d)] > 0) { hosts.push_back(d); }
+        }
+        for (int d = 0; hosts.empty(); ++d) {
+            if (left.may_host(static_cast<int>(i), d)) { hosts.push_back(d); }
+        }
+        std::size_t turn = 0;
+        int device = hosts[0];
         double due = share[static_cast<std::size_t>(device)]; // where on the line the device's share ends
-        const auto last_host = [&] {
-            for (int d = device + 1; d != devices; ++d) {
-                if (share[static_cast<std::size_t>(d)] > 0) { return false; }
-            }
-            return true;
-        };
         const auto go_on = [&](double to) { // to the device whose share has room at `to`
-            while (!last_host() && !(due > to)) { due += share[static_cast<std::size_t>(++device)]; }
+            while (turn + 1 != hosts.size() && !(due > to)) {
+                device = hosts[++turn];
+                due += share[static_cast<std::size_t>(device)];
+            }
         };
         double at = 0;
         int sample = 0;

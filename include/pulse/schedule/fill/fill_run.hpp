@@ -45,8 +45,10 @@ public:
         }
         for (lane& l : lanes_) {
             // first what other devices wait for
-            std::stable_partition(l.pieces.begin(), l.pieces.end(),
-                                  [&](int p) { return piece(p).after >= 0; });
+            std::sort(l.pieces.begin(), l.pieces.end(), [&](int a, int b) {
+                const bool first = piece(a).after >= 0;
+                return first != (piece(b).after >= 0) ? first : a < b;
+            });
         }
         passes_.devices.resize(lanes_.size());
         tasks_.resize(lanes_.size());
@@ -74,6 +76,8 @@ public:
         for (const lane& l : lanes_) { last = std::max(last, l.free_us); }
         return last;
     }
+    /// End of the last pass or task of a device.
+    [[nodiscard]] constexpr double end_us(std::size_t device) const { return lanes_[device].free_us; }
     /// Time that a device stood still with tasks to do.
     [[nodiscard]] constexpr double lost_us(std::size_t device) const { return lanes_[device].lost_us; }
     [[nodiscard]] constexpr filled_schedule result(double lower_bound_us) && {
@@ -89,6 +93,7 @@ private:
         double wake_us{}; ///< when it has to decide; never while it waits for others
         double lost_us{};
         std::vector<int> pieces{}; ///< not ended
+        bool after_task{};         ///< its last was a task, which the next layer may join
         std::int64_t paused{};     ///< bytes of activations between tasks
         std::int64_t running{};    ///< bytes of what runs until free_us, all that is held with it
     };
@@ -138,17 +143,15 @@ private:
         for (const int p : l.pieces) {
             if (has_begun(p) && piece(p).before < 0 && piece(p).after < 0) { ++open; }
         }
-        std::vector<int> begun{}; // components of which a new chain was looked at: all are alike
+        int begun = -1; // the component of which a new chain was looked at: all are alike, and lie side by side
         for (const int p : l.pieces) {
             const piece_progress& is = progress_[static_cast<std::size_t>(p)];
             if (is.ready_us > now) { continue; }
             const chain_piece& of = piece(p);
             const bool fresh = !has_begun(p) && of.before < 0 && of.after < 0;
             if (fresh) {
-                if (open >= rules_.open || std::find(begun.begin(), begun.end(), of.component) != begun.end()) {
-                    continue;
-                }
-                begun.push_back(of.component);
+                if (open >= rules_.open || of.component == begun) { continue; }
+                begun = of.component;
             }
             const double length = layer_of(p, is.layer).duration_us(of.samples);
             if (length > room + slack || length - gap > rules_.delay * length + slack || !has_room(l, d, p)) {
@@ -190,6 +193,7 @@ private:
         passes_.devices[d].push_back({p.op, p.stage, x % frame_.index.microbatches, now, end});
         if (!limit_.empty()) { l.running = frame_.held_from[d][l.next] + l.paused; }
         l.free_us = l.wake_us = end;
+        l.after_task = false;
         ++l.next;
         for (const auto& link : frame_.index.after[frame_.op_of(x)]) {
             const int y = frame_.instance_of(static_cast<std::size_t>(link.op), x);
@@ -212,7 +216,7 @@ private:
         const frozen_layer& layer = layer_of(p, is.layer);
         const double end = now + layer.duration_us(of.samples);
         auto& list = tasks_[d];
-        const bool goes_on = !list.empty() && list.back().end_us == now && list.back().component == of.component &&
+        const bool goes_on = l.after_task && list.back().end_us == now && list.back().component == of.component &&
                              list.back().first_sample == of.first_sample && list.back().last_layer == is.layer - 1;
         if (goes_on) {
             list.back().last_layer = is.layer;
@@ -220,19 +224,22 @@ private:
         } else {
             list.push_back({of.component, is.layer, is.layer, of.first_sample, of.samples, of.device, now, end});
         }
+        if (is.layer == of.first_layer && of.before >= 0) {
+            lanes_[static_cast<std::size_t>(piece(of.before).device)].paused -= input_bytes(p, is.layer);
+        }
+        l.paused -= input_bytes(p, is.layer);
         if (!limit_.empty()) {
-            l.paused -= input_bytes(p, is.layer);
             l.running = frame_.held_before[d][l.next] + l.paused + layer.live_bytes * of.samples;
         }
         l.free_us = l.wake_us = end;
+        l.after_task = true;
         is.ready_us = end;
         const std::int64_t kept = layer.output_bytes * of.samples;
-        if (is.layer++ != of.last_layer) {
-            l.paused += kept;
-            return;
-        }
-        std::erase(l.pieces, p);
-        if (of.after < 0) { return; }
+        const bool ends = is.layer++ == of.last_layer;
+        if (ends) { std::erase(l.pieces, p); }
+        if (ends && of.after < 0) { return; }
+        l.paused += kept; // here until the next piece starts, wherever that is
+        if (!ends) { return; }
         lane& other = lanes_[static_cast<std::size_t>(piece(of.after).device)];
         const double there = end + work_.link.transfer_us(kept);
         progress_[static_cast<std::size_t>(of.after)].ready_us = there;

@@ -69,11 +69,11 @@ cost_table random_costs(std::mt19937& random) {
     costs.conditioning_bytes = random_bytes(random);
     costs.frozen_conditioning_bytes = random() % 2U == 0U ? 0 : costs.conditioning_bytes / 3;
     costs.input_bytes = random_bytes(random);
-    for (unsigned c = random() % 3U; c > 0; --c) {
+    for (auto c = static_cast<unsigned>(random() % 3U); c > 0; --c) {
         costs.frozen.push_back({label{std::string_view{random_name(random, 300 + c)}},
                                 static_cast<frozen_use>(random() % 4U), random_bytes(random), random_bytes(random),
                                 1 + static_cast<int>(random() % 64U), {}});
-        for (unsigned l = 1 + random() % 4U; l > 0; --l) {
+        for (auto l = static_cast<unsigned>(1 + random() % 4U); l > 0; --l) {
             costs.frozen.back().layers.push_back({label{std::string_view{random_name(random, l)}}, random_time(random),
                                                   random_time(random), random_bytes(random), random_bytes(random),
                                                   random_bytes(random)});

@@ -19,6 +19,8 @@ struct frozen_graph {
     std::int64_t result_elements{};
     /// Most samples of one call.
     int max_chunk{1};
+    /// The first layer reads facts: accumulators, of 4 bytes, or as many as a scalar if that has more.
+    bool reads_facts{false};
 };
 
 /// Costs of a frozen network on a device that nobody has to own: the roofline of analytic_costs, forward alone.
@@ -39,7 +41,8 @@ struct frozen_graph {
     }
     frozen_component out{graph.name,
                          graph.feeds,
-                         graph.layers.front().input_elements * scalar_bytes,
+                         graph.layers.front().input_elements *
+                             (graph.reads_facts && scalar_bytes < 4 ? 4 : scalar_bytes),
                          graph.result_elements * scalar_bytes,
                          graph.max_chunk,
                          {}};

@@ -55,7 +55,7 @@ template <class Network>
 [[nodiscard]] constexpr frozen_graph frozen_text() noexcept {
     std::int64_t result = Network::states::elements;
     if constexpr (Network::pools) { result += Network::pooled::elements; }
-    return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16};
+    return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16, true};
 }
 
 /// The encoder of KL-f8 for pictures of so many pixels, of which latents are drawn: half of its moments. Pictures below

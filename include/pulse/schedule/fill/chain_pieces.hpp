@@ -42,7 +42,7 @@ struct chain_piece {
                                                             const std::vector<int>& chunk,
                                                             const std::vector<int>& line, bool cut) {
     const int devices = static_cast<int>(level_us.size());
-    std::vector<std::size_t> order(work.components.size());
+    std::vector<std::size_t> order(work.components.size(), 0);
     std::vector<std::pair<int, double>> key(order.size());
     for (std::size_t c = 0; c != order.size(); ++c) {
         order[c] = c;

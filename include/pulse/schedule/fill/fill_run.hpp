@@ -32,7 +32,7 @@ public:
                        const std::vector<chain_piece>& pieces, const fill_rules& rules) :
         frame_{frame},
         work_{work}, pieces_{pieces}, rules_{rules}, limit_{problem.memory_limit_bytes},
-        lanes_(frame.sequence.size()), pending_(static_cast<std::size_t>(frame.instances())),
+        lanes_(frame.sequence.size()), pending_(static_cast<std::size_t>(frame.instances()), 0),
         ready_us_(static_cast<std::size_t>(frame.instances()), 0.0), progress_(pieces.size()) {
         for (int x = 0; x != frame.instances(); ++x) {
             pending_[static_cast<std::size_t>(x)] = static_cast<int>(frame.index.before[frame.op_of(x)].size());

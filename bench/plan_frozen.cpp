@@ -103,9 +103,7 @@ frozen_row measure(const frozen_case& of, double seconds) {
     for (const double b : pulse::busy_us(problem)) { busy += b; }
     double encoding = 0;
     double encoding_alone = 0;
-    for (const auto& c : of.work.components) {
-        encoding_alone += pulse::least_work_us(c, of.work.samples);
-    }
+    for (const auto& c : of.work.components) { encoding_alone += pulse::least_work_us(c, of.work.samples); }
     for (const auto& list : filled.tasks) {
         for (const auto& t : list) { encoding += t.end_us - t.start_us; }
     }
@@ -140,8 +138,7 @@ std::vector<frozen_case> zoo_cases(const frozen_options& asked) {
                         if (limited) {
                             one.problem.memory_limit_bytes.resize(static_cast<std::size_t>(devices), 0);
                             for (const auto& h : one.problem.holds) {
-                                one.problem.memory_limit_bytes[static_cast<std::size_t>(h.device)] +=
-                                    devices * h.bytes;
+                                one.problem.memory_limit_bytes[static_cast<std::size_t>(h.device)] += devices * h.bytes;
                             }
                         }
                         one.work = {frozen, ask.microbatches * asked.microbatch_size, {}, ask.link};
@@ -154,16 +151,19 @@ std::vector<frozen_case> zoo_cases(const frozen_options& asked) {
     return out;
 }
 
-/// The grid of schedules, with as much frozen work as 10, 25, 40 and 100 % of the load: the layers of the autoencoder at
-/// 512 pixels, so much faster or slower, on microbatches of the size asked for.
+/// The grid of schedules, with as much frozen work as 10, 25, 40 and 100 % of the load: the layers of the autoencoder
+/// at 512 pixels, so much faster or slower, on microbatches of the size asked for.
 std::vector<frozen_case> grid_cases(const frozen_options& asked) {
     std::vector<frozen_case> out{};
     const auto shape = pulse::frozen_costs("sd15", pulse::a100_80gb, 2).front();
     const auto grid = schedule_grid({asked.pipeline, {}, {}, {}});
     for (std::size_t i = 0; i < grid.size(); i += static_cast<std::size_t>(asked.sample)) {
         for (const int percent : {10, 25, 40, 100}) {
-            frozen_case one{std::to_string(percent) + " % of the load", grid[i].name() + " + " + std::to_string(percent),
-                            grid[i].problem, {}, grid[i].devices};
+            frozen_case one{std::to_string(percent) + " % of the load",
+                            grid[i].name() + " + " + std::to_string(percent),
+                            grid[i].problem,
+                            {},
+                            grid[i].devices};
             one.work = {{shape}, grid[i].microbatches * asked.microbatch_size, {}, {}};
             double busy = 0;
             for (const double b : pulse::busy_us(one.problem)) { busy += b; }
@@ -223,11 +223,17 @@ void report(const std::vector<frozen_row>& rows, const frozen_options& options, 
                               text_of("%.2f %%", s.worst), text_of("%.2f %%", s.bubble), text_of("%.3fx", s.gain),
                               text_of("%.3fx", s.least_gain), text_of("%.3fx", s.most_gain),
                               text_of("%.2fx", s.most_over_rank), text_of("%.3f", s.seconds)});
-        lines.push_back({{"group", group}, {"pipeline_degree", devices}, {"instances", s.count},
-                         {"mean_gap_percent", s.mean}, {"worst_gap_percent", s.worst},
-                         {"mean_bubble_percent", s.bubble}, {"mean_over_first", s.gain},
-                         {"least_over_first", s.least_gain}, {"most_over_first", s.most_gain},
-                         {"most_over_first_rank", s.most_over_rank}, {"most_seconds", s.seconds}});
+        lines.push_back({{"group", group},
+                         {"pipeline_degree", devices},
+                         {"instances", s.count},
+                         {"mean_gap_percent", s.mean},
+                         {"worst_gap_percent", s.worst},
+                         {"mean_bubble_percent", s.bubble},
+                         {"mean_over_first", s.gain},
+                         {"least_over_first", s.least_gain},
+                         {"most_over_first", s.most_gain},
+                         {"most_over_first_rank", s.most_over_rank},
+                         {"most_seconds", s.seconds}});
     };
     std::vector<std::string> groups{};
     for (const auto& r : rows) {
@@ -244,17 +250,21 @@ void report(const std::vector<frozen_row>& rows, const frozen_options& options, 
     }
     add("all", "all", [](const frozen_row&) { return true; });
     table.print(options.markdown);
-    const auto within = std::count_if(rows.begin(), rows.end(), [](const frozen_row& r) {
-        return r.gap_percent() <= 1;
-    });
+    const auto within =
+        std::count_if(rows.begin(), rows.end(), [](const frozen_row& r) { return r.gap_percent() <= 1; });
     std::printf("\n%zu instances, schedules of %g s each; %td of them within 1 %% of the bound\n", rows.size(),
                 options.seconds, within);
     auto& list = all["instances"] = ordered_json::array();
     for (const auto& r : rows) {
-        list.push_back({{"name", r.name}, {"makespan_us", r.makespan_us}, {"lower_bound_us", r.bound_us},
-                        {"gap_percent", r.gap_percent()}, {"bubble_ratio", r.bubble},
-                        {"bubble_ratio_without", r.bubble_without}, {"encode_first_us", r.first_us},
-                        {"encode_first_rank_0_us", r.first_rank_us}, {"seconds", r.seconds}});
+        list.push_back({{"name", r.name},
+                        {"makespan_us", r.makespan_us},
+                        {"lower_bound_us", r.bound_us},
+                        {"gap_percent", r.gap_percent()},
+                        {"bubble_ratio", r.bubble},
+                        {"bubble_ratio_without", r.bubble_without},
+                        {"encode_first_us", r.first_us},
+                        {"encode_first_rank_0_us", r.first_rank_us},
+                        {"seconds", r.seconds}});
     }
     json.write(all);
 }

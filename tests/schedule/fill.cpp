@@ -38,8 +38,8 @@ frozen_component random_component(std::mt19937& random, int most_layers, int mos
         };
         const std::int64_t in = out.layers.empty() ? 0 : out.layers.back().output_bytes;
         const std::int64_t made = up_to(random, 0, 4);
-        out.layers.push_back({"layer", up_to(random, 0, 1) == 0 ? 0.0 : time(2), time(4), 0, made,
-                              in + made + up_to(random, 0, 3)});
+        out.layers.push_back(
+            {"layer", up_to(random, 0, 1) == 0 ? 0.0 : time(2), time(4), 0, made, in + made + up_to(random, 0, 3)});
     }
     return out;
 }
@@ -86,13 +86,13 @@ double bound_of_all_sets(const schedule_problem& problem, const frozen_work& wor
     return bound;
 }
 
-/// The least makespan, if it is below `known`, of passes in the orders that they have and calls of one sample each, in any
-/// order on any host: every sequence of starts.
+/// The least makespan, if it is below `known`, of passes in the orders that they have and calls of one sample each, in
+/// any order on any host: every sequence of starts.
 class exhaustive_fill {
 public:
     exhaustive_fill(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double known) :
-        problem_{problem}, work_{work}, orders_{orders_of(passes)}, best_{known},
-        next_(orders_.size(), 0), free_(orders_.size(), 0.0),
+        problem_{problem}, work_{work}, orders_{orders_of(passes)}, best_{known}, next_(orders_.size(), 0),
+        free_(orders_.size(), 0.0),
         ends_(problem.stages.size() * 3 * static_cast<std::size_t>(problem.microbatches), -1.0) {
         for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
             for (int s = 0; s != work.samples; ++s) { chains_.push_back({c, s, 0, 0.0, -1, 0.0}); }
@@ -198,11 +198,11 @@ private:
 /// Two devices, two microbatches, one component of three layers on two samples.
 struct small_case {
     schedule_problem problem{chain_problem(placed(placement::folded, 2, 1), 2, 2, true, 2, 2, 2, 0.5)};
-    frozen_work work{{{"encoder", frozen_use::input, 1, 1, 2, {{"a", 1, 1, 1, 4, 6}, {"b", 0, 3, 1, 2, 8},
-                                                               {"c", 0, 1, 1, 1, 3}}}},
-                     2,
-                     {},
-                     {0.5, 0}};
+    frozen_work work{
+        {{"encoder", frozen_use::input, 1, 1, 2, {{"a", 1, 1, 1, 4, 6}, {"b", 0, 3, 1, 2, 8}, {"c", 0, 1, 1, 1, 3}}}},
+        2,
+        {},
+        {0.5, 0}};
 };
 
 } // namespace

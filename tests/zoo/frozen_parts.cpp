@@ -32,20 +32,24 @@ struct trained {
     std::vector<published> parts{};
 };
 
-// Parameters and FLOPs from the formulas of each network's layers, by another program. Layers whose results nobody reads
-// are left out: one of CLIP-L where SDXL reads it (7,087,872 parameters, and its final norm's 1,536) and BERT's pooler
-// (1,049,600).
+// Parameters and FLOPs from the formulas of each network's layers, by another program. Layers whose results nobody
+// reads are left out: one of CLIP-L where SDXL reads it (7,087,872 parameters, and its final norm's 1,536) and BERT's
+// pooler (1,049,600).
 const std::vector<trained> all_trained{
-    {"sd15", {{"kl_f8", 34'163'664, 1'116'658'466'816.0, 4 * 64 * 64},
-              {"clip_vit_l", 123'060'480, 13'298'503'680.0, 77 * 768}}},
-    {"sd21", {{"kl_f8", 34'163'664, 2'609'118'314'496.0, 4 * 96 * 96},
-              {"openclip_vit_h", 340'387'840, 45'127'233'536.0, 77 * 1024}}},
-    {"sdxl", {{"kl_f8", 34'163'664, 4'878'950'727'680.0, 4 * 128 * 128},
-              {"clip_vit_l_sdxl", 123'060'480 - 7'087'872 - 1'536, 12'190'295'040.0, 77 * 768},
-              {"openclip_vit_bigg", 694'659'840, 97'863'106'560.0, 77 * 1280 + 1280}}},
-    {"hunyuan_dit_v12", {{"kl_f8", 34'163'664, 4'878'950'727'680.0, 4 * 128 * 128},
-                         {"hunyuan_clip", 352'035'840 - 1'049'600, 47'089'287'168.0, 77 * 1024},
-                         {"mt5_xl", 1'669'958'656, 605'590'388'736.0, 256 * 2048}}},
+    {"sd15",
+     {{"kl_f8", 34'163'664, 1'116'658'466'816.0, 4 * 64 * 64},
+      {"clip_vit_l", 123'060'480, 13'298'503'680.0, 77 * 768}}},
+    {"sd21",
+     {{"kl_f8", 34'163'664, 2'609'118'314'496.0, 4 * 96 * 96},
+      {"openclip_vit_h", 340'387'840, 45'127'233'536.0, 77 * 1024}}},
+    {"sdxl",
+     {{"kl_f8", 34'163'664, 4'878'950'727'680.0, 4 * 128 * 128},
+      {"clip_vit_l_sdxl", 123'060'480 - 7'087'872 - 1'536, 12'190'295'040.0, 77 * 768},
+      {"openclip_vit_bigg", 694'659'840, 97'863'106'560.0, 77 * 1280 + 1280}}},
+    {"hunyuan_dit_v12",
+     {{"kl_f8", 34'163'664, 4'878'950'727'680.0, 4 * 128 * 128},
+      {"hunyuan_clip", 352'035'840 - 1'049'600, 47'089'287'168.0, 77 * 1024},
+      {"mt5_xl", 1'669'958'656, 605'590'388'736.0, 256 * 2048}}},
     {"uvit_h2", {{"kl_f8", 34'163'664, 272'722'165'760.0, 4 * 32 * 32}}},
     {"ddpm_cifar10", {}}};
 
@@ -81,7 +85,8 @@ TEST_CASE("analytic costs of frozen parts: rates, weights once a call, and what 
         REQUIRE(costs.size() == one.parts.size());
         for (std::size_t c = 0; c != costs.size(); ++c) {
             const double flops_per_us = 0.4 * 312e6;
-            CHECK(costs[c].duration_us(2) - costs[c].duration_us(1) >= one.parts[c].forward_flops / flops_per_us * 0.999);
+            CHECK(costs[c].duration_us(2) - costs[c].duration_us(1) >=
+                  one.parts[c].forward_flops / flops_per_us * 0.999);
             CHECK(costs[c].parameter_bytes() == 2 * one.parts[c].parameters);
             CHECK(costs[c].result_bytes == 2 * one.parts[c].result_elements);
             std::int64_t input = c == 0 ? costs[c].input_bytes : 0; // facts are of another size

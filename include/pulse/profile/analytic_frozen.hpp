@@ -25,11 +25,11 @@ struct frozen_graph {
 
 /// Costs of a frozen network on a device that nobody has to own: the roofline of analytic_costs, forward alone.
 ///
-/// With rates = efficiency x peak, a sample takes max(FLOPs / FLOP rate, bytes moved / memory rate), where input, output
-/// and what lies between are moved once; a call takes the time to read the weights besides, but for a layer without
-/// FLOPs: an embedding looks up no more of its table than it writes. The sum is an upper bound of the roofline of the
-/// whole call, which is no straight line. Throws input_error when the network has no layer, max_chunk is not positive,
-/// scalar_bytes is not 2, 4 or 8, or the device states no rate for them.
+/// With rates = efficiency x peak, a sample takes max(FLOPs / FLOP rate, bytes moved / memory rate), where input,
+/// output and what lies between are moved once; a call takes the time to read the weights besides, but for a layer
+/// without FLOPs: an embedding looks up no more of its table than it writes. The sum is an upper bound of the roofline
+/// of the whole call, which is no straight line. Throws input_error when the network has no layer, max_chunk is not
+/// positive, scalar_bytes is not 2, 4 or 8, or the device states no rate for them.
 [[nodiscard]] constexpr frozen_component analytic_frozen(const frozen_graph& graph, const device& on,
                                                          int scalar_bytes) {
     if (graph.layers.empty()) { throw input_error("frozen " + graph.name.str() + ": it has no layer"); }
@@ -48,15 +48,14 @@ struct frozen_graph {
                          {}};
     out.layers.reserve(graph.layers.size());
     for (const layer_node& node : graph.layers) {
-        const std::int64_t moved = (node.input_elements + node.output_elements) * scalar_bytes +
-                                   node.saved_bytes(1, scalar_bytes);
+        const std::int64_t moved =
+            (node.input_elements + node.output_elements) * scalar_bytes + node.saved_bytes(1, scalar_bytes);
         const double compute_us = node.forward_flops / flops_per_us;
         const double memory_us = static_cast<double>(moved) / bytes_per_us;
         const std::int64_t weights = node.parameter_elements * scalar_bytes;
         out.layers.push_back({node.name, node.forward_flops > 0 ? static_cast<double>(weights) / bytes_per_us : 0.0,
                               compute_us > memory_us ? compute_us : memory_us, weights,
-                              node.output_elements * scalar_bytes,
-                              moved + node.workspace_elements * scalar_bytes});
+                              node.output_elements * scalar_bytes, moved + node.workspace_elements * scalar_bytes});
     }
     return out;
 }

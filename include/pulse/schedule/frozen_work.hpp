@@ -84,8 +84,7 @@ struct filled_schedule {
 [[nodiscard]] constexpr std::vector<double> busy_us(const schedule_problem& problem) {
     std::vector<double> busy(static_cast<std::size_t>(problem.devices), 0.0);
     for (const stage_timing& s : problem.stages) {
-        const double once =
-            s.forward_us + s.backward_input_us + (problem.split_backward ? s.backward_weight_us : 0.0);
+        const double once = s.forward_us + s.backward_input_us + (problem.split_backward ? s.backward_weight_us : 0.0);
         busy[static_cast<std::size_t>(s.device)] += once * problem.microbatches;
     }
     return busy;
@@ -99,8 +98,8 @@ constexpr void require_valid(const frozen_work& work, const schedule_problem& pr
     if (work.samples < 0) { fail("samples: there are " + std::to_string(work.samples)); }
     if (!(work.link.latency_us >= 0) || !(work.link.bandwidth_gb_per_s >= 0)) { fail("link: it is negative"); }
     if (!work.hosts.empty() && work.hosts.size() != static_cast<std::size_t>(problem.devices)) {
-        fail("hosts: there are " + std::to_string(work.hosts.size()) + " lists for " +
-             std::to_string(problem.devices) + " devices");
+        fail("hosts: there are " + std::to_string(work.hosts.size()) + " lists for " + std::to_string(problem.devices) +
+             " devices");
     }
     const int components = static_cast<int>(work.components.size());
     std::vector<char> hosted(work.components.size(), work.hosts.empty() ? 1 : 0);

@@ -57,8 +57,7 @@ struct held_while {
 
 /// The first task whose bytes bring the sum above the limit; null when none does. Ends within `slack` of a beginning
 /// are before it.
-[[nodiscard]] constexpr fill_violation find_overflow(std::vector<held_while> holds, std::int64_t limit,
-                                                     double slack) {
+[[nodiscard]] constexpr fill_violation find_overflow(std::vector<held_while> holds, std::int64_t limit, double slack) {
     struct change {
         double at{};
         std::int64_t bytes{};
@@ -70,16 +69,18 @@ struct held_while {
         changes.push_back({h.begin_us + slack, h.bytes, h.of});
         changes.push_back({h.end_us - slack, -h.bytes, h.of});
     }
-    std::sort(changes.begin(), changes.end(), [](const change& a, const change& b) {
-        return a.at < b.at || (a.at == b.at && a.bytes < b.bytes);
-    });
+    std::sort(changes.begin(), changes.end(),
+              [](const change& a, const change& b) { return a.at < b.at || (a.at == b.at && a.bytes < b.bytes); });
     std::int64_t level = 0;
     const frozen_task* last = nullptr;
     for (const change& c : changes) {
         level += c.bytes;
         if (c.of != nullptr) { last = c.of; }
         if (level > limit) {
-            return {fill_rule::memory, last != nullptr ? *last : frozen_task{}, {}, static_cast<double>(level),
+            return {fill_rule::memory,
+                    last != nullptr ? *last : frozen_task{},
+                    {},
+                    static_cast<double>(level),
                     static_cast<double>(limit)};
         }
     }
@@ -88,8 +89,8 @@ struct held_while {
 
 } // namespace detail
 
-/// The first rule of `fill_rule` that `tasks` break beside `passes`, which are a schedule of `problem`; `none` when each
-/// layer of each component runs once on each sample, in order, where it may and when there is room.
+/// The first rule of `fill_rule` that `tasks` break beside `passes`, which are a schedule of `problem`; `none` when
+/// each layer of each component runs once on each sample, in order, where it may and when there is room.
 ///
 /// Reads nothing but its arguments, so it can judge every filler. Between two tasks of a chain the device of the first
 /// holds the activation until the second starts, and where that is on another device, that one as well. Times are
@@ -172,15 +173,14 @@ struct held_while {
                 if (now == nullptr) { return {rule::missing, {c, l, l, s, 1, 0, 0, 0}, {}, 0, 0}; }
                 if (l == 0 || now->first_layer != l) { continue; } // a task runs its layers in order
                 const frozen_task* before = place(c, l - 1, s);
-                const double arrived = before->end_us + (before->device == now->device
-                                                             ? 0.0
-                                                             : work.link.transfer_us(bytes * now->samples));
+                const double arrived =
+                    before->end_us +
+                    (before->device == now->device ? 0.0 : work.link.transfer_us(bytes * now->samples));
                 if (now->start_us < arrived - slack) { return {rule::chain, *now, *before, now->start_us, arrived}; }
                 holds[static_cast<std::size_t>(before->device)].push_back(
                     {before->end_us, now->start_us, bytes, before});
                 if (before->device != now->device) {
-                    holds[static_cast<std::size_t>(now->device)].push_back(
-                        {before->end_us, now->start_us, bytes, now});
+                    holds[static_cast<std::size_t>(now->device)].push_back({before->end_us, now->start_us, bytes, now});
                 }
             }
         }
@@ -239,8 +239,7 @@ struct held_while {
     case fill_rule::start: return at + " start at " + found + " us";
     case fill_rule::duration: return at + " take " + found + " us instead of " + wanted + " us";
     case fill_rule::sorted: return at + " are listed after " + name(v.other) + ", which start later";
-    case fill_rule::overlap:
-        return at + " start at " + found + " us, before what runs there ends at " + wanted + " us";
+    case fill_rule::overlap: return at + " start at " + found + " us, before what runs there ends at " + wanted + " us";
     case fill_rule::repeated: return at + " run a layer again that " + name(v.other) + " ran";
     case fill_rule::missing: return name(v.at) + " are missing";
     case fill_rule::chain:

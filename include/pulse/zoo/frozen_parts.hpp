@@ -49,8 +49,8 @@ inline constexpr auto lasting_frozen_layers = frozen_layers_of<Network>();
 template <class Encoder>
 inline constexpr auto lasting_frozen_encoder = graph_of<Encoder>();
 
-/// A text encoder whose states, and pooled text where there is one, the backbone reads. Weights are read once a call, so
-/// calls are of many texts.
+/// A text encoder whose states, and pooled text where there is one, the backbone reads. Weights are read once a call,
+/// so calls are of many texts.
 template <class Network>
 [[nodiscard]] constexpr frozen_graph frozen_text() noexcept {
     std::int64_t result = Network::states::elements;

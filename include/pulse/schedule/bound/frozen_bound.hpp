@@ -77,8 +77,8 @@ namespace detail {
             for (std::size_t d = 0; d != before.size(); ++d) { out.level_us[d] -= before[d]; }
             out.share_us[c] = detail::pour(out.level_us, hosts[c], amount_us[c]);
             for (std::size_t d = 0; d != before.size(); ++d) {
-                moved = std::max(moved, std::max(before[d], out.share_us[c][d]) -
-                                            std::min(before[d], out.share_us[c][d]));
+                moved =
+                    std::max(moved, std::max(before[d], out.share_us[c][d]) - std::min(before[d], out.share_us[c][d]));
             }
         }
         if (!(moved > 1e-12 * total)) { break; }
@@ -88,10 +88,10 @@ namespace detail {
 
 /// A makespan that passes and frozen work together cannot beat, given one that the passes alone cannot.
 ///
-/// The greatest of: that one; the chain of one sample; and Hall's condition, (busy time of A + work that only A may host)
-/// / |A|, for the sets A of the devices above each of the fairest levels. One of these sets attains the greatest value
-/// over all sets, which is that of the linear program of preemptive scheduling with hosts; and whichever set it is, its
-/// value is a bound. Throws input_error as require_valid.
+/// The greatest of: that one; the chain of one sample; and Hall's condition, (busy time of A + work that only A may
+/// host) / |A|, for the sets A of the devices above each of the fairest levels. One of these sets attains the greatest
+/// value over all sets, which is that of the linear program of preemptive scheduling with hosts; and whichever set it
+/// is, its value is a bound. Throws input_error as require_valid.
 [[nodiscard]] constexpr double frozen_bound_us(const schedule_problem& problem, const frozen_work& work,
                                                double passes_bound_us) {
     require_valid(work, problem);

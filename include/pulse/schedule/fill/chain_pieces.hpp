@@ -34,13 +34,13 @@ struct chain_piece {
 
 /// Cuts the chains of all components over the devices so that they come up to the fairest levels above `level_us`.
 ///
-/// McNaughton's wrap-around: the chunks of a component in one line, cut where one device's share ends, at the boundary of
-/// layers that is nearest; so of each component at most one chain fewer than it has devices is cut. Components with few
-/// hosts come first, then those with long layers: what rounding leaves, the next ones level out. The line meets the
+/// McNaughton's wrap-around: the chunks of a component in one line, cut where one device's share ends, at the boundary
+/// of layers that is nearest; so of each component at most one chain fewer than it has devices is cut. Components with
+/// few hosts come first, then those with long layers: what rounding leaves, the next ones level out. The line meets the
 /// devices as `line` lists them. Without `cut`, whole chains are dealt.
 [[nodiscard]] constexpr std::vector<chain_piece> cut_chains(const frozen_work& work, std::vector<double> level_us,
-                                                            const std::vector<int>& chunk,
-                                                            const std::vector<int>& line, bool cut) {
+                                                            const std::vector<int>& chunk, const std::vector<int>& line,
+                                                            bool cut) {
     const int devices = static_cast<int>(level_us.size());
     std::vector<std::size_t> order(work.components.size(), 0);
     std::vector<std::pair<int, double>> key(order.size());
@@ -51,9 +51,8 @@ struct chain_piece {
             key[c].second = std::min(key[c].second, -l.duration_us(chunk[c]));
         }
     }
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        return key[a] < key[b] || (key[a] == key[b] && a < b);
-    });
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return key[a] < key[b] || (key[a] == key[b] && a < b); });
     std::vector<chain_piece> out{};
     frozen_work left = work; // in this order, so that sharing can begin at any of them
     for (std::size_t i = 0; i != order.size(); ++i) { left.components[i] = work.components[order[i]]; }
@@ -79,7 +78,7 @@ struct chain_piece {
         std::size_t turn = 0;
         int device = hosts[0];
         double due = share[static_cast<std::size_t>(device)]; // where on the line the device's share ends
-        const auto go_on = [&](double to) { // to the device whose share has room at `to`
+        const auto go_on = [&](double to) {                   // to the device whose share has room at `to`
             while (turn + 1 != hosts.size() && !(due > to)) {
                 device = hosts[++turn];
                 due += share[static_cast<std::size_t>(device)];

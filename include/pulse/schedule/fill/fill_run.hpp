@@ -31,8 +31,8 @@ public:
     constexpr fill_run(const fill_frame& frame, const schedule_problem& problem, const frozen_work& work,
                        const std::vector<chain_piece>& pieces, const fill_rules& rules) :
         frame_{frame},
-        work_{work}, pieces_{pieces}, rules_{rules}, limit_{problem.memory_limit_bytes},
-        lanes_(frame.sequence.size()), pending_(static_cast<std::size_t>(frame.instances()), 0),
+        work_{work}, pieces_{pieces}, rules_{rules}, limit_{problem.memory_limit_bytes}, lanes_(frame.sequence.size()),
+        pending_(static_cast<std::size_t>(frame.instances()), 0),
         ready_us_(static_cast<std::size_t>(frame.instances()), 0.0), progress_(pieces.size()) {
         for (int x = 0; x != frame.instances(); ++x) {
             pending_[static_cast<std::size_t>(x)] = static_cast<int>(frame.index.before[frame.op_of(x)].size());
@@ -228,9 +228,7 @@ private:
             lanes_[static_cast<std::size_t>(piece(of.before).device)].paused -= input_bytes(p, is.layer);
         }
         l.paused -= input_bytes(p, is.layer);
-        if (!limit_.empty()) {
-            l.running = frame_.held_before[d][l.next] + l.paused + layer.live_bytes * of.samples;
-        }
+        if (!limit_.empty()) { l.running = frame_.held_before[d][l.next] + l.paused + layer.live_bytes * of.samples; }
         l.free_us = l.wake_us = end;
         l.after_task = true;
         is.ready_us = end;

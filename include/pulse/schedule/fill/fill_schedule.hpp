@@ -30,8 +30,8 @@ namespace detail {
 
 /// How a fill is made: pieces of chains, and the rules of the walk.
 struct fill_choice {
-    std::vector<int> chunk{}; ///< [component] samples of a call
-    std::vector<int> line{};  ///< the devices in the order in which chains are cut over them
+    std::vector<int> chunk{};      ///< [component] samples of a call
+    std::vector<int> line{};       ///< the devices in the order in which chains are cut over them
     std::vector<double> bias_us{}; ///< of each device: what it takes less
     double delay{};
     int open{3};
@@ -41,11 +41,11 @@ struct fill_choice {
 /// Many walks, of which the best is kept.
 class filler {
 public:
-    constexpr filler(const schedule_problem& problem, const schedule& passes, const frozen_work& work,
-                     double bound_us, std::int64_t placements) :
+    constexpr filler(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double bound_us,
+                     std::int64_t placements) :
         problem_{problem},
-        work_{work}, frame_{frame_of(problem, passes)}, busy_{busy_us(problem)}, bound_us_{bound_us},
-        left_{placements} {}
+        work_{work}, left_{placements}, frame_{frame_of(problem, passes)}, busy_{busy_us(problem)},
+        bound_us_{bound_us} {}
 
     /// The makespan of a choice; never where memory does not allow it. Keeps what is better than all before;
     /// `lost_us`, if given, is how long each device stood still with tasks to do.
@@ -102,9 +102,7 @@ public:
             switch (random.below(4)) {
             case 0: next.delay = std::min(1.0, std::max(0.02, next.delay * (1 + 0.4 * share()))); break;
             case 1: next.open = 1 + static_cast<int>(random.below(8)); break;
-            case 2:
-                std::swap(next.line[random.below(devices)], next.line[random.below(devices)]);
-                break;
+            case 2: std::swap(next.line[random.below(devices)], next.line[random.below(devices)]); break;
             default:
                 for (double& b : next.bias_us) {
                     if (random.below(2) == 0) { b += 2 * share() * (makespan - bound_us_); }
@@ -125,10 +123,10 @@ private:
 
     const schedule_problem& problem_;
     const frozen_work& work_;
+    std::int64_t left_; ///< of the placements
     fill_frame frame_;
     std::vector<double> busy_;
     double bound_us_;
-    std::int64_t left_;
     double best_us_{never};
     fill_choice best_choice_{};
     filled_schedule best_{};
@@ -157,8 +155,8 @@ private:
 /// Frozen work in the gaps of `passes`, a schedule of `problem`, for the least makespan that could be found. The orders
 /// of the passes stay, and their times where there is no work.
 ///
-/// `passes_bound_us` is a makespan that the passes alone cannot beat: `lower_bound_us` of a synthesis. Throws input_error
-/// for bad work and for orders that cannot run; infeasible_error when some layer fits on no host.
+/// `passes_bound_us` is a makespan that the passes alone cannot beat: `lower_bound_us` of a synthesis. Throws
+/// input_error for bad work and for orders that cannot run; infeasible_error when some layer fits on no host.
 [[nodiscard]] constexpr filled_schedule fill_schedule(const schedule_problem& problem, const schedule& passes,
                                                       const frozen_work& work, double passes_bound_us,
                                                       const fill_options& options = fill_options{}) {

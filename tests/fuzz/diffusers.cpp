@@ -49,6 +49,8 @@ struct component {
 };
 
 void put(const fs::path& path, std::string_view bytes) {
+    // Truncating a file that was just written waits for the disk.
+    fs::remove(path);
     std::ofstream out{path, std::ios::binary};
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }

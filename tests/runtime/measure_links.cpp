@@ -114,19 +114,20 @@ TEST_CASE("ranks of one machine are a node, and links between machines are measu
         std::vector<std::string> machines;
         int devices_per_node;
     };
-    for (const auto& [machines, devices] :
+    for (const layout& each :
          {layout{{"a", "a", "b", "b"}, 2}, layout{{"a", "b"}, 1}, layout{{"a", "b", "a", "b"}, 1},
           layout{{"a", "a", "a", "b"}, 1}, layout{{"a", "a", "a", "a", "b", "b"}, 2}, layout{{"", "", ""}, 3}}) {
-        CAPTURE(machines.size());
-        const auto measure_once = [&] { return measure(machines, {.latency_us = 300}, between, 0.3); };
-        const bool one_node = devices == static_cast<int>(machines.size());
+        CAPTURE(each.machines.size());
+        const auto measure_once = [&] { return measure(each.machines, {.latency_us = 300}, between, 0.3); };
+        const int ranks = static_cast<int>(each.machines.size());
+        const bool one_node = each.devices_per_node == ranks;
         const cluster found =
             one_node ? measure_once() : find_link(&cluster::inter_node, {3300, 0.25}, measure_once);
-        CHECK(found.devices_per_node == devices);
-        CHECK(found.devices() == static_cast<int>(machines.size()));
-        CHECK((found.intra_node == pulse::link{}) == (devices == 1));
+        CHECK(found.devices_per_node == each.devices_per_node);
+        CHECK(found.devices() == ranks);
+        CHECK((found.intra_node == pulse::link{}) == (each.devices_per_node == 1));
         CHECK((found.inter_node == pulse::link{}) == (found.nodes == 1));
-        if (devices > 1) { CHECK(found.intra_node.latency_us >= 290); }
+        if (each.devices_per_node > 1) { CHECK(found.intra_node.latency_us >= 290); }
     }
 }
 

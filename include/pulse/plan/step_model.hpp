@@ -25,7 +25,13 @@ namespace pulse {
 /// An edge is *inside* a stage, *local* (two stages of one device) or *crossing* (two devices).
 class step_model {
 public:
-    PULSE_CONSTEXPR step_model(const plan& planned, cost_table costs);
+    // Its body is here in every build: where an inline constructor is compiled apart, clang leaves out what callers link.
+    PULSE_CONSTEXPR step_model(const plan& planned, cost_table costs) :
+        costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
+        split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),
+        recompute_(planned.recompute) {
+        lay_out();
+    }
 
     [[nodiscard]] constexpr const cost_table& costs() const noexcept { return costs_; }
     [[nodiscard]] constexpr int stage_count() const noexcept { return static_cast<int>(stages_.size()); }
@@ -165,6 +171,7 @@ private:
 
     [[noreturn]] static void refuse(const std::string& field, int index, const std::string& why);
     PULSE_CONSTEXPR void validate() const;
+    PULSE_CONSTEXPR void lay_out();
 
     static PULSE_CONSTEXPR void add(std::vector<buffer_access>& all, buffer_id buffer, access mode);
     /// What F, B and W of a stage read of what other stages made.

@@ -20,10 +20,7 @@
 
 namespace pulse {
 
-PULSE_CONSTEXPR step_model::step_model(const plan& planned, cost_table costs) :
-    costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
-    split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),
-    recompute_(planned.recompute) {
+PULSE_CONSTEXPR void step_model::lay_out() {
     validate();
     const auto stages = static_cast<std::size_t>(stage_count());
     const auto layers = static_cast<std::size_t>(layer_count());

@@ -44,7 +44,11 @@ struct prepared_instruction {
 /// A rank's program with every buffer resolved to its place.
 class prepared_program {
 public:
-    prepared_program(const step_model& model, program source, const memory_layout& layout);
+    // Its body is here for the reason that step_model gives.
+    prepared_program(const step_model& model, program source, const memory_layout& layout) :
+        source_{std::move(source)}, prepared_(source_.instructions.size()) {
+        prepare(model, layout);
+    }
 
     [[nodiscard]] std::size_t size() const noexcept { return prepared_.size(); }
     [[nodiscard]] const instruction& at(std::size_t i) const noexcept { return source_.instructions[i]; }
@@ -59,6 +63,7 @@ private:
         values.erase(std::unique(values.begin(), values.end()), values.end());
     }
 
+    void prepare(const step_model& model, const memory_layout& layout);
     void resolve(const step_model& model, const memory_layout& layout, std::size_t i);
 
     void add_parts(const step_model& model, const memory_layout& layout, std::size_t i, message_id message);

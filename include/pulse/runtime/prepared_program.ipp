@@ -18,8 +18,7 @@
 
 namespace pulse {
 
-PULSE_INLINE prepared_program::prepared_program(const step_model& model, program source, const memory_layout& layout) :
-    source_{std::move(source)}, prepared_(source_.instructions.size()) {
+PULSE_INLINE void prepared_program::prepare(const step_model& model, const memory_layout& layout) {
     for (std::size_t i = 0; i != prepared_.size(); ++i) { resolve(model, layout, i); }
     find_waits(layout);
 }

@@ -92,7 +92,8 @@ public:
         }
         std::vector<element_range> shares;
         for (const auto& b : parameters.blocks()) {
-            if (b.layer < conditioning_block || position_of(b.layer) > layers_) {
+            // Not b.layer < ...: clang takes what follows for arguments of the concept of that name.
+            if (conditioning_block > b.layer || position_of(b.layer) > layers_) {
                 throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) +
                                   ", it was made for " + std::to_string(layers_) + " layers"};
             }

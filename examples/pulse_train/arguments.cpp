@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -13,6 +15,9 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/scheduler.hpp>
 
 #include "../command_line.hpp"
 #include "setup.hpp"
@@ -45,14 +50,23 @@ constexpr const char* left_open = "tuned";
 enum class sharding { no, yes, tuned };
 
 /// What a process is told for itself: ranks may differ in it.
-constexpr std::array<std::string_view, 5> of_one_process{"--threads", "--timeout", "--rank", "--world-size", "--local-rank"};
+constexpr std::array<std::string_view, 5> of_one_process{"--threads", "--timeout", "--rank", "--world-size",
+                                                         "--local-rank"};
 
 /// The values of arguments, read when all is parsed: those that every rank must be given alike.
 class common_arguments {
 public:
     template <class T>
     void add(const std::string& name, const T& value) {
-        if constexpr (std::is_floating_point_v<T>) {
+        if constexpr (std::is_same_v<T, std::string>) {
+            all_.emplace_back(name, [&value] { return value; });
+        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+            all_.emplace_back(name, [&value] {
+                std::string all;
+                for (const std::string& one : value) { all += one + '\n'; }
+                return all;
+            });
+        } else if constexpr (std::is_floating_point_v<T>) {
             all_.emplace_back(name, [&value] { return exact(value); });
         } else if constexpr (std::is_integral_v<T>) {
             all_.emplace_back(name, [&value] { return std::to_string(value); });
@@ -107,7 +121,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     app.set_help_flag("-h,--help", "Say this and exit");
 
     choices<std::string> models;
-    for (const char* name : {"ddpm_cifar10", "ddpm_fmnist", "ddpm_fmnist_small", "sd21", "sd_tiny"}) {
+    for (const char* name : {"ddpm_cifar10", "ddpm_fmnist", "ddpm_fmnist_small", "sd15", "sd21", "sd_tiny"}) {
         models.emplace(name, name);
     }
     const choices<transport_kind> transports{
@@ -143,6 +157,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                            {"cosine", pulse::train::learning_rate_shape::cosine}};
     const choices<pulse::train::sampler_kind> samplers{{"ddim", pulse::train::sampler_kind::ddim},
                                                        {"dpm++", pulse::train::sampler_kind::dpm_solver}};
+    const choices<pulse::train::tensor_part> parts{{"averages", pulse::train::tensor_part::average},
+                                                   {"weights", pulse::train::tensor_part::weight}};
     const choices<bool> answers{{"yes", true}, {"no", false}};
 
     constexpr double largest = std::numeric_limits<double>::max();
@@ -174,14 +190,47 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     app.option_defaults()->group("Data and result");
     file_or_folder(
         "--data", a.data, "DIR",
-        "Folder with train-images-idx3-ubyte, plain or .gz; 'synthetic': samples and text states by the seed");
+        "Folder with train-images-idx3-ubyte, plain or .gz, or, for a model that reads text, with captioned pictures "
+        "(metadata.jsonl, .txt beside them, folders of classes, .tar shards), which the networks of --from encode "
+        "before each step; 'synthetic': samples and text states by the seed");
+    const choices<bool> crops{{"random", true}, {"centre", false}};
+    const choices<bool> bad_pictures{{"skip", true}, {"stop", false}};
+    choice("--crop", a.random_crop, crops, "centre", "Which part of a captioned picture is seen");
+    choice("--flip", a.flip, answers, "no", "Whether half of the captioned pictures are mirrored");
+    value("--caption-dropout", a.caption_dropout, number(0.0, 1.0, "from 0 to 1"),
+          "Probability that a picture is seen without its caption");
+    choice("--on-bad-picture", a.skip_bad_pictures, bad_pictures, "stop",
+           "What is done about a picture that cannot be read: another takes the place of one that is skipped");
     file_or_folder("--out", a.out, "DIR", "Folder for everything that the run leaves");
     file_or_folder(
         "--resume", a.resume, "PATH",
         "Continue from this checkpoint: a folder of checkpoints (the last one), one of them, or a merged file");
+    file_or_folder("--from", a.from, "DIR",
+                   "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and noise");
+    app.add_flag("--init", a.init, "Begin with weights by --seed, although --from has some");
+    file_or_folder("--export", a.export_to, "DIR",
+                   "Write a diffusers folder at the end: that of --from with the backbone that was trained");
+    choice("--export-of", a.export_part, parts, "averages", "What --export writes of the backbone");
+    bool export_halves = false;
+    const choices<bool> export_types{{"fp32", false}, {"fp16", true}};
+    choice("--export-type", export_halves, export_types, "fp32", "Type of the numbers that --export writes");
+    value("--export-shard", a.export_shard_bytes, count,
+          "Bytes of a file of weights, above which there are several; 0: one");
     value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
-    value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none");
+    const auto* const sample = value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none")
+                                   ->default_str("64, or with --from one for each prompt");
+    common.add("--prompt", a.prompts);
+    app.add_option("--prompt", a.prompts,
+                   "Draw a picture of this text, with the networks of --from; may be given several times")
+        ->type_name("TEXT")
+        ->allow_extra_args(false)
+        ->default_str("");
+    std::string prompt_file;
+    file_or_folder("--prompts", prompt_file, "FILE", "The same for each line of a file");
+    common.add("--negative", a.negative);
+    app.add_option("--negative", a.negative, "Text that pictures are led away from")->type_name("TEXT");
+    value("--guidance", a.guidance, not_negative, "How far pictures are led to their prompts; 1: not at all");
     value("--sample-steps", a.sample_steps, whole(1, 1000), "Steps of the sampler for each image");
     choice("--sampler", a.sampler, samplers, "ddim",
            "How images are drawn: DDIM, or DPM-Solver++(2M), which needs fewer steps");
@@ -299,7 +348,51 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     if (on_cuda && app.count("--threads") > 0) {
         return refuse("pulse_train", "--threads: they are for --backend host", exit_code);
     }
-    if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
+    if (!prompt_file.empty()) {
+        std::ifstream lines{prompt_file};
+        for (std::string line; std::getline(lines, line);) {
+            if (line.ends_with('\r')) { line.pop_back(); }
+            if (!line.empty()) { a.prompts.push_back(line); }
+        }
+        if (a.prompts.empty()) {
+            return refuse("pulse_train", "--prompts: no text in '" + prompt_file + "'", exit_code);
+        }
+    }
+    if (!a.prompts.empty() && a.from.empty()) {
+        return refuse("pulse_train", "--prompt: it needs --from, a diffusers folder whose networks read it", exit_code);
+    }
+    for (const char* name : {"--negative", "--guidance"}) {
+        if (a.prompts.empty() && app.count(name) > 0) {
+            return refuse("pulse_train", std::string{name} + ": it is for --prompt", exit_code);
+        }
+    }
+    if (!a.from.empty() && sample->count() == 0) { a.sample = static_cast<int>(a.prompts.size()); }
+    a.export_type = export_halves ? pulse::io::f16 : pulse::io::f32;
+    for (const char* name : {"--init", "--export"}) {
+        if (a.from.empty() && app.count(name) > 0) {
+            return refuse("pulse_train", std::string{name} + ": it needs --from, a diffusers folder", exit_code);
+        }
+    }
+    for (const char* name : {"--export-of", "--export-type", "--export-shard"}) {
+        if (a.export_to.empty() && app.count(name) > 0) {
+            return refuse("pulse_train", std::string{name} + ": it is for --export", exit_code);
+        }
+    }
+    for (const char* name : {"--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
+        if (app.count(name) > 0) { a.said_of_pictures = name; }
+    }
+    if (!a.from.empty()) {
+        for (const char* name : {"--prediction", "--noise", "--zero-snr"}) {
+            if (app.count(name) > 0) {
+                return refuse("pulse_train", std::string{name} + ": the scheduler of --from decides it", exit_code);
+            }
+        }
+        try {
+            a.scheduler = pulse::diffusers::read_scheduler(std::filesystem::path{a.from} / "scheduler");
+        } catch (const pulse::input_error& e) {
+            return refuse("pulse_train", std::string{"--from: "} + e.what(), exit_code);
+        }
+    } else if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
         a.scheduler.beta_start = 0.00085;
         a.scheduler.beta_end = 0.012;
     }

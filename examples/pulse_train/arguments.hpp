@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/checkpoint/shares.hpp>
+#include <pulse/io/safetensors_header.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/learning_rate.hpp>
@@ -36,8 +38,22 @@ inline constexpr int most_samples = 1 << 20;
 struct arguments {
     std::string model{"ddpm_fmnist"};
     std::string data{"/usr/share/datasets/fashion-mnist"};
+    /// Of captioned pictures.
+    bool random_crop{};
+    bool flip{};
+    double caption_dropout{};
+    bool skip_bad_pictures{};
+    std::string said_of_pictures{}; ///< an option of these that was given; empty: none
     std::string out{"pulse_run"};
     std::string resume{};
+    /// A diffusers folder to begin from; empty: none. With `init`, the weights of its backbone are not read.
+    std::string from{};
+    bool init{};
+    /// Where a diffusers folder goes at the end; empty: nowhere. What it has of the backbone, and how.
+    std::string export_to{};
+    pulse::train::tensor_part export_part{pulse::train::tensor_part::average};
+    pulse::io::element_type export_type{pulse::io::f32};
+    std::int64_t export_shard_bytes{};
     /// A plan to run as it is; else one is made as `planning` says, whose devices and words are those of this program.
     std::string plan_file{};
     pulse::plan_request planning{};
@@ -78,6 +94,10 @@ struct arguments {
     int keep{2};
     int sample{64};
     int sample_steps{50};
+    /// Texts by which pictures are drawn, one after another; none: not by text.
+    std::vector<std::string> prompts{};
+    std::string negative{};
+    double guidance{7.5};
     pulse::train::sampler_kind sampler{pulse::train::sampler_kind::ddim};
     /// Arguments that must be the same on every rank: their names, and what was said or is usual.
     std::vector<std::pair<std::string, std::string>> common{};

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -61,10 +62,14 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
     return made;
 }
 
-void open_folder(const run_inputs& in) {
+void make_folder(const run_inputs& in) {
     std::error_code failed;
     std::filesystem::create_directories(in.args.out, failed);
     if (failed) { throw pulse::input_error{"--out: " + in.args.out + ": " + failed.message()}; }
+}
+
+void open_folder(const run_inputs& in) {
+    make_folder(in);
     pulse::save_plan(in.plan, in.file("plan.json"));
 }
 
@@ -89,18 +94,38 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
         {"bytes_per_step",
          {{"boundary", results.boundary_bytes}, {"skip", results.skip_bytes}, {"gradient", results.gradient_bytes}}},
         {"sequential_relayed_bytes_per_step", summary.sequential_relayed_bytes},
+        {"encode_seconds", results.encode_seconds},
+        {"captions_cut", results.captions_cut},
         {"planned_peak_bytes", results.planned_bytes},
         {"measured_peak_bytes", results.measured_bytes}};
     pulse::io::write_file(in.file("report.json"), report.dump(2) + "\n");
 }
 
-void write_samples(const run_inputs& in, const std::vector<float>& images) {
-    const auto channels = static_cast<std::size_t>(in.images->channels());
+void write_pictures(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape) {
+    const std::filesystem::path folder = in.file(pictures_name);
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (failed) { throw pulse::input_error{folder.string() + ": " + failed.message()}; }
+    std::string lines;
+    for (std::size_t i = 0; i != images.size() / shape.elements(); ++i) {
+        char name[16];
+        std::snprintf(name, sizeof name, "%04zu.png", i);
+        const auto one = std::span{images}.subspan(i * shape.elements(), shape.elements());
+        pulse::io::write_png(folder / name, pulse::io::image_grid(one, shape.height, shape.width, shape.channels,
+                                                                  {.columns = 1, .scale = 1, .gap = 0}));
+        const nlohmann::json line{{"file_name", name}, {"text", in.args.prompts[i % in.args.prompts.size()]}};
+        lines += line.dump() + "\n";
+    }
+    pulse::io::write_file(folder / "metadata.jsonl", lines);
+}
+
+void write_samples(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape) {
+    const auto channels = static_cast<std::size_t>(shape.channels);
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
     for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
-    const auto grid = pulse::io::image_grid(pictures ? images : first, in.images->height(), in.images->width(),
-                                            pictures ? in.images->channels() : 1);
+    const auto grid = pulse::io::image_grid(pictures ? images : first, shape.height, shape.width,
+                                            pictures ? shape.channels : 1);
     pulse::io::write_png(in.file("samples.png"), grid);
 }
 
@@ -127,6 +152,14 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
         std::printf("gradients       %9.2f MiB a step between replicas, %.2f planned\n", mib(results.gradient_bytes),
                     mib(planned));
     }
+    if (results.encode_seconds > 0) {
+        std::printf("encoding        %9.1f ms a step before it begins: text and pictures by frozen networks\n",
+                    1e3 * results.encode_seconds / static_cast<double>(results.steps_run));
+    }
+    if (results.captions_cut > 0) {
+        std::printf("captions        %9lld were longer than the text encoder takes, and cut\n",
+                    static_cast<long long>(results.captions_cut));
+    }
     for (std::size_t r = 0; r != results.planned_bytes.size(); ++r) {
         std::printf("memory, rank %zu  %9.1f MiB planned, %.1f measured\n", r, mib(results.planned_bytes[r]),
                     mib(results.measured_bytes[r]));
@@ -152,9 +185,12 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
         std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(results.last_step));
     }
     std::puts("\nwritten:");
-    for (const char* name : {"samples.png", "loss.svg", "timeline.svg", "trace.json", checkpoints_name, checkpoint_name,
-                             "plan.json", "report.json"}) {
-        if (name != std::string_view{"samples.png"} || has_samples) { std::printf("  %s\n", in.file(name).c_str()); }
+    for (const char* name : {"samples.png", pictures_name, "loss.svg", "timeline.svg", "trace.json", checkpoints_name,
+                             checkpoint_name, "plan.json", "report.json"}) {
+        const bool drawn = name == std::string_view{"samples.png"};
+        const bool by_prompt = name == std::string_view{pictures_name};
+        if ((drawn && !has_samples) || (by_prompt && (!has_samples || in.args.prompts.empty()))) { continue; }
+        std::printf("  %s\n", in.file(name).c_str());
     }
     // A signal may have reached another rank than this.
     if (in.stop->load() || (results.last_step < in.args.steps && in.args.time_limit_s == 0)) {

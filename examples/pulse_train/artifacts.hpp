@@ -10,6 +10,7 @@ namespace pulse_train {
 
 inline constexpr const char* checkpoint_name = "checkpoint.safetensors";
 inline constexpr const char* checkpoints_name = "checkpoints";
+inline constexpr const char* pictures_name = "pictures";
 
 /// What a finished run amounts to: the numbers of its report.
 struct run_summary {
@@ -21,6 +22,9 @@ struct run_summary {
 
 [[nodiscard]] run_summary summarise(const run_inputs& in, const run_results& results);
 
+/// Makes the run's folder. Throws input_error naming --out.
+void make_folder(const run_inputs& in);
+
 /// Makes the run's folder with its plan.json, the first thing that a run writes.
 void open_folder(const run_inputs& in);
 
@@ -28,7 +32,11 @@ void open_folder(const run_inputs& in);
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary);
 
 /// Writes samples.png: `images` in a grid, of latents the first channel.
-void write_samples(const run_inputs& in, const std::vector<float>& images);
+void write_samples(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape);
+
+/// Writes the pictures of the prompts one by one into a folder, with metadata.jsonl, which says the prompts: captioned
+/// pictures, as --data takes them.
+void write_pictures(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape);
 
 /// Tells a person what the pipeline did and where everything is.
 void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples);

@@ -39,6 +39,7 @@ class cuda_side {
 public:
     using math = pulse::cuda::backend<Precision>;
     using scalar = typename math::scalar;
+    static constexpr bool encodes = false;
 
     /// Throws input_error when there is no such device.
     explicit cuda_side(const arguments& a) : devices_{a.gpus}, processes_{a.processes} {

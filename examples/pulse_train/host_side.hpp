@@ -25,6 +25,7 @@ namespace pulse_train {
 /// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A
 /// side has
 /// - `math`, `task`: a backend and the task of a rank's trainer;
+/// - `encodes`: whether frozen networks encode captioned pictures there (encoded_task);
 /// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
 ///   `run_workers(count, body)`: the same on threads of this process in any case;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
@@ -35,6 +36,7 @@ class host_side {
 public:
     using math = pulse::host::onednn_backend;
     using scalar = math::scalar;
+    static constexpr bool encodes = true;
 
     explicit host_side(const arguments& a) : threads_{a.threads}, processes_{a.processes} {}
 
@@ -69,7 +71,7 @@ public:
     }
 
     /// The data and the loss of a rank.
-    class task : public pulse::train::diffusion_task {
+    class task : public pulse::train::diffusion_task<> {
     public:
         task(const run_inputs& in, const pulse::any_transport& of_rank) :
             diffusion_task{*in.images, *in.noise, in.task_options(of_rank.rank())}, images_{*in.images},

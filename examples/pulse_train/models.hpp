@@ -7,6 +7,7 @@ namespace pulse_train {
 
 using pulse::ddpm_cifar10;
 using pulse::ddpm_fmnist;
+using pulse::sd15;
 using pulse::sd21;
 
 /// A UNet that learns to draw clothes within minutes on two cores: the layout of ddpm_fmnist with fewer channels.

@@ -1,5 +1,6 @@
 #include "rank_results.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -113,6 +114,8 @@ void fields(Self& self, Results& r) {
     self(r.planned_bytes);
     self(r.measured_bytes);
     self(r.averages);
+    self(r.encode_seconds);
+    self(r.captions_cut);
     self(r.steps_run);
     self(r.last_step);
     self(r.losses);
@@ -146,6 +149,8 @@ run_results joined(std::vector<rank_results> of_ranks) {
         all.planned_bytes.push_back(one.planned_bytes);
         all.measured_bytes.push_back(one.measured_bytes);
         all.averages.merge(one.averages);
+        all.encode_seconds = std::max(all.encode_seconds, one.encode_seconds);
+        all.captions_cut += one.captions_cut;
         if (one.rank == 0) {
             all.losses = std::move(one.losses);
             all.step_seconds = std::move(one.step_seconds);

@@ -21,6 +21,8 @@ struct rank_results {
     std::int64_t measured_bytes{};
     /// Averaged weights of its layers, for drawing samples.
     std::map<int, std::vector<float>> averages{};
+    double encode_seconds{};     ///< of all steps, in which frozen networks have encoded the data
+    std::int64_t captions_cut{}; ///< that were longer than the text encoder's
     std::int64_t steps_run{};
     std::int64_t last_step{};
     /// Of every step; only rank 0 has them, which are the same for all.
@@ -44,6 +46,8 @@ struct run_results {
     std::int64_t boundary_bytes{};
     std::int64_t skip_bytes{};
     std::int64_t gradient_bytes{};
+    double encode_seconds{}; ///< of the rank that has encoded longest
+    std::int64_t captions_cut{};
     std::int64_t steps_run{};
     std::int64_t last_step{};
 };

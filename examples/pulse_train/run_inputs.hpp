@@ -1,10 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
 
+#include <pulse/diffusers/weights.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -18,17 +20,33 @@
 
 namespace pulse_train {
 
+class picture_source;
 class text_states;
+
+/// What a model takes as one sample.
+struct sample_shape {
+    int channels{};
+    int height{};
+    int width{};
+
+    [[nodiscard]] std::size_t elements() const noexcept {
+        return static_cast<std::size_t>(channels) * static_cast<std::size_t>(height) * static_cast<std::size_t>(width);
+    }
+};
 
 /// What a run needs besides the model's type.
 struct run_inputs {
     arguments args{};
+    sample_shape shape{};
     pulse::plan plan{};
     pulse::cost_table costs{};
     pulse::parameter_memory kept{}; ///< by each rank
     const pulse::train::image_dataset* images{};
-    const text_states* texts{}; ///< null where the model reads none
+    const text_states* texts{};       ///< made-up ones; null where the model reads none
+    const picture_source* pictures{}; ///< captioned ones, instead of images and texts
     const pulse::train::noise_schedule* noise{};
+    /// What the backbone's weights are at first; null: numbers by the seed.
+    const pulse::diffusers::weights* start{};
     /// What must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
     const std::atomic<bool>* stop{};

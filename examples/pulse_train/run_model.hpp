@@ -3,14 +3,22 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
+#include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <pulse/checkpoint/folder.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/weights.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
+#include <pulse/model/parameter.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic.hpp>
+#include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -18,29 +26,144 @@
 
 #include "arguments.hpp"
 #include "artifacts.hpp"
+#include "by_prompt.hpp"
 #include "drawing.hpp"
+#include "encoded_task.hpp"
+#include "frozen.hpp"
 #include "measuring.hpp"
+#include "pictures.hpp"
+#include "pipeline_folder.hpp"
 #include "setup.hpp"
 #include "synthetic.hpp"
 #include "training.hpp"
 
 namespace pulse_train {
 
+/// The captioned pictures of --data, and what the plan has to count for the networks that encode them. Throws
+/// input_error naming the option or the file.
+template <class Model, class Side>
+[[nodiscard]] std::unique_ptr<const picture_source> open_captioned(run_inputs& in) {
+    const arguments& a = in.args;
+    if constexpr (can_encode<Model, Side>) {
+        using task = encoded_task<Model, typename Side::math>;
+        if (a.from.empty()) {
+            throw pulse::input_error{
+                "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
+                std::string{synthetic_data} + "' data need none"};
+        }
+        in.kept.beside_first_stage = task::first_stage_bytes;
+        in.kept.beside_last_stage = task::last_stage_bytes;
+        return task::open(a);
+    } else {
+        throw pulse::input_error{"--data: " + a.model + " reads text, which only '" + synthetic_data + "' data have" +
+                                 (frozen_networks<Model>::known ? " on --backend cuda" : "")};
+    }
+}
+
+/// Draws what the arguments ask for and writes it into the run's folder. Whether there is something now.
+template <class Model, class Side>
+[[nodiscard]] bool draw(const Side& side, const run_inputs& in, const run_results& results) {
+    if (in.args.sample == 0 || *in.stop) { return false; }
+    std::printf("drawing %d images ...\n", in.args.sample);
+    std::fflush(stdout);
+    if constexpr (can_encode<Model, Side>) {
+        if (!in.args.prompts.empty()) {
+            using pictures = by_prompt<Model, typename Side::math>;
+            const pictures of_prompts{in.args};
+            const std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.texts());
+            if (latents.empty()) { return false; }
+            const std::vector<float> drawn = of_prompts.decode(latents);
+            write_samples(in, drawn, pictures::shape);
+            write_pictures(in, drawn, pictures::shape);
+            return true;
+        }
+    }
+    image_texts texts;
+    if (in.texts != nullptr) {
+        texts.elements = in.texts->elements();
+        texts.states.assign(in.texts->values().begin(), in.texts->values().end());
+    }
+    const std::vector<float> drawn = draw_samples<Model>(side, in, results, texts);
+    if (!drawn.empty()) { write_samples(in, drawn, in.shape); }
+    return !drawn.empty();
+}
+
+/// Throws input_error unless what the arguments want drawn can be, which is looked at before a run begins.
+template <class Model, class Side>
+void require_drawable(const arguments& a) {
+    if (a.sample == 0) { return; }
+    if (a.prompts.empty()) {
+        if (!a.from.empty() && pulse::reads_text<typename Model::conditioning>) {
+            throw pulse::input_error{"--sample: with --from, pictures of " + a.model + " are drawn by --prompt"};
+        }
+        return;
+    }
+    if constexpr (can_encode<Model, Side>) {
+        static_cast<void>(by_prompt<Model, typename Side::math>{a});
+    } else {
+        throw pulse::input_error{"--prompt: there are no networks that read it for " + a.model +
+                                 (frozen_networks<Model>::known ? " on --backend cuda" : "")};
+    }
+}
+
+/// What is to be done with a folder's weights as they are: a run of no steps.
+template <class Model, class Side>
+void use_untrained(const Side& side, run_inputs& in) {
+    const arguments& a = in.args;
+    const std::vector<pulse::parameter> all = pulse::diffusers::model_parameters<Model>();
+    const pulse::diffusers::tensor_values values = first_values(in.start, a.seed, all);
+    make_folder(in);
+    if (!a.export_to.empty()) { export_values<Model>(a, values); }
+    if (a.sample == 0) { return; }
+    in.plan.pipeline_degree = a.ranks;
+    run_results untrained;
+    std::size_t tensor = 0;
+    for (int block = Model::is_conditioned ? pulse::conditioning_block : 0;
+         block != static_cast<int>(Model::layer_count); ++block) {
+        std::vector<float>& to = untrained.averages[block];
+        for (std::size_t n = pulse::parameters_of<Model>(block).size(); n != 0; --n) {
+            values(tensor++, [&](std::span<const float> piece) { to.insert(to.end(), piece.begin(), piece.end()); });
+        }
+    }
+    static_cast<void>(draw<Model>(side, in, untrained));
+}
+
 /// The whole job for one backbone on one side (see host_side).
 template <class Model, class Side>
 void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop) {
-    constexpr auto shape = Model::template layer_at<0>::input::dims;
+    constexpr auto dims = Model::template layer_at<0>::input::dims;
+    constexpr sample_shape shape{dims[0], dims[1], dims[2]};
     using embedder = typename Model::conditioning;
     constexpr bool with_text = pulse::reads_text<embedder>;
     static_assert(!pulse::reads_facts<embedder>, "what the data know of a sample are image and text");
-    const pulse::train::image_dataset images = load_images(a, {shape[0], shape[1], shape[2]}, with_text);
+    const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
+    const bool leads = a.processes == nullptr || a.processes->rank() == 0;
+    if (leads) { require_drawable<Model, Side>(a); }
     std::optional<text_states> texts;
     if constexpr (with_text) { texts.emplace(static_cast<std::size_t>(embedder::text_elements), a.seed); }
     const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
-    run_inputs in{.args = a, .images = &images, .texts = texts ? &*texts : nullptr, .noise = &noise, .stop = &stop};
+    run_inputs in{.args = a,
+                  .shape = shape,
+                  .texts = texts ? &*texts : nullptr,
+                  .noise = &noise,
+                  .start = start.get(),
+                  .stop = &stop};
+    if (a.steps == 0 && !a.from.empty() && a.resume.empty() && !a.plan_only) {
+        if (leads) { use_untrained<Model>(side, in); }
+        if (a.processes != nullptr) { a.processes->leave(); }
+        return;
+    }
     in.kept = pulse::kept_by<Model, typename Side::math>();
+    std::optional<pulse::train::image_dataset> images;
+    std::unique_ptr<const picture_source> pictures;
+    if (!with_text || a.data == synthetic_data) {
+        images.emplace(load_images(a, shape));
+        in.images = &*images;
+    } else {
+        pictures = open_captioned<Model, Side>(in);
+        in.pictures = pictures.get();
+    }
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
-    const bool leads = a.processes == nullptr || a.processes->rank() == 0;
     measurements known;
     if (leads) {
         read_plan(in);
@@ -61,25 +184,27 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
     in.config = config_of(in);
     if (a.processes != nullptr) {
-        pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of(images)}});
+        pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of_data(in)}});
     }
     if (!a.resume.empty()) { require_same_config(in); }
 
-    const run_results results = train<Model>(side, in, [&] { open_folder(in); });
+    const run_results results = [&] {
+        const auto ready = [&] { open_folder(in); };
+        if constexpr (can_encode<Model, Side>) {
+            if (in.pictures != nullptr) {
+                return train<Model, encoded_task<Model, typename Side::math>>(side, in, ready);
+            }
+        }
+        return train<Model, typename Side::task>(side, in, ready);
+    }();
     if (a.processes != nullptr) {
         a.processes->leave();
         if (!leads) { return; }
     }
     const run_summary summary = summarise(in, results);
     write_artifacts(in, results, summary);
-    std::vector<float> drawn;
-    if (a.sample > 0 && !stop) {
-        std::printf("drawing %d images ...\n", a.sample);
-        std::fflush(stdout);
-        drawn = draw_samples<Model>(side, in, results);
-        if (!drawn.empty()) { write_samples(in, drawn); }
-    }
-    print_summary(in, results, summary, !drawn.empty());
+    const bool drawn = draw<Model>(side, in, results);
+    print_summary(in, results, summary, drawn);
 }
 
 } // namespace pulse_train

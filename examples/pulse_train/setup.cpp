@@ -38,6 +38,7 @@
 #include "../glpk_search.hpp"
 #include "artifacts.hpp"
 #include "measuring.hpp"
+#include "pictures.hpp"
 #include "synthetic.hpp"
 
 namespace pulse_train {
@@ -105,11 +106,12 @@ std::string exact(double value) {
     return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted, bool reads_text) {
-    if (a.data == synthetic_data) { return synthetic_images(wanted, a.seed); }
-    if (reads_text) {
-        throw pulse::input_error{"--data: " + a.model + " reads text, which only '" + synthetic_data + "' data have"};
+pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted) {
+    if (!a.said_of_pictures.empty()) {
+        throw pulse::input_error{a.said_of_pictures +
+                                 ": it is for captioned pictures, on which this run does not train"};
     }
+    if (a.data == synthetic_data) { return synthetic_images(wanted, a.seed); }
     pulse::io::idx_images images = pulse::io::read_idx_images(pulse::io::find_idx(a.data, "train-images-idx3-ubyte"));
     if (wanted.channels != 1 || images.rows != wanted.height || images.columns != wanted.width) {
         const auto text = [](auto height, auto width, auto channels) {
@@ -121,9 +123,10 @@ pulse::train::image_dataset load_images(const arguments& a, const sample_shape& 
     return {images.rows, images.columns, 1, std::move(images.pixels), {.seed = a.seed}};
 }
 
-std::string text_of(const pulse::train::image_dataset& images) {
-    const std::uint64_t sum = pulse::checksum_of(std::as_bytes(images.pixels()));
-    return std::to_string(images.size()) + " (" + pulse::fingerprint{}.add(sum).text() + ")";
+std::string text_of_data(const run_inputs& in) {
+    if (in.pictures != nullptr) { return in.pictures->text(); }
+    const std::uint64_t sum = pulse::checksum_of(std::as_bytes(in.images->pixels()));
+    return std::to_string(in.images->size()) + " (" + pulse::fingerprint{}.add(sum).text() + ")";
 }
 
 void read_plan(run_inputs& in) {
@@ -259,8 +262,12 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
     if (a.learning_rate_shape != pulse::train::learning_rate_shape::constant) {
         rates += " over " + std::to_string(a.steps) + " steps";
     }
+    const std::string images =
+        in.pictures != nullptr
+            ? in.pictures->text()
+            : (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size());
     return {{"model", a.model},
-            {"images", (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size())},
+            {"images", images},
             {"prediction", said.at("--prediction")},
             {"noise", said.at("--noise")},
             {"zero_snr", said.at("--zero-snr")},

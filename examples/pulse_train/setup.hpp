@@ -14,19 +14,11 @@
 
 namespace pulse_train {
 
-/// What a model takes as one sample.
-struct sample_shape {
-    int channels{};
-    int height{};
-    int width{};
-};
+/// The images that the arguments name. Throws input_error when they are not there or not of that shape.
+[[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted);
 
-/// The images that the arguments name. Throws input_error when they are not there or not of that shape, or have no text
-/// where the model reads_text.
-[[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted, bool reads_text);
-
-/// How many images there are, and a checksum of them.
-[[nodiscard]] std::string text_of(const pulse::train::image_dataset& images);
+/// How many images or pictures there are, and a checksum of them.
+[[nodiscard]] std::string text_of_data(const run_inputs& in);
 
 /// The shortest text that is read as the same number again.
 [[nodiscard]] std::string exact(double value);

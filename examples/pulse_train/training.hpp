@@ -12,14 +12,18 @@
 #include <vector>
 
 #include <pulse/checkpoint/merged.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/model/parameter.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/saving.hpp>
 #include <pulse/train/trainer.hpp>
 
 #include "artifacts.hpp"
+#include "pipeline_folder.hpp"
 #include "progress.hpp"
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
@@ -28,15 +32,19 @@
 
 namespace pulse_train {
 
-/// One rank's part of a training run on a side (see host_side).
-template <class Model, class Side>
+/// One rank's part of a training run on a side (see host_side), with the data that a task has.
+template <class Model, class Side, class Task>
 class training_rank {
 public:
     using math = typename Side::math;
 
     training_rank(const run_inputs& in, const pulse::any_transport& among) :
         in_{in}, transport_{among}, trainer_{among, {in.plan, in.costs, in.kept}, in.training()}, task_{in, among} {
-        if (!in.args.resume.empty()) { resume(); }
+        if (!in.args.resume.empty()) {
+            resume();
+        } else if (in.start != nullptr) {
+            start_from(*in.start);
+        }
     }
 
     /// What the rank leaves.
@@ -90,6 +98,20 @@ private:
             trainer_.resume(in_.resume_from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--resume: "} + e.what()}; }
     }
+    /// The first average is that of the weights, too.
+    void start_from(const pulse::diffusers::weights& given) {
+        pulse::train::rank_state now = trainer_.read_state();
+        for (const auto& block : trainer_.runner().parameters().blocks()) {
+            std::size_t at = block.first;
+            for (const pulse::parameter& p : pulse::parameters_of<Model>(block.layer)) {
+                const auto n = static_cast<std::size_t>(p.elements());
+                given.read(p, 0, std::span{now.weights}.subspan(at, n));
+                at += n;
+            }
+        }
+        now.average = now.weights;
+        trainer_.set_state(now, 0, 0);
+    }
     void save() {
         const auto saved = trainer_.save(checkpoints_of(in_));
         saved_ = {trainer_.steps(), saved.folder};
@@ -135,9 +157,17 @@ private:
         mine_.rank = rank();
         mine_.planned_bytes = planned_bytes();
         mine_.measured_bytes = trainer_.bytes();
+        if constexpr (requires { task_.encode_seconds(); }) {
+            mine_.measured_bytes += task_.bytes();
+            mine_.encode_seconds = task_.encode_seconds();
+            mine_.captions_cut = task_.captions_cut();
+        }
         if (saved_.first != trainer_.steps()) { save(); }
         if (in_.args.sample != 0) { keep_averages(); }
-        if (rank() == 0) { pulse::train::export_merged(saved_.second, in_.file(checkpoint_name)); }
+        if (rank() == 0) {
+            pulse::train::export_merged(saved_.second, in_.file(checkpoint_name));
+            if (!in_.args.export_to.empty()) { export_trained<Model>(in_.args, saved_.second); }
+        }
         mine_.steps_run = trainer_.steps() - first;
         mine_.last_step = trainer_.steps();
     }
@@ -153,7 +183,7 @@ private:
     const run_inputs& in_;
     pulse::any_transport transport_;
     pulse::trainer<Model, math> trainer_;
-    typename Side::task task_;
+    Task task_;
     std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< the step of the last checkpoint, and its folder
     rank_results mine_{};
     std::int64_t origin_ns_{};
@@ -163,11 +193,11 @@ private:
 /// Trains on the ranks of a side; whatever stops one rank is thrown here. Where ranks are processes, rank 0 has the
 /// results. `ready` is called once, when every rank has all that it needs and has checked it: nothing is written
 /// before.
-template <class Model, class Side, class Ready>
+template <class Model, class Task, class Side, class Ready>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
     std::vector<rank_results> results;
     side.run_ranks(in, [&](const pulse::any_transport& among) {
-        training_rank<Model, Side> rank{in, among};
+        training_rank<Model, Side, Task> rank{in, among};
         among.sum({});
         if (among.rank() == 0) { ready(); }
         const auto all = among.gather(to_bytes(rank.run()));

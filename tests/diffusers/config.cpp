@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -6,6 +7,8 @@
 
 #include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/text_encoder.hpp>
+#include <pulse/encode/known_text_encoders.hpp>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/hunyuan_dit.hpp>
 #include <pulse/zoo/sdxl.hpp>
@@ -34,6 +37,10 @@ std::vector<component_config> known_configs() {
             config_of(hunyuan_dit_v12::config),
             config_of(encode::kl_f8(512)),
             config_of(encode::autoencoder_config{.name = "one", .block_out_channels = {64}})};
+}
+
+std::vector<component_config> known_text_configs() {
+    return {config_of(encode::clip_vit_l), config_of(encode::openclip_vit_h), config_of(encode::openclip_vit_bigg)};
 }
 
 /// Another value of the same kind.
@@ -74,7 +81,9 @@ TEST_CASE("a config that is written describes the model, and no other of the zoo
 }
 
 TEST_CASE("every key of every config matters: another value is refused with the key and both values") {
-    for (const component_config& one : known_configs()) {
+    std::vector<component_config> all = known_configs();
+    for (component_config& one : known_text_configs()) { all.push_back(std::move(one)); }
+    for (const component_config& one : all) {
         const json file = json::parse(print_config(one));
         for (const auto& [key, value] : file.items()) {
             if (key == "_class_name") { continue; }
@@ -163,4 +172,20 @@ TEST_CASE("an autoencoder's pictures may have any size, and its latents one scal
     file["use_quant_conv"] = true;
     CHECK(mentions(refusal_of([&] { require_fit(config_of(encode::kl_f8(512, 0.13025)), file, "f"); }),
                    {"f: scaling_factor is missing, which means 0.18215", "kl_f8 has 0.13025"}));
+}
+
+TEST_CASE("published configs of text encoders fit, and no other does") {
+    // Stable Diffusion 2.1's, by transformers 4.25
+    const json file = json::parse(R"({
+      "_name_or_path": "hf-models/stable-diffusion-v2-768x768/text_encoder", "architectures": ["CLIPTextModel"],
+      "attention_dropout": 0.0, "bos_token_id": 0, "dropout": 0.0, "eos_token_id": 2, "hidden_act": "gelu",
+      "hidden_size": 1024, "initializer_factor": 1.0, "initializer_range": 0.02, "intermediate_size": 4096,
+      "layer_norm_eps": 1e-05, "max_position_embeddings": 77, "model_type": "clip_text_model",
+      "num_attention_heads": 16, "num_hidden_layers": 23, "pad_token_id": 1, "projection_dim": 512,
+      "torch_dtype": "float32", "transformers_version": "4.25.0.dev0", "vocab_size": 49408})");
+    CHECK_NOTHROW(require_fit(config_of(encode::openclip_vit_h), file, "f"));
+    CHECK(mentions(refusal_of([&] { require_fit(config_of(encode::clip_vit_l), file, "f"); }),
+                   {"f: hidden_size is 1024", "clip_vit_l has 768"}));
+    CHECK(mentions(refusal_of([&] { require_fit(config_of(encode::openclip_vit_bigg), file, "f"); }),
+                   {"f: architectures is [\"CLIPTextModel\"]", "CLIPTextModelWithProjection"}));
 }

@@ -15,6 +15,8 @@
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 
 using pulse::buffer_place;
 using pulse_test::planned_model;
@@ -214,4 +216,31 @@ TEST_CASE("a program whose lifetimes are broken has no layout") {
     damaged = programs[0];
     damaged.instructions.erase(damaged.instructions.begin());
     CHECK_THROWS_AS((void)pulse::lay_out(model, damaged), pulse::input_error);
+}
+
+TEST_CASE("what is kept beside the first and the last stage is in the peaks of their devices, once where that is one") {
+    random_plans make{35};
+    int alone = 0;
+    for (int i = 0; i != 60; ++i) {
+        const planned_model c = make();
+        const auto without = pulse::peak_bytes(c.planned, c.costs, pulse::adamw_memory(4));
+        pulse::parameter_memory kept = pulse::adamw_memory(4);
+        kept.beside_first_stage = 1000;
+        kept.beside_last_stage = 10;
+        const auto with = pulse::peak_bytes(c.planned, c.costs, kept);
+        const int first = c.planned.cut.stages.front().device;
+        const int last = c.planned.cut.stages.back().device;
+        alone += first == last ? 0 : 1;
+        for (std::size_t d = 0; d != with.size(); ++d) {
+            const int device = static_cast<int>(d);
+            CHECK(with[d] - without[d] == (device == first ? 1000 : device == last ? 10 : 0));
+        }
+    }
+    CHECK(alone > 5);
+    for (const auto member :
+         {&pulse::parameter_memory::beside_first_stage, &pulse::parameter_memory::beside_last_stage}) {
+        pulse::parameter_memory wrong = pulse::adamw_memory(4);
+        wrong.*member = -1;
+        CHECK_THROWS_AS(pulse::check_parameter_memory(wrong), pulse::input_error);
+    }
 }

@@ -143,14 +143,9 @@ public:
         throw input_error("none of " + std::to_string(size()) + " pictures can be read; the first: " + refused.front());
     }
 
-private:
-    [[nodiscard]] picture_sample read(std::uint32_t i, const sample_draw& drawn) const {
-        picture_sample result{.label = index_.entries[i].label, .index = i};
-        // Read though it may be dropped: chance must not decide whether a caption is bad.
-        result.caption = index_.caption(i);
-        result.caption_dropped = drawn.caption < options_.caption_dropout;
-        if (result.caption_dropped) { result.caption.clear(); }
-
+    /// Picture `i` of the folder without its caption, cropped and mirrored as drawn. Throws input_error naming it.
+    [[nodiscard]] picture_sample picture(std::uint32_t i, const sample_draw& drawn) const {
+        picture_sample result{.label = index_.entries.at(i).label, .index = i};
         const std::string name = index_.name(i);
         io::picture stored =
             decode_picture(index_.stored_bytes(i, options_.limits.most_file_bytes), name, options_.limits);
@@ -180,6 +175,16 @@ private:
                 }
             }
         }
+        return result;
+    }
+
+private:
+    [[nodiscard]] picture_sample read(std::uint32_t i, const sample_draw& drawn) const {
+        // Read though it may be dropped: chance must not decide whether a caption is bad.
+        std::string caption = index_.caption(i);
+        picture_sample result = picture(i, drawn);
+        result.caption_dropped = drawn.caption < options_.caption_dropout;
+        if (!result.caption_dropped) { result.caption = std::move(caption); }
         return result;
     }
 

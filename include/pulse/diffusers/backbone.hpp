@@ -77,20 +77,27 @@ template <class M>
     };
 }
 
+/// Throws input_error unless `to` may become what export_folder makes of `from`: nothing else is there, and it is not
+/// inside `from`.
+inline void require_exportable(const std::filesystem::path& from, const std::filesystem::path& to) {
+    require_replaceable(to);
+    const std::filesystem::path inside =
+        std::filesystem::weakly_canonical(to).lexically_relative(std::filesystem::weakly_canonical(from));
+    if (inside != "." && !inside.empty() && *inside.begin() != "..") {
+        throw input_error("'" + to.string() + "' is inside '" + from.string() + "', of which it would be a copy");
+    }
+}
+
 /// Writes a diffusers folder as `from` is, with other weights of its backbone: the index, the config and all other
 /// components are copied byte for byte. `values` are those of model_parameters<M>(). `from` and `to` may be the same.
-/// Throws input_error as read_pipeline(), require_fit() and folder_writer do, and when `to` is inside `from`.
+/// Throws input_error as read_pipeline(), require_fit(), require_exportable() and folder_writer do.
 template <class M>
 void export_folder(const std::filesystem::path& from, const std::filesystem::path& to, const tensor_values& values,
                    weights_format format = {}) {
     const std::filesystem::path backbone = backbone_folder(M::config);
     const pipeline index = read_pipeline(from);
     require_fit(config_of(M::config), from / backbone);
-    const std::filesystem::path inside =
-        std::filesystem::weakly_canonical(to).lexically_relative(std::filesystem::weakly_canonical(from));
-    if (inside != "." && !inside.empty() && *inside.begin() != "..") {
-        throw input_error("'" + to.string() + "' is inside '" + from.string() + "', of which it would be a copy");
-    }
+    require_exportable(from, to);
     folder_writer<> out{to};
     out.copy(from / "model_index.json", "model_index.json");
     for (const pipeline_component& one : index.components) {

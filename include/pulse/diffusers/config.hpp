@@ -29,7 +29,7 @@ struct config_key {
 /// The config.json of a compiled network: what is written of it, and what a file must say.
 struct component_config {
     std::string model{};      ///< pulse's name, for messages
-    std::string class_name{}; ///< _class_name
+    std::string class_name{}; ///< _class_name; empty: transformers', which have a key for it among `keys`
     std::vector<config_key> keys{};
     std::vector<config_key> unwritten{};     ///< keys that only some versions of the class have
     std::vector<std::string_view> ignored{}; ///< keys that change nothing that the network computes

@@ -66,10 +66,10 @@ namespace detail {
 
 PULSE_INLINE void require_fit(const component_config& config, const nlohmann::json& file, std::string_view source) {
     const io::json_field root{file, {source, "the config", "a diffusers config"}};
-    const std::string& class_name = root["_class_name"].text();
     const std::string compiled = "; the compiled model " + config.model + " has ";
-    if (class_name != config.class_name) {
-        root["_class_name"].fail("is '" + io::printable(class_name) + "'" + compiled + "'" + config.class_name + "'");
+    if (!config.class_name.empty() && root["_class_name"].text() != config.class_name) {
+        root["_class_name"].fail("is '" + io::printable(root["_class_name"].text()) + "'" + compiled + "'" +
+                                 config.class_name + "'");
     }
     std::vector<config_key> keys = config.keys;
     keys.insert(keys.end(), config.unwritten.begin(), config.unwritten.end());
@@ -100,7 +100,7 @@ PULSE_INLINE void require_fit(const component_config& config, const std::filesys
 
 PULSE_INLINE std::string print_config(const component_config& config) {
     nlohmann::ordered_json out;
-    out["_class_name"] = config.class_name;
+    if (!config.class_name.empty()) { out["_class_name"] = config.class_name; }
     for (const config_key& key : config.keys) { out[key.name] = detail::written_value(key); }
     return out.dump(2) + "\n";
 }

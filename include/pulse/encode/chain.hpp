@@ -99,6 +99,12 @@ public:
     /// B::weights_changed() when they are filled.
     [[nodiscard]] std::span<scalar> parameters() noexcept { return {parameters_.data(), parameters_.size()}; }
 
+    /// What this has taken: `bytes`.
+    [[nodiscard]] std::int64_t used_bytes() const noexcept {
+        return static_cast<std::int64_t>((working_.size() + parameters_.size()) * sizeof(scalar) +
+                                         statistics_.size() * sizeof(accumulator));
+    }
+
     /// y = model(x) for `samples` samples, both in the backend's space.
     void run(int samples, const scalar* x, scalar* y) {
         for (int s = 0; s < samples; ++s) {

@@ -29,6 +29,19 @@ public:
     /// The weights that run, by their names in a checkpoint.
     static constexpr auto parameters = Network::template parameters<Network::live_layers>();
 
+    /// Bytes of one for batches of so many texts: weights, tensors and statistics, all of it but the backend's scratch.
+    [[nodiscard]] static constexpr std::int64_t bytes(int batch) noexcept {
+        return static_cast<std::int64_t>(sizeof(scalar)) *
+                   (Network::live_parameter_elements +
+                    batch * (Network::workspace_elements + 2 * Network::activation_elements)) +
+               static_cast<std::int64_t>(sizeof(accumulator)) * batch * Network::statistics_elements;
+    }
+    /// The same of this one, as it was taken.
+    [[nodiscard]] std::int64_t used_bytes() const noexcept {
+        const std::size_t taken = weights_.size() + workspace_.size() + between_[0].size() + between_[1].size();
+        return static_cast<std::int64_t>(taken * sizeof(scalar) + statistics_.size() * sizeof(accumulator));
+    }
+
     /// Throws input_error when `batch` is less than 1.
     text_encoder(B& math, int batch) : math_{math}, batch_{batch} {
         if (batch < 1) {

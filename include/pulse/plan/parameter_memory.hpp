@@ -22,6 +22,10 @@ struct parameter_memory {
     bool sharded{};
     /// Parameters of the conditioning module, which are among layer 0's: replicas share them for themselves.
     std::int64_t conditioning_parameters{};
+    /// What is kept beside the parameters, in bytes, such as frozen networks that encode the data: on the device of the
+    /// first stage, and on that of the last stage where it is another.
+    std::int64_t beside_first_stage{};
+    std::int64_t beside_last_stage{};
 
     /// Of one parameter, where replicas share nothing.
     [[nodiscard]] constexpr int total_bytes() const noexcept { return scalar_bytes + gradient_bytes + state_bytes; }
@@ -45,6 +49,8 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     if (kept.conditioning_parameters < 0) {
         throw input_error("parameter_memory: conditioning_parameters must not be negative");
     }
+    if (kept.beside_first_stage < 0) { throw input_error("parameter_memory: beside_first_stage must not be negative"); }
+    if (kept.beside_last_stage < 0) { throw input_error("parameter_memory: beside_last_stage must not be negative"); }
 }
 
 /// Bytes of a stage's parameters, one copy.
@@ -109,13 +115,21 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return elements * kept.state_bytes;
 }
 
-/// Bytes of parameters, with all that a rank keeps of them, of replica `replica` of `device`, and its room for
-/// gradients of other replicas: all memory of a rank that its order of passes does not change, but for workspace.
+/// Bytes that a device keeps beside its parameters.
+[[nodiscard]] constexpr std::int64_t beside_bytes_on(const step_model& model, int device,
+                                                     const parameter_memory& kept) noexcept {
+    if (model.device_of_stage(0) == device) { return kept.beside_first_stage; }
+    return model.device_of_stage(model.stage_count() - 1) == device ? kept.beside_last_stage : 0;
+}
+
+/// Bytes of parameters, with all that a rank keeps of them and beside them, of replica `replica` of `device`, and its
+/// room for gradients of other replicas: all memory of a rank that its order of passes does not change, but for
+/// workspace.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     const std::int64_t values = parameter_bytes_on(model, device);
     return values + gradient_bytes_of(values, kept) + state_bytes_on(model, device, replicas, replica, kept) +
-           replica_bytes_on(model, device, replicas, kept);
+           replica_bytes_on(model, device, replicas, kept) + beside_bytes_on(model, device, kept);
 }
 
 /// What all replicas of a stage together send while its gradients are summed: each to the replica that sums it from all

@@ -70,14 +70,15 @@ inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t positio
 } // namespace detail
 
 /// The data and the loss of a pipelined training step of a diffusion model, on the host: a task, whose members take a
-/// work.
+/// work. Data has elements(), channels() and batch() as image_dataset has.
 ///
 /// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and
 /// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them.
+template <class Data = image_dataset>
 class diffusion_task {
 public:
     /// Throws input_error naming the option that is out of range, or when the images are not of the model's size.
-    diffusion_task(const image_dataset& data, const noise_schedule& schedule, const diffusion_options& options) :
+    diffusion_task(const Data& data, const noise_schedule& schedule, const diffusion_options& options) :
         data_{data}, schedule_{schedule}, options_{checked(data, schedule, options)}, times_(samples_of_replica()),
         image_(data.elements()), noise_(data.elements()), target_(data.elements()),
         offsets_(options.noise_offset > 0 ? static_cast<std::size_t>(data.channels()) : 0) {}
@@ -126,7 +127,7 @@ public:
     }
 
 private:
-    [[nodiscard]] static const diffusion_options& checked(const image_dataset& data, const noise_schedule& schedule,
+    [[nodiscard]] static const diffusion_options& checked(const Data& data, const noise_schedule& schedule,
                                                           const diffusion_options& o) {
         detail::require_in_range(o, schedule, data.elements());
         return o;
@@ -152,7 +153,7 @@ private:
         for (std::size_t e = 0; e != noise_.size(); ++e) { noise_[e] += offsets_[e % offsets_.size()]; }
     }
 
-    const image_dataset& data_;
+    const Data& data_;
     const noise_schedule& schedule_;
     diffusion_options options_;
     std::uint64_t position_{};

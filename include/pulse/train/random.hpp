@@ -44,6 +44,7 @@ enum class random_stream : std::uint64_t {
     crop,             ///< where a picture is cropped
     caption,          ///< which captions are dropped
     noise_offset,     ///< what is added to the noise of a whole channel of a training sample
+    posterior,        ///< which latents of a training sample's picture are drawn
 };
 
 /// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/checkpoint/reader.hpp>
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/pipeline.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/nn/initialise.hpp>
+
+#include "arguments.hpp"
+
+namespace pulse_train {
+
+/// The weights with which --from begins, or null where it has none to give. Everything that the run reads or replaces
+/// at its end is looked at: throws input_error naming the option, the file and the key or the tensors.
+template <class Model>
+[[nodiscard]] std::unique_ptr<const pulse::diffusers::weights> open_start(const arguments& a) {
+    if (a.from.empty()) { return nullptr; }
+    const auto within = [](const char* option, const auto& act) {
+        try {
+            return act();
+        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{option} + ": " + e.what()}; }
+    };
+    std::unique_ptr<const pulse::diffusers::weights> found = within("--from", [&] {
+        static_cast<void>(pulse::diffusers::read_pipeline(a.from));
+        return std::make_unique<pulse::diffusers::weights>(pulse::diffusers::open_backbone<Model>(a.from));
+    });
+    if (!a.export_to.empty()) {
+        within("--export", [&] { pulse::diffusers::require_exportable(a.from, a.export_to); });
+    }
+    return a.init ? nullptr : std::move(found);
+}
+
+/// Writes the folder of --export from any values of the backbone.
+template <class Model>
+void export_values(const arguments& a, const pulse::diffusers::tensor_values& values) {
+    pulse::diffusers::export_folder<Model>(a.from, a.export_to, values,
+                                           {a.export_type, static_cast<std::uint64_t>(a.export_shard_bytes)});
+}
+
+/// The same from a checkpoint.
+template <class Model>
+void export_trained(const arguments& a, const std::filesystem::path& checkpoint) {
+    pulse::train::checkpoint_reader reader{checkpoint};
+    const std::vector<pulse::parameter> all = pulse::diffusers::model_parameters<Model>();
+    export_values<Model>(a, pulse::diffusers::checkpoint_values(reader, all, a.export_part));
+}
+
+/// What the parameters of a model are before a step; `all` are those of model_parameters<Model>(). `start` and `all`
+/// must outlive the result.
+[[nodiscard]] inline pulse::diffusers::tensor_values first_values(const pulse::diffusers::weights* start,
+                                                                  std::uint64_t seed,
+                                                                  std::span<const pulse::parameter> all) {
+    return [=](std::size_t tensor, const std::function<void(std::span<const float>)>& put) {
+        const auto n = static_cast<std::size_t>(all[tensor].elements());
+        std::vector<float> values(n);
+        if (start != nullptr) {
+            start->read(all[tensor], 0, values);
+            return put(values);
+        }
+        // A bias is drawn as its weight is, which stands before it.
+        const bool bias = tensor != 0 && all[tensor].name.view().ends_with(".bias");
+        if (bias) { values.resize(n + static_cast<std::size_t>(all[tensor - 1].elements())); }
+        pulse::nn::initialise<float>(all.subspan(bias ? tensor - 1 : tensor, bias ? 2 : 1), seed, values);
+        put(std::span{values}.last(n));
+    };
+}
+
+} // namespace pulse_train

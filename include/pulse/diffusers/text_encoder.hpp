@@ -1,0 +1,34 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <pulse/core/separate.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/encode/clip_text.hpp>
+
+namespace pulse::diffusers {
+
+/// The config.json of a CLIP text encoder: transformers' CLIPTextModel or, where it projects,
+/// CLIPTextModelWithProjection.
+[[nodiscard]] PULSE_INLINE component_config config_of(const encode::clip_text_config& c);
+
+/// Opens the weights of a text encoder of a diffusers folder, checked in full as open_backbone() does.
+template <encode::clip_text_config C>
+[[nodiscard]] weights open_text_encoder(const std::filesystem::path& folder, std::string_view name = "text_encoder") {
+    const std::filesystem::path component = folder / name;
+    require_fit(config_of(C), component);
+    weights found{component};
+    constexpr auto all = encode::clip_text<C>::template parameters<>();
+    // Before transformers 4.31 the places' own numbers were among the weights.
+    found.require({.parameters = {all.begin(), all.end()}, .ignored = {"text_model.embeddings.position_ids"}});
+    return found;
+}
+
+} // namespace pulse::diffusers
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/diffusers/text_encoder.ipp> // IWYU pragma: keep
+#endif

@@ -1,0 +1,53 @@
+"""pulse's random numbers, by another hand: functions of (seed, stream, index), as <pulse/train/random.hpp> says."""
+
+import numpy
+
+ORDER, TIMESTEPS, NOISE, SAMPLE_START, POSTERIOR = 2, 4, 5, 6, 13
+LOW = 0xFFFFFFFF
+
+
+def philox(counter, key):
+    """Philox4x32-10 (Salmon et al. 2011)."""
+    a, b, c, d = counter
+    k, l = key
+    for _ in range(10):
+        x, y = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b, c, d = (y >> 32) ^ b ^ k, y & LOW, (x >> 32) ^ d ^ l, x & LOW
+        k, l = (k + 0x9E3779B9) & LOW, (l + 0xBB67AE85) & LOW
+    return a, b, c, d
+
+
+def block(seed, stream, counter):
+    return philox((counter & LOW, counter >> 32, stream, 0), (seed & LOW, seed >> 32))
+
+
+def below(seed, stream, count, index):
+    words = block(seed, stream, index // 2)
+    low, high = words[index % 2 * 2], words[index % 2 * 2 + 1]
+    return (high * count + (low * count >> 32)) >> 32
+
+
+def normals(seed, stream, first, count):
+    """count normal numbers from index first on, where a block of four begins."""
+    assert first % 4 == 0 and count % 4 == 0
+    words = numpy.array([block(seed, stream, first // 4 + i) for i in range(count // 4)], dtype=numpy.float64)
+    radius = numpy.sqrt(-2 * numpy.log((words[:, 0::2] + 0.5) * 2.0**-32)).astype(numpy.float32)
+    angle = (2 * numpy.pi * 2.0**-32 * words[:, 1::2]).astype(numpy.float32)
+    return numpy.stack((radius * numpy.cos(angle), radius * numpy.sin(angle)), axis=2).reshape(-1)
+
+
+def index_at(seed, position, count):
+    """Which of count samples stands at a position: an order of its own for each epoch."""
+    epoch, value = divmod(position, count)
+    half = 1
+    while half != 16 and 1 << (2 * half) < count:
+        half += 1
+    mask = (1 << half) - 1
+    while True:
+        left, right = value >> half, value & mask
+        for turn in range(6):
+            word = philox((right, turn, epoch & LOW, ORDER ^ (epoch >> 32 << 8)), (seed & LOW, seed >> 32))[0]
+            left, right = right, left ^ (word & mask)
+        value = left << half | right
+        if value < count:
+            return value

@@ -1,0 +1,380 @@
+"""pulse_train with a diffusers folder: begins from one, leaves one, and diffusers writes and reads them.
+
+Usage: pulse_train_folder.py PROGRAM WHEELS [unittest arguments]     (WHEELS: where PyPI's packages are)
+Ends with 77 when diffusers, transformers or PyTorch is missing.
+"""
+
+import json
+import logging
+import shutil
+import sys
+import unittest
+
+import chance
+import tiny_pipeline
+
+WHEELS = sys.argv.pop(2)
+from pulse_train import PROGRAM, ROOM, Case, command, fresh, report
+from files import Safetensors
+
+tiny_pipeline.silence(WHEELS)
+MODEL = {"model": "sd_tiny", "data": "synthetic"}
+UNET = "unet/diffusion_pytorch_model.safetensors"
+try:
+    # The noise is that which pulse_train has by itself: a run from these weights is the run that drew them.
+    FROM = ROOM / "diffusers"
+    PIPELINE = tiny_pipeline.write(FROM, beta_schedule="squaredcos_cap_v2", timestep_spacing="trailing")
+except ImportError as missing:
+    sys.exit(print(f"skipped: {missing}") or 77)
+
+
+def changed(folder=FROM):
+    """A copy of the folder, to be damaged."""
+    copy = fresh()
+    shutil.copytree(folder, copy)
+    return copy
+
+
+def write_tensors(path, tensors, shapes):
+    import numpy
+    from safetensors.numpy import save_file
+
+    save_file({name: numpy.frombuffer(content, "<f4").reshape(shapes[name]) for name, content in tensors.items()}, path,
+              {"format": "pt"})
+
+
+def with_weights(tensors, shapes):
+    """The folder with other weights of its UNet."""
+    folder = changed()
+    write_tensors(folder / UNET, tensors, shapes)
+    return folder
+
+
+def files_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Folders(Case):
+    def test_untrained_export_is_the_folder(self):
+        out, copy = fresh(), fresh()
+        self.train("--from", FROM, "--steps", 0, "--export", copy, out=out, **MODEL)
+        self.assertEqual(files_of(copy), files_of(FROM))
+        self.assertEqual(list(out.iterdir()), [])  # nothing was planned or trained
+        self.train("--from", FROM, "--steps", 0, "--export", copy, "--export-shard", 40000, "--export-type", "fp16", **MODEL)
+        shards = sorted(path.name for path in (copy / "unet").glob("*.safetensors"))
+        self.assertGreater(len(shards), 2)
+        import torch
+        from safetensors.torch import load_file
+        read = {}
+        for shard in shards:  # this version of diffusers does not read them
+            read.update(load_file(copy / "unet" / shard))
+        self.assertEqual(read.keys(), PIPELINE.unet.state_dict().keys())
+        for name, value in PIPELINE.unet.state_dict().items():
+            self.assertTrue(torch.equal(read[name], value.half()), name)
+
+    def test_steps_without_a_learning_rate_leave_the_folder(self):
+        """Weights and averages begin with those of the folder, on every rank."""
+        import numpy
+
+        for ranks, part in ((1, "averages"), (3, "averages"), (2, "weights")):
+            exported = fresh()
+            self.train("--from", FROM, "--steps", 2, "--ranks", ranks, "--lr", 1e-30, "--export", exported, "--export-of", part,
+                       **MODEL)
+            written = Safetensors(exported / UNET).tensors
+            for name, content in Safetensors(FROM / UNET).tensors.items():
+                expected, found = (numpy.frombuffer(data, "<f4") for data in (content, written[name]))
+                self.assertLess(float(abs(expected - found).max()), 1e-7, f"{part}: {name}")
+
+    def test_a_run_from_its_own_first_weights_is_the_same_run(self):
+        start = self.train("--steps", 0, "--seed", 5, **MODEL) / "checkpoint.safetensors"
+        first = Safetensors(start)
+        weights = {name: content for name, content in first.tensors.items() if not name.startswith(("optimizer.", "ema."))}
+        folder = with_weights(weights, first.shapes)
+        for ranks in (1, 2):
+            options = ("--steps", 3, "--seed", 5, "--ranks", ranks)
+            whole = self.train(*options, **MODEL)
+            begun = self.train("--from", folder, *options, **MODEL)
+            self.assertEqual(report(begun)["loss"], report(whole)["loss"])
+            self.assertEqual(Safetensors(begun / "checkpoint.safetensors").tensors,
+                             Safetensors(whole / "checkpoint.safetensors").tensors)
+        scratch = self.train("--from", FROM, "--init", *options, **MODEL)
+        self.assertEqual(report(scratch)["loss"], report(whole)["loss"])
+        other = self.train("--from", FROM, *options, **MODEL)
+        self.assertNotEqual(report(other)["loss"][0], report(whole)["loss"][0])
+
+    def test_export_after_training(self):
+        from diffusers import StableDiffusionPipeline
+
+        words = []
+        handler = logging.Handler()
+        handler.emit = lambda record: words.append(record.getMessage())
+        for part, prefix in (("weights", ""), ("averages", "ema.")):
+            exported = fresh()
+            out = self.train("--from", FROM, "--steps", 2, "--export", exported, "--export-of", part, **MODEL)
+            kept = Safetensors(out / "checkpoint.safetensors").tensors
+            written = Safetensors(exported / UNET).tensors
+            self.assertEqual(written, {name: kept[prefix + name] for name in written})
+            self.assertNotEqual(files_of(exported)[UNET], files_of(FROM)[UNET])
+            self.assertEqual({**files_of(exported), UNET: b""}, {**files_of(FROM), UNET: b""})
+            for library in ("diffusers", "transformers"):
+                logging.getLogger(library).addHandler(handler)
+            read, info = type(PIPELINE.unet).from_pretrained(exported / "unet", low_cpu_mem_usage=False,
+                                                             output_loading_info=True)
+            self.assertFalse(any(info.values()), info)
+            StableDiffusionPipeline.from_pretrained(exported, low_cpu_mem_usage=False)
+            self.assertEqual(words, [])
+
+    def test_resumes(self):
+        whole = self.train("--from", FROM, "--steps", 4, **MODEL)
+        half = self.train("--from", FROM, "--steps", 2, **MODEL)
+        rest = self.train("--from", FROM, "--steps", 4, "--resume", half / "checkpoint.safetensors", **MODEL)
+        self.same_tensors(rest, whole)
+        # the noise of another folder
+        other = changed()
+        scheduler = other / "scheduler/scheduler_config.json"
+        scheduler.write_text(scheduler.read_text().replace("v_prediction", "epsilon"))
+        self.refuses("--from", other, "--steps", 4, "--resume", half / "checkpoint.safetensors",
+                     names=["--resume", "prediction v", "epsilon"], **MODEL)
+
+    def test_refusals(self):
+        def refused(folder, *names, options=()):
+            self.refuses("--from", folder, "--export", fresh(), *options, names=["--from", *names], **MODEL)
+
+        refused(fresh(), "scheduler")
+        folder = changed()
+        (folder / "model_index.json").unlink()
+        refused(folder, "model_index.json")
+        for key, value in (("cross_attention_dim", 32), ("norm_eps", 1e-6), ("a_key_of_tomorrow", True)):
+            folder = changed()
+            config = json.loads((folder / "unet/config.json").read_text())
+            before, config[key] = config.get(key), value
+            (folder / "unet/config.json").write_text(json.dumps(config))
+            refused(folder, "unet/config.json", key, str(value).lower())
+        tensors = Safetensors(FROM / UNET)
+        name = "mid_block.attentions.0.norm.weight"
+        without = {key: value for key, value in tensors.tensors.items() if key != name}
+        refused(with_weights(without, tensors.shapes), "unet", name)
+        refused(with_weights({**tensors.tensors, "more": b"\0" * 4}, {**tensors.shapes, "more": [1]}), "unet", "more")
+        refused(with_weights(tensors.tensors, {**tensors.shapes, name: [4, 4]}), "unet", name, "4")
+        folder = changed()
+        (folder / UNET).write_bytes((folder / UNET).read_bytes()[:-9])
+        refused(folder, UNET)
+
+    def test_wrong_options(self):
+        for option in (("--init",), ("--export", fresh())):
+            self.refuses(*option, names=[option[0], "--from"], **MODEL)
+        for option, value in (("--export-of", "weights"), ("--export-type", "fp16"), ("--export-shard", 5)):
+            self.refuses("--from", FROM, option, value, names=[option, "--export"], **MODEL)
+        for option, value in (("--prediction", "v"), ("--noise", "linear"), ("--zero-snr", "yes")):
+            self.refuses("--from", FROM, option, value, names=[option, "scheduler of --from"], **MODEL)
+        self.refuses("--from", FROM, "--export", FROM / "unet" / "here", names=["--export", "inside"], **MODEL)
+        full = fresh()
+        full.mkdir()
+        (full / "letters.txt").write_text("dear")
+        self.refuses("--from", FROM, "--export", full, names=["--export", str(full)], **MODEL)
+
+
+CAPTIONS = ["a photo of red", "photo", "a cat", "of a red cat", "caterpillar", "red red red", "", "of", "a red photo of a cat", "car"]
+SEED = 3
+
+
+def write_pictures(captions=CAPTIONS, side=16):
+    """A folder of pictures in the size that the autoencoder takes, so that nothing resizes or crops them."""
+    import numpy
+    from PIL import Image
+
+    folder = fresh()
+    folder.mkdir()
+    source = numpy.random.default_rng(len(captions))
+    lines = []
+    for index, text in enumerate(captions):
+        Image.fromarray(source.integers(0, 256, (side, side, 3), dtype=numpy.uint8)).save(folder / f"{index}.png")
+        lines.append(json.dumps({"file_name": f"{index}.png", "text": text}))
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def expected_loss(data, captions, positions):
+    """The mean over a step's samples, by PyTorch; what chance decides is drawn here."""
+    import numpy
+    import torch
+    from PIL import Image
+
+    levels = PIPELINE.scheduler.alphas_cumprod
+    losses = []
+    with torch.no_grad():
+        for position in positions:
+            index = chance.index_at(SEED, position, len(captions))
+            pixels = numpy.asarray(Image.open(data / f"{index}.png"), dtype=numpy.float32) / 127.5 - 1
+            moments = PIPELINE.vae.encode(torch.tensor(pixels).permute(2, 0, 1)[None]).latent_dist
+
+            def drawn(stream):
+                return torch.tensor(chance.normals(SEED, stream, 256 * position, 256)).view(1, 8, 8, 4).permute(0, 3, 1, 2)
+
+            latents = PIPELINE.vae.config.scaling_factor * (moments.mean + moments.std * drawn(chance.POSTERIOR))
+            time = chance.below(SEED, chance.TIMESTEPS, len(levels), position)
+            signal, noise = levels[time].sqrt(), (1 - levels[time]).sqrt()
+            ids = PIPELINE.tokenizer(captions[index], padding="max_length", truncation=True, return_tensors="pt").input_ids
+            text = PIPELINE.text_encoder(ids)[0]
+            answer = PIPELINE.unet(signal * latents + noise * drawn(chance.NOISE), time, text).sample
+            losses.append(float((answer - (signal * drawn(chance.NOISE) - noise * latents)).square().mean()))
+    return sum(losses) / len(losses)
+
+
+class Pictures(Case):
+    """Training on captioned pictures, which frozen networks encode."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.data = write_pictures()
+        cls.options = {"model": "sd_tiny", "data": cls.data}
+
+    def learn(self, *options, **more):
+        return self.train("--from", FROM, "--seed", SEED, *options, **{**self.options, **more})
+
+    def test_the_loss_is_that_of_pytorch(self):
+        out = self.learn("--steps", 2, "--lr", 1e-30)
+        for step, loss in enumerate(report(out)["loss"]):
+            expected = expected_loss(self.data, CAPTIONS, range(8 * step, 8 * step + 8))
+            self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
+        self.assertGreater(report(out)["captions_cut"], 0)
+
+    def test_every_pipeline_trains_alike(self):
+        alone = self.learn("--steps", 3, "--ranks", 1, "--flip", "yes", "--caption-dropout", 0.4)
+        for options in ("--ranks 2", "--ranks 3 --placement sequential", "--ranks 2 --recomputation stages"):
+            with self.subTest(options):
+                out = self.learn("--steps", 3, "--flip", "yes", "--caption-dropout", 0.4, *options.split())
+                self.same_training(alone, out, options)
+                self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        # what encodes is in the plan: so many bytes more than without
+        plain = ("--steps", 1, "--ranks", 1, "--recomputation", "none", "--split-backward", "no", "--schedule", "1f1b")
+        more, less = (report(folder)["planned_peak_bytes"][0] for folder in (self.learn(*plain), self.train(*plain, **MODEL)))
+        encoders = [PIPELINE.text_encoder, PIPELINE.vae.encoder, PIPELINE.vae.quant_conv]
+        self.assertGreater(more - less, 4 * sum(p.numel() for one in encoders for p in one.parameters()))
+
+    def test_resumes(self):
+        whole = self.learn("--steps", 4, "--caption-dropout", 0.5)
+        half = self.learn("--steps", 2, "--caption-dropout", 0.5)
+        rest = self.learn("--steps", 4, "--caption-dropout", 0.5, "--resume", half / "checkpoint.safetensors")
+        self.same_tensors(rest, whole)
+        self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(whole)["loss"])
+        self.refuses("--from", FROM, "--seed", SEED, "--steps", 4, "--resume", half / "checkpoint.safetensors",
+                     names=["images", "dropout 0.5"], **self.options)
+
+    def test_dropped_captions_are_empty_ones(self):
+        dropped = self.learn("--steps", 1, "--caption-dropout", 1)
+        empty = self.learn("--steps", 1, data=write_pictures([""] * len(CAPTIONS)))
+        whole = self.learn("--steps", 1)
+        self.assertEqual(report(dropped)["loss"], report(empty)["loss"])
+        self.assertNotEqual(report(dropped)["loss"], report(whole)["loss"])
+
+    def test_bad_pictures(self):
+        data = fresh()
+        shutil.copytree(self.data, data)
+        bad = data / "4.png"
+        bad.write_bytes(bad.read_bytes()[:200])
+        line = command("--from", FROM, "--steps", 3, "--ranks", 2, out=fresh(), model="sd_tiny", data=data)
+        stopped = self.invoke(line, 2)
+        self.assertRegex(stopped.stderr, r"\Apulse_train: [^\n]*4\.png[^\n]+\n\Z")
+        skipped = self.invoke([*line, "--on-bad-picture", "skip"], 0)
+        self.assertRegex(skipped.stderr, r"\Apulse_train: skipped: [^\n]*4\.png[^\n]+\n\Z")
+
+    def test_refusals(self):
+        self.refuses(names=["--data", "--from"], **self.options)
+        self.refuses("--from", FROM, names=["--data", "nowhere"], model="sd_tiny", data=ROOM / "nowhere")
+        for option, value in (("--flip", "yes"), ("--crop", "random"), ("--caption-dropout", 0.1), ("--on-bad-picture", "skip")):
+            self.refuses("--from", FROM, option, value, names=[option, "captioned pictures"], **MODEL)
+        for file, key, value in (("text_encoder/config.json", "hidden_act", "gelu"), ("vae/config.json", "layers_per_block", 2)):
+            folder = changed()
+            config = json.loads((folder / file).read_text())
+            (folder / file).write_text(json.dumps({**config, key: value}))
+            self.refuses("--from", folder, names=["--from", file, key, str(value)], **self.options)
+        for file, name in (("text_encoder/model", "text_model.final_layer_norm.bias"),
+                           ("vae/diffusion_pytorch_model", "quant_conv.weight")):
+            folder = changed()
+            tensors = Safetensors(folder / f"{file}.safetensors")
+            write_tensors(folder / f"{file}.safetensors", {key: value for key, value in tensors.tensors.items() if key != name},
+                          tensors.shapes)
+            self.refuses("--from", folder, names=["--from", file.split("/")[0], name], **self.options)
+        folder = changed()
+        (folder / "tokenizer/merges.txt").unlink()
+        self.refuses("--from", folder, names=["--from", "merges.txt"], **self.options)
+
+
+class Prompts(Case):
+    """Pictures by prompt, drawn with all networks of a folder."""
+
+    DRAW = ("--sample-steps", 5, "--seed", SEED)
+
+    def draw(self, folder, *options):
+        out = fresh()
+        self.invoke([PROGRAM, "--model", "sd_tiny", "--from", folder, "--out", out, "--steps", 0, *self.DRAW, *options], 0)
+        return out
+
+    @staticmethod
+    def pictures(out):
+        import numpy
+        from PIL import Image
+
+        lines = [json.loads(line) for line in (out / "pictures/metadata.jsonl").read_text().splitlines()]
+        return [(line["text"], numpy.asarray(Image.open(out / "pictures" / line["file_name"]))) for line in lines]
+
+    def test_pictures_are_those_of_diffusers(self):
+        import numpy
+        import torch
+        from diffusers import DDIMScheduler, DPMSolverMultistepScheduler, StableDiffusionPipeline
+
+        folder = ROOM / "published"  # with the noise of published folders
+        pipeline = tiny_pipeline.write(folder, seed=15)
+        prompts = ["a red cat", "photo of a car", "a red cat"]
+        start = torch.tensor(numpy.concatenate([chance.normals(SEED, chance.SAMPLE_START, 256 * i, 256) for i in range(3)]))
+        start = start.view(3, 8, 8, 4).permute(0, 3, 1, 2)
+        for sampler, scheduler in (("ddim", DDIMScheduler), ("dpm++", DPMSolverMultistepScheduler)):
+            # said though it is the folder's: what a config has by default, another class replaces by its own default
+            steps = scheduler.from_config(pipeline.scheduler.config, timestep_spacing="leading")
+            drawing = StableDiffusionPipeline(**{**pipeline.components, "scheduler": steps}, requires_safety_checker=False)
+            drawing.set_progress_bar_config(disable=True)
+            for guidance in (1, 4):
+                expected = drawing(prompts, height=16, width=16, num_inference_steps=5, guidance_scale=guidance, latents=start,
+                                   negative_prompt=["photo"] * 3, output_type="np").images
+                out = self.draw(folder, "--sampler", sampler, "--guidance", guidance, "--negative", "photo",
+                                *(word for prompt in prompts for word in ("--prompt", prompt)))
+                found = self.pictures(out)
+                self.assertEqual([text for text, _ in found], prompts)
+                error = numpy.mean((numpy.stack([picture for _, picture in found]) / 255 - expected) ** 2)
+                # 50 dB; a picture in whole numbers is 58.9 dB from what it is rounded of
+                self.assertLess(error, 1e-5, f"{sampler}, guidance {guidance}")
+                self.assertGreater(numpy.std(expected), 0.02)
+        self.assertFalse(numpy.array_equal(found[0][1], found[2][1]))  # other noise
+
+    def test_training_ends_with_pictures_of_what_it_exports(self):
+        exported, out = fresh(), fresh()
+        prompts = ROOM / "prompts.txt"
+        prompts.write_text("a red cat\n\nphoto\r\n")
+        drawn = ("--prompts", prompts, "--sample", 5)
+        self.invoke([PROGRAM, "--model", "sd_tiny", "--from", FROM, "--data", write_pictures(), "--out", out, "--export", exported,
+                     *self.DRAW, "--steps", 2, "--ranks", 2, "--microbatch-size", 2, "--microbatches", 2, "--plan-time", 0, *drawn], 0)
+        again = self.draw(exported, *drawn)
+        self.assertEqual(files_of(out / "pictures"), files_of(again / "pictures"))
+        self.assertEqual([text for text, _ in self.pictures(out)], ["a red cat", "photo", "a red cat", "photo", "a red cat"])
+        self.assertEqual((out / "samples.png").read_bytes(), (again / "samples.png").read_bytes())
+
+    def test_refusals(self):
+        self.refuses("--prompt", "a cat", names=["--prompt", "--from"], **MODEL)
+        self.refuses("--from", FROM, "--guidance", 3, names=["--guidance", "--prompt"], **MODEL)
+        self.refuses("--from", FROM, "--negative", "a", names=["--negative", "--prompt"], **MODEL)
+        self.refuses("--from", FROM, names=["--sample", "--prompt"], sample=3, **MODEL)
+        empty = ROOM / "empty.txt"
+        empty.write_text("\n\n")
+        for file in (empty, ROOM / "nowhere.txt"):
+            self.refuses("--from", FROM, "--prompts", file, names=["--prompts", str(file)], **MODEL)
+        binary = ROOM / "binary.txt"
+        binary.write_bytes(b"a \xff cat\n")
+        self.refuses("--from", FROM, "--prompts", binary, names=["--prompt", "UTF-8"], sample=1, **MODEL)
+        folder = changed()
+        (folder / "vae/diffusion_pytorch_model.safetensors").unlink()
+        self.refuses("--from", folder, "--prompt", "a", names=["--prompt", "vae"], sample=1, **MODEL)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

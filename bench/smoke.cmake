@@ -65,7 +65,7 @@ if(name STREQUAL "bench_plan")
     expect_refusal(frozen --sample 2)
     expect_refusal(frozen --parts no_such_parts)
     expect_refusal(frozen --pipeline 2 --json ${SCRATCH}/absent/frozen.json)
-    expect_part(frozen "gap to the bound.*over encoding first" "--parts;all;--pipeline;2;--seconds;0.01" groups instances)
+    expect_part(frozen "gap to the bound.*over encoding first" "--parts;all;--pipeline;2;--nodes;100" groups instances)
     # The grid in two parts, then both as one table.
     set(sample --pipeline 2 4 --sample 53 --seconds 0.05)
     expect_part(gaps "a sample.*without part 2/2" "${sample};--part;1/2" groups targets instances)

@@ -95,10 +95,9 @@ public:
         free_(orders_.size(), 0.0),
         ends_(problem.stages.size() * 3 * static_cast<std::size_t>(problem.microbatches), -1.0) {
         for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
-            for (int s = 0; s != work.samples; ++s) { chains_.push_back({c, s, 0, 0.0, -1, 0.0}); }
+            for (int s = 0; s != work.samples; ++s) { chains_.push_back({c, s, 0, 0.0, -1}); }
         }
         const auto busy = busy_us(problem);
-        left_ = 0;
         for (const double b : busy) { left_ += b; }
         for (const auto& c : work.components) { left_ += least_work_us(c, work.samples); }
         search(0.0);
@@ -113,7 +112,6 @@ private:
         std::size_t layer{};
         double end{};
         int device{};
-        double begun{};
     };
     static constexpr long most_nodes = 300'000;
 
@@ -172,7 +170,7 @@ private:
                 const double start = std::max(free_[static_cast<std::size_t>(d)], c.end + moved);
                 if (start < since) { continue; }
                 const double free = std::exchange(free_[static_cast<std::size_t>(d)], start + length);
-                c = {c.component, c.sample, c.layer + 1, start + length, d, 0};
+                c = {c.component, c.sample, c.layer + 1, start + length, d};
                 left_ -= length;
                 search(start);
                 left_ += length;
@@ -210,27 +208,17 @@ struct small_case {
 TEST_SUITE("host") {
     TEST_CASE("fill: 2,000 random fills are valid, and none is below the bound") {
         std::mt19937 random{1};
-        int filled = 0;
-        int no_room = 0;
-        for (int round = 0; filled != 2000; ++round) {
+        for (int round = 0; round != 2000; ++round) {
             auto problem = limited_problem(random, 4, 2, 4, round);
             const auto passes = list_schedule(problem);
             const auto work = random_work(random, problem.devices, 3, 8);
             for (auto& limit : problem.memory_limit_bytes) { limit += up_to(random, 0, 40); }
-            try {
-                const auto found = fill_schedule(problem, passes, work, lower_bound_us(problem), {.placements = 3000});
-                REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
-                REQUIRE(found.makespan_us() >= found.lower_bound_us * (1 - 1e-9));
-                REQUIRE(orders_of(found.passes) == orders_of(passes));
-                if (work.samples == 0) { REQUIRE(found.passes == passes); }
-                ++filled;
-            } catch (const infeasible_error&) {
-                REQUIRE(!problem.memory_limit_bytes.empty());
-                ++no_room;
-            }
+            const auto found = fill_schedule(problem, passes, work, lower_bound_us(problem), {.placements = 3000});
+            REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
+            REQUIRE(found.makespan_us() >= found.lower_bound_us * (1 - 1e-9));
+            REQUIRE(orders_of(found.passes) == orders_of(passes));
+            if (work.samples == 0) { REQUIRE(found.passes == passes); }
         }
-        MESSAGE(no_room << " had no room for a layer");
-        CHECK(no_room < 400);
     }
 
     TEST_CASE("fill: the bound is that of all sets of devices, and never falls when work grows") {
@@ -252,7 +240,6 @@ TEST_SUITE("host") {
         std::mt19937 random{3};
         int judged = 0;
         int equal = 0;
-        double sum = 0;
         double worst = 0;
         while (judged != 500) {
             const auto problem = limited_problem(random, 2, 1, 2, 0);
@@ -268,13 +255,43 @@ TEST_SUITE("host") {
             const double gap = gap_of(found.makespan_us(), all.best());
             ++judged;
             equal += gap < 1e-9 ? 1 : 0;
-            sum += gap;
             worst = std::max(worst, gap);
         }
-        MESSAGE("optimal " << equal << " of " << judged << ", mean " << 100 * sum / judged << " %, worst "
-                           << 100 * worst << " %");
-        CHECK(equal >= 450);
-        CHECK(sum / judged < 0.005);
+        MESSAGE("optimal " << equal << " of " << judged << ", worst " << 100 * worst << " %");
+        CHECK(equal == judged);
+    }
+
+    TEST_CASE("fill: layers short beside a step come near the bound of these orders of passes") {
+        frozen_component shape{"encoder", frozen_use::input, 0, 0, 1, {}};
+        for (int l = 0; l != 20; ++l) { shape.layers.push_back({"layer", 0, 1.0 + l % 5, 0, 0, 0}); }
+        for (const int devices : {2, 4, 8}) {
+            double sum = 0;
+            double worst = 0;
+            int count = 0;
+            for (const bool split : {false, true}) {
+                for (const int times : {1, 2}) {
+                    const int microbatches = times * devices;
+                    const auto problem = chain_problem(placed(placement::folded, devices, 1), devices, microbatches,
+                                                       split, 10, 10, 10, 1);
+                    const auto passes = list_schedule(problem);
+                    for (const int percent : {10, 25, 40, 100}) {
+                        frozen_work work{{shape}, 4 * microbatches, {}, {}};
+                        double busy = 0;
+                        for (const double b : busy_us(problem)) { busy += b; }
+                        const double factor = busy * percent / 100 / least_work_us(shape, work.samples);
+                        for (auto& l : work.components[0].layers) { l.sample_us *= factor; }
+                        const auto found = fill_schedule(problem, passes, work, passes.makespan_us());
+                        REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
+                        sum += found.gap();
+                        worst = std::max(worst, found.gap());
+                        ++count;
+                    }
+                }
+            }
+            MESSAGE(devices << " devices: mean " << 100 * sum / count << " %, worst " << 100 * worst << " %");
+            CHECK(sum / count <= (devices == 8 ? 0.005 : 0.002));
+            CHECK(worst <= (devices == 8 ? 0.015 : 0.01));
+        }
     }
 
     TEST_CASE("fill: each rule is looked at") {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -55,9 +54,9 @@ struct held_while {
     const frozen_task* of{};
 };
 
-/// The first task whose bytes bring the sum above the limit; null when none does. Ends within `slack` of a beginning
-/// are before it.
-[[nodiscard]] constexpr fill_violation find_overflow(std::vector<held_while> holds, std::int64_t limit, double slack) {
+/// The first task with whose bytes the sum is above the limit. Ends within `slack` of a beginning are before it.
+[[nodiscard]] constexpr fill_violation find_overflow(const std::vector<held_while>& holds, std::int64_t limit,
+                                                     double slack) {
     struct change {
         double at{};
         std::int64_t bytes{};
@@ -87,106 +86,119 @@ struct held_while {
     return {};
 }
 
-} // namespace detail
-
-/// The first rule of `fill_rule` that `tasks` break beside `passes`, which are a schedule of `problem`; `none` when
-/// each layer of each component runs once on each sample, in order, where it may and when there is room.
-///
-/// Reads nothing but its arguments, so it can judge every filler. Between two tasks of a chain the device of the first
-/// holds the activation until the second starts, and where that is on another device, that one as well. Times are
-/// compared with a slack of 1e-9 of the makespan, as those of passes.
-[[nodiscard]] constexpr fill_violation find_fill_violation(const schedule_problem& problem, const frozen_work& work,
-                                                           const schedule& passes,
-                                                           const std::vector<std::vector<frozen_task>>& tasks) {
+/// What is wrong with a task in the list of `device`, whatever else runs.
+[[nodiscard]] constexpr fill_violation find_task_violation(const frozen_work& work, const frozen_task& t, int device,
+                                                           double slack) {
     using rule = fill_rule;
-    require_valid(work, problem);
-    const auto devices = static_cast<std::size_t>(problem.devices);
-    if (tasks.size() != devices) {
-        return {rule::device_count, {}, {}, static_cast<double>(tasks.size()), static_cast<double>(devices)};
+    const bool known = t.component >= 0 && t.component < static_cast<int>(work.components.size());
+    if (!known || t.device != device) { return {rule::unknown_task, t, {}, 0, 0}; }
+    const frozen_component& of = work.components[static_cast<std::size_t>(t.component)];
+    if (t.first_layer < 0 || t.last_layer < t.first_layer || t.last_layer >= static_cast<int>(of.layers.size()) ||
+        t.first_sample < 0 || t.first_sample >= work.samples || t.samples > work.samples - t.first_sample) {
+        return {rule::unknown_task, t, {}, 0, 0};
     }
-    const double slack = 1e-9 * std::max(1.0, last_end_us(passes, tasks));
-    for (std::size_t d = 0; d != devices; ++d) {
-        const frozen_task* last = nullptr;
-        for (const frozen_task& t : tasks[d]) {
-            const bool known = t.component >= 0 && t.component < static_cast<int>(work.components.size());
-            if (!known || t.device != static_cast<int>(d)) { return {rule::unknown_task, t, {}, 0, 0}; }
-            const frozen_component& of = work.components[static_cast<std::size_t>(t.component)];
-            if (t.first_layer < 0 || t.last_layer < t.first_layer ||
-                t.last_layer >= static_cast<int>(of.layers.size()) || t.first_sample < 0 ||
-                t.first_sample >= work.samples || t.samples > work.samples - t.first_sample) {
-                return {rule::unknown_task, t, {}, 0, 0};
-            }
-            if (!work.may_host(t.component, t.device)) { return {rule::wrong_device, t, {}, 0, 0}; }
-            if (t.samples < 1 || t.samples > of.max_chunk) {
-                return {rule::chunk, t, {}, static_cast<double>(t.samples), static_cast<double>(of.max_chunk)};
-            }
-            if (!(t.start_us >= 0 && t.start_us < 1e300)) { return {rule::start, t, {}, t.start_us, 0}; }
-            const double wanted = of.duration_us(t.first_layer, t.last_layer, t.samples);
-            const double length = t.end_us - t.start_us;
-            if (!(length >= wanted - slack && length <= wanted + slack)) {
-                return {rule::duration, t, {}, length, wanted};
-            }
-            if (last != nullptr && t.start_us < last->start_us) {
-                return {rule::sorted, t, *last, t.start_us, last->start_us};
-            }
-            if (last != nullptr && t.start_us < last->end_us - slack) {
-                return {rule::overlap, t, *last, t.start_us, last->end_us};
-            }
-            for (const timed_pass& p : passes.devices[d]) {
-                if (t.start_us < p.end_us - slack && p.start_us < t.end_us - slack) {
-                    return {rule::overlap, t, {}, t.start_us, p.end_us};
-                }
-            }
-            last = &t;
+    if (!work.may_host(t.component, t.device)) { return {rule::wrong_device, t, {}, 0, 0}; }
+    if (t.samples < 1 || t.samples > of.max_chunk) {
+        return {rule::chunk, t, {}, static_cast<double>(t.samples), static_cast<double>(of.max_chunk)};
+    }
+    if (!(t.start_us >= 0 && t.start_us < 1e300)) { return {rule::start, t, {}, t.start_us, 0}; }
+    const double wanted = of.duration_us(t.first_layer, t.last_layer, t.samples);
+    const double length = t.end_us - t.start_us;
+    if (!(length >= wanted - slack && length <= wanted + slack)) { return {rule::duration, t, {}, length, wanted}; }
+    return {};
+}
+
+/// What is wrong with the tasks of one device, one by one and beside its passes.
+[[nodiscard]] constexpr fill_violation find_list_violation(const frozen_work& work,
+                                                           const std::vector<timed_pass>& passes,
+                                                           const std::vector<frozen_task>& tasks, int device,
+                                                           double slack) {
+    using rule = fill_rule;
+    const frozen_task* last = nullptr;
+    for (const frozen_task& t : tasks) {
+        if (const auto found = find_task_violation(work, t, device, slack); found.broken()) { return found; }
+        if (last != nullptr && t.start_us < last->start_us) {
+            return {rule::sorted, t, *last, t.start_us, last->start_us};
         }
+        if (last != nullptr && t.start_us < last->end_us - slack) {
+            return {rule::overlap, t, *last, t.start_us, last->end_us};
+        }
+        for (const timed_pass& p : passes) {
+            if (t.start_us < p.end_us - slack && p.start_us < t.end_us - slack) {
+                return {rule::overlap, t, {}, t.start_us, p.end_us};
+            }
+        }
+        last = &t;
+    }
+    return {};
+}
+
+/// Which task runs each layer of each component on each sample; null where none does.
+class layer_runners {
+public:
+    constexpr explicit layer_runners(const frozen_work& work) : samples_{static_cast<std::size_t>(work.samples)} {
+        std::size_t count = 0;
+        for (const frozen_component& c : work.components) {
+            first_.push_back(count);
+            count += c.layers.size() * samples_;
+        }
+        tasks_.resize(count, nullptr);
+    }
+    [[nodiscard]] constexpr const frozen_task*& of(int component, int layer, int sample) {
+        return tasks_[first_[static_cast<std::size_t>(component)] + static_cast<std::size_t>(layer) * samples_ +
+                      static_cast<std::size_t>(sample)];
     }
 
-    // who runs what: one place for each layer of each component on each sample
-    std::vector<std::size_t> first{0};
-    for (const frozen_component& c : work.components) {
-        first.push_back(first.back() + c.layers.size() * static_cast<std::size_t>(work.samples));
-    }
-    std::vector<const frozen_task*> ran(first.back(), nullptr);
-    const auto place = [&](int component, int layer, int sample) -> const frozen_task*& {
-        return ran[first[static_cast<std::size_t>(component)] +
-                   static_cast<std::size_t>(layer) * static_cast<std::size_t>(work.samples) +
-                   static_cast<std::size_t>(sample)];
-    };
+private:
+    std::size_t samples_;
+    std::vector<std::size_t> first_{}; ///< [component]
+    std::vector<const frozen_task*> tasks_{};
+};
+
+/// What is wrong with the tasks of all devices together; gives each device what it holds between tasks.
+[[nodiscard]] constexpr fill_violation find_chain_violation(const frozen_work& work,
+                                                            const std::vector<std::vector<frozen_task>>& tasks,
+                                                            std::vector<std::vector<held_while>>& holds, double slack) {
+    using rule = fill_rule;
+    layer_runners runs{work};
     for (const auto& list : tasks) {
         for (const frozen_task& t : list) {
             for (int l = t.first_layer; l <= t.last_layer; ++l) {
                 for (int s = t.first_sample; s != t.first_sample + t.samples; ++s) {
-                    const frozen_task*& once = place(t.component, l, s);
+                    const frozen_task*& once = runs.of(t.component, l, s);
                     if (once != nullptr) { return {rule::repeated, t, *once, 0, 0}; }
                     once = &t;
                 }
             }
         }
     }
-    std::vector<std::vector<detail::held_while>> holds(devices);
     for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
         const frozen_component& of = work.components[static_cast<std::size_t>(c)];
         for (int l = 0; l != static_cast<int>(of.layers.size()); ++l) {
-            const std::int64_t bytes = of.layers[static_cast<std::size_t>(l == 0 ? 0 : l - 1)].output_bytes;
             for (int s = 0; s != work.samples; ++s) {
-                const frozen_task* now = place(c, l, s);
+                const frozen_task* now = runs.of(c, l, s);
                 if (now == nullptr) { return {rule::missing, {c, l, l, s, 1, 0, 0, 0}, {}, 0, 0}; }
                 if (l == 0 || now->first_layer != l) { continue; } // a task runs its layers in order
-                const frozen_task* before = place(c, l - 1, s);
-                const double arrived =
-                    before->end_us +
-                    (before->device == now->device ? 0.0 : work.link.transfer_us(bytes * now->samples));
+                const frozen_task* before = runs.of(c, l - 1, s);
+                const bool moves = before->device != now->device;
+                const std::int64_t bytes = of.layers[static_cast<std::size_t>(l - 1)].output_bytes;
+                const double arrived = before->end_us + (moves ? work.link.transfer_us(bytes * now->samples) : 0.0);
                 if (now->start_us < arrived - slack) { return {rule::chain, *now, *before, now->start_us, arrived}; }
                 holds[static_cast<std::size_t>(before->device)].push_back(
                     {before->end_us, now->start_us, bytes, before});
-                if (before->device != now->device) {
+                if (moves) {
                     holds[static_cast<std::size_t>(now->device)].push_back({before->end_us, now->start_us, bytes, now});
                 }
             }
         }
     }
-    if (problem.memory_limit_bytes.empty()) { return {}; }
+    return {};
+}
 
+/// What each device holds while its tasks run, and for its passes.
+constexpr void add_running_holds(const schedule_problem& problem, const frozen_work& work, const schedule& passes,
+                                 const std::vector<std::vector<frozen_task>>& tasks,
+                                 std::vector<std::vector<held_while>>& holds) {
     for (const auto& list : tasks) {
         for (const frozen_task& t : list) {
             const frozen_component& of = work.components[static_cast<std::size_t>(t.component)];
@@ -201,7 +213,7 @@ struct held_while {
     }
     for (const memory_hold& h : problem.holds) {
         for (int k = 0; k != problem.microbatches; ++k) {
-            detail::held_while one{0, 0, h.bytes, nullptr};
+            held_while one{0, 0, h.bytes, nullptr};
             for (const timed_pass& p : passes.devices[static_cast<std::size_t>(h.device)]) {
                 const stage_pass which{p.op, p.stage};
                 if (p.microbatch != k) { continue; }
@@ -211,6 +223,33 @@ struct held_while {
             holds[static_cast<std::size_t>(h.device)].push_back(one);
         }
     }
+}
+
+} // namespace detail
+
+/// The first rule of `fill_rule` that `tasks` break beside `passes`, which are a schedule of `problem`; `none` when
+/// each layer of each component runs once on each sample, in order, where it may and when there is room.
+///
+/// Reads nothing but its arguments, so it can judge every filler. Between two tasks of a chain the device of the first
+/// holds the activation until the second starts, and where that is on another device, that one as well. Times are
+/// compared with a slack of 1e-9 of the makespan, as those of passes.
+[[nodiscard]] constexpr fill_violation find_fill_violation(const schedule_problem& problem, const frozen_work& work,
+                                                           const schedule& passes,
+                                                           const std::vector<std::vector<frozen_task>>& tasks) {
+    require_valid(work, problem);
+    const auto devices = static_cast<std::size_t>(problem.devices);
+    if (tasks.size() != devices) {
+        return {fill_rule::device_count, {}, {}, static_cast<double>(tasks.size()), static_cast<double>(devices)};
+    }
+    const double slack = 1e-9 * std::max(1.0, last_end_us(passes, tasks));
+    for (std::size_t d = 0; d != devices; ++d) {
+        const auto found = detail::find_list_violation(work, passes.devices[d], tasks[d], static_cast<int>(d), slack);
+        if (found.broken()) { return found; }
+    }
+    std::vector<std::vector<detail::held_while>> holds(devices);
+    if (const auto found = detail::find_chain_violation(work, tasks, holds, slack); found.broken()) { return found; }
+    if (problem.memory_limit_bytes.empty()) { return {}; }
+    detail::add_running_holds(problem, work, passes, tasks, holds);
     for (std::size_t d = 0; d != devices; ++d) {
         const auto found = detail::find_overflow(holds[d], problem.memory_limit_bytes[d], slack);
         if (found.broken()) { return found; }

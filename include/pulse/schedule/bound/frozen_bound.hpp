@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <pulse/profile/frozen_component.hpp>
@@ -51,28 +52,27 @@ namespace detail {
 
 } // namespace detail
 
-/// Spreads `amount_us` of each component from `from` on over its hosts, above `level_us`.
+/// Spreads `amount_us` of each component over its hosts, above `level_us`.
 ///
 /// Component by component, its work is taken away and poured again on what the others leave: each round lowers the sum
 /// of the levels' squares, whose least value is at the fairest levels. Rounds end when nothing moves; stopping earlier
 /// costs fairness, never correctness.
 [[nodiscard]] constexpr frozen_shares share_frozen(const frozen_work& work, std::vector<double> level_us,
-                                                   const std::vector<double>& amount_us, std::size_t from = 0) {
+                                                   const std::vector<double>& amount_us) {
     frozen_shares out{std::move(level_us), {}};
     const std::size_t components = work.components.size();
     out.share_us.resize(components, std::vector<double>(out.level_us.size(), 0.0));
     std::vector<std::vector<int>> hosts(components);
     double total = 0;
-    for (std::size_t c = from; c < components; ++c) {
+    for (std::size_t c = 0; c != components; ++c) {
         total += amount_us[c];
         for (int d = 0; d != static_cast<int>(out.level_us.size()); ++d) {
             if (work.may_host(static_cast<int>(c), d)) { hosts[c].push_back(d); }
         }
     }
-    const int rounds = components - std::min(from, components) > 1 ? 200 : 1;
-    for (int round = 0; round != rounds; ++round) {
+    for (int round = 0; round != 200; ++round) {
         double moved = 0;
-        for (std::size_t c = from; c < components; ++c) {
+        for (std::size_t c = 0; c != components; ++c) {
             auto before = out.share_us[c];
             for (std::size_t d = 0; d != before.size(); ++d) { out.level_us[d] -= before[d]; }
             out.share_us[c] = detail::pour(out.level_us, hosts[c], amount_us[c]);

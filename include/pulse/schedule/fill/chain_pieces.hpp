@@ -32,20 +32,14 @@ struct chain_piece {
     return sizes;
 }
 
-/// Cuts the chains of all components over the devices so that they come up to the fairest levels above `level_us`.
-///
-/// McNaughton's wrap-around: the chunks of a component in one line, cut where one device's share ends, at the boundary
-/// of layers that is nearest; so of each component at most one chain fewer than it has devices is cut. Components with
-/// few hosts come first, then those with long layers: what rounding leaves, the next ones level out. The line meets the
-/// devices as `line` lists them. Without `cut`, whole chains are dealt.
-[[nodiscard]] constexpr std::vector<chain_piece> cut_chains(const frozen_work& work, std::vector<double> level_us,
-                                                            const std::vector<int>& chunk, const std::vector<int>& line,
-                                                            bool cut) {
-    const int devices = static_cast<int>(level_us.size());
-    std::vector<std::size_t> order(work.components.size(), 0);
-    std::vector<std::pair<int, double>> key(order.size());
-    for (std::size_t c = 0; c != order.size(); ++c) {
-        order[c] = c;
+/// The components in the order in which they are cut: what rounding to whole layers leaves, the next ones level out, so
+/// those with few hosts come first, then those with long layers.
+[[nodiscard]] constexpr std::vector<std::size_t> cutting_order(const frozen_work& work, int devices,
+                                                               const std::vector<int>& chunk) {
+    std::vector<std::size_t> order{};
+    std::vector<std::pair<int, double>> key(work.components.size());
+    for (std::size_t c = 0; c != key.size(); ++c) {
+        order.push_back(c);
         for (int d = 0; d != devices; ++d) { key[c].first += work.may_host(static_cast<int>(c), d) ? 1 : 0; }
         for (const frozen_layer& l : work.components[c].layers) {
             key[c].second = std::min(key[c].second, -l.duration_us(chunk[c]));
@@ -53,47 +47,61 @@ struct chain_piece {
     }
     std::sort(order.begin(), order.end(),
               [&](std::size_t a, std::size_t b) { return key[a] < key[b] || (key[a] == key[b] && a < b); });
+    return order;
+}
+
+/// The shares of a component end to end, in the order of `line`: where each ends, and whose it is. Where there is
+/// nothing to share the first host has it.
+[[nodiscard]] constexpr std::vector<std::pair<double, int>> share_ends(const frozen_work& work, int component,
+                                                                       const std::vector<double>& share_us,
+                                                                       const std::vector<int>& line) {
+    std::vector<std::pair<double, int>> ends{};
+    double end = 0;
+    for (const int d : line) {
+        const double share = share_us[static_cast<std::size_t>(d)];
+        if (share > 0) { ends.emplace_back(end += share, d); }
+    }
+    for (int d = 0; ends.empty(); ++d) {
+        if (work.may_host(component, d)) { ends.emplace_back(0.0, d); }
+    }
+    return ends;
+}
+
+/// Cuts the chains of all components over the devices so that they come up to the fairest levels above `level_us`.
+///
+/// McNaughton's wrap-around: the chunks of a component in one line, cut where one device's share ends, at the boundary
+/// of layers that is nearest; so of each component at most one chain fewer than it has devices is cut. The line meets
+/// the devices as `line` lists them. Without `cut`, whole chains are dealt.
+[[nodiscard]] constexpr std::vector<chain_piece> cut_chains(const frozen_work& work, std::vector<double> level_us,
+                                                            const std::vector<int>& chunk, const std::vector<int>& line,
+                                                            bool cut) {
+    std::vector<std::vector<int>> chunks{};
+    std::vector<double> amount{}; // of what is not cut yet
+    for (std::size_t c = 0; c != work.components.size(); ++c) {
+        chunks.push_back(chunks_of(work.samples, chunk[c]));
+        amount.push_back(0.0);
+        for (const int k : chunks[c]) { amount[c] += work.components[c].duration_us(k); }
+    }
     std::vector<chain_piece> out{};
-    frozen_work left = work; // in this order, so that sharing can begin at any of them
-    for (std::size_t i = 0; i != order.size(); ++i) { left.components[i] = work.components[order[i]]; }
-    for (auto& here : left.hosts) {
-        for (int& c : here) {
-            c = static_cast<int>(std::find(order.begin(), order.end(), static_cast<std::size_t>(c)) - order.begin());
-        }
-    }
-    std::vector<double> amount(order.size(), 0.0);
-    for (std::size_t i = 0; i != order.size(); ++i) {
-        for (const int k : chunks_of(work.samples, chunk[order[i]])) { amount[i] += left.components[i].duration_us(k); }
-    }
-    for (std::size_t i = 0; i != order.size(); ++i) {
-        const frozen_component& of = left.components[i];
-        const auto share = share_frozen(left, level_us, amount, i).share_us[i];
-        std::vector<int> hosts{}; // which have a share; one, where there is nothing to share
-        for (const int d : line) {
-            if (share[static_cast<std::size_t>(d)] > 0) { hosts.push_back(d); }
-        }
-        for (int d = 0; hosts.empty(); ++d) {
-            if (left.may_host(static_cast<int>(i), d)) { hosts.push_back(d); }
-        }
-        std::size_t turn = 0;
-        int device = hosts[0];
-        double due = share[static_cast<std::size_t>(device)]; // where on the line the device's share ends
-        const auto go_on = [&](double to) {                   // to the device whose share has room at `to`
-            while (turn + 1 != hosts.size() && !(due > to)) {
-                device = hosts[++turn];
-                due += share[static_cast<std::size_t>(device)];
+    for (const std::size_t c : cutting_order(work, static_cast<int>(level_us.size()), chunk)) {
+        const frozen_component& of = work.components[c];
+        const auto ends = share_ends(work, static_cast<int>(c), share_frozen(work, level_us, amount).share_us[c], line);
+        const auto device_at = [&](double at) {
+            for (const auto& [end, device] : ends) {
+                if (end > at) { return device; }
             }
+            return ends.back().second;
         };
+        amount[c] = 0;
         double at = 0;
         int sample = 0;
-        for (const int k : chunks_of(work.samples, chunk[order[i]])) {
-            chain_piece piece{static_cast<int>(order[i]), sample, k, 0, 0, 0};
+        for (const int k : chunks[c]) {
+            chain_piece piece{static_cast<int>(c), sample, k, 0, 0, 0};
             sample += k;
-            const double whole = of.duration_us(k);
-            if (!cut) { go_on(at + whole / 2); }
+            int device = device_at(at + of.duration_us(k) / 2);
             for (int l = 0; l != static_cast<int>(of.layers.size()); ++l) {
                 const double length = of.layers[static_cast<std::size_t>(l)].duration_us(k);
-                if (cut) { go_on(at + length / 2); } // what is half done belongs to whom it began
+                if (cut) { device = device_at(at + length / 2); } // what is half done belongs to whom it began
                 if (l != 0 && device != piece.device) {
                     piece.last_layer = l - 1;
                     piece.after = static_cast<int>(out.size()) + 1;

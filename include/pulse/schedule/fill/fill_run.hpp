@@ -76,8 +76,6 @@ public:
         for (const lane& l : lanes_) { last = std::max(last, l.free_us); }
         return last;
     }
-    /// End of the last pass or task of a device.
-    [[nodiscard]] constexpr double end_us(std::size_t device) const { return lanes_[device].free_us; }
     /// Time that a device stood still with tasks to do.
     [[nodiscard]] constexpr double lost_us(std::size_t device) const { return lanes_[device].lost_us; }
     [[nodiscard]] constexpr filled_schedule result(double lower_bound_us) && {

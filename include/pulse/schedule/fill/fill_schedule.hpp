@@ -175,7 +175,7 @@ private:
     }
     for (;; most = (most + 1) / 2) {
         for (int& k : choice.chunk) { k = std::min(k, most); }
-        for (const double delay : {0.5, 0.35, 0.2, 0.05, 0.7}) {
+        for (const double delay : {0.5, 0.35, 0.2, 0.05, 0.7, 1.0}) {
             choice.delay = delay;
             fill.level(choice);
         }

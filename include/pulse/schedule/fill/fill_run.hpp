@@ -18,10 +18,10 @@ namespace pulse::detail {
 struct fill_rules {
     /// Passes start so early that they can end by then.
     double end_us{};
-    /// A task may delay a pass by this share of its own time; the pass waits for what is longer.
-    double delay{1.0};
-    /// Chains that a device has begun, beside those that others wait for or began.
-    int open{3};
+    /// A task that would delay the next pass by more than this share of its own time runs later.
+    double delay{};
+    /// Most chains that a device has begun, beside those that other devices wait for or began.
+    int open{};
 };
 
 /// Passes and tasks placed in one walk along time, passes first: a device whose next pass cannot run yet runs layers of
@@ -155,11 +155,11 @@ private:
             if (length > room + slack || length - gap > rules_.delay * length + slack || !has_room(l, d, p)) {
                 continue;
             }
+            if (of.after >= 0) { return p; } // others wait for it
             const bool inside = length <= gap + slack;
             const bool better = best < 0 || (inside != best_inside ? inside
                                              : inside              ? length > best_length
                                                                    : length < best_length);
-            if (of.after >= 0) { return p; } // others wait for it
             if (better) { best = p, best_length = length, best_inside = inside; }
         }
         return best;

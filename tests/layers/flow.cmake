@@ -25,7 +25,7 @@ set(flow_runtime_same_run launch/agree launch/build)
 set(flow_runtime_measure_links hardware/cluster hardware/link_fit)
 set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
-# What a backbone is trained beside has costs, as layers have, but no graph of its own.
+# What a backbone is trained beside, with its costs.
 set(flow_zoo_frozen_parts encode/autoencoder encode/known_text_encoders encode/text_facts hardware/device
     profile/analytic_frozen profile/frozen_component)
 # Processes find each other with the system's sockets alone.

@@ -210,7 +210,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     app.add_flag("--init", a.init, "Begin with weights by --seed, although --from has some");
     file_or_folder("--export", a.export_to, "DIR",
                    "Write a diffusers folder at the end: that of --from with the backbone that was trained");
-    choice("--export-of", a.export_part, parts, "averages", "What --export writes of the backbone");
+    choice("--export-of", a.export_part, parts, "averages", "Which of the weights of the backbone --export writes");
     bool export_halves = false;
     const choices<bool> export_types{{"fp32", false}, {"fp16", true}};
     choice("--export-type", export_halves, export_types, "fp32", "Type of the numbers that --export writes");

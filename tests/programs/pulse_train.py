@@ -202,7 +202,8 @@ class Files(Case):
         self.check_fields(made, {
             "format": str, "ranks": int, "steps": int, "loss": [float], "samples_per_s": float, "step_us": float,
             "measured_step_us": float, "bubble_ratio": float, "bytes_per_step": {"boundary": int, "skip": int, "gradient": int},
-            "sequential_relayed_bytes_per_step": int, "planned_peak_bytes": [int], "measured_peak_bytes": [int]}, "report")
+            "sequential_relayed_bytes_per_step": int, "encode_seconds": float, "captions_cut": int,
+            "planned_peak_bytes": [int], "measured_peak_bytes": [int]}, "report")
         self.assertEqual((made["format"], made["ranks"], made["steps"]), ("pulse-report/1", 2, self.steps))
         self.assertEqual(len(made["loss"]), self.steps)
         self.assertAlmostEqual(made["samples_per_s"], 8e6 / made["measured_step_us"], delta=1e-6 * made["samples_per_s"])

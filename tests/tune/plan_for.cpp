@@ -152,6 +152,23 @@ TEST_CASE("what is given is kept, and what is absent is chosen no worse than any
     CHECK(planned >= 20);
 }
 
+TEST_CASE("a placement and a number of stages that are given are kept on one device too") {
+    for (const auto kind : {placement::folded, placement::interleaved}) {
+        for (const auto kept : {recomputation::none, recomputation::skips, recomputation::stages}) {
+            const tuning made = plan_for(costs_of(2), {.devices = 1,
+                                                       .pipeline_degree = 1,
+                                                       .waves = 2,
+                                                       .microbatches = 4,
+                                                       .placement = kind,
+                                                       .recompute = kept,
+                                                       .seconds = 0});
+            CHECK(made.plan.cut.kind == kind);
+            CHECK(made.best_row().candidate.waves == 2);
+            CHECK(made.plan.recompute == kept);
+        }
+    }
+}
+
 TEST_CASE("the batch follows from the sizes that are given, and a profile brings its microbatch size") {
     const cost_table costs = costs_of(2);
     const tuning made = plan_for(costs, {.devices = 2, .pipeline_degree = 2, .microbatches = 6, .seconds = 0});

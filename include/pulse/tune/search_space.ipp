@@ -195,8 +195,11 @@ PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options
     const auto& splits = options.split_backwards;
     const bool split_only = std::find(splits.begin(), splits.end(), false) == splits.end();
     for (tune_candidate& c : all) {
-        // More stages on one device are of use only where each is recomputed by itself.
-        if (alone(c) && c.kind == placement::interleaved && c.recompute != recomputation::stages) { continue; }
+        // More stages on one device are of use only where each is recomputed by itself, or where nothing else is asked.
+        if (alone(c) && options.placements.size() > 1 && c.kind == placement::interleaved &&
+            c.recompute != recomputation::stages) {
+            continue;
+        }
         if (const std::string why = detail::unmet_text(c, split_only); !why.empty()) {
             if (left_out.unmet++ == 0) { left_out.why = why; }
             continue;

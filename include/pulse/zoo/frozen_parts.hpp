@@ -20,23 +20,28 @@
 
 namespace pulse {
 
+/// A layer that only runs forward, as a value.
+template <class L>
+[[nodiscard]] constexpr layer_node frozen_node_of(std::int64_t input_elements) noexcept {
+    layer_node node{}; // nvcc 13 misreads a designated initialiser that skips members
+    node.name = L::name;
+    node.input_elements = input_elements;
+    node.output_elements = L::output::elements;
+    node.parameter_elements = L::parameter_elements;
+    node.workspace_elements = L::workspace_elements;
+    node.forward_flops = L::forward_flops();
+    node.statistics_elements = L::statistics_elements;
+    return node;
+}
+
 /// The layers of a text encoder that run, as values; the first reads the facts of one text.
 template <class Network>
 [[nodiscard]] constexpr auto frozen_layers_of() {
     std::array<layer_node, Network::live_layers> nodes{};
     std::int64_t input = encode::text_facts{Network::tokens}.elements(1);
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        const auto add = [&]<class L>(layer_node& node, const L*) {
-            node = {.name = L::name,
-                    .input_elements = input,
-                    .output_elements = L::output::elements,
-                    .parameter_elements = L::parameter_elements,
-                    .workspace_elements = L::workspace_elements,
-                    .forward_flops = L::forward_flops(),
-                    .statistics_elements = L::statistics_elements};
-            input = node.output_elements;
-        };
-        (add(nodes[I], static_cast<const typename Network::template layer_at<I>*>(nullptr)), ...);
+        ((nodes[I] = frozen_node_of<typename Network::template layer_at<I>>(input), input = nodes[I].output_elements),
+         ...);
     }
     (std::make_index_sequence<Network::live_layers>{});
     return nodes;

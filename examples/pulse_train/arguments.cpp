@@ -191,8 +191,13 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file_or_folder(
         "--data", a.data, "DIR",
         "Folder with train-images-idx3-ubyte, plain or .gz, or, for a model that reads text, with captioned pictures "
-        "(metadata.jsonl, .txt beside them, folders of classes, .tar shards), which the networks of --from encode "
-        "before each step; 'synthetic': samples and text states by the seed");
+        "(metadata.jsonl, .txt beside them, folders of classes, .tar shards), which the networks of --from encode; "
+        "'synthetic': samples and text states by the seed");
+    const choices<bool> encodings{{"each-step", false}, {"once", true}};
+    choice("--encode", a.encode_once, encodings, "each-step",
+           "When captioned pictures are encoded: before each step, or once, into --cache, before the first");
+    file_or_folder("--cache", a.cache, "DIR",
+                   "Folder of what --encode once makes; what is there already is not made again");
     const choices<bool> crops{{"random", true}, {"centre", false}};
     const choices<bool> bad_pictures{{"skip", true}, {"stop", false}};
     choice("--crop", a.random_crop, crops, "centre", "Which part of a captioned picture is seen");
@@ -378,7 +383,16 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
             return refuse("pulse_train", std::string{name} + ": it is for --export", exit_code);
         }
     }
-    for (const char* name : {"--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
+    if (a.encode_once == a.cache.empty()) {
+        return refuse("pulse_train",
+                      a.encode_once ? "--encode once: it needs --cache, a folder" : "--cache: it is for --encode once",
+                      exit_code);
+    }
+    if (a.encode_once && a.random_crop) {
+        return refuse("pulse_train", "--crop random: each is another picture, which --encode once cannot keep",
+                      exit_code);
+    }
+    for (const char* name : {"--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
         if (app.count(name) > 0) { a.said_of_pictures = name; }
     }
     if (!a.from.empty()) {

@@ -43,6 +43,8 @@ struct arguments {
     bool flip{};
     double caption_dropout{};
     bool skip_bad_pictures{};
+    bool encode_once{};
+    std::string cache{};            ///< where what is encoded once goes
     std::string said_of_pictures{}; ///< an option of these that was given; empty: none
     std::string out{"pulse_run"};
     std::string resume{};

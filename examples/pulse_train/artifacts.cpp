@@ -124,8 +124,8 @@ void write_samples(const run_inputs& in, const std::vector<float>& images, const
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
     for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
-    const auto grid = pulse::io::image_grid(pictures ? images : first, shape.height, shape.width,
-                                            pictures ? shape.channels : 1);
+    const auto grid =
+        pulse::io::image_grid(pictures ? images : first, shape.height, shape.width, pictures ? shape.channels : 1);
     pulse::io::write_png(in.file("samples.png"), grid);
 }
 
@@ -153,8 +153,9 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
                     mib(planned));
     }
     if (results.encode_seconds > 0) {
-        std::printf("encoding        %9.1f ms a step before it begins: text and pictures by frozen networks\n",
-                    1e3 * results.encode_seconds / static_cast<double>(results.steps_run));
+        std::printf("encoding        %9.1f ms a step before it begins: text and pictures %s\n",
+                    1e3 * results.encode_seconds / static_cast<double>(results.steps_run),
+                    in.cache != nullptr ? "of --cache" : "by frozen networks");
     }
     if (results.captions_cut > 0) {
         std::printf("captions        %9lld were longer than the text encoder takes, and cut\n",

@@ -52,18 +52,20 @@ private:
     std::vector<float> values_;
 };
 
-/// The data and the loss of a rank on captioned pictures, which frozen networks encode before each step, on the host.
+/// The data and the loss of a rank on captioned pictures, which frozen networks encode on the host, before each step or
+/// into a cache.
 ///
-/// The ranks with the first and with the last stage encode the same pictures, for nothing but a sample's position
-/// decides what comes out; in a folded placement they are one. Captions are encoded where the first stage is.
+/// The ranks with the first and with the last stage encode or read the same pictures, for nothing but a sample's
+/// position decides what comes out; in a folded placement they are one. Captions are for the first stage alone.
 template <class Model, class Math>
 class encoded_task {
     using frozen = frozen_networks<Model>;
     using text_encoder = frozen_text<frozen, Math>;
     using picture_encoder = frozen_pictures<frozen, Math>;
+    using posterior = posterior_source<frozen, Math>;
     static_assert(text_encoder::elements == static_cast<std::size_t>(Model::conditioning::text_elements),
                   "the text encoder gives what the backbone reads");
-    static_assert(picture_encoder::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
+    static_assert(posterior::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
                   "the autoencoder gives what the backbone reads");
 
 public:
@@ -83,31 +85,65 @@ public:
             return std::make_unique<const picture_source>(a, frozen::picture_config.sample_size);
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--data: "} + e.what()}; }
     }
+    /// What --cache has of them.
+    [[nodiscard]] static std::unique_ptr<picture_cache> open_cache(const arguments& a, const picture_source& pictures) {
+        constexpr auto size = std::int64_t{frozen::picture_config.latent_size()};
+        constexpr auto tokens = std::int64_t{frozen::text::tokens};
+        try {
+            return std::make_unique<picture_cache>(
+                pictures, a,
+                picture_cache::extents{
+                    .moments = {size, size, 2 * std::int64_t{frozen::picture_config.latent_channels}},
+                    .states = {tokens, std::int64_t{text_encoder::elements} / tokens}});
+        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--cache: "} + e.what()}; }
+    }
+    /// A rank's share of what the cache does not have.
+    [[nodiscard]] static encoding_cost encode_once(const arguments& a, const pulse::any_transport& among,
+                                                   picture_cache& cache) {
+        Math math{a.threads};
+        const std::unique_ptr<const caption_ids> ids_of = tokenizer_of(a);
+        text_encoder texts{a.from, math};
+        picture_encoder pictures{a.from, math};
+        return cache.encode(
+            among.rank(), among.size(),
+            [&](std::span<const float> pixels, std::span<float> moments) { pictures.run(pixels, moments); },
+            [&](const std::string& text, std::span<float> states) {
+                const text_ids ids = (*ids_of)(text, "a caption");
+                texts.run(ids.ids, states);
+                return ids.cut;
+            });
+    }
 
     encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
-        in_{in}, math_{in.args.threads}, latents_{samples_of(in), picture_encoder::elements,
-                                                  picture_encoder::config.latent_channels},
+        in_{in}, math_{in.args.threads}, posterior_{math_, in.args.seed}, latents_{samples_of(in), posterior::elements,
+                                                                                   posterior::config.latent_channels},
         steps_{latents_, *in.noise, in.task_options(of_rank.rank())}, first_{static_cast<std::size_t>(
                                                                                  in.place_of(of_rank.rank()).replica) *
                                                                              steps_.samples_of_replica()} {
         const int device = in.place_of(of_rank.rank()).device;
         const auto& stages = in.plan.cut.stages;
-        if (stages.front().device == device) {
+        const bool first = stages.front().device == device;
+        sees_pictures_ = first || stages.back().device == device;
+        if (first) { states_.resize(samples_of(in) * text_encoder::elements); }
+        if (in.cache != nullptr) { return; }
+        if (first) {
             ids_ = tokenizer_of(in.args);
             texts_.emplace(in.args.from, math_);
-            states_.resize(samples_of(in) * text_encoder::elements);
         }
-        if (stages.front().device == device || stages.back().device == device) {
-            pictures_.emplace(in.args.from, math_);
-        }
+        if (sees_pictures_) { pictures_.emplace(in.args.from, math_); }
     }
 
     void begin(std::uint64_t position) {
         steps_.begin(position);
         const std::uint64_t first = position + first_;
-        if (!pictures_ || encoded_ == first) { return; }
+        if (!sees_pictures_ || encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
-        encode(first);
+        latents_.begin(first);
+        if (in_.cache != nullptr) {
+            read(first);
+        } else {
+            encode(first);
+        }
         encoded_ = first;
         seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     }
@@ -135,8 +171,28 @@ private:
         return static_cast<std::size_t>(in.plan.microbatch_size) * static_cast<std::size_t>(in.plan.microbatches);
     }
 
+    [[nodiscard]] std::span<float> states_of(std::size_t sample) {
+        return std::span{states_}.subspan(sample * text_encoder::elements, text_encoder::elements);
+    }
+    /// Each picture that is left out is named once, by each replica.
+    void say(const std::vector<std::string>& refused) {
+        for (const std::string& why : refused) {
+            if (said_.insert(why).second) { std::fprintf(stderr, "pulse_train: skipped: %s\n", why.c_str()); }
+        }
+    }
+
+    void read(std::uint64_t first) {
+        for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
+            const picture_cache::sample sample = in_.cache->at(first + i);
+            in_.cache->read_moments(sample, posterior_.moments());
+            posterior_.draw(first + i, latents_.of(i));
+            if (states_.empty()) { continue; }
+            say(sample.refused);
+            cut_ += in_.cache->read_states(sample, states_of(i)) ? 1 : 0;
+        }
+    }
+
     void encode(std::uint64_t first) {
-        latents_.begin(first);
         // Pictures of the next step are decoded while this one runs; a run that goes on elsewhere begins anew.
         if (!ahead_ || next_ != first) {
             const auto of_step = static_cast<std::uint64_t>(steps_.samples_of_step());
@@ -147,23 +203,24 @@ private:
         }
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
             const captioned_picture sample = ahead_->next();
-            pictures_->run(sample.pixels, in_.args.seed, first + i, latents_.of(i));
+            pictures_->run(sample.pixels, posterior_.moments());
+            posterior_.draw(first + i, latents_.of(i));
             if (!texts_) { continue; }
-            for (const std::string& why : sample.refused) {
-                if (said_.insert(why).second) { std::fprintf(stderr, "pulse_train: skipped: %s\n", why.c_str()); }
-            }
+            say(sample.refused);
             const text_ids ids = (*ids_)(sample.caption, sample.name);
             cut_ += ids.cut ? 1 : 0;
-            texts_->run(ids.ids, std::span{states_}.subspan(i * text_encoder::elements, text_encoder::elements));
+            texts_->run(ids.ids, states_of(i));
         }
         next_ = first + steps_.samples_of_step();
     }
 
     const run_inputs& in_;
     Math math_;
+    posterior posterior_;
     latents_of_step latents_;
     pulse::train::diffusion_task<latents_of_step> steps_;
     std::size_t first_; ///< of the replica's samples in those of a step
+    bool sees_pictures_{};
     std::unique_ptr<const caption_ids> ids_{};
     std::optional<text_encoder> texts_{};
     std::optional<picture_encoder> pictures_{};

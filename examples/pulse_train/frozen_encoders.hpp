@@ -59,29 +59,45 @@ template <class Frozen, class Math>
 class frozen_pictures {
 public:
     using network = pulse::encode::chain<typename Frozen::encoder, Math>;
-    static constexpr auto config = Frozen::picture_config;
-    static constexpr auto pixels = static_cast<std::size_t>(config.latent_size() * config.latent_size());
-    static constexpr std::size_t elements = pixels * static_cast<std::size_t>(config.latent_channels);
     static constexpr std::int64_t bytes = network::bytes;
 
-    frozen_pictures(const std::filesystem::path& folder, Math& math) : math_{math}, encoder_{math} {
-        fill(encoder_, math, pulse::diffusers::open_autoencoder<config>(folder));
+    frozen_pictures(const std::filesystem::path& folder, Math& math) : encoder_{math} {
+        fill(encoder_, math, pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder));
     }
 
-    /// Draws latents [height][width][channels] of a picture [size][size][channels] from its posterior, by numbers that
-    /// are a function of (seed, position).
-    void run(std::span<const float> picture, std::uint64_t seed, std::uint64_t position, std::span<float> latents) {
-        encoder_.run(1, picture.data(), moments_.data());
-        pulse::train::random_source{seed, pulse::train::random_stream::posterior}.fill_normal(position * elements,
-                                                                                              noise_);
-        math_.posterior(static_cast<std::int64_t>(pixels), config.latent_channels,
-                        static_cast<float>(config.scaling_factor), moments_.data(), noise_.data(), latents.data());
+    /// Writes the moments [height][width][2 channels] of the posterior of a picture [size][size][channels].
+    void run(std::span<const float> picture, std::span<float> moments) {
+        encoder_.run(1, picture.data(), moments.data());
     }
     [[nodiscard]] std::int64_t used_bytes() const noexcept { return encoder_.used_bytes(); }
 
 private:
-    Math& math_;
     network encoder_;
+};
+
+/// Latents of pictures, drawn from their posteriors.
+template <class Frozen, class Math>
+class posterior_source {
+public:
+    static constexpr auto config = Frozen::picture_config;
+    static constexpr auto pixels = static_cast<std::size_t>(config.latent_size() * config.latent_size());
+    static constexpr std::size_t elements = pixels * static_cast<std::size_t>(config.latent_channels);
+
+    posterior_source(Math& math, std::uint64_t seed) :
+        math_{math}, random_{seed, pulse::train::random_stream::posterior} {}
+
+    /// Where the moments of a picture belong.
+    [[nodiscard]] std::span<float> moments() noexcept { return moments_; }
+    /// Latents [height][width][channels] of moments(), by numbers that are a function of (seed, position).
+    void draw(std::uint64_t position, std::span<float> latents) {
+        random_.fill_normal(position * elements, noise_);
+        math_.posterior(static_cast<std::int64_t>(pixels), config.latent_channels,
+                        static_cast<float>(config.scaling_factor), moments_.data(), noise_.data(), latents.data());
+    }
+
+private:
+    Math& math_;
+    pulse::train::random_source random_;
     std::vector<float> moments_ = std::vector<float>(2 * elements);
     std::vector<float> noise_ = std::vector<float>(elements);
 };

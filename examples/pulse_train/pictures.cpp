@@ -1,12 +1,18 @@
 #include "pictures.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <fstream>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
 #if PULSE_TRAIN_PICTURES
 #include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/encoded_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_folder.hpp>
@@ -69,10 +75,87 @@ captioned_picture picture_source::at(std::uint64_t position) const {
 
 const std::string& picture_source::text() const noexcept { return parts_->text; }
 
+namespace {
+
+/// Stands for the files of components of a diffusers folder. Throws input_error naming one that cannot be read.
+pulse::fingerprint files_of(const std::filesystem::path& folder, std::initializer_list<const char*> components) {
+    std::vector<std::filesystem::path> files;
+    for (const char* component : components) {
+        for (const auto& entry : std::filesystem::directory_iterator{folder / component}) {
+            if (entry.is_regular_file()) { files.push_back(entry.path()); }
+        }
+    }
+    std::sort(files.begin(), files.end());
+    pulse::fingerprint all;
+    std::string block(std::size_t{1} << 20U, '\0');
+    for (const std::filesystem::path& file : files) {
+        all.add(file.filename().string());
+        std::ifstream from{file, std::ios::binary};
+        while (from) {
+            from.read(block.data(), static_cast<std::streamsize>(block.size()));
+            all.add(std::string_view{block}.substr(0, static_cast<std::size_t>(from.gcount())));
+        }
+        if (!from.eof()) { throw pulse::input_error{"'" + file.string() + "' cannot be read"}; }
+    }
+    return all;
+}
+
+} // namespace
+
+struct picture_cache::parts {
+    const picture_source& pictures;
+    std::filesystem::path folder;
+    pulse::data::encoded_shapes shapes;
+    pulse::data::encoded_pictures encoded;
+
+    parts(const picture_source& from, std::filesystem::path to, pulse::data::encoded_shapes made) :
+        pictures{from}, folder{std::move(to)}, shapes{std::move(made)}, encoded{from.parts_->pictures, folder, shapes} {
+    }
+};
+
+picture_cache::picture_cache(const picture_source& pictures, const arguments& a, const extents& each) :
+    parts_{std::make_unique<parts>(
+        pictures, a.cache,
+        pulse::data::encoded_shapes{.picture = {{"moments", each.moments}},
+                                    .caption = {{"states", each.states}, {"cut", {1}}},
+                                    .picture_encoder = files_of(a.from, {"vae"}),
+                                    .text_encoder = files_of(a.from, {"text_encoder", "tokenizer"})})} {}
+picture_cache::picture_cache(const picture_cache& other) :
+    parts_{std::make_unique<parts>(other.parts_->pictures, other.parts_->folder, other.parts_->shapes)} {}
+
+bool picture_cache::complete() const { return parts_->encoded.complete(); }
+void picture_cache::refresh() { parts_->encoded.refresh(); }
+void picture_cache::remove_leftovers() const { parts_->encoded.remove_leftovers(); }
+
+encoding_cost picture_cache::encode(int rank, int ranks, const picture_network& picture, const text_network& text) {
+    using rows = pulse::data::encoded_pictures::row_values;
+    const pulse::data::encoding_report took = parts_->encoded.encode(
+        [&](const pulse::data::picture_sample& decoded, rows values) { picture(decoded.pixels, values[0]); },
+        [&](const std::string& caption, rows values) { values[1][0] = text(caption, values[0]) ? 1.0F : 0.0F; },
+        {.rank = static_cast<std::uint32_t>(rank), .ranks = static_cast<std::uint32_t>(ranks)});
+    return {static_cast<double>(took.pictures), static_cast<double>(took.captions), static_cast<double>(took.bytes),
+            took.picture_seconds, took.caption_seconds};
+}
+
+picture_cache::sample picture_cache::at(std::uint64_t position) const {
+    pulse::data::encoded_sample found = parts_->encoded.at(position);
+    return {found.picture_row, found.caption_row, std::move(found.refused)};
+}
+void picture_cache::read_moments(const sample& one, std::span<float> moments) const {
+    parts_->encoded.pictures().read(one.picture, 0, moments);
+}
+bool picture_cache::read_states(const sample& one, std::span<float> states) const {
+    std::array<float, 1> cut{};
+    parts_->encoded.captions().read(one.caption, 0, states);
+    parts_->encoded.captions().read(one.caption, 1, cut);
+    return cut[0] != 0.0F;
+}
+
 #else
 
 struct caption_ids::parts {};
 struct picture_source::parts {};
+struct picture_cache::parts {};
 
 namespace {
 
@@ -87,10 +170,20 @@ text_ids caption_ids::operator()(std::string_view, std::string_view) const { ref
 picture_source::picture_source(const arguments&, int) { refuse_pictures(); }
 captioned_picture picture_source::at(std::uint64_t) const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
+picture_cache::picture_cache(const picture_source&, const arguments&, const extents&) { refuse_pictures(); }
+picture_cache::picture_cache(const picture_cache&) { refuse_pictures(); }
+bool picture_cache::complete() const { refuse_pictures(); }
+void picture_cache::refresh() { refuse_pictures(); }
+void picture_cache::remove_leftovers() const { refuse_pictures(); }
+encoding_cost picture_cache::encode(int, int, const picture_network&, const text_network&) { refuse_pictures(); }
+picture_cache::sample picture_cache::at(std::uint64_t) const { refuse_pictures(); }
+void picture_cache::read_moments(const sample&, std::span<float>) const { refuse_pictures(); }
+bool picture_cache::read_states(const sample&, std::span<float>) const { refuse_pictures(); }
 
 #endif
 
 caption_ids::~caption_ids() = default;
 picture_source::~picture_source() = default;
+picture_cache::~picture_cache() = default;
 
 } // namespace pulse_train

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +59,62 @@ public:
     /// How many there are, a checksum of their names and captions, and what is done with them: no other run sees the
     /// same samples unless it is the same.
     [[nodiscard]] const std::string& text() const noexcept;
+
+private:
+    friend class picture_cache;
+    struct parts;
+    std::unique_ptr<parts> parts_;
+};
+
+/// Seconds that encoding took, and what it made.
+struct encoding_cost {
+    double pictures{};
+    double captions{};
+    double bytes{};
+    double picture_seconds{};
+    double caption_seconds{};
+};
+
+/// What the frozen networks of --from make of the captioned pictures of --data, in the folder --cache.
+class picture_cache {
+public:
+    /// Of what is made of a picture, the moments of its posterior, and of a caption.
+    struct extents {
+        std::vector<std::int64_t> moments{};
+        std::vector<std::int64_t> states{};
+    };
+    /// Opens what is there; the pictures must outlive it. Throws input_error naming a file that was made from other
+    /// pictures, captions, crops or networks.
+    picture_cache(const picture_source& pictures, const arguments& a, const extents& each);
+    /// As the other; the networks are not read again.
+    explicit picture_cache(const picture_cache& other);
+    ~picture_cache();
+    picture_cache& operator=(const picture_cache&) = delete;
+
+    [[nodiscard]] bool complete() const;
+    /// Sees what other ranks have written.
+    void refresh();
+    /// Removes what a process that was killed had begun; to be called where nothing is written.
+    void remove_leftovers() const;
+
+    using picture_network = std::function<void(std::span<const float> pixels, std::span<float> moments)>;
+    /// Whether the text was cut.
+    using text_network = std::function<bool(const std::string& text, std::span<float> states)>;
+    /// Makes a rank's share of what is not there. Throws input_error naming a picture that cannot be read where those
+    /// are not skipped; what is written by then stays.
+    [[nodiscard]] encoding_cost encode(int rank, int ranks, const picture_network& picture, const text_network& text);
+
+    /// What a sample is made of, where all is there.
+    struct sample {
+        std::uint32_t picture{};
+        std::uint32_t caption{};
+        std::vector<std::string> refused{}; ///< as in captioned_picture
+    };
+    /// Throws input_error as picture_source::at does. Any thread may ask.
+    [[nodiscard]] sample at(std::uint64_t position) const;
+    void read_moments(const sample& one, std::span<float> moments) const;
+    /// Whether the text was cut.
+    bool read_states(const sample& one, std::span<float> states) const;
 
 private:
     struct parts;

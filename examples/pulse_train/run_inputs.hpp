@@ -20,6 +20,7 @@
 
 namespace pulse_train {
 
+class picture_cache;
 class picture_source;
 class text_states;
 
@@ -44,6 +45,7 @@ struct run_inputs {
     const pulse::train::image_dataset* images{};
     const text_states* texts{};       ///< made-up ones; null where the model reads none
     const picture_source* pictures{}; ///< captioned ones, instead of images and texts
+    picture_cache* cache{};           ///< of what they are encoded to; null: they are encoded before each step
     const pulse::train::noise_schedule* noise{};
     /// What the backbone's weights are at first; null: numbers by the seed.
     const pulse::diffusers::weights* start{};

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <memory>
@@ -51,12 +53,52 @@ template <class Model, class Side>
                 "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
                 std::string{synthetic_data} + "' data need none"};
         }
-        in.kept.beside_first_stage = task::first_stage_bytes;
-        in.kept.beside_last_stage = task::last_stage_bytes;
+        if (!a.encode_once) {
+            in.kept.beside_first_stage = task::first_stage_bytes;
+            in.kept.beside_last_stage = task::last_stage_bytes;
+        }
         return task::open(a);
     } else {
         throw pulse::input_error{"--data: " + a.model + " reads text, which only '" + synthetic_data + "' data have" +
                                  (frozen_networks<Model>::known ? " on --backend cuda" : "")};
+    }
+}
+
+/// Encodes into the cache what it does not have, each rank its share; rank 0 says what that took. Collective. Throws
+/// input_error where ranks do not see what others have written.
+template <class Model, class Side>
+void fill_cache(const Side& side, const run_inputs& in) {
+    using clock = std::chrono::steady_clock;
+    const arguments& a = in.args;
+    const auto samples = a.steps * in.plan.microbatch_size * in.plan.microbatches;
+    side.run_ranks(in, [&](auto&& among) {
+        if (among.rank() == 0) { in.cache->remove_leftovers(); }
+        among.sum({});
+        const auto begin = clock::now();
+        picture_cache mine{*in.cache};
+        std::array<double, 5> all{};
+        if (!mine.complete()) {
+            const auto took = encoded_task<Model, typename Side::math>::encode_once(a, among, mine);
+            all = {took.pictures, took.captions, took.bytes, took.picture_seconds, took.caption_seconds};
+        }
+        among.sum(all);
+        if (among.rank() != 0) { return; }
+        const auto [pictures, captions, bytes, picture_seconds, caption_seconds] = all;
+        if (bytes == 0) {
+            std::printf("--cache %s has all pictures and captions\n", a.cache.c_str());
+            return;
+        }
+        const double each =
+            (pictures > 0 ? picture_seconds / pictures : 0) + (captions > 0 ? caption_seconds / captions : 0);
+        std::printf("encoded %.0f pictures and %.0f captions, %.1f MiB, in %.1f s; before each step it would take %.1f "
+                    "s of this "
+                    "run\n",
+                    pictures, captions, bytes / (1 << 20), std::chrono::duration<double>(clock::now() - begin).count(),
+                    each * static_cast<double>(samples));
+    });
+    in.cache->refresh();
+    if (!in.cache->complete()) {
+        throw pulse::input_error{"--cache: '" + a.cache + "' lacks what other ranks have written: all must see it"};
     }
 }
 
@@ -156,12 +198,17 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     in.kept = pulse::kept_by<Model, typename Side::math>();
     std::optional<pulse::train::image_dataset> images;
     std::unique_ptr<const picture_source> pictures;
+    std::unique_ptr<picture_cache> cache;
     if (!with_text || a.data == synthetic_data) {
         images.emplace(load_images(a, shape));
         in.images = &*images;
     } else {
         pictures = open_captioned<Model, Side>(in);
         in.pictures = pictures.get();
+        if constexpr (can_encode<Model, Side>) {
+            if (a.encode_once) { cache = encoded_task<Model, typename Side::math>::open_cache(a, *pictures); }
+        }
+        in.cache = cache.get();
     }
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
     measurements known;
@@ -187,6 +234,9 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of_data(in)}});
     }
     if (!a.resume.empty()) { require_same_config(in); }
+    if constexpr (can_encode<Model, Side>) {
+        if (in.cache != nullptr) { fill_cache<Model>(side, in); }
+    }
 
     const run_results results = [&] {
         const auto ready = [&] { open_folder(in); };

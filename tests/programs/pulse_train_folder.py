@@ -282,7 +282,8 @@ class Pictures(Case):
     def test_refusals(self):
         self.refuses(names=["--data", "--from"], **self.options)
         self.refuses("--from", FROM, names=["--data", "nowhere"], model="sd_tiny", data=ROOM / "nowhere")
-        for option, value in (("--flip", "yes"), ("--crop", "random"), ("--caption-dropout", 0.1), ("--on-bad-picture", "skip")):
+        for option, value in (("--flip", "yes"), ("--crop", "random"), ("--caption-dropout", 0.1), ("--on-bad-picture", "skip"),
+                              ("--encode", "each-step")):
             self.refuses("--from", FROM, option, value, names=[option, "captioned pictures"], **MODEL)
         for file, key, value in (("text_encoder/config.json", "hidden_act", "gelu"), ("vae/config.json", "layers_per_block", 2)):
             folder = changed()
@@ -299,6 +300,92 @@ class Pictures(Case):
         folder = changed()
         (folder / "tokenizer/merges.txt").unlink()
         self.refuses("--from", folder, names=["--from", "merges.txt"], **self.options)
+
+
+class Once(Case):
+    """Pictures and captions that are encoded once, into a folder."""
+
+    OPTIONS = ("--flip", "yes", "--caption-dropout", 0.4, "--on-bad-picture", "skip")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.data = write_pictures()
+        bad = cls.data / "4.png"
+        bad.write_bytes(bad.read_bytes()[:200])
+
+    def learn(self, cache, *options, folder=FROM, steps=3, data=None):
+        """The folder of a run, what it has printed, and the pictures that it has named."""
+        out = fresh()
+        once = ("--encode", "once", "--cache", cache) if cache else ()
+        line = command("--from", folder, "--seed", SEED, "--steps", steps, *self.OPTIONS, *once, *options, out=out,
+                       model="sd_tiny", data=data or self.data)
+        done = self.invoke(line, 0)
+        return out, done.stdout, done.stderr
+
+    def test_the_same_run_as_encoding_before_each_step(self):
+        each, _, named = self.learn(None, "--ranks", 1)
+        self.assertIn("4.png", named)
+        caches = []
+        for options in ("--ranks 1", "--ranks 3 --placement sequential", "--ranks 2 --replicas 2"):
+            with self.subTest(options):
+                caches.append(fresh())
+                alone = each if "replicas" not in options else self.learn(None, *options.split())[0]
+                once, said, skipped = self.learn(caches[-1], *options.split())
+                self.same_training(alone, once, options)
+                self.assertEqual(set(skipped.splitlines()), set(named.splitlines()))
+                self.assertRegex(said, r"(?m)^encoded 20 pictures and 10 captions, \d+\.\d MiB, in \d+\.\d s; before each step "
+                                       r"it would take \d+\.\d s of this run$")
+                made = report(once)
+                self.assertEqual(made["captions_cut"], report(alone)["captions_cut"])
+                self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
+        # which rank has encoded what is seen nowhere, and no frozen network stays in memory
+        self.assertEqual(*map(files_of, caches[:2]))
+        self.assertEqual(*map(files_of, caches[1:]))
+        plain = ("--ranks", 1, "--recomputation", "none", "--split-backward", "no", "--schedule", "list")
+        without = self.train("--steps", 1, *plain, **MODEL)
+        once, said, _ = self.learn(caches[0], *plain)
+        self.assertIn(f"--cache {caches[0]} has all pictures and captions\n", said)
+        self.same_training(each, once)
+        self.assertEqual(files_of(caches[0]), files_of(caches[1]))
+        self.assertEqual(report(once)["planned_peak_bytes"], report(without)["planned_peak_bytes"])
+
+    def test_what_is_missing_is_made_again(self):
+        cache = fresh()
+        whole, _, _ = self.learn(cache)
+        before = files_of(cache)
+        next(cache.glob("captions-*")).unlink()
+        rest, said, _ = self.learn(cache)
+        self.assertIn("encoded 0 pictures and 10 captions", said)
+        self.assertEqual(files_of(cache), before)
+        self.same_training(whole, rest)
+
+    def test_stale_ones_are_refused(self):
+        cache = fresh()
+        self.learn(cache, steps=1)
+
+        def refused(*names, folder=FROM, data=None, options=self.OPTIONS):
+            self.refuses("--from", folder, "--steps", 1, "--encode", "once", "--cache", cache, *options,
+                         names=["--cache", "stale", *names], model="sd_tiny", data=data or self.data)
+
+        refused("crop", options=("--flip", "no", "--on-bad-picture", "skip"))
+        data = fresh()
+        shutil.copytree(self.data, data)
+        lines = (data / "metadata.jsonl").read_text()
+        (data / "metadata.jsonl").write_text(lines.replace("a cat", "a dog"))
+        refused("captions", data=data)
+        (data / "metadata.jsonl").write_text(lines)
+        shutil.copy(data / "1.png", data / "2.png")
+        refused("pictures", data=data)
+        for file in ("vae/config.json", "text_encoder/config.json", "tokenizer/merges.txt"):
+            folder = changed()
+            (folder / file).write_text((folder / file).read_text() + "\n")
+            refused("encoder of pictures" if "vae" in file else "encoder of texts", folder=folder)
+
+    def test_wrong_options(self):
+        asked = {"model": "sd_tiny", "data": self.data}
+        self.refuses("--from", FROM, "--encode", "once", names=["--encode once", "--cache"], **asked)
+        self.refuses("--from", FROM, "--cache", fresh(), names=["--cache", "--encode once"], **asked)
+        self.refuses("--from", FROM, "--encode", "once", "--cache", fresh(), "--crop", "random", names=["--crop random"], **asked)
 
 
 class Prompts(Case):

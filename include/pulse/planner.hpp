@@ -19,6 +19,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/hardware/link_fit.hpp>
 
 #include <pulse/profile/analytic.hpp>
+#include <pulse/profile/analytic_frozen.hpp>
 #include <pulse/profile/check_costs.hpp>
 
 #include <pulse/partition/explain.hpp>
@@ -34,9 +35,11 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/validate.hpp>
+#include <pulse/schedule/validate_fill.hpp>
 
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/fingerprint.hpp>

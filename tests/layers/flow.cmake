@@ -9,7 +9,8 @@ set(flow_profile core hardware model/graph)
 set(flow_profile_json io/atomic_file io/json_field io/parse_json)
 # check_costs says whether a cost table is one: part of the value, not of how it is made.
 set(flow_partition core hardware/link profile/cost_table profile/check_costs)
-set(flow_schedule core hardware/link partition/partition partition/device_speed profile/cost_table)
+set(flow_schedule core hardware/link partition/partition partition/device_speed profile/cost_table profile/check_costs
+    profile/frozen_component)
 set(flow_plan core partition/partition schedule/schedule schedule/problem profile/cost_table model/graph)
 # What a model and a backend keep of a parameter is a trait of both.
 set(flow_plan_kept_by model/layer)
@@ -24,6 +25,9 @@ set(flow_runtime_same_run launch/agree launch/build)
 set(flow_runtime_measure_links hardware/cluster hardware/link_fit)
 set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
+# What a backbone is trained beside, with its costs.
+set(flow_zoo_frozen_parts encode/autoencoder encode/known_text_encoders encode/text_facts hardware/device
+    profile/analytic_frozen profile/frozen_component)
 # Processes find each other with the system's sockets alone.
 set(flow_launch core)
 # Rooms and headers of pulse::pulse that neither pulse.hpp nor planner.hpp reaches: what some users want and all would wait

@@ -69,6 +69,16 @@ cost_table random_costs(std::mt19937& random) {
     costs.conditioning_bytes = random_bytes(random);
     costs.frozen_conditioning_bytes = random() % 2U == 0U ? 0 : costs.conditioning_bytes / 3;
     costs.input_bytes = random_bytes(random);
+    for (auto c = static_cast<unsigned>(random() % 3U); c > 0; --c) {
+        costs.frozen.push_back({label{std::string_view{random_name(random, 300 + c)}},
+                                static_cast<frozen_use>(random() % 4U), random_bytes(random), random_bytes(random),
+                                1 + static_cast<int>(random() % 64U), {}});
+        for (auto l = static_cast<unsigned>(1 + random() % 4U); l > 0; --l) {
+            costs.frozen.back().layers.push_back({label{std::string_view{random_name(random, l)}}, random_time(random),
+                                                  random_time(random), random_bytes(random), random_bytes(random),
+                                                  random_bytes(random)});
+        }
+    }
     return costs;
 }
 
@@ -76,7 +86,9 @@ const char* const small = R"({"format":"pulse-profile/1","model":"m","device":"d
 "layers":[{"name":"a","forward_us":1.5,"backward_input_us":2,"backward_weight_us":0,"parameter_bytes":4,"saved_bytes":8,"output_bytes":16},
 {"name":"b","forward_us":1,"backward_input_us":1,"backward_weight_us":1,"parameter_bytes":0,"saved_bytes":0,"output_bytes":1,
 "deferred_bytes":3,"workspace_bytes":5}],
-"skips":[{"from":"a","to":"b","bytes":16}],"residuals":[{"from":"a","to":"b","bytes":24}],"conditioning_bytes":7,"input_bytes":9})";
+"skips":[{"from":"a","to":"b","bytes":16}],"residuals":[{"from":"a","to":"b","bytes":24}],"conditioning_bytes":7,"input_bytes":9,
+"frozen":[{"name":"vae","feeds":"target","input_bytes":3,"result_bytes":2,"max_chunk":4,
+"layers":[{"name":"c","call_us":0.5,"sample_us":2,"parameter_bytes":6,"output_bytes":2,"live_bytes":11}]}]})";
 
 // The error of reading `text`, or "accepted"; anything but input_error escapes and fails the test.
 std::string refusal(const std::string& text) {
@@ -161,9 +173,14 @@ TEST_CASE("the fixed format is read, with 0 for what it may leave out") {
     CHECK(costs.input_bytes == 9);
     json without = json::parse(small);
     without.erase("input_bytes");
+    without.erase("frozen");
     CHECK(parse_profile(without.dump()).input_bytes == 0);
     CHECK(costs.frozen_conditioning_bytes == 0);
-    CHECK(print_profile(costs).find("frozen") == std::string::npos);
+    REQUIRE(costs.frozen.size() == 1);
+    CHECK(costs.frozen[0] == frozen_component{"vae", frozen_use::target, 3, 2, 4, {{"c", 0.5, 2, 6, 2, 11}}});
+    CHECK(costs.frozen[0].duration_us(3) == 6.5);
+    CHECK(parse_profile(without.dump()).frozen.empty());
+    CHECK(print_profile(parse_profile(without.dump())).find("frozen") == std::string::npos);
     json frozen = json::parse(small);
     frozen["frozen_conditioning_bytes"] = 7;
     CHECK(parse_profile(frozen.dump()).conditioning_gradient_bytes() == 0);
@@ -178,7 +195,7 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
     const json good = json::parse(small);
     std::vector<json::json_pointer> paths;
     list_paths(good, json::json_pointer{}, paths);
-    REQUIRE(paths.size() == 35);
+    REQUIRE(paths.size() == 50);
     int refused = 0;
     for (const json::json_pointer& path : paths) {
         const std::string key = path.back();
@@ -188,8 +205,8 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
         if (!element) {
             json missing = good;
             missing[path.parent_pointer()].erase(key);
-            const bool optional = key == "deferred_bytes" || key == "workspace_bytes" || key == "input_bytes" ||
-                                  key == "residuals";
+            const bool optional = key == "deferred_bytes" || key == "workspace_bytes" || key == "residuals" ||
+                                  path.to_string() == "/input_bytes" || key == "frozen";
             CHECK(refusal(missing) == (optional ? "accepted" : name + "is missing"));
         }
         for (const json& wrong : {json(nullptr), json(true), json("?"), json(-1), json(1.5), json::array(), json::object(),
@@ -199,8 +216,11 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
             const std::string answer = refusal(changed);
             const bool number_for_time = key.size() > 3 && key.compare(key.size() - 3, 3, "_us") == 0 &&
                                          wrong.is_number() && wrong.get<double>() >= 0.0;
-            const bool string_for_name = (key == "model" || key == "device") && wrong.is_string();
-            const bool empty_skips = (key == "skips" || key == "residuals") && wrong == json::array();
+            const bool in_frozen = path.to_string().rfind("/frozen/", 0) == 0;
+            const bool string_for_name =
+                (key == "model" || key == "device" || (in_frozen && key == "name")) && wrong.is_string();
+            const bool empty_skips =
+                (key == "skips" || key == "residuals" || key == "frozen") && wrong == json::array();
             if (number_for_time || string_for_name || empty_skips) {
                 CHECK(answer == "accepted");
                 continue;
@@ -244,6 +264,14 @@ TEST_CASE("what is inconsistent is named") {
     CHECK(with("/defered_bytes", 1) ==
           "p.json: the profile has the field 'defered_bytes', which pulse-profile/1 does not know");
     CHECK(with("/layers/0/flops", 1) == "p.json: layers[0] has the field 'flops', which pulse-profile/1 does not know");
+
+    CHECK(with("/frozen/0/feeds", "nothing") ==
+          "p.json: frozen[0].feeds is 'nothing'; it must be one of input, context, facts, target");
+    CHECK(with("/frozen/0/max_chunk", 0) == "p.json: frozen[0].max_chunk must be at least 1 and fit an int");
+    CHECK(with("/frozen/0/layers", json::array()) == "p.json: frozen[0].layers must not be empty");
+    CHECK(with("/frozen/0/layers/0/call_us", -1) == "p.json: frozen[0].layers[0].call_us must not be negative");
+    CHECK(with("/frozen/1", good["frozen"][0]) == "p.json: frozen[1].name is the name of another component");
+    CHECK(with("/frozen/0/name", "") == "p.json: frozen[0].name must not be empty");
 
     const std::string text = small;
     CHECK(refusal(std::string{}).rfind("p.json: not valid JSON", 0) == 0);
@@ -308,6 +336,12 @@ TEST_CASE("a table that could not be read again is not written") {
     bad = good;
     bad.layers[0].forward_us = std::numeric_limits<double>::quiet_NaN();
     CHECK(refused(bad) != "accepted");
+    bad = good;
+    bad.frozen.push_back(bad.frozen[0]);
+    CHECK(refused(bad) == "costs: frozen vae: name: is that of another component");
+    bad = good;
+    bad.frozen[0].layers[0].name = label{std::string_view{"\xff"}};
+    CHECK(refused(bad) == "profile: a name is not UTF-8");
     bad = good;
     bad.skips[0].to = 5;
     CHECK(refused(bad) != "accepted");

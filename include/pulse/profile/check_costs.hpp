@@ -1,14 +1,45 @@
 #pragma once
 
+#include <cstddef>
 #include <limits>
+#include <span>
+#include <string>
 
 #include <pulse/core/error.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/frozen_component.hpp>
 
 namespace pulse {
 
-/// Throws input_error unless the table has a layer, every time is finite and not negative, no byte count is negative
-/// and every skip goes forwards between two of its layers.
+/// Throws input_error, naming component and field, unless every component has layers, a name that no other has, a chunk
+/// of at least 1, finite times and bytes that are not negative.
+constexpr void check_frozen(std::span<const frozen_component> components) {
+    for (std::size_t c = 0; c != components.size(); ++c) {
+        const frozen_component& one = components[c];
+        const auto fail = [&](const std::string& what) {
+            throw input_error("costs: frozen " + (one.name.empty() ? std::to_string(c) : one.name.str()) + ": " + what);
+        };
+        if (one.name.empty()) { fail("name: must not be empty"); }
+        for (std::size_t other = 0; other != c; ++other) {
+            if (components[other].name == one.name) { fail("name: is that of another component"); }
+        }
+        if (one.max_chunk < 1) { fail("max_chunk: must be at least 1, not " + std::to_string(one.max_chunk)); }
+        if (one.input_bytes < 0 || one.result_bytes < 0) { fail("input_bytes or result_bytes: is negative"); }
+        if (one.layers.empty()) { fail("layers: there is none"); }
+        for (const frozen_layer& layer : one.layers) {
+            const auto is_time = [](double us) { return us >= 0.0 && us <= std::numeric_limits<double>::max(); };
+            if (!is_time(layer.call_us) || !is_time(layer.sample_us)) {
+                fail("layer " + layer.name.str() + ": a time is negative or not finite");
+            }
+            if (layer.parameter_bytes < 0 || layer.output_bytes < 0 || layer.live_bytes < 0) {
+                fail("layer " + layer.name.str() + ": a byte count is negative");
+            }
+        }
+    }
+}
+
+/// Throws input_error unless the table has a layer, every time is finite and not negative, no byte count is negative,
+/// every skip goes forwards between two of its layers, and its frozen components are valid (check_frozen).
 constexpr void check_costs(const cost_table& costs) {
     if (costs.layers.empty()) { throw input_error("costs: layers: there is none"); }
     const auto is_time = [](double us) { return us >= 0.0 && us <= std::numeric_limits<double>::max(); };
@@ -34,6 +65,7 @@ constexpr void check_costs(const cost_table& costs) {
     if (costs.frozen_conditioning_bytes < 0 || costs.frozen_conditioning_bytes > costs.conditioning_bytes) {
         throw input_error("costs: frozen_conditioning_bytes is not from 0 to conditioning_bytes");
     }
+    check_frozen(costs.frozen);
 }
 
 } // namespace pulse

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <pulse/core/label.hpp>
+#include <pulse/profile/frozen_component.hpp>
 
 namespace pulse {
 
@@ -57,6 +58,8 @@ struct cost_table {
     std::int64_t frozen_conditioning_bytes{};
     /// Input of layer 0 for one microbatch.
     std::int64_t input_bytes{};
+    /// What runs beside the layers and is not trained.
+    std::vector<frozen_component> frozen{};
 
     /// Gradient of the conditioning that every boundary sends back with that of the activation.
     [[nodiscard]] constexpr std::int64_t conditioning_gradient_bytes() const noexcept {

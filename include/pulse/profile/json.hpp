@@ -14,11 +14,11 @@ namespace pulse {
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
 /// out of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer, "input_bytes" and
 /// "frozen_conditioning_bytes", 0 when absent, and "residuals", a list like "skips" of the edges that may cross a cut,
-/// empty when absent. In the table they follow the skips.
+/// empty when absent. In the table they follow the skips. The frozen components are in "frozen", none when absent.
 [[nodiscard]] PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view source = "profile");
 
-/// The table as `pulse-profile/1`, one layer and one edge a line, residual edges in a list of their own when there are
-/// any; parse_profile gives the same table back, residual edges behind the skips. Throws
+/// The table as `pulse-profile/1`, one layer and one edge a line, residual edges and frozen components in lists of their
+/// own when there are any; parse_profile gives the same table back, residual edges behind the skips. Throws
 /// input_error when the table is not valid, so that nothing is written that cannot be read.
 [[nodiscard]] PULSE_INLINE std::string print_profile(const cost_table& costs);
 

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -16,6 +18,7 @@
 #include <pulse/io/parse_json.hpp>
 #include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/frozen_component.hpp>
 #include <pulse/profile/json.hpp>
 
 namespace pulse {
@@ -59,6 +62,64 @@ namespace detail {
     return edge;
 }
 
+inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_uses{
+    {{"input", frozen_use::input},
+     {"context", frozen_use::context},
+     {"facts", frozen_use::facts},
+     {"target", frozen_use::target}}};
+
+[[nodiscard]] inline frozen_layer read_frozen_layer(const io::json_field& field) {
+    field.only({"name", "call_us", "sample_us", "parameter_bytes", "output_bytes", "live_bytes"});
+    frozen_layer layer{};
+    layer.name = field["name"].name();
+    layer.call_us = field["call_us"].time();
+    layer.sample_us = field["sample_us"].time();
+    layer.parameter_bytes = field["parameter_bytes"].bytes();
+    layer.output_bytes = field["output_bytes"].bytes();
+    layer.live_bytes = field["live_bytes"].bytes();
+    return layer;
+}
+
+[[nodiscard]] inline frozen_component read_frozen(const io::json_field& field) {
+    field.only({"name", "feeds", "input_bytes", "result_bytes", "max_chunk", "layers"});
+    frozen_component one{};
+    one.name = field["name"].name();
+    if (one.name.empty()) { field["name"].fail("must not be empty"); }
+    const auto& [input, context, facts, target] = frozen_uses;
+    one.feeds = field["feeds"].one_of<frozen_use>({input, context, facts, target});
+    one.input_bytes = field["input_bytes"].bytes();
+    one.result_bytes = field["result_bytes"].bytes();
+    one.max_chunk = field["max_chunk"].count();
+    for (const io::json_field& layer : field["layers"].list()) { one.layers.push_back(read_frozen_layer(layer)); }
+    if (one.layers.empty()) { field["layers"].fail("must not be empty"); }
+    return one;
+}
+
+/// One component a line and one layer a line, from the brackets' inside.
+[[nodiscard]] inline std::string print_frozen(const frozen_component& one) {
+    using json = nlohmann::ordered_json;
+    std::string text = json{{"name", one.name.view()},
+                            {"feeds", frozen_uses[static_cast<std::size_t>(one.feeds)].first},
+                            {"input_bytes", one.input_bytes},
+                            {"result_bytes", one.result_bytes},
+                            {"max_chunk", one.max_chunk}}
+                           .dump();
+    text.back() = ',';
+    text += "\"layers\":[";
+    const char* before = "\n   ";
+    for (const frozen_layer& l : one.layers) {
+        text += before + json{{"name", l.name.view()},
+                              {"call_us", l.call_us},
+                              {"sample_us", l.sample_us},
+                              {"parameter_bytes", l.parameter_bytes},
+                              {"output_bytes", l.output_bytes},
+                              {"live_bytes", l.live_bytes}}
+                             .dump();
+        before = ",\n   ";
+    }
+    return text + "]}";
+}
+
 /// Names hold the file together: each must be there, once.
 inline void check_names(const cost_table& costs) {
     std::set<std::string_view> names{};
@@ -76,7 +137,7 @@ PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view so
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};
     root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "residuals", "conditioning_bytes",
-               "frozen_conditioning_bytes", "input_bytes"});
+               "frozen_conditioning_bytes", "input_bytes", "frozen"});
     if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }
     cost_table costs{};
     costs.model = root["model"].name();
@@ -102,6 +163,15 @@ PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view so
         root["frozen_conditioning_bytes"].fail("must not be above conditioning_bytes");
     }
     costs.input_bytes = root.bytes_or_none("input_bytes");
+    if (root.has("frozen")) {
+        std::set<std::string> components{};
+        for (const io::json_field& one : root["frozen"].list()) {
+            costs.frozen.push_back(detail::read_frozen(one));
+            if (!components.insert(costs.frozen.back().name.str()).second) {
+                one["name"].fail("is the name of another component");
+            }
+        }
+    }
     return costs;
 }
 
@@ -143,9 +213,15 @@ PULSE_INLINE std::string print_profile(const cost_table& costs) {
             print_edges(true);
         }
         const std::int64_t frozen = costs.frozen_conditioning_bytes;
-        return text + "],\n \"conditioning_bytes\": " + std::to_string(costs.conditioning_bytes) +
-               (frozen > 0 ? ",\n \"frozen_conditioning_bytes\": " + std::to_string(frozen) : "") +
-               ",\n \"input_bytes\": " + std::to_string(costs.input_bytes) + "\n}\n";
+        text += "],\n \"conditioning_bytes\": " + std::to_string(costs.conditioning_bytes) +
+                (frozen > 0 ? ",\n \"frozen_conditioning_bytes\": " + std::to_string(frozen) : "") +
+                ",\n \"input_bytes\": " + std::to_string(costs.input_bytes);
+        before = ",\n \"frozen\": [\n  ";
+        for (const frozen_component& one : costs.frozen) {
+            text += before + detail::print_frozen(one);
+            before = ",\n  ";
+        }
+        return text + (costs.frozen.empty() ? "" : "]") + "\n}\n";
     } catch (const json::exception&) { throw input_error("profile: a name is not UTF-8"); }
 }
 

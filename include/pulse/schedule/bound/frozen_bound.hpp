@@ -1,0 +1,126 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <pulse/profile/frozen_component.hpp>
+#include <pulse/schedule/frozen_work.hpp>
+#include <pulse/schedule/problem.hpp>
+
+namespace pulse {
+
+/// Work that can be divided at will, spread over devices so that the greatest level is least, then the next, and so on:
+/// level of a device = what it had before + its shares.
+struct frozen_shares {
+    std::vector<double> level_us{};
+    /// [component][device]
+    std::vector<std::vector<double>> share_us{};
+};
+
+namespace detail {
+
+/// Adds `amount` to the lowest of the levels of `devices`, up to one common level; gives what each got.
+[[nodiscard]] constexpr std::vector<double> pour(std::vector<double>& level_us, const std::vector<int>& devices,
+                                                 double amount) {
+    std::vector<double> got(level_us.size(), 0.0);
+    std::vector<double> heights{};
+    for (const int d : devices) { heights.push_back(level_us[static_cast<std::size_t>(d)]); }
+    std::sort(heights.begin(), heights.end());
+    double height = heights.empty() ? 0.0 : heights.front();
+    double rest = amount;
+    for (std::size_t under = 1; under <= heights.size(); ++under) {
+        const double most = under == heights.size() ? std::numeric_limits<double>::infinity() : heights[under];
+        const double wide = static_cast<double>(under);
+        if (!(height + rest / wide > most)) {
+            height += rest / wide;
+            break;
+        }
+        rest -= (most - height) * wide;
+        height = most;
+    }
+    for (const int d : devices) {
+        double& level = level_us[static_cast<std::size_t>(d)];
+        if (level >= height) { continue; }
+        got[static_cast<std::size_t>(d)] = height - level;
+        level = height;
+    }
+    return got;
+}
+
+} // namespace detail
+
+/// Spreads `amount_us` of each component over its hosts, above `level_us`.
+///
+/// Component by component, its work is taken away and poured again on what the others leave: each round lowers the sum
+/// of the levels' squares, whose least value is at the fairest levels. Rounds end when nothing moves; stopping earlier
+/// costs fairness, never correctness.
+[[nodiscard]] constexpr frozen_shares share_frozen(const frozen_work& work, std::vector<double> level_us,
+                                                   const std::vector<double>& amount_us) {
+    frozen_shares out{std::move(level_us), {}};
+    const std::size_t components = work.components.size();
+    out.share_us.resize(components, std::vector<double>(out.level_us.size(), 0.0));
+    std::vector<std::vector<int>> hosts(components);
+    double total = 0;
+    for (std::size_t c = 0; c != components; ++c) {
+        total += amount_us[c];
+        for (int d = 0; d != static_cast<int>(out.level_us.size()); ++d) {
+            if (work.may_host(static_cast<int>(c), d)) { hosts[c].push_back(d); }
+        }
+    }
+    for (int round = 0; round != 200; ++round) {
+        double moved = 0;
+        for (std::size_t c = 0; c != components; ++c) {
+            auto before = out.share_us[c];
+            for (std::size_t d = 0; d != before.size(); ++d) { out.level_us[d] -= before[d]; }
+            out.share_us[c] = detail::pour(out.level_us, hosts[c], amount_us[c]);
+            for (std::size_t d = 0; d != before.size(); ++d) {
+                moved =
+                    std::max(moved, std::max(before[d], out.share_us[c][d]) - std::min(before[d], out.share_us[c][d]));
+            }
+        }
+        if (!(moved > 1e-12 * total)) { break; }
+    }
+    return out;
+}
+
+/// A makespan that passes and frozen work together cannot beat, given one that the passes alone cannot.
+///
+/// The greatest of: that one; the chain of one sample; and Hall's condition, (busy time of A + work that only A may
+/// host) / |A|, for the sets A of the devices above each of the fairest levels. One of these sets attains the greatest
+/// value over all sets, which is that of the linear program of preemptive scheduling with hosts; and whichever set it
+/// is, its value is a bound. Throws input_error as require_valid.
+[[nodiscard]] constexpr double frozen_bound_us(const schedule_problem& problem, const frozen_work& work,
+                                               double passes_bound_us) {
+    require_valid(work, problem);
+    const auto busy = busy_us(problem);
+    std::vector<double> amount{};
+    double bound = passes_bound_us;
+    for (const frozen_component& c : work.components) {
+        amount.push_back(least_work_us(c, work.samples));
+        if (work.samples > 0) { bound = std::max(bound, c.duration_us(1)); }
+    }
+    const auto shares = share_frozen(work, busy, amount);
+    for (const double least : shares.level_us) {
+        const double slack = 1e-9 * least;
+        const auto inside = [&](std::size_t d) { return shares.level_us[d] >= least - slack; };
+        double sum = 0;
+        double count = 0;
+        for (std::size_t d = 0; d != busy.size(); ++d) {
+            if (inside(d)) { sum += busy[d], ++count; }
+        }
+        for (std::size_t c = 0; c != amount.size(); ++c) {
+            bool only = true;
+            for (std::size_t d = 0; d != busy.size(); ++d) {
+                only = only && (inside(d) || !work.may_host(static_cast<int>(c), static_cast<int>(d)));
+            }
+            if (only) { sum += amount[c]; }
+        }
+        bound = std::max(bound, sum / count);
+    }
+    return bound;
+}
+
+} // namespace pulse

@@ -1,0 +1,263 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <pulse/schedule/fill/chain_pieces.hpp>
+#include <pulse/schedule/fill/fill_frame.hpp>
+#include <pulse/schedule/frozen_work.hpp>
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse::detail {
+
+/// How gaps are walked.
+struct fill_rules {
+    /// Passes start so early that they can end by then.
+    double end_us{};
+    /// A task that would delay the next pass by more than this share of its own time runs later.
+    double delay{};
+    /// Most chains that a device has begun, beside those that other devices wait for or began.
+    int open{};
+};
+
+/// Passes and tasks placed in one walk along time, passes first: a device whose next pass cannot run yet runs layers of
+/// its pieces, as long as the pass can still start in time.
+class fill_run {
+public:
+    constexpr fill_run(const fill_frame& frame, const schedule_problem& problem, const frozen_work& work,
+                       const std::vector<chain_piece>& pieces, const fill_rules& rules) :
+        frame_{frame},
+        work_{work}, pieces_{pieces}, rules_{rules}, limit_{problem.memory_limit_bytes}, lanes_(frame.sequence.size()),
+        pending_(static_cast<std::size_t>(frame.instances()), 0),
+        ready_us_(static_cast<std::size_t>(frame.instances()), 0.0), progress_(pieces.size()) {
+        for (int x = 0; x != frame.instances(); ++x) {
+            pending_[static_cast<std::size_t>(x)] = static_cast<int>(frame.index.before[frame.op_of(x)].size());
+        }
+        for (std::size_t p = 0; p != pieces.size(); ++p) {
+            lane& of = lanes_[static_cast<std::size_t>(pieces[p].device)];
+            of.pieces.push_back(static_cast<int>(p));
+            progress_[p].layer = pieces[p].first_layer;
+            progress_[p].ready_us = pieces[p].before < 0 ? 0.0 : never;
+        }
+        for (lane& l : lanes_) {
+            // first what other devices wait for
+            std::sort(l.pieces.begin(), l.pieces.end(), [&](int a, int b) {
+                const bool first = piece(a).after >= 0;
+                return first != (piece(b).after >= 0) ? first : a < b;
+            });
+        }
+        passes_.devices.resize(lanes_.size());
+        tasks_.resize(lanes_.size());
+    }
+
+    /// False when memory leaves some task no room.
+    [[nodiscard]] constexpr bool run() {
+        for (;;) {
+            std::size_t d = lanes_.size();
+            for (std::size_t i = 0; i != lanes_.size(); ++i) {
+                if (lanes_[i].wake_us < never && (d == lanes_.size() || lanes_[i].wake_us < lanes_[d].wake_us)) {
+                    d = i;
+                }
+            }
+            if (d == lanes_.size()) { break; }
+            act(d);
+        }
+        for (std::size_t d = 0; d != lanes_.size(); ++d) {
+            if (lanes_[d].next != frame_.sequence[d].size() || !lanes_[d].pieces.empty()) { return false; }
+        }
+        return true;
+    }
+    [[nodiscard]] constexpr double makespan_us() const {
+        double last = 0;
+        for (const lane& l : lanes_) { last = std::max(last, l.free_us); }
+        return last;
+    }
+    /// Time that a device stood still with tasks to do.
+    [[nodiscard]] constexpr double lost_us(std::size_t device) const { return lanes_[device].lost_us; }
+    [[nodiscard]] constexpr filled_schedule result(double lower_bound_us) && {
+        return {std::move(passes_), std::move(tasks_), lower_bound_us};
+    }
+
+private:
+    static constexpr double never = std::numeric_limits<double>::infinity();
+
+    struct lane {
+        std::size_t next{};
+        double free_us{};
+        double wake_us{}; ///< when it has to decide; never while it waits for others
+        double lost_us{};
+        std::vector<int> pieces{}; ///< not ended
+        bool after_task{};         ///< its last was a task, which the next layer may join
+        std::int64_t paused{};     ///< bytes of activations between tasks
+        std::int64_t running{};    ///< bytes of what runs until free_us, all that is held with it
+    };
+    struct piece_progress {
+        int layer{};
+        double ready_us{};
+    };
+
+    [[nodiscard]] constexpr const chain_piece& piece(int p) const { return pieces_[static_cast<std::size_t>(p)]; }
+    [[nodiscard]] constexpr const frozen_layer& layer_of(int p, int layer) const {
+        return work_.components[static_cast<std::size_t>(piece(p).component)].layers[static_cast<std::size_t>(layer)];
+    }
+    [[nodiscard]] constexpr bool has_begun(int p) const {
+        return progress_[static_cast<std::size_t>(p)].layer != piece(p).first_layer;
+    }
+    /// Bytes that wait as the input of layer `layer`.
+    [[nodiscard]] constexpr std::int64_t input_bytes(int p, int layer) const {
+        return layer == 0 ? 0 : layer_of(p, layer - 1).output_bytes * piece(p).samples;
+    }
+
+    constexpr void act(std::size_t d) {
+        lane& l = lanes_[d];
+        const double now = l.wake_us;
+        const bool more = l.next != frame_.sequence[d].size();
+        const int x = more ? frame_.sequence[d][l.next] : -1;
+        const auto at = static_cast<std::size_t>(x);
+        const bool known = more && pending_[at] == 0;
+        if (known && !(ready_us_[at] > now)) { return run_pass(d, x, now); }
+        const double latest = more ? rules_.end_us - frame_.tail_us[at] : never;
+        const double wanted = more ? std::max(ready_us_[at], frame_.earliest_us[at]) : never;
+        if (const int p = choose(l, d, now, latest - now, wanted - now); p >= 0) { return run_layer(d, p, now); }
+        double wake = known ? ready_us_[at] : never;
+        for (const int p : l.pieces) {
+            const double ready = progress_[static_cast<std::size_t>(p)].ready_us;
+            if (ready > now) { wake = std::min(wake, ready); }
+        }
+        l.wake_us = wake;
+    }
+
+    /// The piece whose next layer best fills the gap, -1 when none fits.
+    [[nodiscard]] constexpr int choose(const lane& l, std::size_t d, double now, double room, double gap) const {
+        const double slack = 1e-9 * rules_.end_us;
+        int best = -1;
+        double best_length = 0;
+        bool best_inside = false;
+        int open = 0;
+        for (const int p : l.pieces) {
+            if (has_begun(p) && piece(p).before < 0 && piece(p).after < 0) { ++open; }
+        }
+        int begun = -1; // the component of which a new chain was looked at: all are alike, and lie side by side
+        for (const int p : l.pieces) {
+            const piece_progress& is = progress_[static_cast<std::size_t>(p)];
+            if (is.ready_us > now) { continue; }
+            const chain_piece& of = piece(p);
+            const bool fresh = !has_begun(p) && of.before < 0 && of.after < 0;
+            if (fresh) {
+                if (open >= rules_.open || of.component == begun) { continue; }
+                begun = of.component;
+            }
+            const double length = layer_of(p, is.layer).duration_us(of.samples);
+            if (length > room + slack || length - gap > rules_.delay * length + slack || !has_room(l, d, p)) {
+                continue;
+            }
+            if (of.after >= 0) { return p; } // others wait for it
+            const bool inside = length <= gap + slack;
+            const bool better = best < 0 || (inside != best_inside ? inside
+                                             : inside              ? length > best_length
+                                                                   : length < best_length);
+            if (better) { best = p, best_length = length, best_inside = inside; }
+        }
+        return best;
+    }
+
+    /// Whether memory lets the next layer of `p` run on device `d`, and then wait if more layers follow.
+    [[nodiscard]] constexpr bool has_room(const lane& l, std::size_t d, int p) const {
+        if (limit_.empty()) { return true; }
+        const chain_piece& of = piece(p);
+        const int layer = progress_[static_cast<std::size_t>(p)].layer;
+        const std::int64_t others = l.paused - input_bytes(p, layer);
+        const std::int64_t live = layer_of(p, layer).live_bytes * of.samples;
+        if (frame_.held_before[d][l.next] + others + live > limit_[d]) { return false; }
+        const bool ends = layer == of.last_layer;
+        if (ends && of.after < 0) { return true; }
+        const std::int64_t kept = layer_of(p, layer).output_bytes * of.samples;
+        if (frame_.held_from[d][l.next] + others + kept > limit_[d]) { return false; }
+        if (!ends) { return true; }
+        const auto there = static_cast<std::size_t>(piece(of.after).device);
+        const lane& other = lanes_[there];
+        return std::max(frame_.held_from[there][other.next] + other.paused, other.running) + kept <= limit_[there];
+    }
+
+    constexpr void run_pass(std::size_t d, int x, double now) {
+        lane& l = lanes_[d];
+        const double end = now + frame_.duration_us(x);
+        stand_still(l, now);
+        const stage_pass p = frame_.index.pass_of(static_cast<int>(frame_.op_of(x)));
+        passes_.devices[d].push_back({p.op, p.stage, x % frame_.index.microbatches, now, end});
+        if (!limit_.empty()) { l.running = frame_.held_from[d][l.next] + l.paused; }
+        l.free_us = l.wake_us = end;
+        l.after_task = false;
+        ++l.next;
+        for (const auto& link : frame_.index.after[frame_.op_of(x)]) {
+            const int y = frame_.instance_of(static_cast<std::size_t>(link.op), x);
+            const auto at = static_cast<std::size_t>(y);
+            ready_us_[at] = std::max(ready_us_[at], end + link.lag_us);
+            if (--pending_[at] != 0) { continue; }
+            lane& other = lanes_[frame_.device_of(y)];
+            if (other.next != frame_.sequence[frame_.device_of(y)].size() &&
+                frame_.sequence[frame_.device_of(y)][other.next] == y) {
+                other.wake_us = std::min(other.wake_us, std::max(other.free_us, ready_us_[at]));
+            }
+        }
+    }
+
+    constexpr void run_layer(std::size_t d, int p, double now) {
+        lane& l = lanes_[d];
+        stand_still(l, now);
+        const chain_piece& of = piece(p);
+        piece_progress& is = progress_[static_cast<std::size_t>(p)];
+        const frozen_layer& layer = layer_of(p, is.layer);
+        const double end = now + layer.duration_us(of.samples);
+        auto& list = tasks_[d];
+        const bool goes_on = l.after_task && list.back().end_us == now && list.back().component == of.component &&
+                             list.back().first_sample == of.first_sample && list.back().last_layer == is.layer - 1;
+        if (goes_on) {
+            list.back().last_layer = is.layer;
+            list.back().end_us = end;
+        } else {
+            list.push_back({of.component, is.layer, is.layer, of.first_sample, of.samples, of.device, now, end});
+        }
+        if (is.layer == of.first_layer && of.before >= 0) {
+            lanes_[static_cast<std::size_t>(piece(of.before).device)].paused -= input_bytes(p, is.layer);
+        }
+        l.paused -= input_bytes(p, is.layer);
+        if (!limit_.empty()) { l.running = frame_.held_before[d][l.next] + l.paused + layer.live_bytes * of.samples; }
+        l.free_us = l.wake_us = end;
+        l.after_task = true;
+        is.ready_us = end;
+        const std::int64_t kept = layer.output_bytes * of.samples;
+        const bool ends = is.layer++ == of.last_layer;
+        if (ends) { std::erase(l.pieces, p); }
+        if (ends && of.after < 0) { return; }
+        l.paused += kept; // here until the next piece starts, wherever that is
+        if (!ends) { return; }
+        lane& other = lanes_[static_cast<std::size_t>(piece(of.after).device)];
+        const double there = end + work_.link.transfer_us(kept);
+        progress_[static_cast<std::size_t>(of.after)].ready_us = there;
+        other.paused += kept;
+        if (other.wake_us > there) { other.wake_us = std::max(there, other.free_us); }
+    }
+
+    constexpr void stand_still(lane& l, double now) {
+        if (!l.pieces.empty()) { l.lost_us += now - l.free_us; }
+    }
+
+    const fill_frame& frame_;
+    const frozen_work& work_;
+    const std::vector<chain_piece>& pieces_;
+    fill_rules rules_;
+    const std::vector<std::int64_t>& limit_;
+    std::vector<lane> lanes_;
+    std::vector<int> pending_;
+    std::vector<double> ready_us_;
+    std::vector<piece_progress> progress_;
+    schedule passes_{};
+    std::vector<std::vector<frozen_task>> tasks_{};
+};
+
+} // namespace pulse::detail

@@ -1,0 +1,186 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/schedule/bound/frozen_bound.hpp>
+#include <pulse/schedule/fill/chain_pieces.hpp>
+#include <pulse/schedule/fill/fill_frame.hpp>
+#include <pulse/schedule/fill/fill_run.hpp>
+#include <pulse/schedule/fill/fill_schedule.hpp>
+#include <pulse/schedule/frozen_work.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/random_numbers.hpp>
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// How a fill is made: pieces of chains, and the rules of the walk.
+struct fill_choice {
+    std::vector<int> chunk{};      ///< [component] samples of a call
+    std::vector<int> line{};       ///< the devices in the order in which chains are cut over them
+    std::vector<double> bias_us{}; ///< of each device: what it takes less
+    double delay{};
+    int open{3};
+    bool cut{true};
+};
+
+/// Many walks, of which the best is kept.
+class filler {
+public:
+    constexpr filler(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double bound_us,
+                     std::int64_t placements) :
+        problem_{problem},
+        work_{work}, left_{placements}, frame_{frame_of(problem, passes)}, busy_{busy_us(problem)},
+        bound_us_{bound_us} {}
+
+    /// The makespan of a choice; never where memory does not allow it. Keeps what is better than all before;
+    /// `lost_us`, if given, is how long each device stood still with tasks to do.
+    constexpr double walk(const fill_choice& choice, std::vector<double>* lost_us = nullptr) {
+        std::vector<double> base = busy_;
+        for (std::size_t d = 0; d != base.size(); ++d) { base[d] += choice.bias_us[d]; }
+        const auto pieces = cut_chains(work_, base, choice.chunk, choice.line, choice.cut);
+        double end = frame_.makespan_us;
+        for (const chain_piece& p : pieces) {
+            base[static_cast<std::size_t>(p.device)] +=
+                work_.components[static_cast<std::size_t>(p.component)].duration_us(p.first_layer, p.last_layer,
+                                                                                    p.samples);
+            left_ -= p.last_layer - p.first_layer + 1;
+        }
+        left_ -= frame_.instances();
+        for (const double b : base) { end = std::max(end, b); }
+        fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open}};
+        if (!run.run()) { return never; }
+        const double makespan = run.makespan_us();
+        if (lost_us != nullptr) {
+            for (std::size_t d = 0; d != base.size(); ++d) { (*lost_us)[d] = run.lost_us(d); }
+        }
+        if (makespan < best_us_) {
+            best_us_ = makespan;
+            best_choice_ = choice;
+            best_ = std::move(run).result(bound_us_);
+        }
+        return makespan;
+    }
+
+    /// Walks with one rule, each with the shares that the time lost in the one before asks for.
+    constexpr void level(fill_choice choice) {
+        std::vector<double> lost(busy_.size(), 0.0);
+        double here = never;
+        for (int round = 0, since = 0; since != 3 && goes_on(); ++round, ++since) {
+            const double makespan = walk(choice, &lost);
+            if (makespan == never) { return; }
+            for (std::size_t d = 0; d != lost.size(); ++d) {
+                choice.bias_us[d] = round == 0 ? lost[d] : 0.5 * (choice.bias_us[d] + lost[d]);
+            }
+            if (makespan < here * (1 - 1e-6)) { here = makespan, since = 0; }
+        }
+    }
+
+    /// Small changes of the best choice, kept where they are not worse.
+    constexpr void improve() {
+        random_numbers random{};
+        const std::size_t devices = busy_.size();
+        fill_choice here = best_choice_;
+        double makespan = best_us_;
+        while (goes_on()) {
+            fill_choice next = here;
+            const auto share = [&] { return 2 * random.unit() - 1; };
+            switch (random.below(4)) {
+            case 0: next.delay = std::min(1.0, std::max(0.02, next.delay * (1 + 0.4 * share()))); break;
+            case 1: next.open = 1 + static_cast<int>(random.below(8)); break;
+            case 2: std::swap(next.line[random.below(devices)], next.line[random.below(devices)]); break;
+            default:
+                for (double& b : next.bias_us) {
+                    if (random.below(2) == 0) { b += 2 * share() * (makespan - bound_us_); }
+                }
+            }
+            const double found = walk(next);
+            if (found <= makespan) { makespan = found, here = std::move(next); }
+        }
+    }
+    [[nodiscard]] constexpr bool goes_on() const {
+        return !found() || (left_ > 0 && best_us_ > bound_us_ * (1 + 1e-9));
+    }
+    [[nodiscard]] constexpr bool found() const { return best_us_ < never; }
+    [[nodiscard]] constexpr filled_schedule result() && { return std::move(best_); }
+
+private:
+    static constexpr double never = std::numeric_limits<double>::infinity();
+
+    const schedule_problem& problem_;
+    const frozen_work& work_;
+    std::int64_t left_; ///< of the placements
+    fill_frame frame_;
+    std::vector<double> busy_;
+    double bound_us_;
+    double best_us_{never};
+    fill_choice best_choice_{};
+    filled_schedule best_{};
+};
+
+/// Throws infeasible_error, which names the greatest layer that has no room on any host, alone and after all passes.
+[[noreturn]] inline void throw_no_room(const schedule_problem& problem, const frozen_work& work) {
+    for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
+        const frozen_component& of = work.components[static_cast<std::size_t>(c)];
+        std::int64_t room = 0;
+        for (int d = 0; d != problem.devices; ++d) {
+            if (work.may_host(c, d)) { room = std::max(room, problem.memory_limit_bytes[static_cast<std::size_t>(d)]); }
+        }
+        for (const frozen_layer& l : of.layers) {
+            if (l.live_bytes <= room) { continue; }
+            throw infeasible_error("frozen " + of.name.str() + ": layer " + l.name.str() + " needs " +
+                                   std::to_string(l.live_bytes) + " bytes for one sample, and no host has more than " +
+                                   std::to_string(room));
+        }
+    }
+    throw infeasible_error("frozen work: no order of layers was found that stays within memory_limit_bytes");
+}
+
+} // namespace detail
+
+PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, const schedule& passes,
+                                              const frozen_work& work, double passes_bound_us,
+                                              const fill_options& options) {
+    const double bound = frozen_bound_us(problem, work, passes_bound_us);
+    if (work.components.empty() || work.samples == 0) {
+        return {passes, std::vector<std::vector<frozen_task>>(passes.devices.size()), bound};
+    }
+    detail::filler fill{problem, passes, work, bound, options.placements};
+    detail::fill_choice choice{};
+    choice.bias_us.resize(static_cast<std::size_t>(problem.devices), 0.0);
+    for (int d = 0; d != problem.devices; ++d) { choice.line.push_back(d); }
+    int most = 1;
+    for (const frozen_component& c : work.components) {
+        choice.chunk.push_back(std::min(c.max_chunk, work.samples));
+        most = std::max(most, choice.chunk.back());
+    }
+    for (;; most = (most + 1) / 2) {
+        for (int& k : choice.chunk) { k = std::min(k, most); }
+        for (const double delay : {0.5, 0.35, 0.2, 0.05, 0.7, 1.0}) {
+            choice.delay = delay;
+            fill.level(choice);
+        }
+        if (!fill.found()) {
+            auto whole = choice;
+            whole.open = 1;
+            whole.cut = false;
+            fill.level(whole);
+        }
+        if (most == 1) { break; }
+    }
+    if (!fill.found()) { detail::throw_no_room(problem, work); }
+    fill.improve();
+    return std::move(fill).result();
+}
+
+} // namespace pulse

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/hardware/link.hpp>
+#include <pulse/profile/check_costs.hpp>
+#include <pulse/profile/frozen_component.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/schedule.hpp>
+
+namespace pulse {
+
+/// What frozen components do in one step of one pipeline, beside its passes: every layer of every component, once for
+/// each sample.
+///
+/// Results are read a step later, so nothing but the order of a component's layers, the devices and their memory binds.
+struct frozen_work {
+    std::vector<frozen_component> components{};
+    /// Microbatches x their size.
+    int samples{};
+    /// Per device: the components whose weights it has; empty: every device has all.
+    std::vector<std::vector<int>> hosts{};
+    /// What an activation takes that goes on on another device.
+    pulse::link link{};
+
+    [[nodiscard]] constexpr bool may_host(int component, int device) const {
+        if (hosts.empty()) { return true; }
+        const auto& here = hosts[static_cast<std::size_t>(device)];
+        return std::find(here.begin(), here.end(), component) != here.end();
+    }
+};
+
+/// Layers first_layer to last_layer of a component, one call of each, on samples first_sample to first_sample + samples
+/// - 1, with its place in time: microseconds from the start of the step.
+struct frozen_task {
+    int component{};
+    int first_layer{};
+    int last_layer{};
+    int first_sample{};
+    int samples{};
+    int device{};
+    double start_us{};
+    double end_us{};
+
+    [[nodiscard]] constexpr bool operator==(const frozen_task&) const = default;
+};
+
+/// End of the last pass or task.
+[[nodiscard]] constexpr double last_end_us(const schedule& passes,
+                                           const std::vector<std::vector<frozen_task>>& tasks) noexcept {
+    double last = passes.makespan_us();
+    for (const auto& list : tasks) {
+        for (const frozen_task& t : list) { last = t.end_us > last ? t.end_us : last; }
+    }
+    return last;
+}
+
+/// A schedule with its frozen work: the passes in the orders that they had, at other times where tasks delay them, and
+/// the tasks of each device by start.
+struct filled_schedule {
+    schedule passes{};
+    std::vector<std::vector<frozen_task>> tasks{};
+    /// A makespan that no order of passes and tasks can beat.
+    double lower_bound_us{};
+
+    [[nodiscard]] constexpr double makespan_us() const noexcept { return last_end_us(passes, tasks); }
+    [[nodiscard]] constexpr double gap() const noexcept { return gap_of(makespan_us(), lower_bound_us); }
+    [[nodiscard]] constexpr bool operator==(const filled_schedule&) const = default;
+};
+
+/// Microseconds that a component takes for so many samples on all devices together, at least: the fewest calls.
+[[nodiscard]] constexpr double least_work_us(const frozen_component& component, int samples) {
+    const int calls = (samples + component.max_chunk - 1) / component.max_chunk;
+    double sum = 0;
+    for (const frozen_layer& layer : component.layers) { sum += calls * layer.call_us + samples * layer.sample_us; }
+    return sum;
+}
+
+/// Microseconds of the passes of each device.
+[[nodiscard]] constexpr std::vector<double> busy_us(const schedule_problem& problem) {
+    std::vector<double> busy(static_cast<std::size_t>(problem.devices), 0.0);
+    for (const stage_timing& s : problem.stages) {
+        const double once = s.forward_us + s.backward_input_us + (problem.split_backward ? s.backward_weight_us : 0.0);
+        busy[static_cast<std::size_t>(s.device)] += once * problem.microbatches;
+    }
+    return busy;
+}
+
+/// Throws input_error, naming field and component, unless the work can be done beside `problem`: components are valid
+/// (check_frozen), there is no negative number of samples, and each component has a host among the devices.
+constexpr void require_valid(const frozen_work& work, const schedule_problem& problem) {
+    check_frozen(work.components);
+    const auto fail = [](const std::string& what) { throw input_error("frozen_work." + what); };
+    if (work.samples < 0) { fail("samples: there are " + std::to_string(work.samples)); }
+    if (!(work.link.latency_us >= 0) || !(work.link.bandwidth_gb_per_s >= 0)) { fail("link: it is negative"); }
+    if (!work.hosts.empty() && work.hosts.size() != static_cast<std::size_t>(problem.devices)) {
+        fail("hosts: there are " + std::to_string(work.hosts.size()) + " lists for " + std::to_string(problem.devices) +
+             " devices");
+    }
+    const int components = static_cast<int>(work.components.size());
+    std::vector<char> hosted(work.components.size(), work.hosts.empty() ? 1 : 0);
+    for (const auto& here : work.hosts) {
+        for (const int c : here) {
+            if (c < 0 || c >= components) { fail("hosts: there is no component " + std::to_string(c)); }
+            hosted[static_cast<std::size_t>(c)] = 1;
+        }
+    }
+    for (std::size_t c = 0; c != work.components.size(); ++c) {
+        if (hosted[c] == 0) { fail("hosts: no device has component " + work.components[c].name.str()); }
+        if (!(least_work_us(work.components[c], work.samples) < 1e300)) {
+            fail("components: " + work.components[c].name.str() + " takes for ever");
+        }
+    }
+}
+
+} // namespace pulse

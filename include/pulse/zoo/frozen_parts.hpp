@@ -1,0 +1,100 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/label.hpp>
+#include <pulse/encode/autoencoder.hpp>
+#include <pulse/encode/known_text_encoders.hpp>
+#include <pulse/encode/text_facts.hpp>
+#include <pulse/hardware/device.hpp>
+#include <pulse/model/graph.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/profile/analytic_frozen.hpp>
+#include <pulse/profile/frozen_component.hpp>
+
+namespace pulse {
+
+/// A layer that only runs forward, as a value.
+template <class L>
+[[nodiscard]] constexpr layer_node frozen_node_of(std::int64_t input_elements) noexcept {
+    layer_node node{}; // nvcc 13 misreads a designated initialiser that skips members
+    node.name = L::name;
+    node.input_elements = input_elements;
+    node.output_elements = L::output::elements;
+    node.parameter_elements = L::parameter_elements;
+    node.workspace_elements = L::workspace_elements;
+    node.forward_flops = L::forward_flops();
+    node.statistics_elements = L::statistics_elements;
+    return node;
+}
+
+/// The layers of a text encoder that run, as values; the first reads the facts of one text.
+template <class Network>
+[[nodiscard]] constexpr auto frozen_layers_of() {
+    std::array<layer_node, Network::live_layers> nodes{};
+    std::int64_t input = encode::text_facts{Network::tokens}.elements(1);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        ((nodes[I] = frozen_node_of<typename Network::template layer_at<I>>(input), input = nodes[I].output_elements),
+         ...);
+    }
+    (std::make_index_sequence<Network::live_layers>{});
+    return nodes;
+}
+
+/// Kept for the whole run of the program.
+template <class Network>
+inline constexpr auto lasting_frozen_layers = frozen_layers_of<Network>();
+
+template <class Encoder>
+inline constexpr auto lasting_frozen_encoder = graph_of<Encoder>();
+
+/// A text encoder whose states, and pooled text where there is one, the backbone reads. Weights are read once a call,
+/// so calls are of many texts.
+template <class Network>
+[[nodiscard]] constexpr frozen_graph frozen_text() noexcept {
+    std::int64_t result = Network::states::elements;
+    if constexpr (Network::pools) { result += Network::pooled::elements; }
+    return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16, true};
+}
+
+/// The encoder of KL-f8 for pictures of so many pixels, of which latents are drawn: half of its moments. Pictures below
+/// 512 pixels do not fill a device by themselves.
+template <int Pixels>
+[[nodiscard]] constexpr frozen_graph frozen_autoencoder() noexcept {
+    using encoder = encode::autoencoder_encoder<encode::kl_f8(Pixels)>;
+    constexpr auto& graph = lasting_frozen_encoder<encoder>;
+    return {encoder::config.name, frozen_use::input, graph.layers, graph.layers.back().output_elements / 2,
+            Pixels < 512 ? 4 : 1};
+}
+
+/// What the backbone called `model` is trained beside, as published: none for those that read pictures.
+[[nodiscard]] constexpr std::vector<frozen_graph> frozen_parts(std::string_view model) {
+    using namespace encode;
+    if (model == "sd15") { return {frozen_autoencoder<512>(), frozen_text<clip_text<clip_vit_l>>()}; }
+    if (model == "sd21") { return {frozen_autoencoder<768>(), frozen_text<clip_text<openclip_vit_h>>()}; }
+    if (model == "sdxl" || model == "sdxl_fine") {
+        return {frozen_autoencoder<1024>(), frozen_text<clip_text<clip_vit_l_sdxl>>(),
+                frozen_text<clip_text<openclip_vit_bigg>>()};
+    }
+    if (model == "hunyuan_dit_v11" || model == "hunyuan_dit_v12") {
+        return {frozen_autoencoder<1024>(), frozen_text<bert_text<hunyuan_clip>>(), frozen_text<t5_text<mt5_xl>>()};
+    }
+    if (model == "uvit_l2" || model == "uvit_h2") { return {frozen_autoencoder<256>()}; }
+    return {};
+}
+
+/// The same with analytic costs (analytic_frozen).
+[[nodiscard]] constexpr std::vector<frozen_component> frozen_costs(std::string_view model, const device& on,
+                                                                   int scalar_bytes) {
+    std::vector<frozen_component> all{};
+    for (const frozen_graph& part : frozen_parts(model)) { all.push_back(analytic_frozen(part, on, scalar_bytes)); }
+    return all;
+}
+
+} // namespace pulse

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -17,9 +15,9 @@
 #include <CLI/CLI.hpp>
 
 #include <pulse/core/error.hpp>
-#include <pulse/diffusers/scheduler.hpp>
 
 #include "../command_line.hpp"
+#include "argument_rules.hpp"
 #include "setup.hpp"
 
 namespace pulse_train {
@@ -103,12 +101,6 @@ private:
 
     std::vector<std::pair<std::string, std::function<std::string()>>> all_{};
 };
-
-/// Options that a plan of --plan decides.
-constexpr const char* decided_by_plan[]{
-    "--ranks",        "--global-batch", "--pipeline",  "--replicas", "--waves",         "--microbatch-size",
-    "--microbatches", "--placement",    "--routing",   "--schedule", "--recomputation", "--split-backward",
-    "--slack",        "--memory-limit", "--plan-time", "--profile",  "--cluster",       "--cluster-out"};
 
 } // namespace
 
@@ -221,8 +213,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
           "Bytes of a file of weights, above which there are several; 0: one");
     value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
-    const auto* const sample = value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none")
-                                   ->default_str("64, or with --from one for each prompt");
+    value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none")
+        ->default_str("64, or with --from one for each prompt");
     common.add("--prompt", a.prompts);
     app.add_option("--prompt", a.prompts,
                    "Draw a picture of this text, with the networks of --from; may be given several times")
@@ -340,112 +332,13 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--seed", a.seed, any_seed, "Seed of weights, order, times and noise");
 
     if (!read_arguments(app, "pulse_train", argc, argv, exit_code)) { return std::nullopt; }
-    const bool on_cuda = a.backend == backend_kind::cuda;
-    if (app.count("--precision") == 0) { a.precision = on_cuda ? precision_kind::bf16 : precision_kind::fp32; }
-    if (!on_cuda && a.precision != precision_kind::fp32) {
-        return refuse("pulse_train", "--precision: the host computes in fp32", exit_code);
-    }
-    if (!on_cuda && app.count("--gpus") > 0) {
-        return refuse("pulse_train", "--gpus: they are for --backend cuda", exit_code);
-    }
-    if (on_cuda && app.count("--threads") > 0) {
-        return refuse("pulse_train", "--threads: they are for --backend host", exit_code);
-    }
-    if (!prompt_file.empty()) {
-        std::ifstream lines{prompt_file};
-        for (std::string line; std::getline(lines, line);) {
-            if (line.ends_with('\r')) { line.pop_back(); }
-            if (!line.empty()) { a.prompts.push_back(line); }
-        }
-        if (a.prompts.empty()) {
-            return refuse("pulse_train", "--prompts: no text in '" + prompt_file + "'", exit_code);
-        }
-    }
-    if (!a.prompts.empty() && a.from.empty()) {
-        return refuse("pulse_train", "--prompt: it needs --from, a diffusers folder whose networks read it", exit_code);
-    }
-    for (const char* name : {"--negative", "--guidance"}) {
-        if (a.prompts.empty() && app.count(name) > 0) {
-            return refuse("pulse_train", std::string{name} + ": it is for --prompt", exit_code);
-        }
-    }
-    if (!a.from.empty() && sample->count() == 0) { a.sample = static_cast<int>(a.prompts.size()); }
+    try {
+        apply_rules(app, prompt_file, a);
+    } catch (const pulse::input_error& e) { return refuse("pulse_train", e.what(), exit_code); }
     a.export_type = export_halves ? pulse::io::f16 : pulse::io::f32;
-    for (const char* name : {"--init", "--export"}) {
-        if (a.from.empty() && app.count(name) > 0) {
-            return refuse("pulse_train", std::string{name} + ": it needs --from, a diffusers folder", exit_code);
-        }
-    }
-    for (const char* name : {"--export-of", "--export-type", "--export-shard"}) {
-        if (a.export_to.empty() && app.count(name) > 0) {
-            return refuse("pulse_train", std::string{name} + ": it is for --export", exit_code);
-        }
-    }
-    if (a.encode_once == a.cache.empty()) {
-        return refuse("pulse_train",
-                      a.encode_once ? "--encode once: it needs --cache, a folder" : "--cache: it is for --encode once",
-                      exit_code);
-    }
-    if (a.encode_once && a.random_crop) {
-        return refuse("pulse_train", "--crop random: each is another picture, which --encode once cannot keep",
-                      exit_code);
-    }
-    for (const char* name : {"--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
-        if (app.count(name) > 0) { a.said_of_pictures = name; }
-    }
-    if (!a.from.empty()) {
-        for (const char* name : {"--prediction", "--noise", "--zero-snr"}) {
-            if (app.count(name) > 0) {
-                return refuse("pulse_train", std::string{name} + ": the scheduler of --from decides it", exit_code);
-            }
-        }
-        try {
-            a.scheduler = pulse::diffusers::read_scheduler(std::filesystem::path{a.from} / "scheduler");
-        } catch (const pulse::input_error& e) {
-            return refuse("pulse_train", std::string{"--from: "} + e.what(), exit_code);
-        }
-    } else if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
-        a.scheduler.beta_start = 0.00085;
-        a.scheduler.beta_end = 0.012;
-    }
-    if (a.scheduler.zero_terminal_snr && a.scheduler.prediction == pulse::train::prediction_type::epsilon) {
-        return refuse("pulse_train",
-                      "--zero-snr: where all is noise, --prediction epsilon says nothing about the image; v and sample "
-                      "do",
-                      exit_code);
-    }
-    const bool processes = a.transport != transport_kind::threads;
-    const bool by_nccl = a.transport == transport_kind::nccl;
-    if (processes && on_cuda != by_nccl) {
-        return refuse("pulse_train",
-                      std::string{"--transport "} +
-                          (by_nccl ? "nccl: it is for --backend cuda" : "mpi: it is for --backend host"),
-                      exit_code);
-    }
-    if (processes && app.count("--ranks") > 0) {
-        return refuse("pulse_train",
-                      std::string{"--ranks: with --transport "} + (by_nccl ? "nccl" : "mpi") +
-                          " there are as many as processes were started",
-                      exit_code);
-    }
-    if (!processes && app.count("--timeout") > 0) {
-        return refuse("pulse_train", "--timeout: it is for processes (--transport mpi or nccl)", exit_code);
-    }
-    for (const char* name : {"--rank", "--world-size", "--local-rank", "--store"}) {
-        if (!by_nccl && app.count(name) > 0) {
-            return refuse("pulse_train", std::string{name} + ": it is for --transport nccl", exit_code);
-        }
-    }
     plan.sharded_optimizer =
         shard_optimizer == sharding::tuned ? std::nullopt : std::optional{shard_optimizer == sharding::yes};
     a.common = common.values();
-    if (!a.plan_file.empty()) {
-        for (const char* name : decided_by_plan) {
-            if (app.count(name) > 0) {
-                return refuse("pulse_train", std::string{name} + ": the plan of --plan decides it", exit_code);
-            }
-        }
-    }
     return a;
 }
 

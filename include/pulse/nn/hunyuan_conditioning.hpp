@@ -159,7 +159,7 @@ struct hunyuan_conditioning {
         d.reads({condition_kind::text_states, text.tokens, text.features});
         d.reads({condition_kind::text_mask, text.all_tokens});
         if (time.style_and_sizes) {
-            d.reads({condition_kind::original_target_crop, 1, time.image_sizes});
+            d.reads({condition_kind::original_target_crop, 1, hunyuan_time_embedding::image_sizes});
             d.reads({condition_kind::style});
         }
         d.gives_context({text.all_tokens, text.width, 0}, true);

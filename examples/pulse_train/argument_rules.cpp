@@ -1,0 +1,114 @@
+#include "argument_rules.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/scheduler.hpp>
+
+namespace pulse_train {
+
+namespace {
+
+/// Options that a plan of --plan decides.
+constexpr const char* decided_by_plan[]{
+    "--ranks",        "--global-batch", "--pipeline",  "--replicas", "--waves",         "--microbatch-size",
+    "--microbatches", "--placement",    "--routing",   "--schedule", "--recomputation", "--split-backward",
+    "--slack",        "--memory-limit", "--plan-time", "--profile",  "--cluster",       "--cluster-out"};
+
+} // namespace
+
+void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments& a) {
+    const bool on_cuda = a.backend == backend_kind::cuda;
+    if (app.count("--precision") == 0) { a.precision = on_cuda ? precision_kind::bf16 : precision_kind::fp32; }
+    if (!on_cuda && a.precision != precision_kind::fp32) {
+        throw pulse::input_error{"--precision: the host computes in fp32"};
+    }
+    if (!on_cuda && app.count("--gpus") > 0) { throw pulse::input_error{"--gpus: they are for --backend cuda"}; }
+    if (on_cuda && app.count("--threads") > 0) { throw pulse::input_error{"--threads: they are for --backend host"}; }
+    if (!prompt_file.empty()) {
+        std::ifstream lines{prompt_file};
+        for (std::string line; std::getline(lines, line);) {
+            if (line.ends_with('\r')) { line.pop_back(); }
+            if (!line.empty()) { a.prompts.push_back(line); }
+        }
+        if (a.prompts.empty()) { throw pulse::input_error{"--prompts: no text in '" + prompt_file + "'"}; }
+    }
+    if (!a.prompts.empty() && a.from.empty()) {
+        throw pulse::input_error{"--prompt: it needs --from, a diffusers folder whose networks read it"};
+    }
+    for (const char* name : {"--negative", "--guidance"}) {
+        if (a.prompts.empty() && app.count(name) > 0) {
+            throw pulse::input_error{std::string{name} + ": it is for --prompt"};
+        }
+    }
+    if (!a.from.empty() && app.count("--sample") == 0) { a.sample = static_cast<int>(a.prompts.size()); }
+    for (const char* name : {"--init", "--export"}) {
+        if (a.from.empty() && app.count(name) > 0) {
+            throw pulse::input_error{std::string{name} + ": it needs --from, a diffusers folder"};
+        }
+    }
+    for (const char* name : {"--export-of", "--export-type", "--export-shard"}) {
+        if (a.export_to.empty() && app.count(name) > 0) {
+            throw pulse::input_error{std::string{name} + ": it is for --export"};
+        }
+    }
+    if (a.encode_once == a.cache.empty()) {
+        throw pulse::input_error{a.encode_once ? "--encode once: it needs --cache, a folder"
+                                               : "--cache: it is for --encode once"};
+    }
+    if (a.encode_once && a.random_crop) {
+        throw pulse::input_error{"--crop random: each is another picture, which --encode once cannot keep"};
+    }
+    for (const char* name : {"--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
+        if (app.count(name) > 0) { a.said_of_pictures = name; }
+    }
+    if (!a.from.empty()) {
+        for (const char* name : {"--prediction", "--noise", "--zero-snr"}) {
+            if (app.count(name) > 0) {
+                throw pulse::input_error{std::string{name} + ": the scheduler of --from decides it"};
+            }
+        }
+        try {
+            a.scheduler = pulse::diffusers::read_scheduler(std::filesystem::path{a.from} / "scheduler");
+        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
+    } else if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
+        a.scheduler.beta_start = 0.00085;
+        a.scheduler.beta_end = 0.012;
+    }
+    if (a.scheduler.zero_terminal_snr && a.scheduler.prediction == pulse::train::prediction_type::epsilon) {
+        throw pulse::input_error{
+            "--zero-snr: where all is noise, --prediction epsilon says nothing about the image; v and sample "
+            "do"};
+    }
+    const bool processes = a.transport != transport_kind::threads;
+    const bool by_nccl = a.transport == transport_kind::nccl;
+    if (processes && on_cuda != by_nccl) {
+        throw pulse::input_error{std::string{"--transport "} +
+                                 (by_nccl ? "nccl: it is for --backend cuda" : "mpi: it is for --backend host")};
+    }
+    if (processes && app.count("--ranks") > 0) {
+        throw pulse::input_error{std::string{"--ranks: with --transport "} + (by_nccl ? "nccl" : "mpi") +
+                                 " there are as many as processes were started"};
+    }
+    if (!processes && app.count("--timeout") > 0) {
+        throw pulse::input_error{"--timeout: it is for processes (--transport mpi or nccl)"};
+    }
+    for (const char* name : {"--rank", "--world-size", "--local-rank", "--store"}) {
+        if (!by_nccl && app.count(name) > 0) {
+            throw pulse::input_error{std::string{name} + ": it is for --transport nccl"};
+        }
+    }
+    if (!a.plan_file.empty()) {
+        for (const char* name : decided_by_plan) {
+            if (app.count(name) > 0) {
+                throw pulse::input_error{std::string{name} + ": the plan of --plan decides it"};
+            }
+        }
+    }
+}
+
+} // namespace pulse_train

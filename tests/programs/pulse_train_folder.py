@@ -247,8 +247,10 @@ class Pictures(Case):
                 self.same_training(alone, out, options)
                 self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
         # what encodes is in the plan: so many bytes more than without
-        plain = ("--steps", 1, "--ranks", 1, "--recomputation", "none", "--split-backward", "no", "--schedule", "list")
-        more, less = (report(folder)["planned_peak_bytes"][0] for folder in (self.learn(*plain), self.train(*plain, **MODEL)))
+        profile = fresh()
+        runs = (self.learn("--steps", 1, "--ranks", 1, "--profile-out", profile),
+                self.train("--steps", 1, "--ranks", 1, "--profile", profile, **MODEL))
+        more, less = (report(folder)["planned_peak_bytes"][0] for folder in runs)
         encoders = [PIPELINE.text_encoder, PIPELINE.vae.encoder, PIPELINE.vae.quant_conv]
         self.assertGreater(more - less, 4 * sum(p.numel() for one in encoders for p in one.parameters()))
 
@@ -341,9 +343,9 @@ class Once(Case):
         # which rank has encoded what is seen nowhere, and no frozen network stays in memory
         self.assertEqual(*map(files_of, caches[:2]))
         self.assertEqual(*map(files_of, caches[1:]))
-        plain = ("--ranks", 1, "--recomputation", "none", "--split-backward", "no", "--schedule", "list")
-        without = self.train("--steps", 1, *plain, **MODEL)
-        once, said, _ = self.learn(caches[0], *plain)
+        profile = fresh()
+        without = self.train("--steps", 1, "--ranks", 1, "--profile-out", profile, **MODEL)
+        once, said, _ = self.learn(caches[0], "--ranks", 1, "--profile", profile)
         self.assertIn(f"--cache {caches[0]} has all pictures and captions\n", said)
         self.same_training(each, once)
         self.assertEqual(files_of(caches[0]), files_of(caches[1]))

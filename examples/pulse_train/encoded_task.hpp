@@ -105,8 +105,8 @@ public:
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--cache: "} + e.what()}; }
     }
     /// A rank's share of what the cache does not have.
-    [[nodiscard]] static encoding_cost encode_once(const arguments& a, const pulse::any_transport& among,
-                                                   picture_cache& cache) {
+    [[nodiscard]] static pulse::data::encoding_report encode_once(const arguments& a, const pulse::any_transport& among,
+                                                                  picture_cache& cache) {
         Math math{a.threads};
         const std::unique_ptr<const caption_ids> ids_of = tokenizer_of(a);
         text_encoder texts{a.from, math};

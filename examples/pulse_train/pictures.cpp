@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -16,6 +15,7 @@
 #include <pulse/data/open_pictures.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_folder.hpp>
+#include <pulse/io/mapped_file.hpp>
 #endif
 
 #include "setup.hpp"
@@ -87,15 +87,11 @@ pulse::fingerprint files_of(const std::filesystem::path& folder, std::initialize
     }
     std::sort(files.begin(), files.end());
     pulse::fingerprint all;
-    std::string block(std::size_t{1} << 20U, '\0');
     for (const std::filesystem::path& file : files) {
+        const pulse::io::mapped_file mapped{file};
+        const auto bytes = mapped.bytes();
         all.add(file.filename().string());
-        std::ifstream from{file, std::ios::binary};
-        while (from) {
-            from.read(block.data(), static_cast<std::streamsize>(block.size()));
-            all.add(std::string_view{block}.substr(0, static_cast<std::size_t>(from.gcount())));
-        }
-        if (!from.eof()) { throw pulse::input_error{"'" + file.string() + "' cannot be read"}; }
+        all.add(std::string_view{reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     }
     return all;
 }
@@ -127,14 +123,13 @@ bool picture_cache::complete() const { return parts_->encoded.complete(); }
 void picture_cache::refresh() { parts_->encoded.refresh(); }
 void picture_cache::remove_leftovers() const { parts_->encoded.remove_leftovers(); }
 
-encoding_cost picture_cache::encode(int rank, int ranks, const picture_network& picture, const text_network& text) {
+pulse::data::encoding_report picture_cache::encode(int rank, int ranks, const picture_network& picture,
+                                                   const text_network& text) {
     using rows = pulse::data::encoded_pictures::row_values;
-    const pulse::data::encoding_report took = parts_->encoded.encode(
+    return parts_->encoded.encode(
         [&](const pulse::data::picture_sample& decoded, rows values) { picture(decoded.pixels, values[0]); },
         [&](const std::string& caption, rows values) { values[1][0] = text(caption, values[0]) ? 1.0F : 0.0F; },
         {.rank = static_cast<std::uint32_t>(rank), .ranks = static_cast<std::uint32_t>(ranks)});
-    return {static_cast<double>(took.pictures), static_cast<double>(took.captions), static_cast<double>(took.bytes),
-            took.picture_seconds, took.caption_seconds};
 }
 
 picture_cache::sample picture_cache::at(std::uint64_t position) const {
@@ -175,7 +170,9 @@ picture_cache::picture_cache(const picture_cache&) { refuse_pictures(); }
 bool picture_cache::complete() const { refuse_pictures(); }
 void picture_cache::refresh() { refuse_pictures(); }
 void picture_cache::remove_leftovers() const { refuse_pictures(); }
-encoding_cost picture_cache::encode(int, int, const picture_network&, const text_network&) { refuse_pictures(); }
+pulse::data::encoding_report picture_cache::encode(int, int, const picture_network&, const text_network&) {
+    refuse_pictures();
+}
 picture_cache::sample picture_cache::at(std::uint64_t) const { refuse_pictures(); }
 void picture_cache::read_moments(const sample&, std::span<float>) const { refuse_pictures(); }
 bool picture_cache::read_states(const sample&, std::span<float>) const { refuse_pictures(); }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <pulse/data/encoding_report.hpp>
+
 #include "arguments.hpp"
 
 namespace pulse_train {
@@ -66,15 +68,6 @@ private:
     std::unique_ptr<parts> parts_;
 };
 
-/// Seconds that encoding took, and what it made.
-struct encoding_cost {
-    double pictures{};
-    double captions{};
-    double bytes{};
-    double picture_seconds{};
-    double caption_seconds{};
-};
-
 /// What the frozen networks of --from make of the captioned pictures of --data, in the folder --cache.
 class picture_cache {
 public:
@@ -102,7 +95,8 @@ public:
     using text_network = std::function<bool(const std::string& text, std::span<float> states)>;
     /// Makes a rank's share of what is not there. Throws input_error naming a picture that cannot be read where those
     /// are not skipped; what is written by then stays.
-    [[nodiscard]] encoding_cost encode(int rank, int ranks, const picture_network& picture, const text_network& text);
+    [[nodiscard]] pulse::data::encoding_report encode(int rank, int ranks, const picture_network& picture,
+                                                      const text_network& text);
 
     /// What a sample is made of, where all is there.
     struct sample {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -71,31 +72,31 @@ template <class Model, class Side>
 void fill_cache(const Side& side, const run_inputs& in) {
     using clock = std::chrono::steady_clock;
     const arguments& a = in.args;
-    const auto samples = a.steps * in.plan.microbatch_size * in.plan.microbatches;
+    const auto samples = static_cast<std::uint64_t>(a.steps) * static_cast<std::uint64_t>(in.plan.microbatch_size) *
+                         static_cast<std::uint64_t>(in.plan.microbatches);
     side.run_ranks(in, [&](auto&& among) {
         if (among.rank() == 0) { in.cache->remove_leftovers(); }
         among.sum({});
         const auto begin = clock::now();
-        picture_cache mine{*in.cache};
-        std::array<double, 5> all{};
-        if (!mine.complete()) {
-            const auto took = encoded_task<Model, typename Side::math>::encode_once(a, among, mine);
-            all = {took.pictures, took.captions, took.bytes, took.picture_seconds, took.caption_seconds};
+        pulse::data::encoding_report took;
+        if (!in.cache->complete()) {
+            picture_cache mine{*in.cache};
+            took = encoded_task<Model, typename Side::math>::encode_once(a, among, mine);
         }
+        std::array all{static_cast<double>(took.pictures), static_cast<double>(took.captions),
+                       static_cast<double>(took.bytes), took.picture_seconds, took.caption_seconds};
         among.sum(all);
         if (among.rank() != 0) { return; }
-        const auto [pictures, captions, bytes, picture_seconds, caption_seconds] = all;
-        if (bytes == 0) {
+        took = {static_cast<std::uint64_t>(all[0]), static_cast<std::uint64_t>(all[1]),
+                static_cast<std::uint64_t>(all[2]), all[3], all[4]};
+        if (took.bytes == 0) {
             std::printf("--cache %s has all pictures and captions\n", a.cache.c_str());
             return;
         }
-        const double each =
-            (pictures > 0 ? picture_seconds / pictures : 0) + (captions > 0 ? caption_seconds / captions : 0);
-        std::printf("encoded %.0f pictures and %.0f captions, %.1f MiB, in %.1f s; before each step it would take %.1f "
-                    "s of this "
-                    "run\n",
-                    pictures, captions, bytes / (1 << 20), std::chrono::duration<double>(clock::now() - begin).count(),
-                    each * static_cast<double>(samples));
+        const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
+        std::printf("encoded %.0f pictures and %.0f captions, %.1f MiB, in %.1f s; ", all[0], all[1],
+                    all[2] / (1 << 20), seconds);
+        std::printf("before each step it would take %.1f s of this run\n", took.each_step_seconds(samples));
     });
     in.cache->refresh();
     if (!in.cache->complete()) {

@@ -20,6 +20,7 @@
 #include <pulse/data/distinct_captions.hpp>
 #include <pulse/data/draw.hpp>
 #include <pulse/data/encoded_table.hpp>
+#include <pulse/data/encoding_report.hpp>
 #include <pulse/data/picture_index.hpp>
 #include <pulse/data/prefetcher.hpp>
 #include <pulse/data/text.hpp>
@@ -41,23 +42,6 @@ struct encoding_share {
     std::uint32_t rank = 0;
     std::uint32_t ranks = 1;
     prefetch_options ahead{}; ///< of the decoding
-};
-
-/// What encoding took.
-struct encoding_report {
-    std::uint64_t pictures{}; ///< that were encoded now: what was there is not counted
-    std::uint64_t captions{};
-    std::uint64_t bytes{}; ///< written now
-    double picture_seconds{};
-    double caption_seconds{};
-
-    /// What encoding each of so many samples inline, picture and caption, would take at the same speed.
-    [[nodiscard]] double each_step_seconds(std::uint64_t samples) const noexcept {
-        const auto of_one = [](double seconds, std::uint64_t count) {
-            return count == 0 ? 0.0 : seconds / static_cast<double>(count);
-        };
-        return static_cast<double>(samples) * (of_one(picture_seconds, pictures) + of_one(caption_seconds, captions));
-    }
 };
 
 /// A sample's place in what was encoded: what captioned_pictures::at gives, with rows for pixels and caption.

@@ -22,6 +22,7 @@
 namespace {
 
 using namespace pulse;
+using detail::frozen_bound_us;
 using pulse::test::chain_problem;
 using pulse::test::limited_problem;
 using pulse::test::placed;

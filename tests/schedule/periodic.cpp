@@ -15,6 +15,9 @@
 namespace {
 
 using namespace pulse;
+using detail::pattern_peaks;
+using detail::periodic_pattern;
+using detail::periodic_search;
 
 /// The pattern run for all microbatches at exactly its times.
 schedule repeated(const schedule_problem& problem, const indexed_problem& index, const periodic_pattern& pattern) {

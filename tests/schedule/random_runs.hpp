@@ -36,7 +36,7 @@ inline std::vector<std::vector<int>> random_sequences(std::mt19937& random, cons
     const auto count = static_cast<std::size_t>(index.ops() * index.microbatches);
     std::vector<double> keys(count, 0.0);
     for (auto& k : keys) { k = std::uniform_real_distribution<double>{}(random); }
-    return run_list(index, profile_memory(problem, index), keys, std::vector<double>(count, 0.0), {}).order;
+    return detail::run_list(index, profile_memory(problem, index), keys, std::vector<double>(count, 0.0), {}).order;
 }
 
 /// What a state holds, as a schedule.

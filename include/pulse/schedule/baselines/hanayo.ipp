@@ -56,9 +56,9 @@ PULSE_CONSTEXPR schedule hanayo(const schedule_problem& problem) {
         if (in_flight > problem.microbatches) { continue; }
         for (int ties = 0; ties != 4; ++ties) {
             const auto keys = detail::wave_keys(index, (ties & 1) != 0, (ties & 2) != 0);
-            list_limits limits{};
+            detail::list_limits limits{};
             limits.in_flight = in_flight;
-            schedule timed = to_schedule(index, run_list(index, free, keys, tail, limits));
+            schedule timed = detail::to_schedule(index, detail::run_list(index, free, keys, tail, limits));
             if (least.devices.empty()) { least = timed; }
             if (!fits_memory(problem, timed)) { continue; }
             if (best.devices.empty() || timed.makespan_us() < best.makespan_us()) { best = std::move(timed); }

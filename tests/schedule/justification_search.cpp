@@ -19,6 +19,10 @@
 namespace {
 
 using namespace pulse;
+using detail::gap_filler;
+using detail::justification_search;
+using detail::make_sequence_graph;
+using detail::sequence_state;
 
 /// Instances that have been placed, and where.
 struct placed_runs {

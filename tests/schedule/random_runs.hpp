@@ -40,7 +40,7 @@ inline std::vector<std::vector<int>> random_sequences(std::mt19937& random, cons
 }
 
 /// What a state holds, as a schedule.
-inline schedule schedule_of(const indexed_problem& index, const sequence_state& state,
+inline schedule schedule_of(const indexed_problem& index, const detail::sequence_state& state,
                             const std::vector<std::vector<int>>& sequences) {
     schedule out{};
     for (const auto& sequence : sequences) {

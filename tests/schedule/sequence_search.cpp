@@ -14,6 +14,10 @@
 namespace {
 
 using namespace pulse;
+using detail::make_sequence_graph;
+using detail::sequence_graph;
+using detail::sequence_search;
+using detail::sequence_state;
 
 /// The sequences that a state stands for.
 std::vector<std::vector<int>> sequences_of(const sequence_state& state) {

@@ -24,6 +24,7 @@
 namespace {
 
 using namespace pulse;
+using detail::scaled_times;
 
 /// A solver that never answers.
 struct silent_solver {

@@ -18,6 +18,9 @@
 namespace {
 
 using namespace pulse;
+using detail::refute_by_windows;
+using detail::window_facts_of;
+using detail::window_propagator;
 
 /// The longest cutoff that windows refute, and how often they were narrowed; the bound's makespan where none.
 struct refutation {

@@ -10,7 +10,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What the windows of a problem are computed from; made once, shared by every window_state.
 struct window_facts {
@@ -102,7 +102,7 @@ struct window_state {
     window_state out{cutoff_us, bound.head, bound.tail, {}};
     for (auto& d : out.due) { d = cutoff_us - d; }
     out.ahead.resize(facts.orders, 0);
-    const auto path = detail::least_paths(facts.index);
+    const auto path = least_paths(facts.index);
     const int m = facts.index.microbatches;
     const auto n = static_cast<std::size_t>(facts.index.ops());
     for (const auto& ops : facts.index.on_device) {
@@ -116,4 +116,4 @@ struct window_state {
     return out;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -14,8 +14,8 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule dualpipe_v(const schedule_problem& problem) {
-    require_one_wave(problem, "dualpipe_v");
-    require_split(problem, "dualpipe_v");
+    detail::require_one_wave(problem, "dualpipe_v");
+    detail::require_split(problem, "dualpipe_v");
     const int devices = problem.devices;
     const int built = std::max(problem.microbatches, 2 * devices);
     device_orders orders(static_cast<std::size_t>(devices));

@@ -44,7 +44,7 @@ namespace detail {
 } // namespace detail
 
 PULSE_CONSTEXPR schedule hanayo(const schedule_problem& problem) {
-    static_cast<void>(require_folded(problem, "hanayo"));
+    static_cast<void>(detail::require_folded(problem, "hanayo"));
     const indexed_problem index = index_problem(problem);
     memory_profile free = profile_memory(problem, index);
     free.limit.clear();
@@ -64,7 +64,7 @@ PULSE_CONSTEXPR schedule hanayo(const schedule_problem& problem) {
             if (best.devices.empty() || timed.makespan_us() < best.makespan_us()) { best = std::move(timed); }
         }
     }
-    if (best.devices.empty()) { require_fits_memory(problem, least, "hanayo"); }
+    if (best.devices.empty()) { detail::require_fits_memory(problem, least, "hanayo"); }
     return best;
 }
 

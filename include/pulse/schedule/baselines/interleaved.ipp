@@ -29,7 +29,7 @@ namespace detail {
 } // namespace detail
 
 PULSE_CONSTEXPR schedule interleaved_one_f_one_b(const schedule_problem& problem) {
-    const int chunks = require_interleaved(problem, "interleaved");
+    const int chunks = detail::require_interleaved(problem, "interleaved");
     const int devices = problem.devices;
     const int count = problem.microbatches;
     if (count < devices) {

@@ -21,8 +21,8 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule zb_h1(const schedule_problem& problem) {
-    require_sequential(problem, "zb_h1");
-    require_split(problem, "zb_h1");
+    detail::require_sequential(problem, "zb_h1");
+    detail::require_split(problem, "zb_h1");
     const indexed_problem index = index_problem(problem);
     require_room(profile_memory(problem, index));
     const auto peaks = peak_holds(problem, one_f_one_b(problem));

@@ -18,8 +18,8 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule zb_v_fixed(const schedule_problem& problem) {
-    require_one_wave(problem, "zb_v");
-    require_split(problem, "zb_v");
+    detail::require_one_wave(problem, "zb_v");
+    detail::require_split(problem, "zb_v");
     const int devices = problem.devices;
     const int built = std::max(problem.microbatches, 2 * devices - 1);
     device_orders orders(static_cast<std::size_t>(devices));
@@ -67,7 +67,7 @@ PULSE_CONSTEXPR schedule zb_v(const schedule_problem& problem) {
         const auto orders = greedy.build({(mode & 1) != 0, (mode & 2) != 0});
         if (!orders.empty()) { keep(timed_from_orders(problem, orders)); }
     }
-    if (best.devices.empty()) { require_fits_memory(problem, fixed, "zb_v"); }
+    if (best.devices.empty()) { detail::require_fits_memory(problem, fixed, "zb_v"); }
     return best;
 }
 

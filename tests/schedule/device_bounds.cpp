@@ -24,6 +24,7 @@ namespace {
 using namespace pulse;
 using detail::best_first_bound;
 using detail::device_bounds;
+using detail::index_problem;
 using detail::problem_relaxer;
 using detail::relaxed_problem;
 using detail::state_search;

@@ -30,8 +30,11 @@
 namespace {
 
 using namespace pulse;
+using detail::device_orders;
 using detail::disjunctive_program;
+using detail::index_problem;
 using detail::scaled_times;
+using detail::timed_from_orders;
 using detail::window_facts;
 using detail::window_facts_of;
 using detail::window_propagator;

@@ -9,6 +9,7 @@
 
 TEST_CASE("justification keeps every rule and never ends later") {
     using namespace pulse;
+    using detail::index_problem;
     using detail::justify;
     using detail::make_sequence_graph;
     using detail::sequence_state;

@@ -15,10 +15,13 @@
 namespace {
 
 using namespace pulse;
+using detail::index_problem;
+using detail::indexed_problem;
 using detail::make_sequence_graph;
 using detail::pattern_peaks;
 using detail::periodic_pattern;
 using detail::periodic_search;
+using detail::search_budget;
 using detail::sequence_state;
 
 /// The pattern run for all microbatches at exactly its times.

@@ -14,7 +14,9 @@
 namespace {
 
 using namespace pulse;
+using detail::index_problem;
 using detail::make_sequence_graph;
+using detail::search_budget;
 using detail::sequence_graph;
 using detail::sequence_search;
 using detail::sequence_state;

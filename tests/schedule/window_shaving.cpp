@@ -17,6 +17,7 @@
 namespace window_shaving_test {
 
 using namespace pulse;
+using detail::time_grain_us;
 using detail::window_facts_of;
 using detail::window_propagator;
 using detail::window_shaver;

@@ -45,8 +45,8 @@ namespace detail {
 
 PULSE_CONSTEXPR schedule hanayo(const schedule_problem& problem) {
     static_cast<void>(detail::require_folded(problem, "hanayo"));
-    const indexed_problem index = index_problem(problem);
-    memory_profile free = profile_memory(problem, index);
+    const detail::indexed_problem index = detail::index_problem(problem);
+    detail::memory_profile free = detail::profile_memory(problem, index);
     free.limit.clear();
     const std::vector<double> tail(static_cast<std::size_t>(index.ops() * index.microbatches), 0.0);
     schedule best{};

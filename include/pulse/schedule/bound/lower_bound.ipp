@@ -16,12 +16,12 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
-    const indexed_problem index = index_problem(problem);
+    const detail::indexed_problem index = detail::index_problem(problem);
     const auto n = static_cast<std::size_t>(index.ops());
     const auto m = static_cast<std::size_t>(index.microbatches);
     auto links = detail::memory_links(problem, index);
     schedule_bound out{0, detail::order_statistic_heads(index, links), std::vector<double>(n * m, 0.0)};
-    const indexed_problem back = mirrored(index);
+    const detail::indexed_problem back = mirrored(index);
     for (auto& link : links) { link = {link.after, link.before, link.distance}; }
     const auto mirrored_heads = detail::order_statistic_heads(back, links);
     for (std::size_t op = 0; op != n; ++op) {

@@ -19,6 +19,7 @@
 
 using namespace pulse;
 using namespace pulse::launch;
+using pulse::launch::detail::frame_stream;
 using namespace pulse::test;
 
 namespace {

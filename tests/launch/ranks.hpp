@@ -32,7 +32,7 @@ inline std::uint16_t free_port() {
     for (;;) {
         auto port = static_cast<std::uint16_t>(10000U + tried++ % 10000U);
         try {
-            const launch::descriptor probe = launch::listen_on("127.0.0.1", port);
+            const launch::detail::descriptor probe = launch::detail::listen_on("127.0.0.1", port);
             return port;
         } catch (const launch::launch_error&) { continue; }
     }
@@ -89,7 +89,7 @@ public:
             ::_exit(sent ? 0 : 1);
         }
         ::close(ends[1]);
-        said_ = launch::descriptor{ends[0]};
+        said_ = launch::detail::descriptor{ends[0]};
     }
     process(process&& other) noexcept :
         id_{std::exchange(other.id_, -1)}, said_{std::move(other.said_)}, text_{std::move(other.text_)} {}
@@ -115,7 +115,7 @@ public:
 
 private:
     pid_t id_{-1};
-    launch::descriptor said_{};
+    launch::detail::descriptor said_{};
     std::string text_{};
 };
 

@@ -21,6 +21,11 @@
 
 using namespace pulse;
 using namespace pulse::launch;
+using pulse::launch::detail::connect_to;
+using pulse::launch::detail::descriptor;
+using pulse::launch::detail::frame_stream;
+using pulse::launch::detail::frame_writer;
+using pulse::launch::detail::listen_on;
 using namespace pulse::test;
 
 namespace {

@@ -19,6 +19,8 @@
 
 using namespace pulse;
 using namespace pulse::launch;
+using pulse::launch::detail::connect_to;
+using pulse::launch::detail::descriptor;
 using namespace pulse::test;
 
 namespace {

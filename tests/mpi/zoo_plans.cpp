@@ -26,6 +26,7 @@
 #include "world.hpp"
 
 using namespace pulse;
+using detail::prepared_program;
 using namespace pulse::test;
 
 namespace {

@@ -55,7 +55,7 @@ int run_rank() {
 /// Runs this program once per rank; 0 when all ranks end with 0.
 int start_ranks(const char* program, int ranks) {
     std::uint16_t port = 0;
-    { const launch::descriptor probe = launch::listen_on("127.0.0.1", port); }
+    { const launch::detail::descriptor probe = launch::detail::listen_on("127.0.0.1", port); }
     std::vector<pid_t> started;
     for (int r = 0; r != ranks; ++r) {
         const pid_t id = ::fork();

@@ -15,6 +15,7 @@
 #include <pulse/runtime/skip_cache.hpp>
 
 using namespace pulse;
+using detail::most_in_flight;
 using namespace pulse::test;
 
 TEST_CASE("a skip cache keeps references, by edge and microbatch, up to what the plan says") {

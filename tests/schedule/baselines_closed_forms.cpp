@@ -21,6 +21,8 @@
 namespace {
 
 using namespace pulse;
+using detail::index_problem;
+using detail::timed_from_orders;
 
 struct cost {
     double f{};

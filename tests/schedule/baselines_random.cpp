@@ -19,6 +19,8 @@
 namespace {
 
 using namespace pulse;
+using detail::index_problem;
+using detail::profile_memory;
 
 bool is_defined(const test::instance& drawn, schedule_method method) {
     const auto& cut = drawn.cut;

@@ -18,6 +18,12 @@
 namespace {
 
 using namespace pulse;
+using detail::begun_work;
+using detail::forced_idle_bound;
+using detail::index_problem;
+using detail::jackson_preemptive;
+using detail::machine_job;
+using detail::profile_memory;
 
 /// The least maximum of end + tail over preemptive schedules, as the maximum over all sets (Carlier, 1982).
 double preemptive_by_sets(const std::vector<machine_job>& jobs) {

@@ -24,6 +24,9 @@
 namespace {
 
 using namespace pulse;
+using detail::raised_to_grain;
+using detail::scaled_times;
+using detail::time_grain_us;
 
 /// A solver that never answers.
 struct silent_solver {

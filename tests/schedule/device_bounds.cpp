@@ -22,6 +22,12 @@
 namespace {
 
 using namespace pulse;
+using detail::best_first_bound;
+using detail::device_bounds;
+using detail::index_problem;
+using detail::problem_relaxer;
+using detail::relaxed_problem;
+using detail::state_search;
 
 constexpr auto always = [] { return true; };
 constexpr auto never = [] { return false; };

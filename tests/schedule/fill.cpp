@@ -22,6 +22,10 @@
 namespace {
 
 using namespace pulse;
+using detail::device_orders;
+using detail::frozen_bound_us;
+using detail::ordered_pass;
+using detail::orders_of;
 using pulse::test::chain_problem;
 using pulse::test::limited_problem;
 using pulse::test::placed;

@@ -30,6 +30,16 @@
 namespace {
 
 using namespace pulse;
+using detail::device_orders;
+using detail::disjunctive_program;
+using detail::index_problem;
+using detail::scaled_times;
+using detail::timed_from_orders;
+using detail::window_facts;
+using detail::window_facts_of;
+using detail::window_propagator;
+using detail::window_state;
+using detail::window_state_of;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// A program over `count` columns with values 0..3, and rows that some values meet.

@@ -23,6 +23,12 @@
 namespace {
 
 using namespace pulse;
+using detail::disjunctive_program;
+using detail::window_facts;
+using detail::window_facts_of;
+using detail::window_propagator;
+using detail::window_state;
+using detail::window_state_of;
 
 /// Whether the windows and settled orders of `state` hold in `timed`.
 bool agrees(const window_facts& facts, const window_state& state, const schedule& timed) {

@@ -109,7 +109,7 @@ inline schedule_problem limited_problem(std::mt19937& random, int most_devices, 
     const auto drawn = random_instance(random, most_devices, most_waves, most_microbatches);
     auto problem = make_problem(drawn.costs, drawn.cut, drawn.options);
     if (round % 4 == 0) { return problem; }
-    for (const auto& peaks : profile_memory(problem, index_problem(problem)).peak_from) {
+    for (const auto& peaks : detail::profile_memory(problem, detail::index_problem(problem)).peak_from) {
         const auto alone = peaks.front();
         problem.memory_limit_bytes.push_back(alone + alone * std::uniform_int_distribution<int>{0, 6}(random) / 4);
     }

@@ -19,6 +19,13 @@
 namespace {
 
 using namespace pulse;
+using detail::gap_filler;
+using detail::index_problem;
+using detail::indexed_problem;
+using detail::justification_search;
+using detail::make_sequence_graph;
+using detail::search_budget;
+using detail::sequence_state;
 
 /// Instances that have been placed, and where.
 struct placed_runs {

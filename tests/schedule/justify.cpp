@@ -9,6 +9,10 @@
 
 TEST_CASE("justification keeps every rule and never ends later") {
     using namespace pulse;
+    using detail::index_problem;
+    using detail::justify;
+    using detail::make_sequence_graph;
+    using detail::sequence_state;
     std::mt19937 random{21};
     int gained = 0;
     int limited = 0;

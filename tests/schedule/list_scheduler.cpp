@@ -124,6 +124,24 @@ TEST_CASE("no worse than GPipe and 1F1B with the memory that they take") {
     }
 }
 
+TEST_CASE("rounding never makes one stage on one device hold more than 1F1B does") {
+    std::mt19937 random{341812};
+    std::uniform_int_distribution<int> thousandths{100'000, 999'999};
+    for (int round = 0; round != 200; ++round) {
+        const int microbatches = 2 + round % 15;
+        const double forward = thousandths(random) / 1000.0;
+        const double backward = thousandths(random) / 1000.0;
+        const auto problem = test::chain_problem(test::placed(placement::sequential, 1, 1), 1, microbatches, false,
+                                                 forward, backward, 0);
+        const auto held = peak_holds(problem, list_schedule(problem));
+        const auto least = peak_holds(problem, one_f_one_b(problem));
+        CAPTURE(forward);
+        CAPTURE(backward);
+        CAPTURE(microbatches);
+        CHECK(held[0] <= least[0]);
+    }
+}
+
 TEST_CASE("the same problem gives the same schedule") {
     std::mt19937 random{9};
     for (int round = 0; round != 20; ++round) {

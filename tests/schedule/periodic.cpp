@@ -15,6 +15,14 @@
 namespace {
 
 using namespace pulse;
+using detail::index_problem;
+using detail::indexed_problem;
+using detail::make_sequence_graph;
+using detail::pattern_peaks;
+using detail::periodic_pattern;
+using detail::periodic_search;
+using detail::search_budget;
+using detail::sequence_state;
 
 /// The pattern run for all microbatches at exactly its times.
 schedule repeated(const schedule_problem& problem, const indexed_problem& index, const periodic_pattern& pattern) {

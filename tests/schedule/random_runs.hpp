@@ -32,15 +32,16 @@ inline schedule_problem random_problem(std::mt19937& random, int round, int most
 
 /// The sequences of a list run with random priorities: a poor schedule within memory.
 inline std::vector<std::vector<int>> random_sequences(std::mt19937& random, const schedule_problem& problem,
-                                                      const indexed_problem& index) {
+                                                      const detail::indexed_problem& index) {
     const auto count = static_cast<std::size_t>(index.ops() * index.microbatches);
     std::vector<double> keys(count, 0.0);
     for (auto& k : keys) { k = std::uniform_real_distribution<double>{}(random); }
-    return run_list(index, profile_memory(problem, index), keys, std::vector<double>(count, 0.0), {}).order;
+    return detail::run_list(index, detail::profile_memory(problem, index), keys, std::vector<double>(count, 0.0), {})
+        .order;
 }
 
 /// What a state holds, as a schedule.
-inline schedule schedule_of(const indexed_problem& index, const sequence_state& state,
+inline schedule schedule_of(const detail::indexed_problem& index, const detail::sequence_state& state,
                             const std::vector<std::vector<int>>& sequences) {
     schedule out{};
     for (const auto& sequence : sequences) {

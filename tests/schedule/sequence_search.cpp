@@ -14,6 +14,12 @@
 namespace {
 
 using namespace pulse;
+using detail::index_problem;
+using detail::make_sequence_graph;
+using detail::search_budget;
+using detail::sequence_graph;
+using detail::sequence_search;
+using detail::sequence_state;
 
 /// The sequences that a state stands for.
 std::vector<std::vector<int>> sequences_of(const sequence_state& state) {

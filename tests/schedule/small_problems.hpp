@@ -20,7 +20,7 @@ inline schedule_problem small_problem(std::mt19937& random, std::size_t most_pas
                             static_cast<std::size_t>(problem.microbatches);
         if (problem.microbatches < 2 || passes > most_passes) { continue; }
         if (std::uniform_int_distribution<int>{0, 2}(random) != 0) {
-            for (const auto& peaks : profile_memory(problem, index_problem(problem)).peak_from) {
+            for (const auto& peaks : detail::profile_memory(problem, detail::index_problem(problem)).peak_from) {
                 const auto alone = peaks.front();
                 problem.memory_limit_bytes.push_back(alone +
                                                      alone * std::uniform_int_distribution<int>{0, 4}(random) / 4);

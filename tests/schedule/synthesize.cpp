@@ -22,6 +22,8 @@
 namespace {
 
 using namespace pulse;
+using detail::for_each_known_order;
+using detail::without_idle_limits;
 
 synthesis_options by_nodes(std::int64_t nodes) {
     synthesis_options out{};

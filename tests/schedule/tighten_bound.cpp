@@ -20,6 +20,12 @@
 namespace {
 
 using namespace pulse;
+using detail::device_outcome;
+using detail::device_propagator;
+using detail::device_windows;
+using detail::problem_relaxer;
+using detail::state_search;
+using detail::tighten_bound;
 
 search_limit nodes(std::int64_t count) {
     search_limit limit{};

@@ -16,6 +16,9 @@
 namespace {
 
 using namespace pulse;
+using detail::device_orders;
+using detail::orders_of;
+using detail::timed_from_orders;
 
 schedule_problem example(bool split) {
     return test::chain_problem(test::placed(placement::folded, 2, 1), 2, 4, split, 1, 2, 3, 0.5);

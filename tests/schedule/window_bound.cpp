@@ -18,6 +18,12 @@
 namespace {
 
 using namespace pulse;
+using detail::cutoff_below;
+using detail::least_after;
+using detail::refute_by_windows;
+using detail::time_grain_us;
+using detail::window_facts_of;
+using detail::window_propagator;
 
 /// The longest cutoff that windows refute, and how often they were narrowed; the bound's makespan where none.
 struct refutation {

@@ -17,6 +17,11 @@
 namespace window_shaving_test {
 
 using namespace pulse;
+using detail::time_grain_us;
+using detail::window_facts_of;
+using detail::window_propagator;
+using detail::window_shaver;
+using detail::window_state_of;
 
 /// As long as it takes.
 constexpr auto patient = [](std::int64_t) { return true; };

@@ -43,7 +43,7 @@ public:
     template <store S>
     control_plane(S& store, const rank_identity& who, const rank_table& table,
                   const control_plane_options& options = {}) :
-        links_{link_with_rank_0(store, who, table, "control plane", 0, options.timeout)},
+        links_{detail::link_with_rank_0(store, who, table, "control plane", 0, options.timeout)},
         who_{who}, options_{options} {}
     control_plane(const control_plane&) = delete;
     control_plane& operator=(const control_plane&) = delete;
@@ -73,20 +73,20 @@ private:
     enum class word : std::uint64_t { sum, gather, broadcast };
     static constexpr std::size_t head_bytes = 24;
     static constexpr std::size_t piece_bytes = std::size_t{8} << 20;
-    static_assert(piece_bytes + head_bytes + 8 <= frame_stream::most_bytes);
+    static_assert(piece_bytes + head_bytes + 8 <= detail::frame_stream::most_bytes);
 
     /// Says which collective this is, by its kind, its number and the number of values.
-    [[nodiscard]] frame_writer begin(word what, std::size_t count) {
+    [[nodiscard]] detail::frame_writer begin(word what, std::size_t count) {
         check();
-        frame_writer made;
+        detail::frame_writer made;
         made.number(static_cast<std::uint64_t>(what)).number(++calls_).number(count);
         return made;
     }
-    [[nodiscard]] static std::string with_values(frame_writer head, std::span<const double> values) {
+    [[nodiscard]] static std::string with_values(detail::frame_writer head, std::span<const double> values) {
         for (const double v : values) { head.number(std::bit_cast<std::uint64_t>(v)); }
         return head.bytes();
     }
-    static void add(std::span<double> values, frame_reader said) {
+    static void add(std::span<double> values, detail::frame_reader said) {
         for (double& v : values) { v += std::bit_cast<double>(said.number()); }
     }
     [[nodiscard]] static std::string_view body_of(std::string_view frame) { return frame.substr(head_bytes); }
@@ -95,8 +95,8 @@ private:
     }
 
     /// Any number of bytes, in frames that say how many there are in all.
-    void say_bytes(rank_link& to, frame_writer head, std::span<const std::byte> bytes);
-    [[nodiscard]] std::vector<std::byte> hear_bytes(rank_link& from, const frame_writer& head);
+    void say_bytes(detail::rank_link& to, detail::frame_writer head, std::span<const std::byte> bytes);
+    [[nodiscard]] std::vector<std::byte> hear_bytes(detail::rank_link& from, const detail::frame_writer& head);
 
     [[noreturn]] void stop(const std::string& why) {
         fail(why);
@@ -106,13 +106,13 @@ private:
         if (broken_) { throw launch_error{broken_->empty() ? "a rank failed" : *broken_}; }
         if (options_.seen != nullptr && options_.seen->failed()) { stop(*options_.seen->failure()); }
     }
-    void say(rank_link& to, std::string_view frame);
+    void say(detail::rank_link& to, std::string_view frame);
     void tell_all(const std::string& frame);
     /// The next frame of a rank, which must be of this collective.
-    [[nodiscard]] std::string hear(rank_link& from, const frame_writer& head);
-    [[nodiscard]] static std::string name(const rank_link& of) { return "rank " + std::to_string(of.rank); }
+    [[nodiscard]] std::string hear(detail::rank_link& from, const detail::frame_writer& head);
+    [[nodiscard]] static std::string name(const detail::rank_link& of) { return "rank " + std::to_string(of.rank); }
     /// A connection ends before the watch knows why: it is given a moment to say so.
-    [[noreturn]] void lost(const rank_link& of) {
+    [[noreturn]] void lost(const detail::rank_link& of) {
         if (options_.seen != nullptr) { options_.seen->failed_within(look * 4); }
         check();
         stop("pulse: the connection with " + name(of) + " has ended");
@@ -120,7 +120,7 @@ private:
 
     static constexpr deadline::duration look{50};
 
-    std::vector<rank_link> links_;
+    std::vector<detail::rank_link> links_;
     rank_identity who_;
     control_plane_options options_;
     std::uint64_t calls_{};

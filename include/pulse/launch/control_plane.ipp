@@ -25,43 +25,43 @@
 namespace pulse::launch {
 
 PULSE_INLINE void control_plane::sum(std::span<double> values) {
-    const frame_writer head = begin(word::sum, values.size());
+    const detail::frame_writer head = begin(word::sum, values.size());
     for (double& v : values) { v += 0.0; }
     if (rank() == 0) {
-        for (rank_link& l : links_) {
+        for (detail::rank_link& l : links_) {
             const std::string theirs = hear(l, head);
-            add(values, frame_reader{body_of(theirs)});
+            add(values, detail::frame_reader{body_of(theirs)});
         }
         return tell_all(with_values(head, values));
     }
     say(links_.front(), with_values(head, values));
     const std::string total = hear(links_.front(), head);
     std::fill(values.begin(), values.end(), 0.0);
-    add(values, frame_reader{body_of(total)});
+    add(values, detail::frame_reader{body_of(total)});
 }
 
 PULSE_INLINE std::vector<std::vector<std::byte>> control_plane::gather(std::span<const std::byte> mine) {
-    const frame_writer head = begin(word::gather, 0);
+    const detail::frame_writer head = begin(word::gather, 0);
     std::vector<std::vector<std::byte>> all;
     if (rank() != 0) {
         say_bytes(links_.front(), head, mine);
         return all;
     }
     all.emplace_back(mine.begin(), mine.end());
-    for (rank_link& l : links_) { all.push_back(hear_bytes(l, head)); }
+    for (detail::rank_link& l : links_) { all.push_back(hear_bytes(l, head)); }
     return all;
 }
 
 PULSE_INLINE void control_plane::broadcast(std::vector<std::byte>& bytes) {
-    const frame_writer head = begin(word::broadcast, 0);
+    const detail::frame_writer head = begin(word::broadcast, 0);
     if (rank() != 0) {
         bytes = hear_bytes(links_.front(), head);
         return;
     }
-    for (rank_link& l : links_) { say_bytes(l, head, bytes); }
+    for (detail::rank_link& l : links_) { say_bytes(l, head, bytes); }
 }
 
-PULSE_INLINE void control_plane::say_bytes(rank_link& to, frame_writer head, std::span<const std::byte> bytes) {
+PULSE_INLINE void control_plane::say_bytes(detail::rank_link& to, detail::frame_writer head, std::span<const std::byte> bytes) {
     const std::string start = head.number(bytes.size()).bytes();
     do {
         const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), piece_bytes));
@@ -70,12 +70,12 @@ PULSE_INLINE void control_plane::say_bytes(rank_link& to, frame_writer head, std
     } while (!bytes.empty());
 }
 
-PULSE_INLINE std::vector<std::byte> control_plane::hear_bytes(rank_link& from, const frame_writer& head) {
+PULSE_INLINE std::vector<std::byte> control_plane::hear_bytes(detail::rank_link& from, const detail::frame_writer& head) {
     std::vector<std::byte> all;
     std::uint64_t size = 0;
     do {
         const std::string theirs = hear(from, head);
-        const std::uint64_t said = frame_reader{body_of(theirs)}.number();
+        const std::uint64_t said = detail::frame_reader{body_of(theirs)}.number();
         const auto piece = std::as_bytes(std::span{theirs}.subspan(head_bytes + sizeof said));
         if (all.empty()) { size = said; }
         if (said != size || piece.size() > size - all.size() || (piece.empty() && size != 0)) {
@@ -86,7 +86,7 @@ PULSE_INLINE std::vector<std::byte> control_plane::hear_bytes(rank_link& from, c
     return all;
 }
 
-PULSE_INLINE void control_plane::say(rank_link& to, std::string_view frame) {
+PULSE_INLINE void control_plane::say(detail::rank_link& to, std::string_view frame) {
     check();
     const deadline until{options_.timeout};
     to.stream.put(frame);
@@ -98,10 +98,10 @@ PULSE_INLINE void control_plane::say(rank_link& to, std::string_view frame) {
 }
 
 PULSE_INLINE void control_plane::tell_all(const std::string& frame) {
-    for (rank_link& l : links_) { say(l, frame); }
+    for (detail::rank_link& l : links_) { say(l, frame); }
 }
 
-PULSE_INLINE std::string control_plane::hear(rank_link& from, const frame_writer& head) {
+PULSE_INLINE std::string control_plane::hear(detail::rank_link& from, const detail::frame_writer& head) {
     const deadline until{options_.timeout};
     for (;;) {
         if (std::optional<std::string> frame = from.stream.wait_frame(deadline{std::min(until.left(), look)})) {

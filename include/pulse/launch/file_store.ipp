@@ -92,7 +92,7 @@ PULSE_INLINE std::string file_store::file_name(std::string_view text) {
 PULSE_INLINE std::filesystem::path file_store::path_of(std::string_view key) const { return folder_ / file_name(key); }
 
 PULSE_INLINE void file_store::write(const std::filesystem::path& path, std::string_view value) {
-    const descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+    const detail::descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
     while (file && !value.empty()) {
         const ssize_t n = ::write(file.get(), value.data(), value.size());
         if (n > 0) {

@@ -16,7 +16,7 @@
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/socket.hpp>
 
-namespace pulse::launch {
+namespace pulse::launch::detail {
 
 /// What came over a connection is not what pulse's ranks say to each other.
 struct bad_frame : launch_error {
@@ -130,7 +130,7 @@ private:
     std::string reason_{};
 };
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail
 
 #ifndef PULSE_SEPARATE_COMPILATION
 #include <pulse/launch/frames.ipp> // IWYU pragma: keep

@@ -16,7 +16,7 @@
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/socket.hpp>
 
-namespace pulse::launch {
+namespace pulse::launch::detail {
 
 PULSE_INLINE void frame_stream::send_some() {
     while (!lost_ && sent_ != out_.size()) {
@@ -70,7 +70,7 @@ PULSE_INLINE std::optional<std::string> frame_stream::next() {
 PULSE_INLINE std::optional<std::string> frame_stream::wait_frame(const deadline& until) {
     for (;;) {
         if (std::optional<std::string> frame = next()) { return frame; }
-        if (lost_ || !detail::wait_ready(number(), POLLIN, until)) { return std::nullopt; }
+        if (lost_ || !wait_ready(number(), POLLIN, until)) { return std::nullopt; }
         receive_some();
     }
 }
@@ -78,7 +78,7 @@ PULSE_INLINE std::optional<std::string> frame_stream::wait_frame(const deadline&
 PULSE_INLINE bool frame_stream::flush(const deadline& until) {
     send_some();
     while (!lost_ && has_output()) {
-        if (!detail::wait_ready(number(), POLLOUT, until)) { return false; }
+        if (!wait_ready(number(), POLLOUT, until)) { return false; }
         send_some();
     }
     return !lost_;
@@ -87,7 +87,7 @@ PULSE_INLINE bool frame_stream::flush(const deadline& until) {
 PULSE_INLINE void frame_stream::finish(const deadline& until) {
     flush(until);
     ::shutdown(number(), SHUT_WR);
-    while (!lost_ && detail::wait_ready(number(), POLLIN, until)) {
+    while (!lost_ && wait_ready(number(), POLLIN, until)) {
         receive_some();
         in_.clear();
     }
@@ -104,4 +104,4 @@ PULSE_INLINE std::optional<std::string> frame_stream::not_a_frame() {
     return std::nullopt;
 }
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail

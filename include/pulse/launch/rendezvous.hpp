@@ -176,7 +176,7 @@ template <store S>
             compare(r, arrivals.back(), who.world_size);
         }
         std::string problem;
-        const rank_table table{detail::members_of(arrivals, problem), random_bits()};
+        const rank_table table{detail::members_of(arrivals, problem), detail::random_bits()};
         if (!problem.empty()) { all.object(problem); }
         all.decide(detail::to_bytes(table));
     }

@@ -12,7 +12,7 @@
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/endpoint.hpp>
 
-namespace pulse::launch {
+namespace pulse::launch::detail {
 
 /// Owns a file descriptor.
 class descriptor {
@@ -36,8 +36,6 @@ private:
     int number_{-1};
 };
 
-namespace detail {
-
 /// Sockets here never block, do not survive exec, and send small messages at once.
 PULSE_INLINE void prepare_socket(int socket) noexcept;
 
@@ -48,8 +46,6 @@ PULSE_INLINE void prepare_socket(int socket) noexcept;
 
 /// Whether a connection ends in itself: two attempts on one port of the loopback can meet where nobody listens.
 [[nodiscard]] PULSE_INLINE bool meets_itself(int socket) noexcept;
-
-} // namespace detail
 
 /// Whether the host is this machine whatever machine it is: then nobody else need reach it.
 [[nodiscard]] PULSE_INLINE bool is_loopback(std::string_view host) noexcept;
@@ -62,7 +58,7 @@ PULSE_INLINE void prepare_socket(int socket) noexcept;
 /// before the deadline.
 [[nodiscard]] PULSE_INLINE descriptor connect_to(const endpoint& at, const deadline& until, std::string& why);
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail
 
 #ifndef PULSE_SEPARATE_COMPILATION
 #include <pulse/launch/socket.ipp> // IWYU pragma: keep

@@ -20,9 +20,7 @@
 #include <pulse/launch/endpoint.hpp>
 #include <pulse/launch/socket.hpp>
 
-namespace pulse::launch {
-
-namespace detail {
+namespace pulse::launch::detail {
 
 struct free_addresses {
     void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
@@ -101,8 +99,6 @@ PULSE_INLINE bool meets_itself(int socket) noexcept {
     return made;
 }
 
-} // namespace detail
-
 PULSE_INLINE bool is_loopback(std::string_view host) noexcept {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -112,22 +108,22 @@ PULSE_INLINE descriptor listen_on(const std::string& host, std::uint16_t& port) 
     int reason = EADDRNOTAVAIL;
     if (is_loopback(host)) {
         std::string why;
-        const auto list = detail::resolve({host, port}, why);
+        const auto list = resolve({host, port}, why);
         for (const addrinfo* a = list.get(); a != nullptr && !made; a = a->ai_next) {
-            made = detail::try_listen(a->ai_family, a->ai_addr, a->ai_addrlen);
+            made = try_listen(a->ai_family, a->ai_addr, a->ai_addrlen);
             if (!made) { reason = errno; }
         }
     } else {
         sockaddr_in6 six{};
         six.sin6_family = AF_INET6;
         six.sin6_port = htons(port);
-        made = detail::try_listen(AF_INET6, reinterpret_cast<const sockaddr*>(&six), sizeof six);
+        made = try_listen(AF_INET6, reinterpret_cast<const sockaddr*>(&six), sizeof six);
         if (!made) { reason = errno; }
         if (!made && reason != EADDRINUSE) { // a machine without IPv6
             sockaddr_in four{};
             four.sin_family = AF_INET;
             four.sin_port = htons(port);
-            made = detail::try_listen(AF_INET, reinterpret_cast<const sockaddr*>(&four), sizeof four);
+            made = try_listen(AF_INET, reinterpret_cast<const sockaddr*>(&four), sizeof four);
             if (!made) { reason = errno; }
         }
     }
@@ -136,33 +132,33 @@ PULSE_INLINE descriptor listen_on(const std::string& host, std::uint16_t& port) 
                            (reason == EADDRINUSE ? ": it is taken by another program or run"
                                                  : std::string{": "} + std::strerror(reason))};
     }
-    port = detail::port_of(made.get());
+    port = port_of(made.get());
     return made;
 }
 
 PULSE_INLINE descriptor connect_to(const endpoint& at, const deadline& until, std::string& why) {
-    const auto list = detail::resolve(at, why);
+    const auto list = resolve(at, why);
     for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
         descriptor made{::socket(a->ai_family, SOCK_STREAM, 0)};
         if (!made) {
             why = std::strerror(errno);
             continue;
         }
-        detail::prepare_socket(made.get());
+        prepare_socket(made.get());
         int failed = ::connect(made.get(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
         if (failed == EINPROGRESS) {
-            if (!detail::wait_ready(made.get(), POLLOUT, until)) {
+            if (!wait_ready(made.get(), POLLOUT, until)) {
                 why = "no answer";
                 continue;
             }
             socklen_t size = sizeof failed;
             ::getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &failed, &size);
         }
-        if (failed == 0 && detail::meets_itself(made.get())) { failed = ECONNREFUSED; }
+        if (failed == 0 && meets_itself(made.get())) { failed = ECONNREFUSED; }
         if (failed == 0) { return made; }
         why = std::strerror(failed);
     }
     return {};
 }
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail

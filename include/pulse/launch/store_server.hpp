@@ -19,9 +19,7 @@
 #include <pulse/launch/socket.hpp>
 #include <pulse/launch/wake_up.hpp>
 
-namespace pulse::launch {
-
-namespace detail {
+namespace pulse::launch::detail {
 
 /// What a rank and the store say to each other.
 enum class store_word : std::uint64_t { hello, welcome, refused, set, was_set, get_first, found, none, lost, goodbye };
@@ -31,8 +29,6 @@ enum class store_word : std::uint64_t { hello, welcome, refused, set, was_set, g
     made.number(static_cast<std::uint64_t>(word));
     return made;
 }
-
-} // namespace detail
 
 /// The store's side on rank 0: a thread that keeps the values and answers the ranks of one run.
 ///
@@ -99,7 +95,7 @@ private:
     std::thread thread_;
 };
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail
 
 #ifndef PULSE_SEPARATE_COMPILATION
 #include <pulse/launch/store_server.ipp> // IWYU pragma: keep

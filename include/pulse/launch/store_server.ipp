@@ -20,7 +20,7 @@
 #include <pulse/launch/store_server.hpp>
 #include <pulse/launch/wake_up.hpp>
 
-namespace pulse::launch {
+namespace pulse::launch::detail {
 
 PULSE_INLINE store_server::store_server(const std::string& host, std::uint16_t port, std::string run_id, std::uint64_t secret, int ranks, deadline::duration timeout) :
     port_{port},
@@ -67,7 +67,7 @@ PULSE_INLINE void store_server::accept_all() {
     while (clients_.size() < most_clients) {
         descriptor made{::accept(listener_.get(), nullptr, nullptr)};
         if (!made) { return; }
-        detail::prepare_socket(made.get());
+        prepare_socket(made.get());
         clients_.emplace_back().stream = frame_stream{std::move(made)};
     }
 }
@@ -93,15 +93,15 @@ PULSE_INLINE void store_server::attend(client& c) {
 
 PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
     frame_reader said{frame};
-    const auto word = static_cast<detail::store_word>(said.number());
+    const auto word = static_cast<store_word>(said.number());
     if (!c.greeted) {
-        if (word != detail::store_word::hello) { throw bad_frame{"pulse: no greeting"}; }
+        if (word != store_word::hello) { throw bad_frame{"pulse: no greeting"}; }
         const std::string run = said.text();
         const int rank = said.integer();
         const int ranks = said.integer();
         c.who = said.text();
         if (run != run_id_) {
-            c.stream.put(detail::begin(detail::store_word::refused)
+            c.stream.put(begin(store_word::refused)
                              .text("it serves the run '" + run_id_ + "', not '" + run + "'")
                              .bytes());
             return;
@@ -109,14 +109,14 @@ PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
         c.greeted = true;
         came_.insert(rank);
         ranks_ = std::max(ranks_, static_cast<std::size_t>(std::max(ranks, 0))); // one that was told of more ranks
-        c.stream.put(detail::begin(detail::store_word::welcome).number(secret_).bytes());
+        c.stream.put(begin(store_word::welcome).number(secret_).bytes());
         return;
     }
     switch (word) {
-    case detail::store_word::set: {
+    case store_word::set: {
         std::string key = said.text();
         const bool first = values_.emplace(std::move(key), said.text()).second;
-        c.stream.put(detail::begin(detail::store_word::was_set).number(first ? 1 : 0).bytes());
+        c.stream.put(begin(store_word::was_set).number(first ? 1 : 0).bytes());
         if (first) {
             for (client& other : clients_) {
                 if (other.answer_until) { answer_wait(other); }
@@ -124,7 +124,7 @@ PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
         }
         return;
     }
-    case detail::store_word::get_first: {
+    case store_word::get_first: {
         const auto timeout = static_cast<std::int64_t>(said.number());
         c.keys.clear();
         while (!said.empty()) { c.keys.push_back(said.text()); }
@@ -132,7 +132,7 @@ PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
         answer_wait(c);
         return;
     }
-    case detail::store_word::goodbye:
+    case store_word::goodbye:
         c.greeted = false; // its connection may end now
         c.left = true;
         return;
@@ -145,12 +145,12 @@ PULSE_INLINE void store_server::answer_wait(client& c) {
     for (std::size_t i = 0; i != c.keys.size() && reply.bytes().empty(); ++i) {
         const auto at = values_.find(c.keys[i]);
         if (at != values_.end()) {
-            reply = detail::begin(detail::store_word::found);
+            reply = begin(store_word::found);
             reply.number(i).text(at->second);
         }
     }
-    if (reply.bytes().empty() && c.answer_until->passed()) { reply = detail::begin(detail::store_word::none); }
-    if (reply.bytes().empty() && !lost_.empty()) { reply = detail::begin(detail::store_word::lost).text(lost_); }
+    if (reply.bytes().empty() && c.answer_until->passed()) { reply = begin(store_word::none); }
+    if (reply.bytes().empty() && !lost_.empty()) { reply = begin(store_word::lost).text(lost_); }
     if (reply.bytes().empty()) { return; }
     c.answer_until.reset();
     c.stream.put(reply.bytes());
@@ -166,4 +166,4 @@ PULSE_INLINE void store_server::lose(client& c) {
     }
 }
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail

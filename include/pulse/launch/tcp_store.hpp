@@ -38,11 +38,15 @@ struct tcp_store_options {
     deadline::duration linger{std::chrono::seconds{5}};
 };
 
+namespace detail {
+
 /// 64 bits that no other process draws.
 [[nodiscard]] inline std::uint64_t random_bits() {
     std::random_device device;
     return (std::uint64_t{device()} << 32) ^ device() ^ (static_cast<std::uint64_t>(::getpid()) << 16);
 }
+
+} // namespace detail
 
 /// A store that rank 0 serves by TCP; every rank, rank 0 too, is connected to it.
 ///
@@ -61,7 +65,7 @@ public:
                 stream_.put(detail::begin(detail::store_word::goodbye).bytes());
                 stream_.finish(deadline{deadline::duration{1000}});
             }
-            stream_ = frame_stream{};
+            stream_ = detail::frame_stream{};
             if (server_) { server_->close(linger_); }
         } catch (...) { // an end without a goodbye
         }
@@ -84,7 +88,7 @@ private:
         std::string why = "no answer";
         deadline::duration pause{10};
         for (;;) {
-            stream_ = frame_stream{connect_to(where_, until, why)};
+            stream_ = detail::frame_stream{detail::connect_to(where_, until, why)};
             if (stream_.number() >= 0) {
                 stream_.put(
                     detail::begin(detail::store_word::hello)
@@ -96,14 +100,14 @@ private:
                 stream_.flush(until);
                 try {
                     if (const std::optional<std::string> reply = stream_.wait_frame(until)) {
-                        frame_reader said{*reply};
+                        detail::frame_reader said{*reply};
                         const auto word = static_cast<detail::store_word>(said.number());
                         if (word == detail::store_word::welcome) { return said.number(); }
                         why = word == detail::store_word::refused ? said.text() : "what answers there is no store";
                     } else {
                         why = stream_.reason().empty() ? "what answers there says nothing" : stream_.reason();
                     }
-                } catch (const bad_frame&) { why = "what answers there is no store"; }
+                } catch (const detail::bad_frame&) { why = "what answers there is no store"; }
             }
             if (until.left() <= pause) {
                 throw launch_error{"pulse: rank " + std::to_string(who.rank) + " does not reach rank 0 at " +
@@ -114,14 +118,14 @@ private:
         }
     }
 
-    std::string ask(const frame_writer& request, deadline::duration timeout);
-    static void expect(frame_reader& said, detail::store_word word);
+    std::string ask(const detail::frame_writer& request, deadline::duration timeout);
+    static void expect(detail::frame_reader& said, detail::store_word word);
 
     int unwinding_;
     deadline::duration linger_;
     endpoint where_;
-    std::unique_ptr<store_server> server_{};
-    frame_stream stream_{};
+    std::unique_ptr<detail::store_server> server_{};
+    detail::frame_stream stream_{};
     std::mutex mutex_{};
 };
 

@@ -31,8 +31,8 @@ PULSE_INLINE tcp_store::tcp_store(const rank_identity& who, const tcp_store_opti
     unwinding_{std::uncaught_exceptions()}, linger_{options.linger}, where_{options.where} {
     std::uint64_t secret = 0;
     if (who.rank == 0) {
-        secret = random_bits();
-        server_ = std::make_unique<store_server>(where_.host, where_.port, options.run_id, secret, who.world_size,
+        secret = detail::random_bits();
+        server_ = std::make_unique<detail::store_server>(where_.host, where_.port, options.run_id, secret, who.world_size,
                                                  options.timeout);
         where_.port = server_->port();
     }
@@ -43,20 +43,20 @@ PULSE_INLINE tcp_store::tcp_store(const rank_identity& who, const tcp_store_opti
 }
 
 PULSE_INLINE bool tcp_store::set(std::string_view key, std::string_view value) {
-    frame_writer request = detail::begin(detail::store_word::set);
+    detail::frame_writer request = detail::begin(detail::store_word::set);
     request.text(key).text(value);
     const std::string reply = ask(request, deadline::duration{0});
-    frame_reader said{reply};
+    detail::frame_reader said{reply};
     expect(said, detail::store_word::was_set);
     return said.number() == 1;
 }
 
 PULSE_INLINE std::optional<found_value> tcp_store::get_first(std::span<const std::string> keys, deadline::duration timeout) {
-    frame_writer request = detail::begin(detail::store_word::get_first);
+    detail::frame_writer request = detail::begin(detail::store_word::get_first);
     request.number(static_cast<std::uint64_t>(timeout.count()));
     for (const std::string& key : keys) { request.text(key); }
     const std::string reply = ask(request, timeout);
-    frame_reader said{reply};
+    detail::frame_reader said{reply};
     switch (static_cast<detail::store_word>(said.number())) {
     case detail::store_word::none: return std::nullopt;
     case detail::store_word::lost: throw launch_error{"pulse: " + said.text()};
@@ -68,7 +68,7 @@ PULSE_INLINE std::optional<found_value> tcp_store::get_first(std::span<const std
     }
 }
 
-PULSE_INLINE std::string tcp_store::ask(const frame_writer& request, deadline::duration timeout) {
+PULSE_INLINE std::string tcp_store::ask(const detail::frame_writer& request, deadline::duration timeout) {
     const std::lock_guard lock{mutex_};
     const deadline until{timeout + answer_time};
     stream_.put(request.bytes());
@@ -76,12 +76,12 @@ PULSE_INLINE std::string tcp_store::ask(const frame_writer& request, deadline::d
         if (std::optional<std::string> reply = stream_.wait_frame(until)) { return *std::move(reply); }
     }
     const bool gone = stream_.lost();
-    stream_ = frame_stream{}; // an answer that comes too late is nobody's
+    stream_ = detail::frame_stream{}; // an answer that comes too late is nobody's
     throw launch_error{gone ? "pulse: rank 0, which keeps the store, is gone"
                             : "pulse: rank 0, which keeps the store, does not answer"};
 }
 
-PULSE_INLINE void tcp_store::expect(frame_reader& said, detail::store_word word) {
+PULSE_INLINE void tcp_store::expect(detail::frame_reader& said, detail::store_word word) {
     if (static_cast<detail::store_word>(said.number()) != word) {
         throw launch_error{"pulse: rank 0's store gives no answer to a question"};
     }

@@ -11,7 +11,7 @@
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/socket.hpp>
 
-namespace pulse::launch {
+namespace pulse::launch::detail {
 
 /// Ends the poll() of another thread.
 class wake_up {
@@ -28,7 +28,7 @@ private:
     descriptor write_{};
 };
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail
 
 #ifndef PULSE_SEPARATE_COMPILATION
 #include <pulse/launch/wake_up.ipp> // IWYU pragma: keep

@@ -11,7 +11,7 @@
 #include <pulse/launch/socket.hpp>
 #include <pulse/launch/wake_up.hpp>
 
-namespace pulse::launch {
+namespace pulse::launch::detail {
 
 PULSE_INLINE wake_up::wake_up() {
     int ends[2];
@@ -20,8 +20,8 @@ PULSE_INLINE wake_up::wake_up() {
     }
     read_ = descriptor{ends[0]};
     write_ = descriptor{ends[1]};
-    detail::prepare_socket(ends[0]);
-    detail::prepare_socket(ends[1]);
+    prepare_socket(ends[0]);
+    prepare_socket(ends[1]);
 }
 
 PULSE_INLINE void wake_up::signal() const noexcept {
@@ -35,4 +35,4 @@ PULSE_INLINE void wake_up::clear() const noexcept {
     while (::read(read_.get(), room.data(), room.size()) > 0) {}
 }
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail

@@ -46,11 +46,14 @@ public:
     /// rank does not connect within the timeout.
     template <store S>
     watch(S& store, const rank_identity& who, const rank_table& table, const watch_options& options = {}) :
-        watch{link_with_rank_0(store, who, table, "watch", options.port, options.timeout), who, table, options} {}
+        watch{detail::link_with_rank_0(store, who, table, "watch", options.port, options.timeout), who, table,
+              options} {}
     /// On connections that were made before: on rank 0 to all others, elsewhere to rank 0.
-    watch(std::vector<rank_link> links, const rank_identity& who, rank_table table, const watch_options& options) :
-        rank_{who.rank}, table_{std::move(table)}, timeout_{options.timeout}, unwinding_{std::uncaught_exceptions()} {
-        for (rank_link& l : links) { links_.push_back({l.rank, std::move(l.stream), clock::now()}); }
+    watch(std::vector<detail::rank_link> links, const rank_identity& who, rank_table table,
+          const watch_options& options) :
+        rank_{who.rank},
+        table_{std::move(table)}, timeout_{options.timeout}, unwinding_{std::uncaught_exceptions()} {
+        for (detail::rank_link& l : links) { links_.push_back({l.rank, std::move(l.stream), clock::now()}); }
         thread_ = std::thread{[this] { serve(); }};
     }
     watch(const watch&) = delete;
@@ -111,7 +114,7 @@ private:
     };
     struct peer {
         int rank{};
-        frame_stream stream{};
+        detail::frame_stream stream{};
         clock::time_point heard{};
         bool left{};
     };
@@ -146,7 +149,7 @@ private:
     deadline::duration timeout_;
     int unwinding_;
     std::vector<peer> links_{};
-    wake_up wake_{};
+    detail::wake_up wake_{};
     std::atomic<const report*> report_{nullptr};
     std::atomic<bool> closing_{false};
     std::mutex mutex_{};

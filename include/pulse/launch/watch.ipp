@@ -109,11 +109,11 @@ PULSE_INLINE void watch::listen(peer& p, clock::time_point now, deadline::durati
     try {
         while (std::optional<std::string> frame = p.stream.next()) {
             p.heard = now;
-            frame_reader said{*frame};
+            detail::frame_reader said{*frame};
             const auto what = static_cast<word>(said.number());
             if (what == word::goodbye) {
                 p.left = true;
-                p.stream = frame_stream{};
+                p.stream = detail::frame_stream{};
                 return;
             }
             if (what == word::failed) {
@@ -122,7 +122,7 @@ PULSE_INLINE void watch::listen(peer& p, clock::time_point now, deadline::durati
                 broadcast();
             }
         }
-    } catch (const bad_frame&) { publish(p.rank, table_.name_of(p.rank) + " says what is not understood"); }
+    } catch (const detail::bad_frame&) { publish(p.rank, table_.name_of(p.rank) + " says what is not understood"); }
     if (p.stream.lost()) {
         p.left = true;
         found(p.rank, " was killed or has exited: its connection ended without a goodbye" +
@@ -149,7 +149,7 @@ PULSE_INLINE void watch::tell() {
         const report* const first = report_.load(std::memory_order_acquire);
         for (peer& p : links_) {
             if (p.stream.number() < 0) { continue; }
-            p.stream.put(frame_writer{}
+            p.stream.put(detail::frame_writer{}
                              .number(static_cast<std::uint64_t>(word::failed))
                              .number(static_cast<std::uint64_t>(first->rank))
                              .text(first->text)
@@ -163,7 +163,7 @@ PULSE_INLINE void watch::tell() {
     told_.notify_all();
 }
 
-PULSE_INLINE void watch::say(peer& p, word what) { p.stream.put(frame_writer{}.number(static_cast<std::uint64_t>(what)).bytes()); }
+PULSE_INLINE void watch::say(peer& p, word what) { p.stream.put(detail::frame_writer{}.number(static_cast<std::uint64_t>(what)).bytes()); }
 
 PULSE_INLINE void watch::leave() {
     tell();

@@ -16,15 +16,13 @@
 #include <pulse/launch/socket.hpp>
 #include <pulse/launch/store.hpp>
 
-namespace pulse::launch {
+namespace pulse::launch::detail {
 
 /// A connection to another rank.
 struct rank_link {
     int rank{};
     frame_stream stream{};
 };
-
-namespace detail {
 
 /// Rank 0: takes a connection of every other rank, whoever else knocks. Throws launch_error on all ranks at the
 /// deadline.
@@ -102,8 +100,6 @@ rank_link connect_to_rank_0(assembly<S>& all, const rank_identity& who, const ra
                why);
 }
 
-} // namespace detail
-
 /// A connection of its own between rank 0 and every other rank: on rank 0 to all others in rank order, elsewhere to
 /// rank 0. To be called by every rank, once per store and `subject`. `port` is where rank 0 listens meanwhile (0: a
 /// free one).
@@ -113,7 +109,7 @@ template <store S>
 [[nodiscard]] std::vector<rank_link> link_with_rank_0(S& store, const rank_identity& who, const rank_table& table,
                                                       const std::string& subject, std::uint16_t port,
                                                       deadline::duration timeout) {
-    detail::assembly<S> all{store, who, subject, timeout};
+    assembly<S> all{store, who, subject, timeout};
     const deadline until{timeout};
     std::vector<rank_link> links;
     if (who.rank == 0) {
@@ -123,15 +119,15 @@ template <store S>
             if constexpr (requires { store.where(); }) { hosts.insert(hosts.begin(), store.where().host); }
         }
         const descriptor listener = listen_on(table.one_machine() ? "127.0.0.1" : "", port);
-        all.bring(detail::where_text(port, hosts));
-        links = detail::accept_ranks(all, table, listener, until, timeout);
+        all.bring(where_text(port, hosts));
+        links = accept_ranks(all, table, listener, until, timeout);
         all.decide("");
     } else {
-        links.push_back(detail::connect_to_rank_0(all, who, table, all.hear(0), until));
+        links.push_back(connect_to_rank_0(all, who, table, all.hear(0), until));
         all.bring("");
     }
     static_cast<void>(all.verdict());
     return links;
 }
 
-} // namespace pulse::launch
+} // namespace pulse::launch::detail

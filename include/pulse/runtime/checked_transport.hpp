@@ -18,6 +18,8 @@
 
 namespace pulse {
 
+namespace detail {
+
 /// 64 bits that depend on every byte: for seeing what memory or a link changed by accident, not for keeping secrets.
 [[nodiscard]] inline std::uint64_t checksum_of(std::span<const std::byte> bytes, std::uint64_t seed = 0) noexcept {
     constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
@@ -39,6 +41,8 @@ namespace pulse {
     }
     return sum;
 }
+
+} // namespace detail
 
 /// A transport of host memory that proves every message: who sent it, which one it is, how many came before it between
 /// the two ranks, and a checksum of its bytes travel behind its tensors, and wait_recv compares them.
@@ -161,7 +165,7 @@ private:
                    of.number,
                    0};
         for (const message_part& part : std::span{of.parts}.first(of.parts.size() - 1)) {
-            made.checksum = checksum_of({part.data, part.bytes}, made.checksum);
+            made.checksum = detail::checksum_of({part.data, part.bytes}, made.checksum);
         }
         return made;
     }

@@ -9,6 +9,8 @@
 
 namespace pulse {
 
+namespace detail {
+
 /// What a task knows of a microbatch besides its data, in the backend's memory; null where the model reads none.
 template <class T, class A>
 struct sample_conditions {
@@ -39,21 +41,25 @@ concept has_conditions = requires {
     { L::conditions } -> std::convertible_to<const condition_set&>;
 };
 
+} // namespace detail
+
 /// What a model reads of each sample besides the time: its conditioning module, or else its first layer.
 template <class Model>
 [[nodiscard]] consteval condition_set conditions_read_by() {
     using embedder = typename Model::conditioning;
     using first_layer = typename Model::template layer_at<0>;
-    static_assert((has_conditions<embedder> || !(reads_text<embedder> || reads_facts<embedder>)) &&
-                      (has_conditions<first_layer> || !reads_facts<first_layer>),
+    static_assert((detail::has_conditions<embedder> || !(reads_text<embedder> || reads_facts<embedder>)) &&
+                      (detail::has_conditions<first_layer> || !reads_facts<first_layer>),
                   "pulse: what reads text or facts says what they are: a condition_set 'conditions'");
     condition_set all;
-    if constexpr (has_conditions<embedder>) { all.add(embedder::conditions); }
-    if constexpr (has_conditions<first_layer>) {
+    if constexpr (detail::has_conditions<embedder>) { all.add(embedder::conditions); }
+    if constexpr (detail::has_conditions<first_layer>) {
         if (all.empty()) { all.add(first_layer::conditions); }
     }
     return all;
 }
+
+namespace detail {
 
 /// Gives the frame of a conditioning module or of the first layer what is known of the samples.
 template <class T, class A>
@@ -88,5 +94,7 @@ constexpr void bind_conditioning_gradient(layer_frame<T, A>& frame, T* tensor) n
         frame.context_gradient = tensor + frame.batch * embedding_elements<Module>();
     }
 }
+
+} // namespace detail
 
 } // namespace pulse

@@ -78,7 +78,7 @@ class executor {
 public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
-    using conditions = backend_conditions<B>;
+    using conditions = detail::backend_conditions<B>;
     /// Where the tensors are.
     using space = space_of<B>;
 
@@ -89,11 +89,11 @@ public:
         transport_{transport}, place_{detail::placed(planned, transport, options.layout)},
         model_{planned, fitting(planned, costs)}, program_{program_of(planned)}, layout_{lay_out(model_, program_)},
         prepared_{model_, program_, layout_}, memory_{layout_, transport},
-        parameters_{owned_parameters<Model, scalar, accumulator, space>(model_, place_.device)},
+        parameters_{detail::owned_parameters<Model, scalar, accumulator, space>(model_, place_.device)},
         runner_{math, model_, planned.microbatch_size, parameters_, memory_},
-        skips_{static_cast<std::size_t>(model_.edge_count()), most_in_flight(model_, program_)}, sections_{math,
-                                                                                                           program_},
-        sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer}, watch_{math} {}
+        skips_{static_cast<std::size_t>(model_.edge_count()), detail::most_in_flight(model_, program_)},
+        sections_{math, program_}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
+        watch_{math} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
@@ -185,7 +185,7 @@ private:
 
     template <class Task>
     void run(std::size_t i, Task& task) {
-        prepared_instruction& mine = prepared_.prepared(i);
+        detail::prepared_instruction& mine = prepared_.prepared(i);
         advance_sums();
         if (!trace_.on()) {
             wait(mine);
@@ -222,10 +222,10 @@ private:
         transport_.wait_recv(from, message);
     }
 
-    void wait(const prepared_instruction& mine) {
+    void wait(const detail::prepared_instruction& mine) {
         for (const int other : mine.waits) {
             const auto at = static_cast<std::size_t>(other);
-            const prepared_instruction& posted = prepared_.prepared(at);
+            const detail::prepared_instruction& posted = prepared_.prepared(at);
             if (const auto* in = std::get_if<op::recv>(&prepared_.at(at))) {
                 wait_for(peer(in->peer), in->message);
             } else if (const auto* out = std::get_if<op::send>(&prepared_.at(at))) {
@@ -238,14 +238,14 @@ private:
     }
 
     template <class Task>
-    void perform(std::size_t i, prepared_instruction& mine, Task& task) {
+    void perform(std::size_t i, detail::prepared_instruction& mine, Task& task) {
         for (const int place : mine.acquired) { memory_.acquire(place); }
         std::visit([&](const auto& what) { perform(i, what, mine, task); }, prepared_.at(i));
     }
 
     /// Runs what an instruction computes, as the space does it.
     template <class Work>
-    void compute(std::size_t i, const prepared_instruction& mine, const conditions& known, Work&& work) {
+    void compute(std::size_t i, const detail::prepared_instruction& mine, const conditions& known, Work&& work) {
         const auto addresses = [&](auto&& visit) {
             for (const auto& entry : mine.places) { visit(static_cast<const void*>(memory_.address(entry.second))); }
             for (const void* const address :
@@ -263,7 +263,7 @@ private:
         };
     }
     template <class Task>
-    void forward(std::size_t i, stage_id stage, microbatch_id m, const prepared_instruction& mine, Task& task,
+    void forward(std::size_t i, stage_id stage, microbatch_id m, const detail::prepared_instruction& mine, Task& task,
                  bool again) {
         runner_.feed(stage, m, mine, task);
         const conditions known = runner_.conditions_for(stage, m, task);
@@ -272,15 +272,15 @@ private:
     }
 
     template <class Task>
-    void perform(std::size_t i, const op::forward& f, const prepared_instruction& mine, Task& task) {
+    void perform(std::size_t i, const op::forward& f, const detail::prepared_instruction& mine, Task& task) {
         forward(i, f.stage, f.microbatch, mine, task, false);
     }
     template <class Task>
-    void perform(std::size_t i, const op::recompute& f, const prepared_instruction& mine, Task& task) {
+    void perform(std::size_t i, const op::recompute& f, const detail::prepared_instruction& mine, Task& task) {
         forward(i, f.stage, f.microbatch, mine, task, true);
     }
     template <class Task>
-    void perform(std::size_t i, const op::backward_input& b, const prepared_instruction& mine, Task& task) {
+    void perform(std::size_t i, const op::backward_input& b, const detail::prepared_instruction& mine, Task& task) {
         runner_.loss(b.stage, b.microbatch, mine, task);
         const conditions known = runner_.conditions_for(b.stage, b.microbatch, task);
         if (watch_.on()) {
@@ -291,27 +291,27 @@ private:
                 [&] { runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, known); });
     }
     template <class Task>
-    void perform(std::size_t i, const op::backward_weight& w, const prepared_instruction& mine, Task& task) {
+    void perform(std::size_t i, const op::backward_weight& w, const detail::prepared_instruction& mine, Task& task) {
         const conditions known = runner_.conditions_for(w.stage, w.microbatch, task);
         compute(i, mine, known, [&] { runner_.backward_weight(w.stage, w.microbatch, mine, skips_, known); });
     }
     template <class Task>
-    void perform(std::size_t, const op::send& out, prepared_instruction& mine, Task&) {
+    void perform(std::size_t, const op::send& out, detail::prepared_instruction& mine, Task&) {
         aim(mine);
         transport_.post_send(peer(out.peer), out.message, mine.parts);
     }
     template <class Task>
-    void perform(std::size_t, const op::recv& in, prepared_instruction& mine, Task&) {
+    void perform(std::size_t, const op::recv& in, detail::prepared_instruction& mine, Task&) {
         aim(mine);
         transport_.post_recv(peer(in.peer), in.message, mine.parts);
     }
     template <class Task>
-    void perform(std::size_t, const op::stash& s, const prepared_instruction& mine, Task&) {
+    void perform(std::size_t, const op::stash& s, const detail::prepared_instruction& mine, Task&) {
         const buffer_id tensor{buffer_kind::activation, model_.edge(index_of(s.edge)).from, s.microbatch};
         skips_.stash(s.edge, s.microbatch, runner_.tensor(mine, tensor));
     }
     template <class Task>
-    void perform(std::size_t, const op::release& r, const prepared_instruction& mine, Task&) {
+    void perform(std::size_t, const op::release& r, const detail::prepared_instruction& mine, Task&) {
         if (r.buffer.kind == buffer_kind::activation) {
             for (const int e : model_.edges_from(model_.stage_of_layer(r.buffer.index))) {
                 if (model_.edge(e).from == r.buffer.index) { skips_.drop(edge_id{e}, r.buffer.microbatch); }
@@ -320,17 +320,17 @@ private:
         memory_.release(mine.place_of(r.buffer));
     }
     template <class Task>
-    void perform(std::size_t i, const op::all_reduce& sum, const prepared_instruction&, Task&) {
+    void perform(std::size_t i, const op::all_reduce& sum, const detail::prepared_instruction&, Task&) {
         if (trace_.on()) { trace_.begin_reduction(static_cast<std::int32_t>(i)); }
         sums_.start(sum.stage, when_summed());
     }
     template <class Task>
-    void perform(std::size_t, const op::optimizer_step&, const prepared_instruction&, Task& task) {
+    void perform(std::size_t, const op::optimizer_step&, const detail::prepared_instruction&, Task& task) {
         sums_.finish(when_summed());
         task.optimize();
     }
 
-    void aim(prepared_instruction& mine) const {
+    void aim(detail::prepared_instruction& mine) const {
         for (std::size_t part = 0; part != mine.parts.size(); ++part) {
             mine.parts[part].data = memory_.address(mine.part_places[part]);
         }
@@ -342,13 +342,13 @@ private:
     step_model model_;
     program program_;
     memory_layout layout_;
-    prepared_program prepared_;
+    detail::prepared_program prepared_;
     basic_step_memory<space> memory_;
     backend_parameters<B> parameters_;
-    stage_runner<Model, B> runner_;
+    detail::stage_runner<Model, B> runner_;
     skip_cache<scalar> skips_;
     typename space::sections sections_;
-    replica_sum<B> sums_;
+    detail::replica_sum<B> sums_;
     basic_trace<typename space::clock> trace_;
     value_watch<B> watch_;
 };

@@ -75,12 +75,12 @@ public:
         frame.saved = saved_.data();
         frame.statistics = statistics_.data();
         frame.workspace = workspace_.data();
-        bind_conditions(frame, backend_conditions<B>{timesteps, text, facts});
+        detail::bind_conditions(frame, detail::backend_conditions<B>{timesteps, text, facts});
         if constexpr (Model::is_conditioned) {
             frame.output = conditioning_.data();
             frame.parameters = parameters_.values_of(conditioning_block).data();
             embedder::forward(math_, frame);
-            bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
+            detail::bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
         }
         frame.input = x;
         for (std::size_t l = 0; l != table.size(); ++l) {

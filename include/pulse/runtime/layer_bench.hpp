@@ -70,12 +70,12 @@ public:
         backend_frame<B> frame = shared_frame();
         frame.input = input_.data();
         frame.skip = skip_.data();
-        bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
+        detail::bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
         frame.output = output_.data();
         frame.output_gradient = output_gradient_.data();
         frame.input_gradient = layer == 0 ? nullptr : input_gradient_.data();
         frame.skip_gradient = skip_gradient_.data();
-        bind_conditioning_gradient<embedder>(frame, conditioning_gradient_.data());
+        detail::bind_conditioning_gradient<embedder>(frame, conditioning_gradient_.data());
         frame.deferred = deferred_.data();
         switch (what) {
         case pass::forward: table[at].forward(math_, frame); break;
@@ -102,7 +102,7 @@ private:
         frame.statistics = statistics_.data();
         frame.parameter_gradients = parameter_gradients_.data();
         frame.workspace = workspace_.data();
-        bind_conditions(frame, backend_conditions<B>{timesteps_.data(), text_.data(), facts_.data()});
+        detail::bind_conditions(frame, detail::backend_conditions<B>{timesteps_.data(), text_.data(), facts_.data()});
         return frame;
     }
 

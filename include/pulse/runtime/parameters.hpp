@@ -104,12 +104,16 @@ template <class Model, class T, class A, class Space, class Owned>
 template <class B>
 using backend_parameters = rank_parameters<typename B::scalar, typename B::accumulator, space_of<B>>;
 
+namespace detail {
+
 /// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
 template <class Model, class T, class A = T, class Space = host_space>
 [[nodiscard]] rank_parameters<T, A, Space> owned_parameters(const step_model& model, int rank) {
-    return detail::parameters_where<Model, T, A, Space>(
+    return parameters_where<Model, T, A, Space>(
         [&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
 }
+
+} // namespace detail
 
 /// Room for the parameters of all layers.
 template <class Model, class T, class A = T, class Space = host_space>

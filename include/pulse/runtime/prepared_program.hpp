@@ -15,7 +15,7 @@
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/transport.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What an instruction touches, looked up before the first step so that a step only follows indices.
 struct prepared_instruction {
@@ -76,7 +76,7 @@ private:
     std::vector<prepared_instruction> prepared_;
 };
 
-} // namespace pulse
+} // namespace pulse::detail
 
 #ifndef PULSE_SEPARATE_COMPILATION
 #include <pulse/runtime/prepared_program.ipp> // IWYU pragma: keep

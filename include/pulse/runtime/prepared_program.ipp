@@ -16,7 +16,7 @@
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/transport.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 PULSE_INLINE void prepared_program::prepare(const step_model& model, const memory_layout& layout) {
     for (std::size_t i = 0; i != prepared_.size(); ++i) { resolve(model, layout, i); }
@@ -26,8 +26,7 @@ PULSE_INLINE void prepared_program::prepare(const step_model& model, const memor
 PULSE_INLINE int prepared_program::place_at(const memory_layout& layout, buffer_id buffer, std::size_t when) {
     for (std::size_t p = 0; p != layout.places.size(); ++p) {
         const buffer_place& place = layout.places[p];
-        if (place.buffer == buffer && place.first <= static_cast<int>(when) &&
-            static_cast<int>(when) <= place.last) {
+        if (place.buffer == buffer && place.first <= static_cast<int>(when) && static_cast<int>(when) <= place.last) {
             return static_cast<int>(p);
         }
     }
@@ -47,9 +46,7 @@ PULSE_INLINE void prepared_program::resolve(const step_model& model, const memor
     if (const auto* released = std::get_if<op::release>(&at(i))) {
         add(released->buffer, true);
     } else {
-        for (const buffer_access& a : model.accesses(source_.device, at(i))) {
-            add(a.buffer, a.mode != access::read);
-        }
+        for (const buffer_access& a : model.accesses(source_.device, at(i))) { add(a.buffer, a.mode != access::read); }
     }
     sort_unique(mine.places);
     sort_unique(mine.acquired);
@@ -58,7 +55,8 @@ PULSE_INLINE void prepared_program::resolve(const step_model& model, const memor
     if (const auto* in = std::get_if<op::recv>(&at(i))) { add_parts(model, layout, i, in->message); }
 }
 
-PULSE_INLINE void prepared_program::add_parts(const step_model& model, const memory_layout& layout, std::size_t i, message_id message) {
+PULSE_INLINE void prepared_program::add_parts(const step_model& model, const memory_layout& layout, std::size_t i,
+                                              message_id message) {
     prepared_instruction& mine = prepared_[i];
     for (const buffer_id buffer : model.parts(message, source_.device)) {
         const bool is_skip = model.is_skip_part(message, mine.parts.size());
@@ -101,10 +99,10 @@ PULSE_INLINE void prepared_program::find_waits(const memory_layout& layout) {
         for (std::size_t part = 0; part != mine.parts.size(); ++part) {
             const auto p = static_cast<std::size_t>(mine.part_places[part]);
             const auto times = std::count(mine.part_places.begin(), mine.part_places.end(), mine.part_places[part]);
-            mine.parts[part].may_exchange = last_use[p] == static_cast<int>(i) && send_count[p] == 1 &&
-                                            times == 1 && layout.places[p].slot >= 0;
+            mine.parts[part].may_exchange =
+                last_use[p] == static_cast<int>(i) && send_count[p] == 1 && times == 1 && layout.places[p].slot >= 0;
         }
     }
 }
 
-} // namespace pulse
+} // namespace pulse::detail

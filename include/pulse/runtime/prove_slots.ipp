@@ -173,9 +173,7 @@ private:
 
 } // namespace detail
 
-PULSE_INLINE verdict prove_slots(std::span<const rank_transfers> ranks) {
-    return detail::slot_graph{ranks}.judge();
-}
+PULSE_INLINE verdict prove_slots(std::span<const rank_transfers> ranks) { return detail::slot_graph{ranks}.judge(); }
 
 namespace detail {
 
@@ -202,7 +200,7 @@ namespace detail {
 PULSE_INLINE std::vector<rank_transfers> transfers_of(const step_model& model, const std::vector<program>& programs) {
     std::vector<rank_transfers> ranks;
     for (const program& p : programs) {
-        ranks.push_back({transfer_steps(model, p), {}});
+        ranks.push_back({detail::transfer_steps(model, p), {}});
         ranks.back().slots = slots_of(ranks.back().steps);
     }
     while (detail::cut_stuck_slots(ranks)) {}

@@ -17,7 +17,7 @@
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/transport.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Sums the gradients of a rank's stages over the replicas, beside what the rank computes.
 ///
@@ -292,4 +292,4 @@ private:
     std::size_t over_{};       ///< how many are over
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -14,8 +14,12 @@
 
 namespace pulse {
 
+namespace detail {
+
 /// How many microbatches of one edge a rank's program keeps stashed at once, over its edges the most.
 [[nodiscard]] PULSE_CONSTEXPR int most_in_flight(const step_model& model, const program& of_rank);
+
+} // namespace detail
 
 /// Where skip activations wait between encoder forward and decoder: by reference, no copy in and none out. Whether they
 /// stay where the encoder wrote them or are made again before the decoder reads them, the plan's instructions say.

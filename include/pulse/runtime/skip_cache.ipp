@@ -12,7 +12,7 @@
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 PULSE_CONSTEXPR int most_in_flight(const step_model& model, const program& of_rank) {
     std::vector<int> held(static_cast<std::size_t>(model.edge_count()), 0);
@@ -36,4 +36,4 @@ PULSE_CONSTEXPR int most_in_flight(const step_model& model, const program& of_ra
     return most;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -29,6 +29,8 @@ public:
     [[nodiscard]] std::int64_t nanoseconds(mark m) const noexcept { return m; }
 };
 
+namespace detail {
+
 /// Runs the work of an instruction by doing it.
 class plain_sections {
 public:
@@ -63,6 +65,8 @@ struct plain_adder {
     }
 };
 
+} // namespace detail
+
 /// Memory and execution on the host: tensors are host memory, operations are done when they return.
 struct host_space {
     /// Values that begin as 0.
@@ -79,10 +83,10 @@ struct host_space {
         aligned_bytes memory_;
     };
     using clock = host_clock;
-    using sections = plain_sections;
+    using sections = detail::plain_sections;
     /// Adds gradients of replicas beside the work of a backend; made of the backend and the transport.
     template <class T>
-    using adder = plain_adder<T>;
+    using adder = detail::plain_adder<T>;
 
     /// Copies host memory into this space, and back; done on return.
     template <class T>
@@ -98,12 +102,12 @@ struct host_space {
 namespace detail {
 
 template <class B>
-struct space_of {
+struct named_space {
     using type = host_space;
 };
 template <class B>
     requires requires { typename B::space; }
-struct space_of<B> {
+struct named_space<B> {
     using type = typename B::space;
 };
 
@@ -116,6 +120,6 @@ struct space_of<B> {
 /// instruction in another way than by calling it again (as a captured graph), and its clock may tell when the device
 /// reached a point, not when the host did.
 template <class B>
-using space_of = typename detail::space_of<B>::type;
+using space_of = typename detail::named_space<B>::type;
 
 } // namespace pulse

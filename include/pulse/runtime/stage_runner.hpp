@@ -18,7 +18,7 @@
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/runtime/value_watch.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// For passes whose tensors nobody wants to see.
 struct nobody_looks {
@@ -281,4 +281,4 @@ private:
     const basic_step_memory<space_of<B>>& memory_;
 };
 
-} // namespace pulse
+} // namespace pulse::detail

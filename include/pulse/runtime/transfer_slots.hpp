@@ -46,6 +46,8 @@ struct transfer_slot {
 /// More of them in one NCCL group can be cut into kernels in different ways on the two sides.
 inline constexpr int most_transfers_of_slot = 4;
 
+namespace detail {
+
 /// What a rank's program asks of its transport, instruction by instruction.
 [[nodiscard]] PULSE_INLINE std::vector<transfer_step> transfer_steps(const step_model& model, const program& of_rank);
 
@@ -55,6 +57,8 @@ inline void order_slots(std::vector<transfer_slot>& slots) {
         return a.transfers.back() < b.transfers.back();
     });
 }
+
+} // namespace detail
 
 /// Slots of one rank, in the order in which they start: the transfers of one way that its program posts with nothing
 /// between them for which another rank could wait, at most `most` of them.

@@ -32,8 +32,6 @@ namespace detail {
     return last;
 }
 
-} // namespace detail
-
 PULSE_INLINE std::vector<transfer_step> transfer_steps(const step_model& model, const program& of_rank) {
     const memory_layout layout = lay_out(model, of_rank);
     prepared_program prepared{model, of_rank, layout};
@@ -52,12 +50,14 @@ PULSE_INLINE std::vector<transfer_step> transfer_steps(const step_model& model, 
             step.peer = index_of(in->peer);
             step.message = in->message;
             for (const int place : prepared.prepared(i).part_places) {
-                step.free_after = std::max(step.free_after, detail::free_after(layout, place, static_cast<int>(i)));
+                step.free_after = std::max(step.free_after, free_after(layout, place, static_cast<int>(i)));
             }
         }
     }
     return steps;
 }
+
+} // namespace detail
 
 PULSE_INLINE std::vector<transfer_slot> slots_of(std::span<const transfer_step> steps, int most) {
     std::vector<transfer_slot> slots;
@@ -74,7 +74,7 @@ PULSE_INLINE std::vector<transfer_slot> slots_of(std::span<const transfer_step> 
         }
         slots[*mine].transfers.push_back(static_cast<int>(i));
     }
-    order_slots(slots);
+    detail::order_slots(slots);
     return slots;
 }
 

@@ -49,6 +49,8 @@ struct frozen_task {
     [[nodiscard]] constexpr bool operator==(const frozen_task&) const = default;
 };
 
+namespace detail {
+
 /// End of the last pass or task.
 [[nodiscard]] constexpr double last_end_us(const schedule& passes,
                                            const std::vector<std::vector<frozen_task>>& tasks) noexcept {
@@ -59,6 +61,8 @@ struct frozen_task {
     return last;
 }
 
+} // namespace detail
+
 /// A schedule with its frozen work: the passes in the orders that they had, at other times where tasks delay them, and
 /// the tasks of each device by start.
 struct filled_schedule {
@@ -67,7 +71,7 @@ struct filled_schedule {
     /// A makespan that no order of passes and tasks can beat.
     double lower_bound_us{};
 
-    [[nodiscard]] constexpr double makespan_us() const noexcept { return last_end_us(passes, tasks); }
+    [[nodiscard]] constexpr double makespan_us() const noexcept { return detail::last_end_us(passes, tasks); }
     [[nodiscard]] constexpr double gap() const noexcept { return gap_of(makespan_us(), lower_bound_us); }
     [[nodiscard]] constexpr bool operator==(const filled_schedule&) const = default;
 };

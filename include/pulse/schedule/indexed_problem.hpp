@@ -16,12 +16,16 @@ namespace pulse {
            std::to_string(microbatch);
 }
 
+namespace detail {
+
 /// Place of a pass when one microbatch runs alone: F0 .. F(S-1), then B and W of S-1 down to 0, each W right after its
 /// B.
 [[nodiscard]] constexpr int alone_rank(stage_pass p, int stages) noexcept {
     if (p.op == pass::forward) { return p.stage; }
     return stages + 2 * (stages - 1 - p.stage) + (p.op == pass::backward_weight ? 1 : 0);
 }
+
+} // namespace detail
 
 /// Throws input_error, naming the field, unless every scheduler and bound here can take `problem`.
 ///
@@ -50,7 +54,7 @@ constexpr void require_valid(const schedule_problem& problem) {
     for (const auto& d : problem.dependencies) {
         if (!known(d.before) || !known(d.after)) { fail("dependencies: no such pass"); }
         if (!is_time(d.lag_us)) { fail("dependencies: a lag is negative or not finite"); }
-        if (alone_rank(d.before, stages) >= alone_rank(d.after, stages)) {
+        if (detail::alone_rank(d.before, stages) >= detail::alone_rank(d.after, stages)) {
             fail("dependencies: a pass depends on a later one");
         }
         const bool from_forward = d.before.op == pass::forward;
@@ -83,8 +87,8 @@ constexpr void require_valid(const schedule_problem& problem) {
             }
         }
         if (h.begin.op == pass::backward_weight) { fail("holds: a hold begins with a weight pass"); }
-        const int begin = alone_rank(h.begin, stages);
-        if (begin > std::max(alone_rank(h.end, stages), alone_rank(h.also_end, stages))) {
+        const int begin = detail::alone_rank(h.begin, stages);
+        if (begin > std::max(detail::alone_rank(h.end, stages), detail::alone_rank(h.also_end, stages))) {
             fail("holds: a hold ends before it begins");
         }
     }
@@ -93,6 +97,8 @@ constexpr void require_valid(const schedule_problem& problem) {
         fail("memory_limit_bytes has not one value per device");
     }
 }
+
+namespace detail {
 
 /// A problem with its passes numbered (stage * passes_per_stage + pass) and its dependencies in both directions.
 struct indexed_problem {
@@ -169,5 +175,7 @@ struct indexed_problem {
     for (auto& ops : out.on_device) { std::reverse(ops.begin(), ops.end()); }
     return out;
 }
+
+} // namespace detail
 
 } // namespace pulse

@@ -122,7 +122,7 @@ PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const par
         }
     }
 
-    problem.holds = make_holds(costs, stages, options.split_backward, options.routing, options.recompute);
+    problem.holds = detail::make_holds(costs, stages, options.split_backward, options.routing, options.recompute);
     problem.memory_limit_bytes = options.memory_limit_bytes;
     if (problem.memory_limit_bytes.size() == 1) {
         problem.memory_limit_bytes.assign(static_cast<std::size_t>(cut.devices), options.memory_limit_bytes.front());

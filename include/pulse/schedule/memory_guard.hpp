@@ -9,7 +9,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What the holds of a problem mean for one microbatch on each device.
 ///
@@ -164,4 +164,4 @@ private:
     std::vector<std::vector<job>> jobs_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

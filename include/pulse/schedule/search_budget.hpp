@@ -7,7 +7,7 @@
 
 #include <pulse/schedule/synthesis.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Counts what a search has tried against its limit. Looks at the clock every so many units of work, and never
 /// elsewhere: without a time limit the search depends on its input alone. Searches that take turns share one.
@@ -80,4 +80,4 @@ private:
     bool over_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

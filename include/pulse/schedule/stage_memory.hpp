@@ -7,7 +7,7 @@
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Everything that a step keeps per microbatch on the devices, in bytes.
 ///
@@ -40,7 +40,7 @@ namespace pulse {
                                                                   const std::vector<stage>& stages, bool split_backward,
                                                                   skip_routing routing, recomputation recompute);
 
-} // namespace pulse
+} // namespace pulse::detail
 
 #ifndef PULSE_SEPARATE_COMPILATION
 #include <pulse/schedule/stage_memory.ipp> // IWYU pragma: keep

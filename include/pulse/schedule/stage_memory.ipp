@@ -12,9 +12,7 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/stage_memory.hpp>
 
-namespace pulse {
-
-namespace detail {
+namespace pulse::detail {
 
 /// Collects a problem's holds, merging those with the same ends.
 class hold_list {
@@ -86,15 +84,13 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
     return readers;
 }
 
-} // namespace detail
-
 PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, const std::vector<stage>& stages,
                                                     bool split_backward, skip_routing routing,
                                                     recomputation recompute) {
     const int count = static_cast<int>(stages.size());
-    detail::hold_list holds{stages, split_backward};
+    hold_list holds{stages, split_backward};
     std::vector<int> restored(stages.size(), -1);
-    if (recompute == recomputation::skips) { restored = detail::first_local_readers(costs, stages); }
+    if (recompute == recomputation::skips) { restored = first_local_readers(costs, stages); }
     const auto F = [](int s) { return stage_pass{pass::forward, s}; };
     const auto B = [](int s) { return stage_pass{pass::backward_input, s}; };
     for (int s = 0; s != count; ++s) {
@@ -106,8 +102,8 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
         const stage_pass inside_from = whole ? B(s) : kept_from;
         const bool inside_again = whole || again >= 0;
         const stage_pass last = holds.last_pass(s);
-        const bool first_of_run = s == 0 || !detail::share_device(stages, s - 1, s);
-        const bool next_is_local = s + 1 != count && detail::share_device(stages, s, s + 1);
+        const bool first_of_run = s == 0 || !share_device(stages, s - 1, s);
+        const bool next_is_local = s + 1 != count && share_device(stages, s, s + 1);
 
         for (int l = here.first_layer; l <= here.last_layer; ++l) {
             const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
@@ -116,18 +112,18 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
             std::vector<int> users{};
             for (const auto& edge : costs.skips) {
                 const int to = stage_of(stages, edge.to);
-                if (edge.from != l || to == s || !detail::share_device(stages, s, to)) { continue; }
+                if (edge.from != l || to == s || !share_device(stages, s, to)) { continue; }
                 if (edge.bytes == layer.output_bytes) {
-                    detail::insert_sorted(users, to);
+                    insert_sorted(users, to);
                 } else {
                     holds.tensor(kept_from, {s, to}, edge.bytes);
                     if (again >= 0) { holds.during(F(s), edge.bytes); }
                 }
             }
             const bool is_skip = !users.empty();
-            if (is_skip) { detail::insert_sorted(users, s); }
+            if (is_skip) { insert_sorted(users, s); }
             if (!inner && next_is_local) {
-                detail::insert_sorted(users, s + 1);
+                insert_sorted(users, s + 1);
                 holds.tensor(F(s), users, layer.output_bytes);
             } else if (is_skip) {
                 holds.tensor(kept_from, users, layer.output_bytes);
@@ -154,7 +150,7 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
             if (asked_again) { holds.during(F(s), input); }
             if (s != 0) { holds.during(B(s), input); }
             std::vector<int> run{s};
-            while (run.back() + 1 != count && detail::share_device(stages, s, run.back() + 1)) {
+            while (run.back() + 1 != count && share_device(stages, s, run.back() + 1)) {
                 run.push_back(run.back() + 1);
             }
             holds.tensor(F(s), run, costs.conditioning_bytes);
@@ -164,7 +160,7 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
     for (const auto& edge : costs.skips) {
         const int from = stage_of(stages, edge.from);
         const int to = stage_of(stages, edge.to);
-        if (detail::share_device(stages, from, to)) {
+        if (share_device(stages, from, to)) {
             holds.add(B(to), B(from), edge.bytes);
             continue;
         }
@@ -180,4 +176,4 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
     return holds.take();
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -6,7 +6,7 @@
 
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// The largest time that divides all durations and lags of `problem`, microseconds; 0 when there is none of at least
 /// 2^-20 us, or all are 0.
@@ -64,4 +64,4 @@ namespace pulse {
     return grain_us * static_cast<double>(rest > 1e-9 * (1 + steps) ? below + 1 : below);
 }
 
-} // namespace pulse
+} // namespace pulse::detail

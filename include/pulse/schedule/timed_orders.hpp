@@ -10,7 +10,7 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// A pass of a microbatch, without a time.
 struct ordered_pass {
@@ -23,8 +23,6 @@ struct ordered_pass {
 
 /// What every device runs, in order.
 using device_orders = std::vector<std::vector<ordered_pass>>;
-
-namespace detail {
 
 [[noreturn]] inline void throw_bad_order(std::size_t device, const ordered_pass& p, const char* what) {
     throw input_error("order of device " + std::to_string(device) + ": " + describe({p.op, p.stage}, p.microbatch) +
@@ -51,8 +49,6 @@ namespace detail {
     throw input_error(text);
 }
 
-} // namespace detail
-
 /// Every pass as early as the order of its device and the dependencies allow.
 ///
 /// Throws input_error when an order misses or repeats a pass, has one that belongs elsewhere, or when the orders wait
@@ -71,13 +67,13 @@ namespace detail {
             const bool known = p.stage >= 0 && p.stage < static_cast<int>(problem.stages.size()) && p.microbatch >= 0 &&
                                p.microbatch < index.microbatches &&
                                (problem.split_backward || p.op != pass::backward_weight);
-            if (!known) { detail::throw_bad_order(d, p, "does not exist"); }
+            if (!known) { throw_bad_order(d, p, "does not exist"); }
             const int op = index.op_of({p.op, p.stage});
             if (index.device[static_cast<std::size_t>(op)] != static_cast<int>(d)) {
-                detail::throw_bad_order(d, p, "belongs to another device");
+                throw_bad_order(d, p, "belongs to another device");
             }
             char& seen = listed[static_cast<std::size_t>(op) * m + static_cast<std::size_t>(p.microbatch)];
-            if (seen != 0) { detail::throw_bad_order(d, p, "is listed twice"); }
+            if (seen != 0) { throw_bad_order(d, p, "is listed twice"); }
             seen = 1;
             ++count;
         }
@@ -112,7 +108,7 @@ namespace detail {
                 ++placed;
             }
         }
-        if (placed == before_round) { detail::throw_deadlock(orders, next, index, done); }
+        if (placed == before_round) { throw_deadlock(orders, next, index, done); }
     }
     return out;
 }
@@ -127,4 +123,4 @@ namespace detail {
     return out;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -207,7 +207,7 @@ PULSE_CONSTEXPR fill_violation find_fill_violation(const schedule_problem& probl
     if (tasks.size() != devices) {
         return {fill_rule::device_count, {}, {}, static_cast<double>(tasks.size()), static_cast<double>(devices)};
     }
-    const double slack = 1e-9 * std::max(1.0, last_end_us(passes, tasks));
+    const double slack = 1e-9 * std::max(1.0, detail::last_end_us(passes, tasks));
     for (std::size_t d = 0; d != devices; ++d) {
         const auto found = detail::find_list_violation(work, passes.devices[d], tasks[d], static_cast<int>(d), slack);
         if (found.broken()) { return found; }

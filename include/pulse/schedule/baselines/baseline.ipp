@@ -31,7 +31,7 @@ PULSE_CONSTEXPR schedule baseline_schedule(const schedule_problem& problem, sche
     case schedule_method::hanayo: timed = hanayo(problem); break;
     default: throw input_error("schedule method " + std::string{name_of(method)} + ": it is no published order");
     }
-    require_fits_memory(problem, timed, std::string{name_of(method)}.c_str());
+    detail::require_fits_memory(problem, timed, std::string{name_of(method)}.c_str());
     return timed;
 }
 

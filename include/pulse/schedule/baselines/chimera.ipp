@@ -121,7 +121,7 @@ PULSE_CONSTEXPR schedule chimera(const bidirectional_problem& both) {
             if (best.devices.empty() || step_us(both, timed) < step_us(both, best)) { best = std::move(timed); }
         }
     }
-    if (best.devices.empty()) { require_fits_memory(both.problem, least, "chimera"); }
+    if (best.devices.empty()) { detail::require_fits_memory(both.problem, least, "chimera"); }
     return best;
 }
 

@@ -14,11 +14,11 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule dualpipe_v(const schedule_problem& problem) {
-    require_one_wave(problem, "dualpipe_v");
-    require_split(problem, "dualpipe_v");
+    detail::require_one_wave(problem, "dualpipe_v");
+    detail::require_split(problem, "dualpipe_v");
     const int devices = problem.devices;
     const int built = std::max(problem.microbatches, 2 * devices);
-    device_orders orders(static_cast<std::size_t>(devices));
+    detail::device_orders orders(static_cast<std::size_t>(devices));
     for (int rank = 0; rank != devices; ++rank) {
         detail::v_order v{rank, 2 * devices - 1 - rank, problem.microbatches};
         const int below = devices - 1 - rank;
@@ -55,7 +55,7 @@ PULSE_CONSTEXPR schedule dualpipe_v(const schedule_problem& problem) {
         for (int i = 0; i != rank + 1; ++i) { v.waiting_weight(); }
         orders[static_cast<std::size_t>(problem.stages[static_cast<std::size_t>(rank)].device)] = v.order();
     }
-    return timed_from_orders(problem, orders);
+    return detail::timed_from_orders(problem, orders);
 }
 
 } // namespace pulse

@@ -10,8 +10,8 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule gpipe(const schedule_problem& problem) {
-    const indexed_problem index = index_problem(problem);
-    device_orders orders(index.on_device.size());
+    const detail::indexed_problem index = detail::index_problem(problem);
+    detail::device_orders orders(index.on_device.size());
     for (std::size_t d = 0; d != orders.size(); ++d) {
         for (const int op : index.on_device[d]) {
             const stage_pass p = index.pass_of(op);
@@ -24,7 +24,7 @@ PULSE_CONSTEXPR schedule gpipe(const schedule_problem& problem) {
             }
         }
     }
-    return timed_from_orders(problem, orders);
+    return detail::timed_from_orders(problem, orders);
 }
 
 } // namespace pulse

@@ -44,9 +44,9 @@ namespace detail {
 } // namespace detail
 
 PULSE_CONSTEXPR schedule hanayo(const schedule_problem& problem) {
-    static_cast<void>(require_folded(problem, "hanayo"));
-    const indexed_problem index = index_problem(problem);
-    memory_profile free = profile_memory(problem, index);
+    static_cast<void>(detail::require_folded(problem, "hanayo"));
+    const detail::indexed_problem index = detail::index_problem(problem);
+    detail::memory_profile free = detail::profile_memory(problem, index);
     free.limit.clear();
     const std::vector<double> tail(static_cast<std::size_t>(index.ops() * index.microbatches), 0.0);
     schedule best{};
@@ -56,15 +56,15 @@ PULSE_CONSTEXPR schedule hanayo(const schedule_problem& problem) {
         if (in_flight > problem.microbatches) { continue; }
         for (int ties = 0; ties != 4; ++ties) {
             const auto keys = detail::wave_keys(index, (ties & 1) != 0, (ties & 2) != 0);
-            list_limits limits{};
+            detail::list_limits limits{};
             limits.in_flight = in_flight;
-            schedule timed = to_schedule(index, run_list(index, free, keys, tail, limits));
+            schedule timed = detail::to_schedule(index, detail::run_list(index, free, keys, tail, limits));
             if (least.devices.empty()) { least = timed; }
             if (!fits_memory(problem, timed)) { continue; }
             if (best.devices.empty() || timed.makespan_us() < best.makespan_us()) { best = std::move(timed); }
         }
     }
-    if (best.devices.empty()) { require_fits_memory(problem, least, "hanayo"); }
+    if (best.devices.empty()) { detail::require_fits_memory(problem, least, "hanayo"); }
     return best;
 }
 

@@ -29,7 +29,7 @@ namespace detail {
 } // namespace detail
 
 PULSE_CONSTEXPR schedule interleaved_one_f_one_b(const schedule_problem& problem) {
-    const int chunks = require_interleaved(problem, "interleaved");
+    const int chunks = detail::require_interleaved(problem, "interleaved");
     const int devices = problem.devices;
     const int count = problem.microbatches;
     if (count < devices) {
@@ -43,7 +43,7 @@ PULSE_CONSTEXPR schedule interleaved_one_f_one_b(const schedule_problem& problem
             for (int k = from; k != std::min(from + group, count); ++k) { turns.emplace_back(chunk, k); }
         }
     }
-    device_orders orders(static_cast<std::size_t>(devices));
+    detail::device_orders orders(static_cast<std::size_t>(devices));
     for (int rank = 0; rank != devices; ++rank) {
         auto& order = orders[static_cast<std::size_t>(problem.stages[static_cast<std::size_t>(rank)].device)];
         const std::size_t all = turns.size();
@@ -57,7 +57,7 @@ PULSE_CONSTEXPR schedule interleaved_one_f_one_b(const schedule_problem& problem
             if (problem.split_backward) { order.push_back({pass::backward_weight, s, turn.second}); }
         }
     }
-    return timed_from_orders(problem, orders);
+    return detail::timed_from_orders(problem, orders);
 }
 
 } // namespace pulse

@@ -16,10 +16,10 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule one_f_one_b(const schedule_problem& problem) {
-    const indexed_problem index = index_problem(problem);
+    const detail::indexed_problem index = detail::index_problem(problem);
     const int stages = static_cast<int>(problem.stages.size());
     const int count = index.microbatches;
-    device_orders orders(index.on_device.size());
+    detail::device_orders orders(index.on_device.size());
     std::vector<int> stages_on(orders.size(), 0);
     for (int s = 0; s != stages; ++s) {
         const auto d = static_cast<std::size_t>(problem.stages[static_cast<std::size_t>(s)].device);
@@ -35,7 +35,7 @@ PULSE_CONSTEXPR schedule one_f_one_b(const schedule_problem& problem) {
             if (problem.split_backward) { orders[d].push_back({pass::backward_weight, s, k}); }
         }
     }
-    return timed_from_orders(problem, orders);
+    return detail::timed_from_orders(problem, orders);
 }
 
 } // namespace pulse

@@ -7,9 +7,7 @@
 #include <pulse/partition/partition.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
-
-namespace detail {
+namespace pulse::detail {
 
 /// Whether stage s of `problem` lies where `kind` puts it, whichever device comes first, second, ...: the first P
 /// stages name the devices, all different, and every later stage is on the device that `device_of` says.
@@ -29,12 +27,10 @@ namespace detail {
     return true;
 }
 
-} // namespace detail
-
 /// Throws input_error, saying that the order `who` needs it, unless the problem has one stage on each device.
 constexpr void require_sequential(const schedule_problem& problem, const char* who) {
     const bool one_each = problem.stages.size() == static_cast<std::size_t>(problem.devices);
-    if (one_each && detail::is_placed(problem, placement::sequential)) { return; }
+    if (one_each && is_placed(problem, placement::sequential)) { return; }
     throw input_error(std::string{who} + ": it is an order for the sequential placement, one stage on each device; " +
                       "the problem has " + std::to_string(problem.stages.size()) + " stages on " +
                       std::to_string(problem.devices) + " devices");
@@ -42,7 +38,7 @@ constexpr void require_sequential(const schedule_problem& problem, const char* w
 
 /// Chunks on a device; throws input_error, naming `who`, unless stage s is on the device of stage s mod P.
 [[nodiscard]] constexpr int require_interleaved(const schedule_problem& problem, const char* who) {
-    if (detail::is_placed(problem, placement::interleaved)) {
+    if (is_placed(problem, placement::interleaved)) {
         return static_cast<int>(problem.stages.size()) / problem.devices;
     }
     throw input_error(std::string{who} + ": it is an order for the interleaved placement, stage s on device s mod P; " +
@@ -53,7 +49,7 @@ constexpr void require_sequential(const schedule_problem& problem, const char* w
 /// Waves; throws input_error, naming `who`, unless the stages zigzag over the devices, S = 2PW.
 [[nodiscard]] constexpr int require_folded(const schedule_problem& problem, const char* who) {
     const auto turn = 2 * static_cast<std::size_t>(problem.devices);
-    if (problem.stages.size() % turn == 0 && detail::is_placed(problem, placement::folded)) {
+    if (problem.stages.size() % turn == 0 && is_placed(problem, placement::folded)) {
         return static_cast<int>(problem.stages.size() / turn);
     }
     throw input_error(std::string{who} + ": it is an order for the folded placement, zigzag over the devices; the " +
@@ -75,4 +71,4 @@ constexpr void require_split(const schedule_problem& problem, const char* who) {
     throw input_error(std::string{who} + ": its order needs the weight gradient apart (split_backward)");
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -11,6 +11,8 @@
 
 namespace pulse {
 
+namespace detail {
+
 /// The device on which `timed` holds most bytes above the limit of `problem`, or -1.
 [[nodiscard]] constexpr int device_over_limit(const schedule_problem& problem, const schedule& timed) {
     const auto& limit = problem.memory_limit_bytes;
@@ -27,11 +29,6 @@ namespace pulse {
     return worst;
 }
 
-/// Whether `timed` keeps the memory limits of `problem`.
-[[nodiscard]] constexpr bool fits_memory(const schedule_problem& problem, const schedule& timed) {
-    return device_over_limit(problem, timed) < 0;
-}
-
 /// Throws infeasible_error, naming the order `who`, device, need and limit, unless `timed` keeps the limits.
 constexpr void require_fits_memory(const schedule_problem& problem, const schedule& timed, const char* who) {
     const int worst = device_over_limit(problem, timed);
@@ -40,6 +37,13 @@ constexpr void require_fits_memory(const schedule_problem& problem, const schedu
     throw infeasible_error(std::string{who} + ": device " + std::to_string(worst) + " needs " +
                            std::to_string(peak_holds(problem, timed)[d]) + " bytes and has " +
                            std::to_string(problem.memory_limit_bytes[d]));
+}
+
+} // namespace detail
+
+/// Whether `timed` keeps the memory limits of `problem`.
+[[nodiscard]] constexpr bool fits_memory(const schedule_problem& problem, const schedule& timed) {
+    return detail::device_over_limit(problem, timed) < 0;
 }
 
 } // namespace pulse

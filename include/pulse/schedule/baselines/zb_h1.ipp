@@ -21,10 +21,10 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule zb_h1(const schedule_problem& problem) {
-    require_sequential(problem, "zb_h1");
-    require_split(problem, "zb_h1");
-    const indexed_problem index = index_problem(problem);
-    require_room(profile_memory(problem, index));
+    detail::require_sequential(problem, "zb_h1");
+    detail::require_split(problem, "zb_h1");
+    const detail::indexed_problem index = detail::index_problem(problem);
+    detail::require_room(detail::profile_memory(problem, index));
     const auto peaks = peak_holds(problem, one_f_one_b(problem));
     std::vector<std::int64_t> limit(peaks.size(), *std::max_element(peaks.begin(), peaks.end()));
     for (std::size_t d = 0; d != problem.memory_limit_bytes.size(); ++d) {
@@ -35,7 +35,7 @@ PULSE_CONSTEXPR schedule zb_h1(const schedule_problem& problem) {
     for (int flags = 0; flags != 8; ++flags) {
         const auto orders = heuristic.build({(flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0});
         if (orders.empty()) { continue; }
-        schedule timed = timed_from_orders(problem, orders);
+        schedule timed = detail::timed_from_orders(problem, orders);
         if (best.devices.empty() || timed.makespan_us() < best.makespan_us()) { best = std::move(timed); }
     }
     if (best.devices.empty()) { throw infeasible_error("zb_h1: its heuristic finds no order within the memory limit"); }

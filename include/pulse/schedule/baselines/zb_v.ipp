@@ -18,11 +18,11 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule zb_v_fixed(const schedule_problem& problem) {
-    require_one_wave(problem, "zb_v");
-    require_split(problem, "zb_v");
+    detail::require_one_wave(problem, "zb_v");
+    detail::require_split(problem, "zb_v");
     const int devices = problem.devices;
     const int built = std::max(problem.microbatches, 2 * devices - 1);
-    device_orders orders(static_cast<std::size_t>(devices));
+    detail::device_orders orders(static_cast<std::size_t>(devices));
     for (int rank = 0; rank != devices; ++rank) {
         detail::v_order v{rank, 2 * devices - 1 - rank, problem.microbatches};
         for (int i = 0; i != 2 * (devices - rank) - 1; ++i) { v.forward(0); }
@@ -50,7 +50,7 @@ PULSE_CONSTEXPR schedule zb_v_fixed(const schedule_problem& problem) {
         }
         orders[static_cast<std::size_t>(problem.stages[static_cast<std::size_t>(rank)].device)] = v.order();
     }
-    return timed_from_orders(problem, orders);
+    return detail::timed_from_orders(problem, orders);
 }
 
 PULSE_CONSTEXPR schedule zb_v(const schedule_problem& problem) {
@@ -61,13 +61,13 @@ PULSE_CONSTEXPR schedule zb_v(const schedule_problem& problem) {
         if (best.devices.empty() || timed.makespan_us() < best.makespan_us()) { best = std::move(timed); }
     };
     keep(fixed);
-    const indexed_problem index = index_problem(problem);
+    const detail::indexed_problem index = detail::index_problem(problem);
     detail::v_greedy_run greedy{problem, index, 2 * problem.devices};
     for (int mode = 0; mode != 4; ++mode) {
         const auto orders = greedy.build({(mode & 1) != 0, (mode & 2) != 0});
-        if (!orders.empty()) { keep(timed_from_orders(problem, orders)); }
+        if (!orders.empty()) { keep(detail::timed_from_orders(problem, orders)); }
     }
-    if (best.devices.empty()) { require_fits_memory(problem, fixed, "zb_v"); }
+    if (best.devices.empty()) { detail::require_fits_memory(problem, fixed, "zb_v"); }
     return best;
 }
 

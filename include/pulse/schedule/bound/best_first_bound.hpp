@@ -9,7 +9,7 @@
 #include <pulse/schedule/bound/relaxed_problem.hpp>
 #include <pulse/schedule/bound/relaxed_states.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// A lower bound of a relaxed problem by best-first search over its states (A*; Hart, Nilsson and Raphael, 1968): it
 /// goes on from the partial schedule that promises the least makespan, which no schedule beats from then on.
@@ -114,4 +114,4 @@ private:
     bool finished_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

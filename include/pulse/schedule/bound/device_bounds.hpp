@@ -12,7 +12,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Lower bounds of a problem from its single devices, the others relaxed, each seen from the beginning and from the
 /// end: searches (`best_first_bound`) of which the one that has proved most goes on. It is given up when it has looked
@@ -76,4 +76,4 @@ private:
     std::int64_t most_in_vain_{300};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -16,7 +16,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What all schedules that are shorter than some makespan have in common.
 struct device_windows {
@@ -201,4 +201,4 @@ private:
     std::vector<std::vector<memory_link>> after_;
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -10,7 +10,7 @@
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Work that can be divided at will, spread over devices so that the greatest level is least, then the next, and so on:
 /// level of a device = what it had before + its shares.
@@ -19,8 +19,6 @@ struct frozen_shares {
     /// [component][device]
     std::vector<std::vector<double>> share_us{};
 };
-
-namespace detail {
 
 /// Adds `amount` to the lowest of the levels of `devices`, up to one common level; gives what each got.
 [[nodiscard]] constexpr std::vector<double> pour(std::vector<double>& level_us, const std::vector<int>& devices,
@@ -50,8 +48,6 @@ namespace detail {
     return got;
 }
 
-} // namespace detail
-
 /// Spreads `amount_us` of each component over its hosts, above `level_us`.
 ///
 /// Component by component, its work is taken away and poured again on what the others leave: each round lowers the sum
@@ -75,7 +71,7 @@ namespace detail {
         for (std::size_t c = 0; c != components; ++c) {
             auto before = out.share_us[c];
             for (std::size_t d = 0; d != before.size(); ++d) { out.level_us[d] -= before[d]; }
-            out.share_us[c] = detail::pour(out.level_us, hosts[c], amount_us[c]);
+            out.share_us[c] = pour(out.level_us, hosts[c], amount_us[c]);
             for (std::size_t d = 0; d != before.size(); ++d) {
                 moved =
                     std::max(moved, std::max(before[d], out.share_us[c][d]) - std::min(before[d], out.share_us[c][d]));
@@ -123,4 +119,4 @@ namespace detail {
     return bound;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// A job of one machine: it may start at `head`, takes `duration`, and `tail` must pass after it.
 struct machine_job {
@@ -45,4 +45,4 @@ struct machine_job {
     return value;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

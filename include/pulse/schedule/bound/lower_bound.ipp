@@ -16,19 +16,19 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
-    const indexed_problem index = index_problem(problem);
+    const detail::indexed_problem index = detail::index_problem(problem);
     const auto n = static_cast<std::size_t>(index.ops());
     const auto m = static_cast<std::size_t>(index.microbatches);
-    auto links = memory_links(problem, index);
-    schedule_bound out{0, order_statistic_heads(index, links), std::vector<double>(n * m, 0.0)};
-    const indexed_problem back = mirrored(index);
+    auto links = detail::memory_links(problem, index);
+    schedule_bound out{0, detail::order_statistic_heads(index, links), std::vector<double>(n * m, 0.0)};
+    const detail::indexed_problem back = mirrored(index);
     for (auto& link : links) { link = {link.after, link.before, link.distance}; }
-    const auto mirrored_heads = order_statistic_heads(back, links);
+    const auto mirrored_heads = detail::order_statistic_heads(back, links);
     for (std::size_t op = 0; op != n; ++op) {
         for (std::size_t k = 0; k != m; ++k) { out.tail[op * m + k] = mirrored_heads[op * m + m - 1 - k]; }
     }
     for (std::size_t d = 0; d != index.on_device.size(); ++d) {
-        std::vector<machine_job> jobs{};
+        std::vector<detail::machine_job> jobs{};
         for (const int o : index.on_device[d]) {
             const auto op = static_cast<std::size_t>(o);
             for (std::size_t k = 0; k != m; ++k) {
@@ -37,21 +37,19 @@ PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
                 out.makespan_us = std::max(out.makespan_us, out.head[at] + index.duration[op] + out.tail[at]);
             }
         }
-        out.makespan_us = std::max(out.makespan_us, jackson_preemptive(std::move(jobs)));
+        out.makespan_us = std::max(out.makespan_us, detail::jackson_preemptive(std::move(jobs)));
     }
-    const auto path = least_paths(index);
+    const auto path = detail::least_paths(index);
     for (int d = 0; d != static_cast<int>(problem.memory_limit_bytes.size()); ++d) {
-        const double area = hold_area_bound(problem, index, path, out.head, out.tail, d);
-        const auto early = most_begun_work(problem, index, out.head, d, false);
-        const auto late = most_begun_work(problem, back, mirrored_heads, d, true);
-        const double idle = forced_idle_bound(static_cast<double>(m) * index.load_us(d), early, late);
+        const double area = detail::hold_area_bound(problem, index, path, out.head, out.tail, d);
+        const auto early = detail::most_begun_work(problem, index, out.head, d, false);
+        const auto late = detail::most_begun_work(problem, back, mirrored_heads, d, true);
+        const double idle = detail::forced_idle_bound(static_cast<double>(m) * index.load_us(d), early, late);
         out.makespan_us = std::max({out.makespan_us, area, idle});
     }
     return out;
 }
 
-PULSE_CONSTEXPR double lower_bound_us(const schedule_problem& problem) {
-    return bound_schedule(problem).makespan_us;
-}
+PULSE_CONSTEXPR double lower_bound_us(const schedule_problem& problem) { return bound_schedule(problem).makespan_us; }
 
 } // namespace pulse

@@ -10,7 +10,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Bytes x least lifetime of all holds of a device over its limit, after the first can begin and before the last must
 /// end: a makespan that no schedule beats, microseconds; 0 without a limit. `head` and `tail` as in `schedule_bound`.
@@ -163,4 +163,4 @@ struct begun_work {
     return most;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

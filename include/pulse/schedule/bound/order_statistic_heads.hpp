@@ -9,7 +9,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// `after`, executed for the k-th time, starts no earlier than `before`, executed for the (k - distance)-th time, has
 /// ended: that many microbatches and no more fit between the two. One order for every microbatch, as validate asks.
@@ -140,4 +140,4 @@ struct memory_link {
     return head;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -13,7 +13,7 @@
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Some devices of a problem; the passes of the others are relaxed to the least time that lies between those that
 /// remain. A makespan that no schedule of it beats is one for the problem too.
@@ -149,4 +149,4 @@ private:
     std::vector<std::vector<std::vector<begun_work>>> rest_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -13,7 +13,7 @@
 #include <pulse/schedule/bound/relaxed_problem.hpp>
 #include <pulse/schedule/bound/state_limits.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// The states of a relaxed problem, and how one leads to the next.
 ///
@@ -347,4 +347,4 @@ private:
     std::vector<part> parts_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Per counts of begun passes of one device (u16string in the order of its operations): the least time from the start
 /// of its next pass to the end of the step. Counts that are not listed allow no makespan below `below_us`.
@@ -42,4 +42,4 @@ struct state_search_result {
     std::vector<std::vector<int>> order{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

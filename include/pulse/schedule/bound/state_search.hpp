@@ -10,7 +10,7 @@
 #include <pulse/schedule/bound/relaxed_states.hpp>
 #include <pulse/schedule/bound/state_limits.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Dynamic programming over the states of a relaxed problem: layer l holds the states with l passes begun. With all
 /// devices kept the answer is exact.
@@ -108,4 +108,4 @@ private:
     relaxed_states states_;
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -17,7 +17,7 @@
 #include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What `tighten_bound` reached.
 struct tightened_bound {
@@ -33,8 +33,6 @@ struct tightened_bound {
     /// A limit or a stop request ended the narrowing of windows before any proof: the next call will go further.
     bool narrowing{};
 };
-
-namespace detail {
 
 /// The rounds of `tighten_bound`.
 class bound_tightener {
@@ -196,8 +194,6 @@ private:
     tightened_bound out_{};
 };
 
-} // namespace detail
-
 /// Raises a lower bound towards `upper_bound_us`, the makespan of the best schedule known, by searches with growing
 /// numbers of states (`state_search`): over single devices from the end, whose completion times then guide searches
 /// over neighbouring devices, the others relaxed, and over all of them. The last one, where it ends, finds the optimum,
@@ -208,7 +204,7 @@ private:
 /// depends on the arguments alone. Throws input_error for an ill-formed problem.
 [[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
                                                    double upper_bound_us, const search_limit& limit) {
-    return detail::bound_tightener{problem, bound, upper_bound_us, limit, nullptr}.run();
+    return bound_tightener{problem, bound, upper_bound_us, limit, nullptr}.run();
 }
 
 /// The same, but where single devices have few states it first narrows the windows of all passes
@@ -218,7 +214,7 @@ private:
 [[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
                                                    double upper_bound_us, const search_limit& limit,
                                                    device_windows& windows) {
-    return detail::bound_tightener{problem, bound, upper_bound_us, limit, &windows}.run();
+    return bound_tightener{problem, bound, upper_bound_us, limit, &windows}.run();
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -7,14 +7,14 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Hands every published order that is defined for the problem, and keeps its memory limits, to `take`, the quick ones
 /// first. Before each, `go_on` is asked whether about so many passes may be placed in search of it.
 PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const std::function<bool(std::int64_t)>& go_on,
                                        const std::function<void(const schedule&)>& take);
 
-} // namespace pulse
+} // namespace pulse::detail
 
 #ifndef PULSE_SEPARATE_COMPILATION
 #include <pulse/schedule/construct/known_orders.ipp> // IWYU pragma: keep

@@ -14,9 +14,7 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 
-namespace pulse {
-
-namespace detail {
+namespace pulse::detail {
 
 /// The placement of a problem that `method` is an order for; none when there is none.
 [[nodiscard]] constexpr std::optional<placement> placement_for(const schedule_problem& problem,
@@ -33,8 +31,6 @@ namespace detail {
     return std::nullopt;
 }
 
-} // namespace detail
-
 PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const std::function<bool(std::int64_t)>& go_on,
                                        const std::function<void(const schedule&)>& take) {
     const auto passes =
@@ -50,7 +46,7 @@ PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const st
     for (const auto method :
          {schedule_method::gpipe, schedule_method::one_f_one_b, schedule_method::interleaved,
           schedule_method::dualpipe_v, schedule_method::zb_h1, schedule_method::zb_v, schedule_method::hanayo}) {
-        if (!detail::placement_for(problem, method) || !go_on(runs(method) * passes)) { continue; }
+        if (!placement_for(problem, method) || !go_on(runs(method) * passes)) { continue; }
         try {
             take(baseline_schedule(problem, method));
         } catch (const infeasible_error&) { // it does not fit
@@ -59,4 +55,4 @@ PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const st
     }
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -12,7 +12,7 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What the list engine built. An instance is numbered op * microbatches + microbatch.
 struct list_run {
@@ -150,4 +150,4 @@ struct list_limits {
     return out;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

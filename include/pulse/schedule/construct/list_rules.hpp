@@ -9,6 +9,11 @@
 
 namespace pulse {
 
+/// How many rules are tried: one that is good in most cases, the ones that win nearly always, or every combination.
+enum class list_effort : std::uint8_t { one, rules, grid };
+
+namespace detail {
+
 /// Weights of a priority rule. Key of an operation of microbatch k = base + k x T, T = the largest device load, smaller
 /// first, with h the earliest start in a microbatch that runs alone:
 /// base(F) = forward h(F); base(B) = forward h(last F) + backward (h(B) - h(last F)) - early T;
@@ -22,9 +27,6 @@ struct list_rule {
     /// See list_limits.
     double delay{};
 };
-
-/// How many rules are tried: one that is good in most cases, the ones that win nearly always, or every combination.
-enum class list_effort : std::uint8_t { one, rules, grid };
 
 /// The rules of an effort, the likeliest winners first.
 [[nodiscard]] constexpr std::vector<list_rule> list_rules(list_effort effort) {
@@ -90,5 +92,7 @@ private:
     const std::vector<double>* head_;
     double period_{};
 };
+
+} // namespace detail
 
 } // namespace pulse

@@ -84,6 +84,12 @@ private:
         return best_.makespan_us <= bound_.makespan_us * (1 + 1e-12);
     }
 
+    /// Whether an order of this length is shorter than the best one by more than rounding: of two orders that differ by
+    /// less, the later one may hold far more.
+    [[nodiscard]] constexpr bool beats_best(double makespan_us) const noexcept {
+        return makespan_us < best_.makespan_us * (1 - 1e-12);
+    }
+
     constexpr list_run forward(const std::vector<double>& key, const list_limits& limits) {
         ++runs_;
         return run_list(index_, memory_, key, bound_.tail, limits);
@@ -104,7 +110,7 @@ private:
         for (std::size_t d = 0; d != memory_.limit.size(); ++d) {
             if (peaks[d] > memory_.limit[d]) { return; }
         }
-        if (!(timed.makespan_us() < best_.makespan_us)) { return; }
+        if (!beats_best(timed.makespan_us())) { return; }
         const auto m = static_cast<std::size_t>(index_.microbatches);
         list_run run{std::vector<double>(bound_.head.size(), 0.0), {}, timed.makespan_us()};
         for (const auto& passes : timed.devices) {
@@ -120,7 +126,7 @@ private:
     }
 
     constexpr void keep(const list_run& run) {
-        if (run.makespan_us < best_.makespan_us) { best_ = run; }
+        if (beats_best(run.makespan_us)) { best_ = run; }
     }
 
     /// Runs that end well within the reach of improvement go into the pool, best first.

@@ -10,7 +10,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// A steady state: every operation of microbatch k starts at start[op] + k x period, microseconds.
 struct periodic_pattern {
@@ -77,4 +77,4 @@ struct periodic_pattern {
     return out;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -14,7 +14,7 @@
 #include <pulse/schedule/random_numbers.hpp>
 #include <pulse/schedule/search_budget.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Looks for a pattern of a given period: short for one microbatch, and within memory.
 ///
@@ -87,7 +87,7 @@ public:
     };
 
     /// One cooling from `warm_us` to `cold_us` in at most `moves` moves.
-    void anneal(goal wanted, double warm_us, double cold_us, std::int64_t moves, detail::random_numbers& random,
+    void anneal(goal wanted, double warm_us, double cold_us, std::int64_t moves, random_numbers& random,
                 search_budget& budget) {
         if (movable_.empty()) { return; }
         const double factor = moves > 1 ? std::pow(cold_us / warm_us, 1.0 / static_cast<double>(moves)) : 1.0;
@@ -169,7 +169,7 @@ private:
         return ahead <= 0 ? 0 : 1 + static_cast<int>(ahead / period_);
     }
 
-    void change(std::size_t d, detail::random_numbers& random) {
+    void change(std::size_t d, random_numbers& random) {
         auto& c = circles_[d];
         const auto count = c.order.size();
         const auto i = static_cast<std::size_t>(random.below(count));
@@ -319,4 +319,4 @@ private:
     std::int64_t best_excess_{std::numeric_limits<std::int64_t>::max()};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

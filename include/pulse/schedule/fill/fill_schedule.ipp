@@ -40,8 +40,8 @@ public:
     constexpr filler(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double bound_us,
                      std::int64_t placements) :
         problem_{problem},
-        work_{work}, left_{placements}, frame_{frame_of(problem, passes)}, busy_{busy_us(problem)},
-        bound_us_{bound_us} {}
+        work_{work}, left_{placements}, frame_{frame_of(problem, passes)}, busy_{busy_us(problem)}, bound_us_{
+                                                                                                        bound_us} {}
 
     /// The makespan of a choice; never where memory does not allow it. Keeps what is better than all before;
     /// `lost_us`, if given, is how long each device stood still with tasks to do.
@@ -151,7 +151,7 @@ private:
 PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, const schedule& passes,
                                               const frozen_work& work, double passes_bound_us,
                                               const fill_options& options) {
-    const double bound = frozen_bound_us(problem, work, passes_bound_us);
+    const double bound = detail::frozen_bound_us(problem, work, passes_bound_us);
     if (work.components.empty() || work.samples == 0) {
         return {passes, std::vector<std::vector<frozen_task>>(passes.devices.size()), bound};
     }

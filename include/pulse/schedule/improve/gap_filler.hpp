@@ -9,7 +9,7 @@
 
 #include <pulse/schedule/improve/sequence_graph.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// The same graph seen from its end: microbatches counted from the last, edges turned round.
 [[nodiscard]] inline sequence_graph mirrored(const sequence_graph& graph) {
@@ -213,4 +213,4 @@ private:
     std::int64_t leaves_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

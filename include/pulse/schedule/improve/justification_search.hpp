@@ -13,7 +13,7 @@
 #include <pulse/schedule/random_numbers.hpp>
 #include <pulse/schedule/search_budget.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Iterated justification (after Tormos and Lova, 2001) of parts of a step: shifts some instances of a part in the
 /// order of their ends, places all of it again as early as it can be in that order, or as late and then as early as it
@@ -54,8 +54,7 @@ public:
     /// Steps that take `work` in all, about ten nanoseconds each, and accept what is longer by `warm_us` or so in the
     /// beginning and by nothing in the end. Ends early when `bound_us` is reached or the budget is used up. True when
     /// the best improved.
-    bool anneal(double warm_us, std::int64_t work, double bound_us, detail::random_numbers& random,
-                search_budget& budget) {
+    bool anneal(double warm_us, std::int64_t work, double bound_us, random_numbers& random, search_budget& budget) {
         const double before = best_us_;
         const double enough = bound_us * (1 + 1e-12);
         bool more = true;
@@ -194,7 +193,7 @@ private:
     /// Chooses the part of the step that may change, consecutive instances in an order of evaluation, mostly around a
     /// place that `list_turns` finds. The instances before it keep their starts, those after it the order on their
     /// devices.
-    void open(detail::random_numbers& random) {
+    void open(random_numbers& random) {
         const auto& order = state_.order();
         const int count = static_cast<int>(order.size());
         const int size = std::min(count, static_cast<int>((1.5 + 6 * random.unit()) * g_->ops));
@@ -293,7 +292,7 @@ private:
 
     /// Shifts the present part and fills it again: from its beginning, or, one time in three, from its end before. How
     /// long the step is then.
-    [[nodiscard]] double shifted_span(detail::random_numbers& random) {
+    [[nodiscard]] double shifted_span(random_numbers& random) {
         shift(random);
         if (random.below(3) != 0) {
             order_.clear();
@@ -310,7 +309,7 @@ private:
     }
 
     /// Gives every instance of the part its end as a key, moves the keys of some, and sorts by key again.
-    void shift(detail::random_numbers& random) {
+    void shift(random_numbers& random) {
         const int m = g_->microbatches;
         const double first_us = now_.back().time;
         const double span = now_.front().time - first_us;
@@ -387,4 +386,4 @@ private:
     std::vector<int> before_;
 };
 
-} // namespace pulse
+} // namespace pulse::detail

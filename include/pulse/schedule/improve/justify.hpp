@@ -12,7 +12,7 @@
 #include <pulse/schedule/improve/sequence_graph.hpp>
 #include <pulse/schedule/improve/sequence_state.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Monotone justification (Valls, Ballestin, Quintanilla, 2005, kept monotone): in order of start every instance moves
 /// to the earliest gap that dependencies, microbatch order and memory leave it; then the same from the end; until a
@@ -54,4 +54,4 @@ namespace pulse {
     return sequences;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

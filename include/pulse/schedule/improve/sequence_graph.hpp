@@ -7,7 +7,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What a local search reads of a problem, in flat arrays. An instance is numbered op * microbatches + microbatch.
 struct sequence_graph {
@@ -100,4 +100,4 @@ struct sequence_graph {
     return out;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

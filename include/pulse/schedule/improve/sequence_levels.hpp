@@ -7,7 +7,7 @@
 
 #include <pulse/schedule/improve/sequence_graph.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What every device holds along its sequence, and how far that is over its limit; nothing where memory is free.
 class sequence_levels {
@@ -104,4 +104,4 @@ private:
     std::int64_t excess_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

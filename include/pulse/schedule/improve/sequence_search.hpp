@@ -12,7 +12,7 @@
 #include <pulse/schedule/random_numbers.hpp>
 #include <pulse/schedule/search_budget.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// One cooling of a walk.
 struct cooling {
@@ -65,7 +65,7 @@ public:
 
     /// One cooling; ends early when `bound_us` is reached, nothing is left to swap, or the budget is used up. True when
     /// the best improved.
-    bool anneal(const cooling& plan, double bound_us, detail::random_numbers& random, search_budget& budget) {
+    bool anneal(const cooling& plan, double bound_us, random_numbers& random, search_budget& budget) {
         const double before = best_us_;
         const double enough = bound_us * (1 + 1e-12);
         const auto all = static_cast<double>(graph_->op.size());
@@ -132,7 +132,7 @@ private:
 
     /// An instance that runs right before another one on a critical path and may be swapped with it; -1 when there is
     /// none.
-    [[nodiscard]] int pick(detail::random_numbers& random) {
+    [[nodiscard]] int pick(random_numbers& random) {
         const auto count = static_cast<std::uint64_t>(to_ - from_);
         for (int tries = 0; tries != 12; ++tries) {
             const int u = state_.order()[static_cast<std::size_t>(from_) + random.below(count)];
@@ -166,4 +166,4 @@ private:
     int to_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -12,7 +12,7 @@
 #include <pulse/schedule/improve/sequence_graph.hpp>
 #include <pulse/schedule/improve/sequence_levels.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// The sequences of all devices with their earliest starts, tails and memory levels, kept up to date under swaps of
 /// neighbours.
@@ -375,4 +375,4 @@ private:
     std::int64_t visits_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

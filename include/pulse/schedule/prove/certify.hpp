@@ -115,7 +115,7 @@ private:
 
     /// Between bound and incumbent, with the windows alone.
     void refute_by_windows() {
-        pulse::refute_by_windows(
+        detail::refute_by_windows(
             facts_, bound_, propagator_, lower_, below(makespan_), std::max(grain_, 1e-6 * makespan_),
             [this] { return budget_.look(); }, [this](double cutoff) { refuted(cutoff); });
     }

@@ -15,7 +15,7 @@
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What goes into a disjunctive program besides what it needs.
 struct disjunctive_options {
@@ -363,4 +363,4 @@ private:
     std::vector<both_over> both_over_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -9,7 +9,7 @@
 
 #include <pulse/schedule/prove/window_state.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// A window_state for many short propagations: times in whole numbers, the instances of a device side by side, and two
 /// rules, each a loop without branches over a device. Of two instances of a device one comes first when the other order
@@ -290,4 +290,4 @@ private:
     std::vector<std::int32_t> least_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -6,7 +6,7 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// The power of two that brings `time_us` into [2048, 4096); 1 for 0.
 ///
@@ -49,4 +49,4 @@ namespace pulse {
     return timed;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -4,7 +4,7 @@
 #include <pulse/schedule/prove/window_propagation.hpp>
 #include <pulse/schedule/prove/window_state.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Bisects between `low_us` and `high_us`, down to `step_us`, for the longest cutoff that propagation of windows alone
 /// refutes (a destructive lower bound: Klein and Scholl, 1999). Calls `refuted(cutoff)` for each that no schedule
@@ -34,4 +34,4 @@ constexpr void refute_by_windows(const window_facts& facts, const schedule_bound
     }
 }
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -8,7 +8,7 @@
 
 #include <pulse/schedule/prove/window_state.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Narrows a window_state by what must hold in every schedule: dependencies, one instance at a time per device, memory.
 ///
@@ -338,4 +338,4 @@ private:
     std::vector<double> from_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

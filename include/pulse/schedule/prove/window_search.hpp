@@ -19,7 +19,7 @@
 #include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What became of a set of schedules that was searched.
 enum class window_outcome : std::uint8_t {
@@ -171,4 +171,4 @@ private:
     bool out_of_nodes_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -10,7 +10,7 @@
 #include <pulse/schedule/prove/window_propagation.hpp>
 #include <pulse/schedule/prove/window_state.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// Shaving of windows (Martin and Shmoys, 1996): supposes that an instance starts in the first or in the last part of
 /// its window, and where propagation shows that no schedule does so, cuts the part off. What is left over when nothing
@@ -97,4 +97,4 @@ private:
     std::int64_t patience_{};
 };
 
-} // namespace pulse
+} // namespace pulse::detail

@@ -10,7 +10,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 
-namespace pulse {
+namespace pulse::detail {
 
 /// What the windows of a problem are computed from; made once, shared by every window_state.
 struct window_facts {
@@ -116,4 +116,4 @@ struct window_state {
     return out;
 }
 
-} // namespace pulse
+} // namespace pulse::detail

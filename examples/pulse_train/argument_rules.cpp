@@ -40,12 +40,19 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     if (!a.prompts.empty() && a.from.empty()) {
         throw pulse::input_error{"--prompt: it needs --from, a diffusers folder whose networks read it"};
     }
-    for (const char* name : {"--negative", "--guidance"}) {
-        if (a.prompts.empty() && app.count(name) > 0) {
-            throw pulse::input_error{std::string{name} + ": it is for --prompt"};
-        }
+    if (!a.classes.empty() && (a.from.empty() || !a.prompts.empty())) {
+        throw pulse::input_error{a.from.empty() ? "--class: it needs --from, a diffusers folder whose vae decodes it"
+                                                : "--class: pictures are drawn by it or by --prompt"};
     }
-    if (!a.from.empty() && app.count("--sample") == 0) { a.sample = static_cast<int>(a.prompts.size()); }
+    if (a.prompts.empty() && app.count("--negative") > 0) {
+        throw pulse::input_error{"--negative: it is for --prompt"};
+    }
+    if (!a.draws_pictures() && app.count("--guidance") > 0) {
+        throw pulse::input_error{"--guidance: it is for --prompt and --class"};
+    }
+    if (!a.from.empty() && app.count("--sample") == 0) {
+        a.sample = static_cast<int>(a.prompts.size() + a.classes.size());
+    }
     for (const char* name : {"--init", "--export"}) {
         if (a.from.empty() && app.count(name) > 0) {
             throw pulse::input_error{std::string{name} + ": it needs --from, a diffusers folder"};

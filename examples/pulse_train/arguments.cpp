@@ -64,6 +64,12 @@ public:
                 for (const std::string& one : value) { all += one + '\n'; }
                 return all;
             });
+        } else if constexpr (std::is_same_v<T, std::vector<int>>) {
+            all_.emplace_back(name, [&value] {
+                std::string all;
+                for (const int one : value) { all += std::to_string(one) + ' '; }
+                return all;
+            });
         } else if constexpr (std::is_floating_point_v<T>) {
             all_.emplace_back(name, [&value] { return exact(value); });
         } else if constexpr (std::is_integral_v<T>) {
@@ -214,7 +220,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
     value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none")
-        ->default_str("64, or with --from one for each prompt");
+        ->default_str("64, or with --from one for each prompt or class");
     common.add("--prompt", a.prompts);
     app.add_option("--prompt", a.prompts,
                    "Draw a picture of this text, with the networks of --from; may be given several times")
@@ -223,9 +229,18 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         ->default_str("");
     std::string prompt_file;
     file_or_folder("--prompts", prompt_file, "FILE", "The same for each line of a file");
+    common.add("--class", a.classes);
+    app.add_option("--class", a.classes,
+                   "Draw a picture of this class, the place of its folder among all of --data by name, with the vae of "
+                   "--from; may be given several times")
+        ->check(whole(0, 1'000'000))
+        ->type_name("NUMBER")
+        ->allow_extra_args(false)
+        ->default_str("");
     common.add("--negative", a.negative);
     app.add_option("--negative", a.negative, "Text that pictures are led away from")->type_name("TEXT");
-    value("--guidance", a.guidance, not_negative, "How far pictures are led to their prompts; 1: not at all");
+    value("--guidance", a.guidance, not_negative,
+          "How far pictures are led to their prompts or classes; 1: not at all");
     value("--sample-steps", a.sample_steps, whole(1, 1000), "Steps of the sampler for each image");
     choice("--sampler", a.sampler, samplers, "ddim",
            "How images are drawn: DDIM, or DPM-Solver++(2M), which needs fewer steps");

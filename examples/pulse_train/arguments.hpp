@@ -98,6 +98,9 @@ struct arguments {
     int sample_steps{50};
     /// Texts by which pictures are drawn, one after another; none: not by text.
     std::vector<std::string> prompts{};
+    /// Classes by which they are drawn, likewise; with prompts there are none.
+    std::vector<int> classes{};
+    [[nodiscard]] bool draws_pictures() const noexcept { return !prompts.empty() || !classes.empty(); }
     std::string negative{};
     double guidance{7.5};
     pulse::train::sampler_kind sampler{pulse::train::sampler_kind::ddim};

@@ -113,7 +113,12 @@ void write_pictures(const run_inputs& in, const std::vector<float>& images, cons
         const auto one = std::span{images}.subspan(i * shape.elements(), shape.elements());
         pulse::io::write_png(folder / name, pulse::io::image_grid(one, shape.height, shape.width, shape.channels,
                                                                   {.columns = 1, .scale = 1, .gap = 0}));
-        const nlohmann::json line{{"file_name", name}, {"text", in.args.prompts[i % in.args.prompts.size()]}};
+        nlohmann::json line{{"file_name", name}};
+        if (in.args.classes.empty()) {
+            line["text"] = in.args.prompts[i % in.args.prompts.size()];
+        } else {
+            line["class"] = in.args.classes[i % in.args.classes.size()];
+        }
         lines += line.dump() + "\n";
     }
     pulse::io::write_file(folder / "metadata.jsonl", lines);
@@ -190,7 +195,7 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
                              checkpoint_name, "plan.json", "report.json"}) {
         const bool drawn = name == std::string_view{"samples.png"};
         const bool by_prompt = name == std::string_view{pictures_name};
-        if ((drawn && !has_samples) || (by_prompt && (!has_samples || in.args.prompts.empty()))) { continue; }
+        if ((drawn && !has_samples) || (by_prompt && (!has_samples || !in.args.draws_pictures()))) { continue; }
         std::printf("  %s\n", in.file(name).c_str());
     }
     // A signal may have reached another rank than this.

@@ -3,31 +3,33 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
+#include <pulse/diffusers/pipeline.hpp>
 #include <pulse/encode/chain.hpp>
-#include <pulse/model/condition.hpp>
 #include <pulse/runtime/conditions.hpp>
+#include <pulse/train/condition_values.hpp>
 
 #include "arguments.hpp"
 #include "drawing.hpp"
 #include "frozen.hpp"
 #include "frozen_encoders.hpp"
-#include "pictures.hpp"
 #include "run_inputs.hpp"
+#include "sample_row.hpp"
 
 namespace pulse_train {
 
-/// Pictures by --prompt, on the host: its texts are encoded and latents decoded by the networks of --from.
+/// Pictures by --prompt or --class, on the host: texts are encoded and latents decoded by the networks of --from.
 template <class Model, class Math>
 class by_prompt {
     using frozen = frozen_networks<Model>;
-    using encoder = frozen_text<frozen, Math>;
+    static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
+    static constexpr bool by_class = row.classes() != 0;
+    static_assert(!by_class || frozen::no_class >= 0, "pictures of a class are led away from those of none");
     using decoder = pulse::encode::chain<typename frozen::decoder, Math>;
 
 public:
@@ -37,25 +39,27 @@ public:
 
     /// Throws input_error naming the option, the file and the key or the tensors.
     explicit by_prompt(const arguments& a) : args_{a} {
+        const std::string option = a.classes.empty() ? "--prompt: " : "--class: ";
+        if (by_class == a.classes.empty()) {
+            throw pulse::input_error{option + "pictures of " + a.model + " are drawn by " +
+                                     (by_class ? "--class" : "--prompt")};
+        }
         try {
             encode();
             static_cast<void>(pulse::diffusers::open_autoencoder<frozen::picture_config>(a.from));
-        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--prompt: "} + e.what()}; }
+        } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
     }
 
-    /// What the backbone reads of the prompts, in turn, and of the negative one, as long as this lives.
+    /// What the backbone reads of the prompts or classes, in turn, and of the negative one, as long as this lives.
     [[nodiscard]] image_conditions conditions() const {
-        constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
-        static_assert(wanted.all().size() == 1 && encoder::elements == static_cast<std::size_t>(wanted.text_elements()),
-                      "the text encoder gives what the backbone reads");
-        return {.wanted = {wanted,
-                           [this](std::uint64_t image, std::size_t, std::span<float> to) {
-                               const std::size_t prompt = image % args_.prompts.size();
-                               std::ranges::copy(std::span{states_}.subspan(prompt * to.size(), to.size()), to.begin());
-                           }},
-                .other = {wanted, [this](std::uint64_t, std::size_t,
-                                         std::span<float> to) { std::ranges::copy(negative_, to.begin()); }},
-                .guidance = args_.guidance};
+        const auto of = [](const std::vector<float>& rows) {
+            return pulse::train::condition_source{
+                row.wanted, [&rows](std::uint64_t image, std::size_t which, std::span<float> to) {
+                    const std::size_t at = image % (rows.size() / row.elements()) * row.elements();
+                    std::ranges::copy(row.of(std::span{rows}.subspan(at, row.elements()), which), to.begin());
+                }};
+        };
+        return {.wanted = of(rows_), .other = of(negative_), .guidance = args_.guidance};
     }
 
     /// Pictures of latents, one after another.
@@ -79,21 +83,39 @@ public:
 
 private:
     void encode() {
-        const caption_ids ids_of{std::filesystem::path{args_.from} / "tokenizer", frozen::text::tokens,
-                                 frozen::text::vocabulary};
         Math math{args_.threads};
-        encoder network{args_.from, math};
-        states_.resize(args_.prompts.size() * encoder::elements);
-        for (std::size_t i = 0; i != args_.prompts.size(); ++i) {
-            network.run(ids_of(args_.prompts[i], "prompt " + std::to_string(i + 1)).ids,
-                        std::span{states_}.subspan(i * encoder::elements, encoder::elements));
+        caption_encoder<Model, Math> texts{args_.from, math};
+        constexpr int size = frozen::picture_config.sample_size;
+        picture_facts facts{}; // of a picture that nothing was cut from
+        facts.original_height = facts.original_width = size;
+        const auto add = [&](const std::string& text, const std::string& what, std::vector<float>& rows) {
+            rows.resize(rows.size() + row.elements());
+            const std::span<float> last = std::span{rows}.last(row.elements());
+            texts.run(text, what, last);
+            write_picture_facts(row, facts, size, last);
+        };
+        for (const int label : args_.classes) {
+            if (label >= row.classes()) {
+                throw pulse::input_error{std::to_string(label) + " is none of 0 to " +
+                                         std::to_string(row.classes() - 1)};
+            }
+            facts.label = label;
+            add({}, {}, rows_);
         }
-        negative_.resize(encoder::elements);
-        network.run(ids_of(args_.negative, "the negative prompt").ids, negative_);
+        for (const std::string& prompt : args_.prompts) {
+            add(prompt, "prompt " + std::to_string(rows_.size() / row.elements() + 1), rows_);
+        }
+        facts.dropped = true;
+        add(args_.negative, "the negative prompt", negative_);
+        if (args_.negative.empty() && pulse::diffusers::read_pipeline(args_.from).zeros_without_negative) {
+            for (const std::size_t which : row.of_caption()) {
+                std::ranges::fill(row.of(std::span{negative_}, which), 0.0F);
+            }
+        }
     }
 
     const arguments& args_;
-    std::vector<float> states_{}; ///< of one prompt after another
+    std::vector<float> rows_{}; ///< what the backbone reads of one prompt or class after another
     std::vector<float> negative_{};
 };
 

@@ -17,7 +17,6 @@
 #include <pulse/core/error.hpp>
 #include <pulse/data/prefetcher.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
-#include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/model/condition.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/conditions.hpp>
@@ -29,6 +28,7 @@
 #include "frozen_encoders.hpp"
 #include "pictures.hpp"
 #include "run_inputs.hpp"
+#include "sample_row.hpp"
 
 namespace pulse_train {
 
@@ -58,86 +58,76 @@ private:
 };
 
 /// The data and the loss of a rank on captioned pictures, which frozen networks encode on the host, before each step or
-/// into a cache. Text states are encoded or read into where the backbone reads them.
+/// into a cache.
 ///
 /// The ranks with the first and with the last stage encode or read the same pictures, for nothing but a sample's
-/// position decides what comes out; in a folded placement they are one. Captions are for the first stage alone.
+/// position decides what comes out; in a folded placement they are one. What the backbone reads beside latents, such as
+/// text states, sizes and classes, is for the first stage alone.
 template <class Model, class Math>
 class encoded_task {
     using frozen = frozen_networks<Model>;
-    using text_encoder = frozen_text<frozen, Math>;
+    using text_encoders = caption_encoder<Model, Math>;
     using picture_encoder = frozen_pictures<frozen, Math>;
     using posterior = posterior_source<frozen, Math>;
-    static constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
-    static_assert(wanted.all().size() == 1 && wanted.all()[0].kind == pulse::condition_kind::text_states &&
-                      text_encoder::elements == static_cast<std::size_t>(wanted.text_elements()),
-                  "the text encoder gives what the backbone reads");
+    static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
     static_assert(posterior::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
                   "the autoencoder gives what the backbone reads");
 
 public:
     /// Bytes of the frozen networks where the first stage is, and where the last is without it.
-    static constexpr std::int64_t first_stage_bytes = text_encoder::bytes + picture_encoder::bytes;
+    static constexpr std::int64_t first_stage_bytes = text_encoders::bytes + picture_encoder::bytes;
     static constexpr std::int64_t last_stage_bytes = picture_encoder::bytes;
 
     /// The pictures of --data in the size that is encoded. Checks all that a rank will read of --from, so that nothing
     /// is measured, planned or written before it is refused.
     [[nodiscard]] static std::unique_ptr<const picture_source> open(const arguments& a) {
         try {
-            static_cast<void>(tokenizer_of(a));
-            static_cast<void>(pulse::diffusers::open_text_encoder<frozen::text_config>(a.from));
+            text_encoders::require(a.from);
             static_cast<void>(pulse::diffusers::open_autoencoder<frozen::picture_config>(a.from));
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
         try {
-            return std::make_unique<const picture_source>(a, frozen::picture_config.sample_size);
+            auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size);
+            if constexpr (row.classes() != 0) { require_classes(a, found->classes()); }
+            return found;
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--data: "} + e.what()}; }
     }
     /// What --cache has of them.
     [[nodiscard]] static std::unique_ptr<picture_cache> open_cache(const arguments& a, const picture_source& pictures) {
         constexpr auto size = std::int64_t{frozen::picture_config.latent_size()};
-        constexpr auto tokens = std::int64_t{frozen::text::tokens};
         try {
             return std::make_unique<picture_cache>(
                 pictures, a,
-                picture_cache::extents{
+                picture_cache::contents{
                     .moments = {size, size, 2 * std::int64_t{frozen::picture_config.latent_channels}},
-                    .states = {tokens, std::int64_t{text_encoder::elements} / tokens}});
+                    .row = row,
+                    .text_components = text_encoders::components()});
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--cache: "} + e.what()}; }
     }
     /// A rank's share of what the cache does not have.
     [[nodiscard]] static pulse::data::encoding_report encode_once(const arguments& a, const pulse::any_transport& among,
                                                                   picture_cache& cache) {
         Math math{a.threads};
-        const std::unique_ptr<const caption_ids> ids_of = tokenizer_of(a);
-        text_encoder texts{a.from, math};
+        text_encoders texts{a.from, math};
         picture_encoder pictures{a.from, math};
         return cache.encode(
             among.rank(), among.size(),
             [&](std::span<const float> pixels, std::span<float> moments) { pictures.run(pixels, moments); },
-            [&](const std::string& text, std::span<float> states) {
-                const text_ids ids = (*ids_of)(text, "a caption");
-                texts.run(ids.ids, states);
-                return ids.cut;
+            [&](const std::string& text, std::span<float> of_sample) {
+                return texts.run(text, "a caption", of_sample);
             });
     }
 
     encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
         in_{in}, math_{in.args.threads}, posterior_{math_, in.args.seed}, latents_{samples_of(in), posterior::elements,
                                                                                    posterior::config.latent_channels},
-        steps_{latents_, *in.noise, in.task_options(of_rank.rank()), states_of(of_rank.rank())},
+        steps_{latents_, *in.noise, in.task_options(of_rank.rank()), conditions_of(of_rank.rank())},
         first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()},
-        reads_captions_{in.runs_first_stage(of_rank.rank())}, sees_pictures_{reads_captions_ ||
-                                                                             in.plan.cut.stages.back().device ==
-                                                                                 in.place_of(of_rank.rank()).device} {
-        if (in.cache != nullptr) {
-            rows_.resize(samples_of(in));
-            return;
-        }
-        if (reads_captions_) {
-            ids_ = tokenizer_of(in.args);
-            texts_.emplace(in.args.from, math_);
-            captions_.resize(samples_of(in));
-        }
+        reads_conditions_{in.runs_first_stage(of_rank.rank())}, sees_pictures_{reads_conditions_ ||
+                                                                               in.plan.cut.stages.back().device ==
+                                                                                   in.place_of(of_rank.rank()).device} {
+        if (reads_conditions_) { rows_.resize(samples_of(in) * row.elements()); }
+        if (in.cache != nullptr) { return; }
+        if (reads_conditions_) { texts_.emplace(in.args.from, math_); }
         if (sees_pictures_) { pictures_.emplace(in.args.from, math_); }
     }
     encoded_task(const encoded_task&) = delete;
@@ -158,6 +148,7 @@ public:
     }
     [[nodiscard]] const float* timesteps(const pulse::work<Math>& at) const { return steps_.timesteps(at); }
     [[nodiscard]] const float* text(const pulse::work<Math>& at) const { return steps_.text(at); }
+    [[nodiscard]] const float* facts(const pulse::work<Math>& at) const { return steps_.facts(at); }
     void input(const pulse::work<Math>& at, std::span<float> x) { steps_.input(at, x); }
     void loss(const pulse::work<Math>& at, std::span<const float> y, std::span<float> dy) { steps_.loss(at, y, dy); }
 
@@ -169,25 +160,29 @@ public:
     [[nodiscard]] std::int64_t captions_cut() const noexcept { return cut_; }
 
 private:
-    [[nodiscard]] static std::unique_ptr<const caption_ids> tokenizer_of(const arguments& a) {
-        return std::make_unique<const caption_ids>(std::filesystem::path{a.from} / "tokenizer", frozen::text::tokens,
-                                                   frozen::text::vocabulary);
+    static void require_classes(const arguments& a, int found) {
+        if (found == 0) {
+            throw pulse::input_error{"'" + a.data + "' has no folders of classes, which " + a.model + " reads"};
+        }
+        if (found > row.classes()) {
+            throw pulse::input_error{"'" + a.data + "' has " + std::to_string(found) + " folders of classes, " +
+                                     a.model + " knows " + std::to_string(row.classes())};
+        }
     }
     [[nodiscard]] static std::size_t samples_of(const run_inputs& in) {
         return static_cast<std::size_t>(in.plan.microbatch_size) * static_cast<std::size_t>(in.plan.microbatches);
     }
 
-    /// The text states of samples whose captions encode() has read, or whose rows read() has.
-    [[nodiscard]] pulse::train::condition_source states_of(int rank) {
+    /// The conditions of samples as encode() or read() has left them.
+    [[nodiscard]] pulse::train::condition_source conditions_of(int rank) {
         if (!in_.runs_first_stage(rank)) { return {}; }
-        return {wanted, [this](std::uint64_t position, std::size_t, std::span<float> to) {
-                    const auto sample = static_cast<std::size_t>(position - latents_.first());
-                    if (in_.cache == nullptr) {
-                        texts_->run(captions_[sample], to);
-                    } else {
-                        cut_ += in_.cache->read_states(rows_[sample], to) ? 1 : 0;
-                    }
+        return {row.wanted, [this](std::uint64_t position, std::size_t which, std::span<float> to) {
+                    std::ranges::copy(row.of(row_of(static_cast<std::size_t>(position - latents_.first())), which),
+                                      to.begin());
                 }};
+    }
+    [[nodiscard]] std::span<float> row_of(std::size_t sample) {
+        return std::span{rows_}.subspan(sample * row.elements(), row.elements());
     }
     /// Each picture that is left out is named once, by each replica.
     void say(const std::vector<std::string>& refused) {
@@ -198,10 +193,13 @@ private:
 
     void read(std::uint64_t first) {
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
-            rows_[i] = in_.cache->at(first + i);
-            in_.cache->read_moments(rows_[i], posterior_.moments());
+            const picture_cache::sample sample = in_.cache->at(first + i);
+            in_.cache->read_moments(sample, posterior_.moments());
             posterior_.draw(first + i, latents_.of(i));
-            if (reads_captions_) { say(rows_[i].refused); }
+            if (!reads_conditions_) { continue; }
+            say(sample.refused);
+            cut_ += in_.cache->read_caption(sample, row_of(i)) ? 1 : 0;
+            write_facts(in_.cache->facts(sample), i);
         }
     }
 
@@ -218,13 +216,15 @@ private:
             const captioned_picture sample = ahead_->next();
             pictures_->run(sample.pixels, posterior_.moments());
             posterior_.draw(first + i, latents_.of(i));
-            if (!texts_) { continue; }
+            if (!reads_conditions_) { continue; }
             say(sample.refused);
-            text_ids ids = (*ids_)(sample.caption, sample.name);
-            cut_ += ids.cut ? 1 : 0;
-            captions_[i] = std::move(ids.ids);
+            cut_ += texts_->run(sample.caption, sample.name, row_of(i)) ? 1 : 0;
+            write_facts(sample.facts, i);
         }
         next_ = first + steps_.samples_of_step();
+    }
+    void write_facts(const picture_facts& facts, std::size_t sample) {
+        write_picture_facts(row, facts, frozen::picture_config.sample_size, row_of(sample));
     }
 
     const run_inputs& in_;
@@ -232,14 +232,12 @@ private:
     posterior posterior_;
     latents_of_step latents_;
     pulse::train::diffusion_task<latents_of_step> steps_;
-    std::size_t first_; ///< of the replica's samples in those of a step
-    bool reads_captions_;
+    std::size_t first_;     ///< of the replica's samples in those of a step
+    bool reads_conditions_; ///< all but latents is for the first stage alone
     bool sees_pictures_;
-    std::unique_ptr<const caption_ids> ids_{};
-    std::optional<text_encoder> texts_{};
+    std::optional<text_encoders> texts_{};
     std::optional<picture_encoder> pictures_{};
-    std::vector<std::vector<std::int32_t>> captions_{}; ///< of the step's samples, as the text encoder takes them
-    std::vector<picture_cache::sample> rows_{};         ///< of the step's samples, where there is a cache
+    std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
     std::optional<pulse::data::prefetcher<captioned_picture>> ahead_{};
     std::uint64_t next_{};
     std::optional<std::uint64_t> encoded_{};

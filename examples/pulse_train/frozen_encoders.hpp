@@ -1,9 +1,16 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pulse/diffusers/autoencoder.hpp>
@@ -11,10 +18,17 @@
 #include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/chain.hpp>
+#include <pulse/encode/clip_text.hpp>
 #include <pulse/encode/text_encoder.hpp>
 #include <pulse/encode/text_facts.hpp>
+#include <pulse/model/condition.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/runtime/conditions.hpp>
 #include <pulse/train/random.hpp>
+
+#include "frozen.hpp"
+#include "pictures.hpp"
+#include "sample_row.hpp"
 
 namespace pulse_train {
 
@@ -30,28 +44,172 @@ void fill(pulse::encode::chain<Network, Math>& network, Math& math, const pulse:
     math.weights_changed();
 }
 
-/// The text encoder of a folder, one text at a time: what a text gives depends on no other.
-template <class Frozen, class Math>
+/// Where a component has its weights from, and what it computes with.
+template <class Component, class Math>
+struct frozen_place {
+    const std::filesystem::path& folder;
+    Math& math;
+};
+
+/// A text encoder of a folder with its tokenizer, one text at a time: what a text gives depends on no other.
+template <class Component, class Math>
 class frozen_text {
 public:
-    using network = typename Frozen::text;
-    static constexpr std::size_t elements = static_cast<std::size_t>(network::states::elements);
+    using network = typename Component::network;
+    static constexpr int tokens = network::tokens;
+    static constexpr int features = static_cast<int>(network::states::elements) / tokens;
+    static constexpr int pooled_features = [] {
+        if constexpr (network::pools) { return static_cast<int>(network::pooled::elements); }
+        return 0;
+    }();
     static constexpr std::int64_t bytes = pulse::encode::text_encoder<network, Math>::bytes(1);
 
-    frozen_text(const std::filesystem::path& folder, Math& math) : encoder_{math, 1} {
-        const pulse::diffusers::weights from = pulse::diffusers::open_text_encoder<Frozen::text_config>(folder);
-        encoder_.load([&](const pulse::parameter& p, std::span<float> values) { from.read(p, 0, values); });
+    /// Throws input_error unless the folder has all that is needed.
+    static void require(const std::filesystem::path& folder) {
+        static_cast<void>(tokenizer_of(folder));
+        static_cast<void>(weights_of(folder));
+    }
+    explicit frozen_text(const frozen_place<Component, Math>& from) :
+        ids_of_{tokenizer_of(from.folder)}, encoder_{from.math, 1} {
+        const pulse::diffusers::weights values_of = weights_of(from.folder);
+        encoder_.load([&](const pulse::parameter& p, std::span<float> values) { values_of.read(p, 0, values); });
     }
 
-    /// Writes the text's states [tokens][features].
-    void run(std::span<const std::int32_t> ids, std::span<float> states) {
-        const auto facts = pulse::encode::text_facts_of<network, typename Math::accumulator>(1, ids);
-        encoder_.run(1, facts.data(), states.data());
+    /// Makes states(), pooled() and mask() those of a text; messages call it `what`. Whether it was cut.
+    bool run(std::string_view text, std::string_view what) {
+        text_ids ids = ids_of_(text, what);
+        // Pipelines give CLIP no mask: padding is a part of the text there.
+        constexpr bool masked =
+            !std::is_same_v<std::remove_cvref_t<decltype(network::config)>, pulse::encode::clip_text_config>;
+        const auto facts = pulse::encode::text_facts_of<network, typename Math::accumulator>(
+            1, ids.ids, masked ? std::span<const std::int32_t>{ids.mask} : std::span<const std::int32_t>{});
+        encoder_.run(1, facts.data(), states_.data(), pooled_.data());
+        mask_ = std::move(ids.mask);
+        return ids.cut;
     }
+    [[nodiscard]] std::span<const float> states() const noexcept { return states_; } ///< [tokens][features]
+    [[nodiscard]] std::span<const float> pooled() const noexcept { return pooled_; }
+    [[nodiscard]] std::span<const std::int32_t> mask() const noexcept { return mask_; }
     [[nodiscard]] std::int64_t used_bytes() const noexcept { return encoder_.used_bytes(); }
 
 private:
+    [[nodiscard]] static caption_ids tokenizer_of(const std::filesystem::path& folder) {
+        return {folder / Component::tokenizer.view(), tokens, network::vocabulary};
+    }
+    [[nodiscard]] static pulse::diffusers::weights weights_of(const std::filesystem::path& folder) {
+        return pulse::diffusers::open_text_encoder<network>(folder, Component::component.view());
+    }
+
+    caption_ids ids_of_;
     pulse::encode::text_encoder<network, Math> encoder_;
+    std::vector<float> states_ = std::vector<float>(static_cast<std::size_t>(network::states::elements));
+    std::vector<float> pooled_ = std::vector<float>(static_cast<std::size_t>(pooled_features));
+    std::vector<std::int32_t> mask_{};
+};
+
+/// The text encoders of a folder, which make of a caption all that the model reads of it.
+template <class Model, class Math, class Texts = typename frozen_networks<Model>::texts>
+class caption_encoder;
+
+template <class Model, class Math, class... Texts>
+class caption_encoder<Model, Math, std::tuple<Texts...>> {
+    static constexpr sample_row row{pulse::conditions_read_by<Model>()};
+    static constexpr std::size_t state_tensors = row.count(pulse::condition_kind::text_states);
+
+    /// The condition to which the states of a text encoder belong, and the first of its features there.
+    struct states_place {
+        std::size_t which{};
+        int column{};
+    };
+    [[nodiscard]] static constexpr auto places() {
+        std::array<states_place, sizeof...(Texts)> all{};
+        std::array<int, sizeof...(Texts)> features{frozen_text<Texts, Math>::features...};
+        int column = 0;
+        for (std::size_t i = 0; i != all.size(); ++i) {
+            const bool apart = i < state_tensors;
+            if (apart) { column = 0; }
+            all[i] = {row.find(pulse::condition_kind::text_states, apart ? i : state_tensors - 1), column};
+            column += features[i];
+        }
+        return all;
+    }
+    /// Whether every number that a caption decides is one that the encoders give.
+    [[nodiscard]] static constexpr bool fits() {
+        std::int64_t wanted = 0;
+        for (const pulse::condition& one : row.wanted.all()) {
+            if (one.kind == pulse::condition_kind::text_mask) {
+                if (one.features != 1 || one.tokens != (0 + ... + frozen_text<Texts, Math>::tokens)) { return false; }
+            } else if (is_of_caption(one.kind)) {
+                wanted += one.elements();
+            }
+        }
+        [[maybe_unused]] const bool pools = row.count(pulse::condition_kind::pooled_text) == 1;
+        std::int64_t given = 0;
+        ((given += frozen_text<Texts, Math>::network::states::elements +
+                   (pools ? frozen_text<Texts, Math>::pooled_features : 0)),
+         ...);
+        return wanted == given;
+    }
+    static_assert(fits(), "the text encoders give what the backbone reads");
+
+public:
+    static constexpr std::int64_t bytes = (std::int64_t{0} + ... + frozen_text<Texts, Math>::bytes);
+    /// The components that all depends on.
+    static std::vector<std::string> components() {
+        std::vector<std::string> all;
+        ((all.push_back(Texts::component.str()), all.push_back(Texts::tokenizer.str())), ...);
+        return all;
+    }
+    /// Throws input_error unless the folder has all that is needed.
+    static void require([[maybe_unused]] const std::filesystem::path& folder) {
+        (frozen_text<Texts, Math>::require(folder), ...);
+    }
+
+    caption_encoder([[maybe_unused]] const std::filesystem::path& folder, [[maybe_unused]] Math& math) :
+        networks_{frozen_place<Texts, Math>{folder, math}...} {}
+
+    /// Writes what a text decides of a sample's row; messages call it `what`. Whether a network takes less of it.
+    bool run([[maybe_unused]] std::string_view text, [[maybe_unused]] std::string_view what,
+             [[maybe_unused]] std::span<float> of_sample) {
+        bool cut = false;
+        [[maybe_unused]] int tokens_before = 0;
+        [[maybe_unused]] const auto one = [&](auto& network, const states_place& to) {
+            cut |= network.run(text, what);
+            const pulse::condition& states = row.wanted.all()[to.which];
+            put(network.states(), static_cast<std::size_t>(network.features),
+                row.of(of_sample, to.which).subspan(static_cast<std::size_t>(to.column)),
+                static_cast<std::size_t>(states.features));
+            if constexpr (row.count(pulse::condition_kind::pooled_text) != 0) {
+                std::ranges::copy(network.pooled(),
+                                  row.of(of_sample, row.find(pulse::condition_kind::pooled_text)).begin());
+            }
+            if constexpr (row.count(pulse::condition_kind::text_mask) != 0) {
+                std::ranges::copy(network.mask(),
+                                  row.of(of_sample, row.find(pulse::condition_kind::text_mask)).begin() +
+                                      tokens_before);
+            }
+            tokens_before += network.tokens;
+        };
+        [&]<std::size_t... I>(std::index_sequence<I...>) {
+            [[maybe_unused]] constexpr auto to = places();
+            (one(std::get<I>(networks_), to[I]), ...);
+        }
+        (std::index_sequence_for<Texts...>{});
+        return cut;
+    }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept {
+        return std::apply([](const auto&... each) { return (std::int64_t{0} + ... + each.used_bytes()); }, networks_);
+    }
+
+private:
+    /// Rows of `width` numbers into rows of `pitch`.
+    static void put(std::span<const float> from, std::size_t width, std::span<float> to, std::size_t pitch) {
+        for (std::size_t i = 0; i * width != from.size(); ++i) {
+            std::ranges::copy(from.subspan(i * width, width), to.begin() + static_cast<std::ptrdiff_t>(i * pitch));
+        }
+    }
+
+    std::tuple<frozen_text<Texts, Math>...> networks_;
 };
 
 /// The encoder of pictures of a folder.

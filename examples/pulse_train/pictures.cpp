@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdlib>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
@@ -39,7 +41,7 @@ caption_ids::caption_ids(const std::filesystem::path& folder, int tokens, int vo
 
 text_ids caption_ids::operator()(std::string_view text, std::string_view what) const {
     pulse::encode::encoded_text encoded = (*parts_->ids_of)(text, what);
-    return {std::move(encoded.ids), encoded.cut > 0};
+    return {std::move(encoded.ids), std::move(encoded.mask), encoded.cut > 0};
 }
 
 struct picture_source::parts {
@@ -69,18 +71,23 @@ picture_source::picture_source(const arguments& a, int size) {
 
 captioned_picture picture_source::at(std::uint64_t position) const {
     pulse::data::picture_sample sample = parts_->pictures.at(position);
-    return {std::move(sample.pixels), std::move(sample.caption), parts_->pictures.index().name(sample.index),
-            std::move(sample.refused)};
+    return {.pixels = std::move(sample.pixels),
+            .caption = std::move(sample.caption),
+            .facts = {sample.original_height, sample.original_width, sample.crop_top, sample.crop_left, sample.label,
+                      sample.caption_dropped},
+            .name = parts_->pictures.index().name(sample.index),
+            .refused = std::move(sample.refused)};
 }
 
 const std::string& picture_source::text() const noexcept { return parts_->text; }
+int picture_source::classes() const noexcept { return static_cast<int>(parts_->pictures.index().classes.size()); }
 
 namespace {
 
 /// Stands for the files of components of a diffusers folder. Throws input_error naming one that cannot be read.
-pulse::fingerprint files_of(const std::filesystem::path& folder, std::initializer_list<const char*> components) {
+pulse::fingerprint files_of(const std::filesystem::path& folder, const std::vector<std::string>& components) {
     std::vector<std::filesystem::path> files;
-    for (const char* component : components) {
+    for (const std::string& component : components) {
         for (const auto& entry : std::filesystem::directory_iterator{folder / component}) {
             if (entry.is_regular_file()) { files.push_back(entry.path()); }
         }
@@ -98,26 +105,53 @@ pulse::fingerprint files_of(const std::filesystem::path& folder, std::initialize
 
 } // namespace
 
+namespace {
+
+/// The name of condition `which` in files of a cache.
+std::string part_name(const sample_row& row, std::size_t which) {
+    switch (row.wanted.all()[which].kind) {
+    case pulse::condition_kind::text_states:
+        return row.find(pulse::condition_kind::text_states) == which ? "states" : "states_2";
+    case pulse::condition_kind::pooled_text: return "pooled";
+    default: return "mask";
+    }
+}
+
+/// What a cache has of a caption: `cut`, then what the model reads of it.
+std::vector<pulse::data::encoded_part> caption_parts(const sample_row& row) {
+    std::vector<pulse::data::encoded_part> all{{"cut", {1}}};
+    for (const std::size_t which : row.of_caption()) {
+        const pulse::condition& one = row.wanted.all()[which];
+        all.push_back({part_name(row, which), {one.tokens, one.features}});
+    }
+    return all;
+}
+
+} // namespace
+
 struct picture_cache::parts {
     const picture_source& pictures;
     std::filesystem::path folder;
+    sample_row row;
     pulse::data::encoded_shapes shapes;
     pulse::data::encoded_pictures encoded;
 
-    parts(const picture_source& from, std::filesystem::path to, pulse::data::encoded_shapes made) :
-        pictures{from}, folder{std::move(to)}, shapes{std::move(made)}, encoded{from.parts_->pictures, folder, shapes} {
-    }
+    parts(const picture_source& from, std::filesystem::path to, const sample_row& read,
+          pulse::data::encoded_shapes made) :
+        pictures{from},
+        folder{std::move(to)}, row{read}, shapes{std::move(made)}, encoded{from.parts_->pictures, folder, shapes} {}
 };
 
-picture_cache::picture_cache(const picture_source& pictures, const arguments& a, const extents& each) :
-    parts_{std::make_unique<parts>(
-        pictures, a.cache,
-        pulse::data::encoded_shapes{.picture = {{"moments", each.moments}},
-                                    .caption = {{"states", each.states}, {"cut", {1}}},
-                                    .picture_encoder = files_of(a.from, {"vae"}),
-                                    .text_encoder = files_of(a.from, {"text_encoder", "tokenizer"})})} {}
+picture_cache::picture_cache(const picture_source& pictures, const arguments& a, const contents& made) :
+    parts_{
+        std::make_unique<parts>(pictures, a.cache, made.row,
+                                pulse::data::encoded_shapes{.picture = {{"moments", made.moments}},
+                                                            .caption = caption_parts(made.row),
+                                                            .picture_encoder = files_of(a.from, {"vae"}),
+                                                            .text_encoder = files_of(a.from, made.text_components)})} {}
 picture_cache::picture_cache(const picture_cache& other) :
-    parts_{std::make_unique<parts>(other.parts_->pictures, other.parts_->folder, other.parts_->shapes)} {}
+    parts_{std::make_unique<parts>(other.parts_->pictures, other.parts_->folder, other.parts_->row,
+                                   other.parts_->shapes)} {}
 
 bool picture_cache::complete() const { return parts_->encoded.complete(); }
 void picture_cache::refresh() { parts_->encoded.refresh(); }
@@ -126,23 +160,39 @@ void picture_cache::remove_leftovers() const { parts_->encoded.remove_leftovers(
 pulse::data::encoding_report picture_cache::encode(int rank, int ranks, const picture_network& picture,
                                                    const text_network& text) {
     using rows = pulse::data::encoded_pictures::row_values;
+    const std::vector<std::size_t> decided = parts_->row.of_caption();
+    std::vector<float> row(parts_->row.elements());
     return parts_->encoded.encode(
         [&](const pulse::data::picture_sample& decoded, rows values) { picture(decoded.pixels, values[0]); },
-        [&](const std::string& caption, rows values) { values[1][0] = text(caption, values[0]) ? 1.0F : 0.0F; },
+        [&](const std::string& caption, rows values) {
+            values[0][0] = text(caption, row) ? 1.0F : 0.0F;
+            for (std::size_t part = 1; part != values.size(); ++part) {
+                std::ranges::copy(parts_->row.of(std::span{row}, decided[part - 1]), values[part].begin());
+            }
+        },
         {.rank = static_cast<std::uint32_t>(rank), .ranks = static_cast<std::uint32_t>(ranks)});
 }
 
 picture_cache::sample picture_cache::at(std::uint64_t position) const {
     pulse::data::encoded_sample found = parts_->encoded.at(position);
-    return {found.picture_row, found.caption_row, std::move(found.refused)};
+    return {found.picture_row, found.caption_row, found.label, found.caption_dropped, std::move(found.refused)};
 }
 void picture_cache::read_moments(const sample& one, std::span<float> moments) const {
     parts_->encoded.pictures().read(one.picture, 0, moments);
 }
-bool picture_cache::read_states(const sample& one, std::span<float> states) const {
+picture_facts picture_cache::facts(const sample& one) const {
+    std::array<float, 4> sizes{};
+    parts_->encoded.pictures().read(one.picture, 1, sizes);
+    const auto whole = [&](std::size_t i) { return static_cast<int>(sizes[i]); };
+    return {whole(0), whole(1), whole(2), whole(3), one.label, one.dropped};
+}
+bool picture_cache::read_caption(const sample& one, std::span<float> row) const {
     std::array<float, 1> cut{};
-    parts_->encoded.captions().read(one.caption, 0, states);
-    parts_->encoded.captions().read(one.caption, 1, cut);
+    parts_->encoded.captions().read(one.caption, 0, cut);
+    std::size_t part = 1;
+    for (const std::size_t which : parts_->row.of_caption()) {
+        parts_->encoded.captions().read(one.caption, part++, parts_->row.of(row, which));
+    }
     return cut[0] != 0.0F;
 }
 
@@ -165,7 +215,8 @@ text_ids caption_ids::operator()(std::string_view, std::string_view) const { ref
 picture_source::picture_source(const arguments&, int) { refuse_pictures(); }
 captioned_picture picture_source::at(std::uint64_t) const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
-picture_cache::picture_cache(const picture_source&, const arguments&, const extents&) { refuse_pictures(); }
+int picture_source::classes() const noexcept { std::abort(); }
+picture_cache::picture_cache(const picture_source&, const arguments&, const contents&) { refuse_pictures(); }
 picture_cache::picture_cache(const picture_cache&) { refuse_pictures(); }
 bool picture_cache::complete() const { refuse_pictures(); }
 void picture_cache::refresh() { refuse_pictures(); }
@@ -175,7 +226,8 @@ pulse::data::encoding_report picture_cache::encode(int, int, const picture_netwo
 }
 picture_cache::sample picture_cache::at(std::uint64_t) const { refuse_pictures(); }
 void picture_cache::read_moments(const sample&, std::span<float>) const { refuse_pictures(); }
-bool picture_cache::read_states(const sample&, std::span<float>) const { refuse_pictures(); }
+picture_facts picture_cache::facts(const sample&) const { refuse_pictures(); }
+bool picture_cache::read_caption(const sample&, std::span<float>) const { refuse_pictures(); }
 
 #endif
 

@@ -12,13 +12,15 @@
 #include <pulse/data/encoding_report.hpp>
 
 #include "arguments.hpp"
+#include "sample_row.hpp"
 
 namespace pulse_train {
 
 /// What text encoders take of a text.
 struct text_ids {
     std::vector<std::int32_t> ids{};
-    bool cut{}; ///< the text was longer
+    std::vector<std::int32_t> mask{}; ///< 0 for padding
+    bool cut{};                       ///< the text was longer
 };
 
 /// The tokenizer of a diffusers folder; any thread may ask it.
@@ -43,6 +45,7 @@ private:
 struct captioned_picture {
     std::vector<float> pixels{}; ///< size x size x 3, -1 black to 1 white
     std::string caption{};       ///< empty when dropped
+    picture_facts facts{};
     std::string name{};
     std::vector<std::string> refused{}; ///< pictures that should have stood here: name and what is wrong, one each
 };
@@ -61,6 +64,8 @@ public:
     /// How many there are, a checksum of their names and captions, and what is done with them: no other run sees the
     /// same samples unless it is the same.
     [[nodiscard]] const std::string& text() const noexcept;
+    /// Folders of classes; 0: pictures are in none.
+    [[nodiscard]] int classes() const noexcept;
 
 private:
     friend class picture_cache;
@@ -71,14 +76,15 @@ private:
 /// What the frozen networks of --from make of the captioned pictures of --data, in the folder --cache.
 class picture_cache {
 public:
-    /// Of what is made of a picture, the moments of its posterior, and of a caption.
-    struct extents {
+    /// What is made: of a picture the moments of its posterior, of a caption what the model reads of it.
+    struct contents {
         std::vector<std::int64_t> moments{};
-        std::vector<std::int64_t> states{};
+        sample_row row{};
+        std::vector<std::string> text_components{}; ///< of --from: all that a caption's numbers depend on
     };
     /// Opens what is there; the pictures must outlive it. Throws input_error naming a file that was made from other
     /// pictures, captions, crops or networks.
-    picture_cache(const picture_source& pictures, const arguments& a, const extents& each);
+    picture_cache(const picture_source& pictures, const arguments& a, const contents& made);
     /// As the other; the networks are not read again.
     explicit picture_cache(const picture_cache& other);
     ~picture_cache();
@@ -91,8 +97,8 @@ public:
     void remove_leftovers() const;
 
     using picture_network = std::function<void(std::span<const float> pixels, std::span<float> moments)>;
-    /// Whether the text was cut.
-    using text_network = std::function<bool(const std::string& text, std::span<float> states)>;
+    /// Writes a sample's row. Whether the text was cut.
+    using text_network = std::function<bool(const std::string& text, std::span<float> row)>;
     /// Makes a rank's share of what is not there. Throws input_error naming a picture that cannot be read where those
     /// are not skipped; what is written by then stays.
     [[nodiscard]] pulse::data::encoding_report encode(int rank, int ranks, const picture_network& picture,
@@ -102,13 +108,16 @@ public:
     struct sample {
         std::uint32_t picture{};
         std::uint32_t caption{};
+        int label{}; ///< as in picture_facts
+        bool dropped{};
         std::vector<std::string> refused{}; ///< as in captioned_picture
     };
     /// Throws input_error as picture_source::at does. Any thread may ask.
     [[nodiscard]] sample at(std::uint64_t position) const;
     void read_moments(const sample& one, std::span<float> moments) const;
-    /// Whether the text was cut.
-    bool read_states(const sample& one, std::span<float> states) const;
+    [[nodiscard]] picture_facts facts(const sample& one) const;
+    /// Writes what the caption decides of the sample's row. Whether the text was cut.
+    bool read_caption(const sample& one, std::span<float> row) const;
 
 private:
     struct parts;

@@ -37,6 +37,7 @@
 #include "measuring.hpp"
 #include "pictures.hpp"
 #include "pipeline_folder.hpp"
+#include "sample_row.hpp"
 #include "setup.hpp"
 #include "synthetic.hpp"
 #include "training.hpp"
@@ -111,7 +112,7 @@ template <class Model, class Side>
     std::printf("drawing %d images ...\n", in.args.sample);
     std::fflush(stdout);
     if constexpr (can_encode<Model, Side>) {
-        if (!in.args.prompts.empty()) {
+        if (in.args.draws_pictures()) {
             using pictures = by_prompt<Model, typename Side::math>;
             const pictures of_prompts{in.args};
             const std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
@@ -131,17 +132,23 @@ template <class Model, class Side>
 template <class Model, class Side>
 void require_drawable(const arguments& a) {
     if (a.sample == 0) { return; }
-    if (a.prompts.empty()) {
-        if (!a.from.empty() && pulse::reads_text<typename Model::conditioning>) {
-            throw pulse::input_error{"--sample: with --from, pictures of " + a.model + " are drawn by --prompt"};
+    constexpr bool by_class =
+        sample_row{pulse::conditions_read_by<Model>()}.find(pulse::condition_kind::class_label) != sample_row::none;
+    const std::string option = by_class ? "--class" : "--prompt";
+    const std::string none_reads = "there are no networks that draw pictures of " + a.model + " by " + option +
+                                   (frozen_networks<Model>::known ? " on --backend cuda" : "");
+    if (!a.draws_pictures()) {
+        if (!a.from.empty() && (by_class || pulse::reads_text<typename Model::conditioning>)) {
+            throw pulse::input_error{
+                "--sample: with --from, " +
+                (can_encode<Model, Side> ? "pictures of " + a.model + " are drawn by " + option : none_reads)};
         }
         return;
     }
     if constexpr (can_encode<Model, Side>) {
         static_cast<void>(by_prompt<Model, typename Side::math>{a});
     } else {
-        throw pulse::input_error{"--prompt: there are no networks that read it for " + a.model +
-                                 (frozen_networks<Model>::known ? " on --backend cuda" : "")};
+        throw pulse::input_error{(a.classes.empty() ? "--prompt: " : "--class: ") + none_reads};
     }
 }
 

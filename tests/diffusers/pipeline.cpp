@@ -24,6 +24,21 @@ TEST_CASE("a model_index.json lists the components that are there") {
     CHECK(parse_pipeline(print_pipeline(sd), "f") == sd);
 }
 
+TEST_CASE("a model_index.json says what stands for no negative text") {
+    const auto zeros = [](const char* text) {
+        const pipeline index = parse_pipeline(text, "f");
+        CHECK(parse_pipeline(print_pipeline(index), "f") == index);
+        return index.zeros_without_negative;
+    };
+    CHECK_FALSE(zeros(R"({"_class_name": "StableDiffusionPipeline"})"));
+    CHECK(zeros(R"({"_class_name": "StableDiffusionXLPipeline"})"));
+    CHECK_FALSE(zeros(R"({"_class_name": "StableDiffusionXLPipeline", "force_zeros_for_empty_prompt": false})"));
+    const auto bad = [] {
+        static_cast<void>(parse_pipeline(R"({"_class_name": "P", "force_zeros_for_empty_prompt": 1})", "f"));
+    };
+    CHECK(mentions(refusal_of(bad), {"f: force_zeros_for_empty_prompt"}));
+}
+
 TEST_CASE("a model_index.json that is none is refused by its key") {
     const auto why = [](const char* text) { return refusal_of([&] { static_cast<void>(parse_pipeline(text, "f")); }); };
     CHECK(mentions(why("["), {"f: not valid JSON"}));

@@ -49,7 +49,7 @@ set(flow_train_saving checkpoint/reader checkpoint/sharded)
 set(flow_checkpoint core model runtime io plan)
 # Folders of other tools. A leaf: nothing outside includes it.
 set(flow_diffusers core model nn runtime/parameters io checkpoint train/scheduler_settings train/noise_schedule
-    encode/autoencoder encode/autoencoder_config encode/clip_text)
+    encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text encode/t5_text)
 # Pictures are drawn by position, as the images of train/ are. A leaf: nothing outside includes it.
 set(flow_data core io train/dataset train/random)
 # A leaf: nothing outside includes it.

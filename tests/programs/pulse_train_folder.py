@@ -24,6 +24,8 @@ try:
     # The noise is that which pulse_train has by itself: a run from these weights is the run that drew them.
     FROM = ROOM / "diffusers"
     PIPELINE = tiny_pipeline.write(FROM, beta_schedule="squaredcos_cap_v2", timestep_spacing="trailing")
+    SDXL = ROOM / "sdxl"
+    SDXL_PIPELINE = tiny_pipeline.write_sdxl(SDXL)
 except ImportError as missing:
     sys.exit(print(f"skipped: {missing}") or 77)
 
@@ -47,6 +49,26 @@ def with_weights(tensors, shapes):
     """The folder with other weights of its UNet."""
     folder = changed()
     write_tensors(folder / UNET, tensors, shapes)
+    return folder
+
+
+def first_weights(model):
+    """The checkpoint of a run without steps."""
+    return Safetensors(Case().train("--steps", 0, "--seed", 5, model=model, data="synthetic") / "checkpoint.safetensors")
+
+
+def with_transformer(config, tensors, shapes):
+    """A folder for a backbone that this version of diffusers does not have, without text encoders."""
+    folder = changed()
+    for other in ("text_encoder", "tokenizer", "unet"):
+        shutil.rmtree(folder / other)
+    (folder / "transformer").mkdir()
+    (folder / "transformer/config.json").write_text(json.dumps(config))
+    weights = {name: content for name, content in tensors.items() if not name.startswith(("optimizer.", "ema."))}
+    write_tensors(folder / "transformer/diffusion_pytorch_model.safetensors", weights, shapes)
+    (folder / "model_index.json").write_text(json.dumps({
+        "_class_name": "Pipeline", "scheduler": ["diffusers", "DDIMScheduler"], "vae": ["diffusers", "AutoencoderKL"],
+        "transformer": ["diffusers", config["_class_name"]]}))
     return folder
 
 
@@ -178,8 +200,8 @@ CAPTIONS = ["a photo of red", "photo", "a cat", "of a red cat", "caterpillar", "
 SEED = 3
 
 
-def write_pictures(captions=CAPTIONS, side=16):
-    """A folder of pictures in the size that the autoencoder takes, so that nothing resizes or crops them."""
+def write_pictures(captions=CAPTIONS, widths=(16,)):
+    """A folder of pictures that the autoencoder takes as they are but for a crop at their sides."""
     import numpy
     from PIL import Image
 
@@ -188,35 +210,51 @@ def write_pictures(captions=CAPTIONS, side=16):
     source = numpy.random.default_rng(len(captions))
     lines = []
     for index, text in enumerate(captions):
-        Image.fromarray(source.integers(0, 256, (side, side, 3), dtype=numpy.uint8)).save(folder / f"{index}.png")
+        pixels = source.integers(0, 256, (16, widths[index % len(widths)], 3), dtype=numpy.uint8)
+        Image.fromarray(pixels).save(folder / f"{index}.png")
         lines.append(json.dumps({"file_name": f"{index}.png", "text": text}))
     (folder / "metadata.jsonl").write_text("\n".join(lines))
     return folder
 
 
-def expected_loss(data, captions, positions):
+def sd_conditions(caption, _width):
+    ids = PIPELINE.tokenizer(caption, padding="max_length", truncation=True, return_tensors="pt").input_ids
+    return {"encoder_hidden_states": PIPELINE.text_encoder(ids)[0]}
+
+
+def sdxl_conditions(caption, width):
+    import torch
+
+    states, _, pooled, _ = SDXL_PIPELINE.encode_prompt(caption, device="cpu", num_images_per_prompt=1,
+                                                       do_classifier_free_guidance=False)
+    sizes = torch.tensor([[16, width, 0, (width - 16) // 2, 16, 16]])
+    return {"encoder_hidden_states": states, "added_cond_kwargs": {"text_embeds": pooled, "time_ids": sizes}}
+
+
+def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions):
     """The mean over a step's samples, by PyTorch; what chance decides is drawn here."""
     import numpy
     import torch
     from PIL import Image
 
-    levels = PIPELINE.scheduler.alphas_cumprod
+    levels = pipeline.scheduler.alphas_cumprod
     losses = []
     with torch.no_grad():
         for position in positions:
             index = chance.index_at(SEED, position, len(captions))
             pixels = numpy.asarray(Image.open(data / f"{index}.png"), dtype=numpy.float32) / 127.5 - 1
-            moments = PIPELINE.vae.encode(torch.tensor(pixels).permute(2, 0, 1)[None]).latent_dist
+            width = pixels.shape[1]
+            pixels = pixels[:, (width - 16) // 2:][:, :16]
+            moments = pipeline.vae.encode(torch.tensor(pixels).permute(2, 0, 1)[None]).latent_dist
 
             def drawn(stream):
                 return torch.tensor(chance.normals(SEED, stream, 256 * position, 256)).view(1, 8, 8, 4).permute(0, 3, 1, 2)
 
-            latents = PIPELINE.vae.config.scaling_factor * (moments.mean + moments.std * drawn(chance.POSTERIOR))
+            latents = pipeline.vae.config.scaling_factor * (moments.mean + moments.std * drawn(chance.POSTERIOR))
             time = chance.below(SEED, chance.TIMESTEPS, len(levels), position)
             signal, noise = levels[time].sqrt(), (1 - levels[time]).sqrt()
-            ids = PIPELINE.tokenizer(captions[index], padding="max_length", truncation=True, return_tensors="pt").input_ids
-            text = PIPELINE.text_encoder(ids)[0]
-            answer = PIPELINE.unet(signal * latents + noise * drawn(chance.NOISE), time, text).sample
+            noisy = signal * latents + noise * drawn(chance.NOISE)
+            answer = pipeline.unet(noisy, time, **conditions(captions[index], width)).sample
             losses.append(float((answer - (signal * drawn(chance.NOISE) - noise * latents)).square().mean()))
     return sum(losses) / len(losses)
 
@@ -302,6 +340,157 @@ class Pictures(Case):
         folder = changed()
         (folder / "tokenizer/merges.txt").unlink()
         self.refuses("--from", folder, names=["--from", "merges.txt"], **self.options)
+
+
+class Sdxl(Case):
+    """Two text encoders, pooled text and sizes."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.data = write_pictures(widths=(16, 24, 19))
+
+    def learn(self, *options):
+        return self.train("--from", SDXL, "--seed", SEED, *options, model="sdxl_tiny", data=self.data)
+
+    def test_the_loss_is_that_of_pytorch(self):
+        out = self.learn("--steps", 2, "--lr", 1e-30)
+        for step, loss in enumerate(report(out)["loss"]):
+            expected = expected_loss(self.data, CAPTIONS, range(8 * step, 8 * step + 8), SDXL_PIPELINE, sdxl_conditions)
+            self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
+        self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+
+    def test_every_way_trains_alike(self):
+        options = ("--steps", 3, "--flip", "yes", "--caption-dropout", 0.4)
+        alone = self.learn(*options, "--ranks", 1)
+        cache = fresh()
+        for more in (("--ranks", 2), ("--ranks", 1, "--encode", "once", "--cache", cache)):
+            with self.subTest(more):
+                self.same_training(alone, self.learn(*options, *more), more)
+        self.assertLessEqual({"states", "pooled"}, set(Safetensors(next(cache.glob("captions-*"))).tensors))
+        folder = changed(SDXL)
+        (folder / "tokenizer_2/merges.txt").write_text((folder / "tokenizer_2/merges.txt").read_text() + "\n")
+        self.refuses("--from", folder, "--seed", SEED, *options, "--encode", "once", "--cache", cache,
+                     names=["--cache", "stale", "encoder of texts"], model="sdxl_tiny", data=self.data)
+
+
+class Classes(Case):
+    """U-ViT: pictures in folders of classes, which no text encoder reads."""
+
+    CONFIG = {"_class_name": "UViT", "img_size": 8, "patch_size": 2, "in_chans": 4, "embed_dim": 16, "depth": 6, "num_heads": 2,
+              "num_classes": 10}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.options = {"model": "uvit_tiny", "data": cls.write_pictures(3)}
+        start = first_weights("uvit_tiny")
+        tensors = start.tensors
+        cls.folder = with_transformer(cls.CONFIG, tensors, start.shapes)
+        labels = bytearray(tensors["label_emb.weight"])
+        width = len(labels) // 10
+        labels[9 * width:] = labels[:width]  # no class is now what the first one is
+        cls.blind = with_transformer(cls.CONFIG, {**tensors, "label_emb.weight": bytes(labels)}, start.shapes)
+
+    @staticmethod
+    def write_pictures(classes):
+        flat, folder = write_pictures(), fresh()
+        for index in range(len(CAPTIONS)):
+            of_class = folder / f"class{index % classes}"
+            of_class.mkdir(parents=True, exist_ok=True)
+            shutil.copy(flat / f"{index}.png", of_class)
+        return folder
+
+    def learn(self, folder, *options, **more):
+        return self.train("--from", folder, "--seed", SEED, "--steps", 3, *options, **{**self.options, **more})
+
+    def test_every_way_trains_alike(self):
+        options = ("--flip", "yes", "--caption-dropout", 0.4)
+        alone = self.learn(self.folder, *options, "--ranks", 1)
+        for more in (("--ranks", 2), ("--ranks", 1, "--encode", "once", "--cache", fresh())):
+            with self.subTest(more):
+                self.same_training(alone, self.learn(self.folder, *options, *more), more)
+
+    def test_the_model_sees_the_class_and_that_there_is_none(self):
+        one = self.write_pictures(1)
+        for folder, alike in ((self.blind, True), (self.folder, False)):
+            losses = [report(self.learn(folder, "--lr", 1e-30, "--caption-dropout", dropped, data=one))["loss"]
+                      for dropped in (0, 1)]
+            self.assertEqual(losses[0] == losses[1], alike)
+
+    def test_pictures_by_class(self):
+        drawn = []
+        for options in (("--class", 0), ("--class", 1), ("--class", 0, "--guidance", 1)):
+            drawn.append([])
+            for folder in (self.folder, self.blind):
+                out = fresh()
+                self.invoke([PROGRAM, "--model", "uvit_tiny", "--from", folder, "--out", out, "--steps", 0, "--sample-steps", 5,
+                             *options], 0)
+                self.assertEqual(json.loads((out / "pictures/metadata.jsonl").read_text()),
+                                 {"file_name": "0000.png", "class": options[1]})
+                drawn[-1].append((out / "pictures/0000.png").read_bytes())
+        self.assertEqual(len({drawn[0][0], drawn[1][0], drawn[2][0]}), 3)
+        # led away from what it is itself, the first class stays where it is
+        self.assertEqual(drawn[0][1], drawn[2][1])
+
+    def test_refusals(self):
+        self.refuses("--from", self.folder, names=["--data", "no folders of classes"], model="uvit_tiny", data=write_pictures())
+        self.refuses("--from", self.folder, names=["--data", "10 folders of classes", "9"], model="uvit_tiny",
+                     data=self.write_pictures(10))
+        more = {"model": "uvit_tiny", "data": "synthetic"}
+        self.refuses("--from", self.folder, "--class", 9, names=["--class", "9 is none of 0 to 8"], sample=1, **more)
+        self.refuses("--from", self.folder, "--prompt", "a", names=["--prompt", "--class"], sample=1, **more)
+        self.refuses("--from", self.folder, names=["--sample", "--class"], sample=1, **more)
+
+
+class Hunyuan(Case):
+    """BERT's and T5's states with their masks; what the backbone makes of them, no version of diffusers here says."""
+
+    CONFIG = {"_class_name": "HunyuanDiT2DModel", "num_attention_heads": 2, "attention_head_dim": 8, "in_channels": 4,
+              "patch_size": 2, "sample_size": 8, "hidden_size": 16, "num_layers": 6, "mlp_ratio": 1.5, "learn_sigma": True,
+              "cross_attention_dim": 12, "cross_attention_dim_t5": 16, "pooled_projection_dim": 12, "text_len": 5,
+              "text_len_t5": 6}
+
+    @classmethod
+    def setUpClass(cls):
+        start = first_weights("hunyuan_tiny")
+        cls.folder = with_transformer(cls.CONFIG, start.tensors, start.shapes)
+        cls.texts = tiny_pipeline.write_hunyuan_texts(cls.folder, CAPTIONS)
+        cls.options = {"model": "hunyuan_tiny", "data": write_pictures(widths=(16, 24))}
+
+    def learn(self, *options):
+        return self.train("--from", self.folder, "--seed", SEED, *options, **self.options)
+
+    def test_every_way_trains_alike(self):
+        import numpy
+        import torch
+
+        options = ("--steps", 2, "--caption-dropout", 0.3)
+        alone = self.learn(*options, "--ranks", 1)
+        self.assertEqual(report(alone)["planned_peak_bytes"], report(alone)["measured_peak_bytes"])
+        cache = fresh()
+        for more in (("--ranks", 2), ("--ranks", 1, "--encode", "once", "--cache", cache)):
+            with self.subTest(more):
+                self.same_training(alone, self.learn(*options, *more), more)
+        encoded = Safetensors(next(cache.glob("captions-*"))).tensors
+        masks = []
+        rows = ["", *(text for text in CAPTIONS if text)]
+        for name, (tokenizer, encoder) in zip(("states", "states_2"), self.texts):
+            given = tokenizer(rows, padding="max_length", truncation=True, return_tensors="pt")
+            with torch.no_grad():
+                expected = encoder(given.input_ids, attention_mask=given.attention_mask)[0].numpy()
+            found = numpy.frombuffer(encoded[name], "<f4").reshape(expected.shape)
+            self.assertLess(float(abs(found - expected).max()), 1e-5 * float(abs(expected).max()), name)
+            masks.append(given.attention_mask.numpy())
+        mask = numpy.concatenate(masks, axis=1)
+        self.assertTrue(numpy.array_equal(numpy.frombuffer(encoded["mask"], "<f4").reshape(mask.shape), mask))
+
+    def test_pictures_by_prompt(self):
+        drawn = []
+        for prompt in ("a red cat", "photo"):
+            out = fresh()
+            self.invoke([PROGRAM, "--model", "hunyuan_tiny", "--from", self.folder, "--out", out, "--steps", 0, "--sample-steps", 3,
+                         "--prompt", prompt], 0)
+            drawn.append((out / "pictures/0000.png").read_bytes())
+        self.assertNotEqual(*drawn)
 
 
 class Once(Case):
@@ -395,9 +584,9 @@ class Prompts(Case):
 
     DRAW = ("--sample-steps", 5, "--seed", SEED)
 
-    def draw(self, folder, *options):
+    def draw(self, folder, *options, model="sd_tiny"):
         out = fresh()
-        self.invoke([PROGRAM, "--model", "sd_tiny", "--from", folder, "--out", out, "--steps", 0, *self.DRAW, *options], 0)
+        self.invoke([PROGRAM, "--model", model, "--from", folder, "--out", out, "--steps", 0, *self.DRAW, *options], 0)
         return out
 
     @staticmethod
@@ -409,30 +598,38 @@ class Prompts(Case):
         return [(line["text"], numpy.asarray(Image.open(out / "pictures" / line["file_name"]))) for line in lines]
 
     def test_pictures_are_those_of_diffusers(self):
+        folder = ROOM / "published"  # with the noise of published folders
+        self.compare(tiny_pipeline.write(folder, seed=15), folder, "sd_tiny", ("photo",), requires_safety_checker=False)
+
+    def test_pictures_of_sdxl_are_those_of_diffusers(self):
+        folder = ROOM / "published_sdxl"
+        # without a negative text, zeros stand for its states
+        self.compare(tiny_pipeline.write_sdxl(folder), folder, "sdxl_tiny", ("photo", None), add_watermarker=False)
+
+    def compare(self, pipeline, folder, model, negatives, **settings):
         import numpy
         import torch
-        from diffusers import DDIMScheduler, DPMSolverMultistepScheduler, StableDiffusionPipeline
+        from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
 
-        folder = ROOM / "published"  # with the noise of published folders
-        pipeline = tiny_pipeline.write(folder, seed=15)
         prompts = ["a red cat", "photo of a car", "a red cat"]
         start = torch.tensor(numpy.concatenate([chance.normals(SEED, chance.SAMPLE_START, 256 * i, 256) for i in range(3)]))
         start = start.view(3, 8, 8, 4).permute(0, 3, 1, 2)
         for sampler, scheduler in (("ddim", DDIMScheduler), ("dpm++", DPMSolverMultistepScheduler)):
             # said though it is the folder's: what a config has by default, another class replaces by its own default
             steps = scheduler.from_config(pipeline.scheduler.config, timestep_spacing="leading")
-            drawing = StableDiffusionPipeline(**{**pipeline.components, "scheduler": steps}, requires_safety_checker=False)
+            drawing = type(pipeline)(**{**pipeline.components, "scheduler": steps}, **settings)
             drawing.set_progress_bar_config(disable=True)
-            for guidance in (1, 4):
+            for guidance, negative in ((1, "photo"), *((4, text) for text in negatives)):
                 expected = drawing(prompts, height=16, width=16, num_inference_steps=5, guidance_scale=guidance, latents=start,
-                                   negative_prompt=["photo"] * 3, output_type="np").images
-                out = self.draw(folder, "--sampler", sampler, "--guidance", guidance, "--negative", "photo",
-                                *(word for prompt in prompts for word in ("--prompt", prompt)))
+                                   negative_prompt=negative and [negative] * 3, output_type="np").images
+                out = self.draw(folder, "--sampler", sampler, "--guidance", guidance,
+                                *(("--negative", negative) if negative else ()),
+                                *(word for prompt in prompts for word in ("--prompt", prompt)), model=model)
                 found = self.pictures(out)
                 self.assertEqual([text for text, _ in found], prompts)
                 error = numpy.mean((numpy.stack([picture for _, picture in found]) / 255 - expected) ** 2)
                 # 50 dB; a picture in whole numbers is 58.9 dB from what it is rounded of
-                self.assertLess(error, 1e-5, f"{sampler}, guidance {guidance}")
+                self.assertLess(error, 1e-5, f"{model}, {sampler}, guidance {guidance}, negative {negative}")
                 self.assertGreater(numpy.std(expected), 0.02)
         self.assertFalse(numpy.array_equal(found[0][1], found[2][1]))  # other noise
 
@@ -453,6 +650,9 @@ class Prompts(Case):
         self.refuses("--from", FROM, "--guidance", 3, names=["--guidance", "--prompt"], **MODEL)
         self.refuses("--from", FROM, "--negative", "a", names=["--negative", "--prompt"], **MODEL)
         self.refuses("--from", FROM, names=["--sample", "--prompt"], sample=3, **MODEL)
+        self.refuses("--from", FROM, "--class", 1, names=["--class", "--prompt"], sample=1, **MODEL)
+        self.refuses("--from", FROM, "--class", 1, "--prompt", "a", names=["--class", "--prompt"], **MODEL)
+        self.refuses("--class", 1, names=["--class", "--from"], **MODEL)
         empty = ROOM / "empty.txt"
         empty.write_text("\n\n")
         for file in (empty, ROOM / "nowhere.txt"):

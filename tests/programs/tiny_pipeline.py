@@ -1,4 +1,4 @@
-"""Diffusers folders that fit pulse_train's sd_tiny, written by diffusers and transformers.
+"""Diffusers folders that fit tiny models of pulse_train, written by diffusers and transformers.
 
 `write` raises ImportError where a package is missing; WHEELS is where PyPI's packages are, or nothing.
 """
@@ -22,7 +22,7 @@ MERGES = [("p", "h"), ("o", "t"), ("ph", "ot"), ("phot", "o</w>"), ("o", "f</w>"
           ("ca", "t</w>")]
 
 
-def write_tokenizer(folder):
+def write_tokenizer(folder, **options):
     from transformers import CLIPTokenizer
     from transformers.models.clip.tokenization_clip import bytes_to_unicode
 
@@ -32,7 +32,7 @@ def write_tokenizer(folder):
     folder.mkdir(parents=True)
     (folder / "vocab.json").write_text(json.dumps({word: index for index, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in MERGES))
-    return CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=7)
+    return CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=7, **options)
 
 
 def unet():
@@ -52,21 +52,84 @@ def scheduler(**options):
     return DDIMScheduler(**{**usual, **options})
 
 
+def autoencoder():
+    from diffusers import AutoencoderKL
+
+    return AutoencoderKL(
+        block_out_channels=(8, 16), norm_num_groups=4, layers_per_block=1, sample_size=16,
+        down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2)
+
+
+def text_config(**options):
+    from transformers import CLIPTextConfig
+
+    return CLIPTextConfig(vocab_size=640, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=7, **options)
+
+
 def write(folder, seed=14, **scheduling):
     """A StableDiffusionPipeline of random weights, which is returned."""
     import torch
-    from diffusers import AutoencoderKL, StableDiffusionPipeline
-    from transformers import CLIPTextConfig, CLIPTextModel
+    from diffusers import StableDiffusionPipeline
+    from transformers import CLIPTextModel
 
     torch.manual_seed(seed)
-    vae = AutoencoderKL(
-        block_out_channels=(8, 16), norm_num_groups=4, layers_per_block=1, sample_size=16,
-        down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2)
-    text = CLIPTextModel(CLIPTextConfig(
-        vocab_size=640, hidden_size=24, intermediate_size=48, num_hidden_layers=2, num_attention_heads=3,
-        max_position_embeddings=7))
+    vae = autoencoder()
+    text = CLIPTextModel(text_config(hidden_size=24, num_attention_heads=3))
     pipeline = StableDiffusionPipeline(
         vae=vae, text_encoder=text, tokenizer=write_tokenizer(folder.parent / (folder.name + ".tokenizer")), unet=unet(),
         scheduler=scheduler(**scheduling), safety_checker=None, feature_extractor=None, requires_safety_checker=False)
     pipeline.save_pretrained(folder)
     return pipeline
+
+
+def write_sdxl(folder, seed=15, **scheduling):
+    """A StableDiffusionXLPipeline of random weights, which is returned."""
+    import torch
+    from diffusers import StableDiffusionXLPipeline, UNet2DConditionModel
+    from transformers import CLIPTextModel, CLIPTextModelWithProjection
+
+    torch.manual_seed(seed)
+    backbone = UNet2DConditionModel(
+        sample_size=8, in_channels=4, out_channels=4, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        transformer_layers_per_block=(1, 2), cross_attention_dim=24, attention_head_dim=(1, 2), use_linear_projection=True,
+        addition_embed_type="text_time", addition_time_embed_dim=8, projection_class_embeddings_input_dim=12 + 6 * 8)
+    tokenizers = [write_tokenizer(folder.parent / (folder.name + name), **options)
+                  for name, options in ((".tokenizer", {}), (".tokenizer_2", {"pad_token": "!"}))]
+    pipeline = StableDiffusionXLPipeline(
+        vae=autoencoder(), unet=backbone, scheduler=scheduler(**scheduling), tokenizer=tokenizers[0], tokenizer_2=tokenizers[1],
+        text_encoder=CLIPTextModel(text_config(hidden_size=8, num_attention_heads=2)),
+        text_encoder_2=CLIPTextModelWithProjection(
+            text_config(hidden_size=16, num_attention_heads=2, projection_dim=12, eos_token_id=2)),
+        add_watermarker=False)
+    pipeline.save_pretrained(folder)
+    return pipeline
+
+
+def write_hunyuan_texts(folder, corpus, seed=16):
+    """BERT and T5 with their tokenizers, of random weights, into a folder; each pair is returned."""
+    import sentencepiece
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer, T5Config, T5EncoderModel, T5Tokenizer
+
+    torch.manual_seed(seed)
+    files = folder.parent / (folder.name + ".vocabularies")
+    files.mkdir()
+    letters = [chr(ord("a") + i) for i in range(26)]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters), "red", "photo"]
+    (files / "vocab.txt").write_text("\n".join(words) + "\n")
+    (files / "corpus").write_text("\n".join(corpus))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(files / "corpus"), model_prefix=str(files / "spiece"), vocab_size=40, hard_vocab_limit=False, pad_id=0, eos_id=1,
+        unk_id=2, bos_id=-1, minloglevel=2)
+    texts = [
+        (BertTokenizer(str(files / "vocab.txt"), model_max_length=5),
+         BertModel(BertConfig(vocab_size=64, hidden_size=12, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+                              max_position_embeddings=8)).eval()),
+        (T5Tokenizer(str(files / "spiece.model"), extra_ids=0, legacy=True, model_max_length=6),
+         T5EncoderModel(T5Config(vocab_size=128, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2,
+                                 feed_forward_proj="gated-gelu")).eval())]
+    for place, (tokenizer, encoder) in zip(("", "_2"), texts):
+        tokenizer.save_pretrained(folder / f"tokenizer{place}")
+        encoder.save_pretrained(folder / f"text_encoder{place}")
+    return texts

@@ -23,6 +23,8 @@ struct pipeline_component {
 struct pipeline {
     std::string class_name{}; ///< "StableDiffusionPipeline"
     std::vector<pipeline_component> components{};
+    /// SDXL's force_zeros_for_empty_prompt: where no negative text is given, zeros stand for what one would give.
+    bool zeros_without_negative{};
 
     /// The component of that name, or nullptr.
     [[nodiscard]] const pipeline_component* find(std::string_view name) const noexcept {

@@ -16,10 +16,18 @@
 
 namespace pulse::diffusers {
 
+namespace detail {
+
+inline constexpr const char* zeros_key = "force_zeros_for_empty_prompt";
+
+} // namespace detail
+
 PULSE_INLINE pipeline parse_pipeline(std::string_view text, std::string_view source) {
     const nlohmann::json json = io::parse_json(text, source);
     const io::json_field root{json, {source, "the index", "model_index.json"}};
     pipeline index{.class_name = root["_class_name"].text()};
+    index.zeros_without_negative = root.has(detail::zeros_key) ? root[detail::zeros_key].boolean()
+                                                               : index.class_name.starts_with("StableDiffusionXL");
     for (const auto& entry : json.items()) {
         // Other keys are settings of the pipeline's own: numbers, words, switches.
         if (!entry.value().is_array() || entry.key().starts_with('_')) { continue; }
@@ -42,6 +50,9 @@ PULSE_INLINE std::string print_pipeline(const pipeline& index) {
     nlohmann::ordered_json out;
     out["_class_name"] = index.class_name;
     for (const pipeline_component& one : index.components) { out[one.name] = {one.library, one.class_name}; }
+    if (index.zeros_without_negative || index.class_name.starts_with("StableDiffusionXL")) {
+        out[detail::zeros_key] = index.zeros_without_negative;
+    }
     return out.dump(2) + "\n";
 }
 

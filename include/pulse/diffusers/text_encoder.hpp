@@ -7,23 +7,33 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/config.hpp>
 #include <pulse/diffusers/weights.hpp>
+#include <pulse/encode/bert_text.hpp>
 #include <pulse/encode/clip_text.hpp>
+#include <pulse/encode/t5_text.hpp>
 
 namespace pulse::diffusers {
 
 /// The config.json of a CLIP text encoder: transformers' CLIPTextModel or, where it projects,
 /// CLIPTextModelWithProjection.
 [[nodiscard]] PULSE_INLINE component_config config_of(const encode::clip_text_config& c);
+/// That of transformers' BertModel.
+[[nodiscard]] PULSE_INLINE component_config config_of(const encode::bert_text_config& c);
+/// That of transformers' T5EncoderModel or MT5EncoderModel.
+[[nodiscard]] PULSE_INLINE component_config config_of(const encode::t5_text_config& c);
 
-/// Opens the weights of a text encoder of a diffusers folder, checked in full as open_backbone() does.
-template <encode::clip_text_config C>
+/// Opens the weights of a text encoder of a diffusers folder, checked in full as open_backbone() does; Network is one
+/// that has a config_of().
+template <class Network>
 [[nodiscard]] weights open_text_encoder(const std::filesystem::path& folder, std::string_view name = "text_encoder") {
     const std::filesystem::path component = folder / name;
-    require_fit(config_of(C), component);
+    require_fit(config_of(Network::config), component);
     weights found{component};
-    constexpr auto all = encode::clip_text<C>::template parameters<>();
-    // Before transformers 4.31 the places' own numbers were among the weights.
-    found.require({.parameters = {all.begin(), all.end()}, .ignored = {"text_model.embeddings.position_ids"}});
+    constexpr auto all = Network::template parameters<>();
+    // Before transformers 4.31 the places' own numbers were among the weights, of CLIP and of BERT; T5's table is there
+    // twice where tensors that are one were written apart.
+    found.require(
+        {.parameters = {all.begin(), all.end()},
+         .ignored = {"text_model.embeddings.position_ids", "embeddings.position_ids", "encoder.embed_tokens.weight"}});
     return found;
 }
 

@@ -35,6 +35,7 @@
 #include "encoded_task.hpp"
 #include "frozen.hpp"
 #include "measuring.hpp"
+#include "new_folder.hpp"
 #include "pictures.hpp"
 #include "pipeline_folder.hpp"
 #include "sample_row.hpp"
@@ -180,8 +181,13 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     constexpr auto dims = Model::template layer_at<0>::input::dims;
     constexpr sample_shape shape{dims[0], dims[1], dims[2]};
     constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
-    const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
     const bool leads = a.processes == nullptr || a.processes->rank() == 0;
+    if (a.makes_folder()) {
+        if (leads) { new_folder<Model>::write(a); }
+        if (a.processes != nullptr) { a.processes->leave(); }
+        return;
+    }
+    const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
     if (leads) { require_drawable<Model, Side>(a); }
     std::optional<made_up_conditions> conditions;
     if (!wanted.empty()) { conditions.emplace(wanted, shape, a.seed); }

@@ -98,6 +98,7 @@ struct arguments {
     std::int64_t checkpoint_every{};
     int keep{2};
     int sample{64};
+    std::int64_t sample_every{};
     int sample_steps{50};
     /// Texts by which pictures are drawn, one after another; none: not by text.
     std::vector<std::string> prompts{};

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -106,9 +107,9 @@ void fill_cache(const Side& side, const run_inputs& in) {
     }
 }
 
-/// Draws what the arguments ask for and writes it into the run's folder. Whether there is something now.
+/// Draws what the arguments ask for and writes it into a folder. Whether there is something now.
 template <class Model, class Side>
-[[nodiscard]] bool draw(const Side& side, const run_inputs& in, const run_results& results) {
+bool draw(const Side& side, const run_inputs& in, const run_results& results, const std::filesystem::path& folder) {
     if (in.args.sample == 0 || *in.stop) { return false; }
     std::printf("drawing %d images ...\n", in.args.sample);
     std::fflush(stdout);
@@ -119,13 +120,13 @@ template <class Model, class Side>
             const std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
             if (latents.empty()) { return false; }
             const std::vector<float> drawn = of_prompts.decode(latents);
-            write_samples(in, drawn, pictures::shape);
-            write_pictures(in, drawn, pictures::shape);
+            write_samples(folder, drawn, pictures::shape);
+            write_pictures(folder, in.args, drawn, pictures::shape);
             return true;
         }
     }
     const std::vector<float> drawn = draw_samples<Model>(side, in, results, {.wanted = in.conditions_of_images()});
-    if (!drawn.empty()) { write_samples(in, drawn, in.shape); }
+    if (!drawn.empty()) { write_samples(folder, drawn, in.shape); }
     return !drawn.empty();
 }
 
@@ -172,7 +173,7 @@ void use_untrained(const Side& side, run_inputs& in) {
             values(tensor++, [&](std::span<const float> piece) { to.insert(to.end(), piece.begin(), piece.end()); });
         }
     }
-    static_cast<void>(draw<Model>(side, in, untrained));
+    draw<Model>(side, in, untrained, a.out);
 }
 
 /// The whole job for one backbone on one side (see host_side).
@@ -247,13 +248,17 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
 
     const run_results results = [&] {
-        const auto ready = [&] { open_folder(in); };
+        const run_moments during{
+            .ready = [&] { open_folder(in); },
+            .drawing = [&](const run_results& so_far) {
+                draw<Model>(side, in, so_far, drawing_folder(in, so_far.last_step));
+            }};
         if constexpr (can_encode<Model, Side>) {
             if (in.pictures != nullptr) {
-                return train<Model, encoded_task<Model, typename Side::math>>(side, in, ready);
+                return train<Model, encoded_task<Model, typename Side::math>>(side, in, during);
             }
         }
-        return train<Model, typename Side::task>(side, in, ready);
+        return train<Model, typename Side::task>(side, in, during);
     }();
     if (a.processes != nullptr) {
         a.processes->leave();
@@ -261,7 +266,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
     const run_summary summary = summarise(in, results);
     write_artifacts(in, results, summary);
-    const bool drawn = draw<Model>(side, in, results);
+    const bool drawn = draw<Model>(side, in, results, a.out);
     print_summary(in, results, summary, drawn);
 }
 

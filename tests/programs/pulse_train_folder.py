@@ -645,7 +645,27 @@ class Prompts(Case):
         self.assertEqual([text for text, _ in self.pictures(out)], ["a red cat", "photo", "a red cat", "photo", "a red cat"])
         self.assertEqual((out / "samples.png").read_bytes(), (again / "samples.png").read_bytes())
 
+    def test_pictures_while_training(self):
+        """Drawing leaves the run as it is, and draws what a run that ends there draws."""
+        more = {"model": "sd_tiny", "data": write_pictures(), "sample": 2}
+
+        def learn(steps, *options, **kind):
+            return self.train("--steps", steps, "--seed", SEED, "--ranks", 2, "--placement", "folded", *options, **kind)
+
+        prompted = ("--from", FROM, "--prompt", "a red cat", "--prompt", "photo")
+        for options, kind in ((prompted, more), ((), {**MODEL, "sample": 2})):
+            whole, plain = learn(4, "--sample-every", 2, *options, **kind), learn(4, *options, **kind)
+            half = learn(2, *options, **kind)
+            self.same_training(whole, plain)
+            self.assertEqual([path.name for path in (whole / "drawn").iterdir()], ["step-00000002"])
+            self.assertFalse((plain / "drawn").exists())
+            for one, other in ((whole / "drawn/step-00000002", half), (whole, plain)):
+                for name, content in files_of(whole / "drawn/step-00000002").items():
+                    self.assertEqual((one / name).read_bytes(), (other / name).read_bytes(), name)
+        self.assertNotEqual((whole / "samples.png").read_bytes(), (half / "samples.png").read_bytes())
+
     def test_refusals(self):
+        self.refuses("--sample-every", 2, names=["--sample-every", "--sample is 0"], **MODEL)
         self.refuses("--prompt", "a cat", names=["--prompt", "--from"], **MODEL)
         self.refuses("--from", FROM, "--guidance", 3, names=["--guidance", "--prompt"], **MODEL)
         self.refuses("--from", FROM, "--negative", "a", names=["--negative", "--prompt"], **MODEL)

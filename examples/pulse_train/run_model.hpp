@@ -51,8 +51,8 @@ namespace pulse_train {
 template <class Model, class Side>
 [[nodiscard]] std::unique_ptr<const picture_source> open_captioned(run_inputs& in) {
     const arguments& a = in.args;
-    if constexpr (can_encode<Model, Side>) {
-        using task = encoded_task<Model, typename Side::math>;
+    if constexpr (frozen_networks<Model>::known) {
+        using task = encoded_task<Model, Side>;
         if (a.from.empty()) {
             throw pulse::input_error{
                 "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
@@ -65,7 +65,7 @@ template <class Model, class Side>
         return task::open(a);
     } else {
         throw pulse::input_error{"--data: " + a.model + " reads text or classes, which only '" + synthetic_data +
-                                 "' data have" + (frozen_networks<Model>::known ? " on --backend cuda" : "")};
+                                 "' data have"};
     }
 }
 
@@ -84,7 +84,7 @@ void fill_cache(const Side& side, const run_inputs& in) {
         pulse::data::encoding_report took;
         if (!in.cache->complete()) {
             picture_cache mine{*in.cache};
-            took = encoded_task<Model, typename Side::math>::encode_once(a, among, mine);
+            took = encoded_task<Model, Side>::encode_once(a, among, mine);
         }
         std::array all{static_cast<double>(took.pictures), static_cast<double>(took.captions),
                        static_cast<double>(took.bytes), took.picture_seconds, took.caption_seconds};
@@ -113,10 +113,10 @@ bool draw(const Side& side, const run_inputs& in, const run_results& results, co
     if (in.args.sample == 0 || *in.stop) { return false; }
     std::printf("drawing %d images ...\n", in.args.sample);
     std::fflush(stdout);
-    if constexpr (can_encode<Model, Side>) {
+    if constexpr (frozen_networks<Model>::known) {
         if (in.args.draws_pictures()) {
-            using pictures = by_prompt<Model, typename Side::math>;
-            const pictures of_prompts{in.args};
+            using pictures = by_prompt<Model, Side>;
+            const pictures of_prompts{side, in.args};
             const std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
             if (latents.empty()) { return false; }
             const std::vector<float> drawn = of_prompts.decode(latents);
@@ -132,23 +132,22 @@ bool draw(const Side& side, const run_inputs& in, const run_results& results, co
 
 /// Throws input_error unless what the arguments want drawn can be, which is looked at before a run begins.
 template <class Model, class Side>
-void require_drawable(const arguments& a) {
+void require_drawable(const Side& side, const arguments& a) {
     if (a.sample == 0) { return; }
     constexpr bool by_class =
         sample_row{pulse::conditions_read_by<Model>()}.find(pulse::condition_kind::class_label) != sample_row::none;
     const std::string option = by_class ? "--class" : "--prompt";
-    const std::string none_reads = "there are no networks that draw pictures of " + a.model + " by " + option +
-                                   (frozen_networks<Model>::known ? " on --backend cuda" : "");
+    const std::string none_reads = "there are no networks that draw pictures of " + a.model + " by " + option;
     if (!a.draws_pictures()) {
         if (!a.from.empty() && (by_class || pulse::reads_text<typename Model::conditioning>)) {
             throw pulse::input_error{
                 "--sample: with --from, " +
-                (can_encode<Model, Side> ? "pictures of " + a.model + " are drawn by " + option : none_reads)};
+                (frozen_networks<Model>::known ? "pictures of " + a.model + " are drawn by " + option : none_reads)};
         }
         return;
     }
-    if constexpr (can_encode<Model, Side>) {
-        static_cast<void>(by_prompt<Model, typename Side::math>{a});
+    if constexpr (frozen_networks<Model>::known) {
+        static_cast<void>(by_prompt<Model, Side>{side, a});
     } else {
         throw pulse::input_error{(a.classes.empty() ? "--prompt: " : "--class: ") + none_reads};
     }
@@ -189,7 +188,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         return;
     }
     const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
-    if (leads) { require_drawable<Model, Side>(a); }
+    if (leads) { require_drawable<Model>(side, a); }
     std::optional<made_up_conditions> conditions;
     if (!wanted.empty()) { conditions.emplace(wanted, shape, a.seed); }
     const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
@@ -214,8 +213,8 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     } else {
         pictures = open_captioned<Model, Side>(in);
         in.pictures = pictures.get();
-        if constexpr (can_encode<Model, Side>) {
-            if (a.encode_once) { cache = encoded_task<Model, typename Side::math>::open_cache(a, *pictures); }
+        if constexpr (frozen_networks<Model>::known) {
+            if (a.encode_once) { cache = encoded_task<Model, Side>::open_cache(a, *pictures); }
         }
         in.cache = cache.get();
     }
@@ -243,20 +242,18 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of_data(in)}});
     }
     if (!a.resume.empty()) { require_same_config(in); }
-    if constexpr (can_encode<Model, Side>) {
+    if constexpr (frozen_networks<Model>::known) {
         if (in.cache != nullptr) { fill_cache<Model>(side, in); }
     }
 
     const run_results results = [&] {
-        const run_moments during{
-            .ready = [&] { open_folder(in); },
-            .drawing = [&](const run_results& so_far) {
-                draw<Model>(side, in, so_far, drawing_folder(in, so_far.last_step));
-            }};
-        if constexpr (can_encode<Model, Side>) {
-            if (in.pictures != nullptr) {
-                return train<Model, encoded_task<Model, typename Side::math>>(side, in, during);
-            }
+        const run_moments during{.ready = [&] { open_folder(in); },
+                                 .drawing =
+                                     [&](const run_results& so_far) {
+                                         draw<Model>(side, in, so_far, drawing_folder(in, so_far.last_step));
+                                     }};
+        if constexpr (frozen_networks<Model>::known) {
+            if (in.pictures != nullptr) { return train<Model, encoded_task<Model, Side>>(side, in, during); }
         }
         return train<Model, typename Side::task>(side, in, during);
     }();

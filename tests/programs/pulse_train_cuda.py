@@ -47,9 +47,9 @@ atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 
 
-def command(*options, out, steps=STEPS, sample=0):
+def command(*options, out, steps=STEPS, sample=0, data="synthetic"):
     return [str(word) for word in (
-        PROGRAM, "--data", "synthetic", "--model", MODEL, "--sample", sample, "--sample-steps", 2, "--warmup", 0, "--lr", RATE,
+        PROGRAM, "--data", data, "--model", MODEL, "--sample", sample, "--sample-steps", 2, "--warmup", 0, "--lr", RATE,
         "--microbatch-size", 1, "--microbatches", 2, "--clip", 0, "--placement", "folded", "--plan-time", 0, "--steps", steps,
         "--out", out, *options)]
 
@@ -245,7 +245,7 @@ class Encoded(unittest.TestCase):
 
     @classmethod
     def learn(cls, *options, steps=1, sample=0):
-        return trained("--from", cls.folder, "--data", cls.data, *cls.OPTIONS, *options, steps=steps, sample=sample)
+        return trained("--from", cls.folder, *cls.OPTIONS, *options, data=cls.data, steps=steps, sample=sample)
 
     def test_the_first_step_is_the_hosts(self):
         first = gradients(self.host)

@@ -15,6 +15,7 @@ namespace pulse {
 // Backbones are only named here: to define one takes the compiler's time.
 struct sd15;
 struct sd21;
+struct sd_fmnist;
 struct sd_tiny;
 struct sdxl;
 struct sdxl_fine;
@@ -64,6 +65,27 @@ struct class_networks : folder_networks<Pictures> {
     static constexpr int no_class = NoClass;
 };
 
+/// Those of a folder without a vae, whose model reads and draws pixels.
+template <int Size, int Channels, class... Texts>
+struct pixel_networks {
+    static constexpr bool known = true;
+    static constexpr pulse::encode::autoencoder_config picture_config{.name = "pixels",
+                                                                      .sample_size = Size,
+                                                                      .in_channels = Channels,
+                                                                      .out_channels = Channels,
+                                                                      .latent_channels = Channels,
+                                                                      .block_out_channels = {1},
+                                                                      .scaling_factor = 1.0};
+    using texts = std::tuple<Texts...>;
+    static constexpr int no_class = -1;
+};
+
+/// Whether a folder's pictures are latents of an autoencoder to the model.
+template <class Frozen>
+concept has_autoencoder = requires {
+    typename Frozen::encoder;
+};
+
 template <pulse::encode::clip_text_config First>
 using clip_component = text_component<pulse::encode::clip_text<First>>;
 
@@ -88,6 +110,16 @@ inline constexpr pulse::encode::autoencoder_config tiny_pictures{.name = "tiny_p
                                                                  .norm_num_groups = 4};
 template <>
 struct frozen_networks<pulse::sd_tiny> : folder_networks<tiny_pictures, clip_component<tiny_text>> {};
+
+inline constexpr pulse::encode::clip_text_config fmnist_text{.name = "fmnist_text",
+                                                             .vocab_size = 640,
+                                                             .hidden_size = 32,
+                                                             .intermediate_size = 64,
+                                                             .num_hidden_layers = 2,
+                                                             .num_attention_heads = 2,
+                                                             .max_position_embeddings = 9};
+template <>
+struct frozen_networks<pulse::sd_fmnist> : pixel_networks<28, 1, clip_component<fmnist_text>> {};
 
 using sdxl_networks =
     folder_networks<pulse::encode::kl_f8(1024, 0.13025), clip_component<pulse::encode::clip_vit_l_sdxl>,

@@ -6,7 +6,9 @@ Ends with 77 when diffusers, transformers or PyTorch is missing.
 
 import json
 import logging
+import random
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -74,6 +76,48 @@ def with_transformer(config, tensors, shapes):
 
 def files_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Damaged(Case):
+    def test_any_file_gives_one_line_or_is_harmless(self):
+        draw = random.Random(14)
+        data = write_pictures()
+        refused = 0
+        for number in range(30):
+            folder, pictures = changed(), changed(data)
+            file = draw.choice(sorted(path for place in (folder, pictures) for path in place.rglob("*") if path.is_file()))
+            content = bytearray(file.read_bytes())
+            at = draw.randrange(min(len(content), 1000))  # where headers are
+            how = draw.randrange(4)
+            if how == 0:
+                del content[at:]
+            elif how == 1:
+                content[at] = draw.randrange(256)
+            elif how == 2:
+                content[at:at] = draw.choice((b"\xff\xfe", b"9" * 20, b"{", b"\0"))
+            else:
+                del content[at:at + draw.randrange(1, 9)]
+            file.write_bytes(content)
+            with self.subTest(number=number, file=file.name, how=how, at=at):
+                line = command("--from", folder, "--steps", 1, "--ranks", 2, out=fresh(), model="sd_tiny", data=pictures)
+                done = self.ended(line)
+                if done.returncode == 0:
+                    continue
+                refused += 1
+                self.assertRegex(done.stderr, r"\Apulse_train: [^\n]+\n\Z")
+                culprit = folder if file.is_relative_to(folder) else pictures
+                self.assertIn(str(culprit), done.stderr)
+                if file.suffix == ".png":
+                    self.assertIn(file.name, done.stderr)
+                    done = self.ended([*line, "--on-bad-picture", "skip"])
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertRegex(done.stderr, rf"\A(pulse_train: skipped: [^\n]*{file.name}[^\n]*\n)*\Z")
+        self.assertGreater(refused, 15)
+
+    def ended(self, line):
+        done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=60)
+        self.assertIn(done.returncode, (0, 2), done.stderr)
+        return done
 
 
 class Folders(Case):

@@ -130,8 +130,14 @@ void write_samples(const run_inputs& in, const std::vector<float>& images, const
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
     for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
-    const auto grid =
-        pulse::io::image_grid(pictures ? images : first, shape.height, shape.width, pictures ? shape.channels : 1);
+    // Of a few prompts that are drawn again and again each has a column.
+    pulse::io::grid_options options;
+    const std::size_t asked = in.args.prompts.size() + in.args.classes.size();
+    if (asked > 1 && asked <= 16 && asked * shape.elements() < images.size()) {
+        options.columns = static_cast<int>(asked);
+    }
+    const auto grid = pulse::io::image_grid(pictures ? images : first, shape.height, shape.width,
+                                            pictures ? shape.channels : 1, options);
     pulse::io::write_png(in.file("samples.png"), grid);
 }
 

@@ -4,8 +4,10 @@ Usage: pulse_train_folder.py PROGRAM WHEELS [unittest arguments]     (WHEELS: wh
 Ends with 77 when diffusers, transformers or PyTorch is missing.
 """
 
+import io
 import json
 import logging
+import pathlib
 import random
 import shutil
 import subprocess
@@ -76,6 +78,60 @@ def with_transformer(config, tensors, shapes):
 
 def files_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Quickstart(Case):
+    """A model of pixels, and the folder and captions that examples/fashion_mnist.py writes for it."""
+
+    @classmethod
+    def setUpClass(cls):
+        script = pathlib.Path(__file__).parents[2] / "examples/fashion_mnist.py"
+        cls.folder = ROOM / "fashion-mnist"
+        done = subprocess.run([sys.executable, "-B", script, "write", cls.folder, "--count", "30"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise unittest.SkipTest(done.stderr)
+
+    def test_trains_draws_and_is_what_pytorch_computes(self):
+        import numpy
+        import tarfile
+        import torch
+        from diffusers import DDIMScheduler, UNet2DConditionModel
+        from PIL import Image
+        from transformers import CLIPTextModel, CLIPTokenizer
+
+        exported = fresh()
+        options = ("--from", self.folder / "start", "--init", "--seed", SEED, "--lr", 1e-30, "--export", exported, "--prompts",
+                   self.folder / "prompts.txt", "--steps", 2)
+        what = {"model": "sd_fmnist", "data": self.folder / "pictures"}
+        with tarfile.open(self.folder / "pictures/fashion-mnist.tar") as shard:
+            members = {member.name: shard.extractfile(member).read() for member in shard}
+        alone = self.train(*options, "--ranks", 1, **what)
+        out = self.train(*options, "--ranks", 2, **what, sample=20)
+        self.same_training(alone, out)
+        self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        lines = [json.loads(line) for line in (out / "pictures/metadata.jsonl").read_text().splitlines()]
+        self.assertEqual([line["text"] for line in lines], 2 * (self.folder / "prompts.txt").read_text().splitlines())
+        self.assertEqual(Image.open(out / "pictures/0003.png").size, (28, 28))
+        self.assertEqual(Image.open(out / "samples.png").size, (2 + 10 * 58, 2 + 2 * 58))  # a column for each prompt
+
+        unet, text = UNet2DConditionModel.from_pretrained(exported / "unet"), CLIPTextModel.from_pretrained(exported / "text_encoder")
+        tokenizer, noises = CLIPTokenizer.from_pretrained(exported / "tokenizer"), DDIMScheduler.from_pretrained(exported / "scheduler")
+        self.assertIn("sneaker</w>", tokenizer.tokenize("a photo of a sneaker"))
+        losses = []
+        for position in range(16):
+            name = f"{chance.index_at(SEED, position, 30):05}"
+            pixels = numpy.asarray(Image.open(io.BytesIO(members[name + ".png"])), numpy.float32) / 127.5 - 1
+            noise = torch.tensor(chance.normals(SEED, chance.NOISE, 784 * position, 784)).view(1, 1, 28, 28)
+            time = chance.below(SEED, chance.TIMESTEPS, 1000, position)
+            signal, share = noises.alphas_cumprod[time].sqrt(), (1 - noises.alphas_cumprod[time]).sqrt()
+            clean = torch.tensor(pixels)[None, None]
+            ids = tokenizer(members[name + ".txt"].decode(), padding="max_length", return_tensors="pt").input_ids
+            with torch.no_grad():
+                answer = unet(signal * clean + share * noise, time, text(ids)[0]).sample
+            losses.append(float((answer - (signal * noise - share * clean)).square().mean()))
+        for step, loss in enumerate(report(out)["loss"]):
+            expected = sum(losses[8 * step:8 * step + 8]) / 8
+            self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
 
 
 class Damaged(Case):

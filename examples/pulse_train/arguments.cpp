@@ -300,6 +300,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                   .sharded_optimizer = "--shard-optimizer",
                   .schedule = "--schedule",
                   .seconds = "--plan-time"};
+    plan.frozen = pulse::frozen_mode::none; // what is encoded, --encode says
     auto shard_optimizer = sharding::no;
     value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
     value("--global-batch", plan.global_batch, whole(1, most_samples), "Samples of a step of all replicas")

@@ -53,9 +53,24 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     if (!a.from.empty() && app.count("--sample") == 0) {
         a.sample = static_cast<int>(a.prompts.size() + a.classes.size());
     }
-    for (const char* name : {"--init", "--export"}) {
-        if (a.from.empty() && app.count(name) > 0) {
-            throw pulse::input_error{std::string{name} + ": it needs --from, a diffusers folder"};
+    if (a.makes_folder() && (a.steps != 0 || a.export_to.empty())) {
+        throw pulse::input_error{
+            "--init: it needs --from, a diffusers folder, or --steps 0 and --export, where one is to be written"};
+    }
+    if (a.from.empty() && !a.init && !a.export_to.empty()) {
+        throw pulse::input_error{
+            "--export: it needs --from, a diffusers folder, or --init and --steps 0 for a new one"};
+    }
+    if (!a.makes_folder() && !a.tokenizer.empty()) {
+        throw pulse::input_error{"--tokenizer: it is for a folder that --init writes without --from"};
+    }
+    if (a.sample == 0 && a.sample_every != 0) {
+        throw pulse::input_error{"--sample-every: there is nothing to draw: --sample is 0" +
+                                 std::string{a.from.empty() ? "" : ", and no --prompt or --class is given"}};
+    }
+    for (const char* name : {"--sample", "--sample-every", "--resume", "--plan-only", "--export-of"}) {
+        if (a.makes_folder() && app.count(name) > 0) {
+            throw pulse::input_error{std::string{name} + ": --init without --from writes a folder, no more"};
         }
     }
     for (const char* name : {"--export-of", "--export-type", "--export-shard"}) {

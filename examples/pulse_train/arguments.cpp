@@ -208,7 +208,14 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "Continue from this checkpoint: a folder of checkpoints (the last one), one of them, or a merged file");
     file_or_folder("--from", a.from, "DIR",
                    "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and noise");
-    app.add_flag("--init", a.init, "Begin with weights by --seed; those of --from, if it has any, are not read");
+    app.add_flag("--init", a.init,
+                 "Begin with weights by --seed; those of --from, if it has any, are not read; without --from, but with "
+                 "--steps 0 and --export: write a folder of such weights for --model, with its frozen networks and the "
+                 "noise of --prediction, --noise and --zero-snr");
+    file_or_folder(
+        "--tokenizer", a.tokenizer, "DIR",
+        "Folder with the files of the tokenizer that a new folder gets (vocab.json and merges.txt, vocab.txt or "
+        "spiece.model), or with such a folder for each: tokenizer, tokenizer_2");
     file_or_folder("--export", a.export_to, "DIR",
                    "Write a diffusers folder at the end: that of --from with the backbone that was trained");
     choice("--export-of", a.export_part, parts, "averages", "Which of the weights of the backbone --export writes");
@@ -221,6 +228,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
     value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none")
         ->default_str("64, or with --from one for each prompt or class");
+    value("--sample-every", a.sample_every, count,
+          "Steps between drawings before the end, which take the memory of one more pipeline; each goes into a folder "
+          "of its "
+          "own. 0: none");
     common.add("--prompt", a.prompts);
     app.add_option("--prompt", a.prompts,
                    "Draw a picture of this text, with the networks of --from; may be given several times")

@@ -51,6 +51,9 @@ struct arguments {
     /// A diffusers folder to begin from; empty: none. With `init`, the weights of its backbone are not read.
     std::string from{};
     bool init{};
+    /// Where the files of tokenizers are for a folder that is new: with `init` and without `from`.
+    std::string tokenizer{};
+    [[nodiscard]] bool makes_folder() const noexcept { return init && from.empty(); }
     /// Where a diffusers folder goes at the end; empty: nowhere. What it has of the backbone, and how.
     std::string export_to{};
     pulse::train::tensor_part export_part{pulse::train::tensor_part::average};
@@ -95,6 +98,7 @@ struct arguments {
     std::int64_t checkpoint_every{};
     int keep{2};
     int sample{64};
+    std::int64_t sample_every{};
     int sample_steps{50};
     /// Texts by which pictures are drawn, one after another; none: not by text.
     std::vector<std::string> prompts{};

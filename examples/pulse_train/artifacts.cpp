@@ -71,6 +71,12 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
 
 void make_folder(const run_inputs& in) { make_folder(in.args.out, "--out: "); }
 
+std::filesystem::path drawing_folder(const run_inputs& in, std::int64_t step) {
+    char name[32];
+    std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(step));
+    return in.file(drawn_name) / name;
+}
+
 void open_folder(const run_inputs& in) {
     make_folder(in);
     pulse::save_plan(in.plan, in.file("plan.json"));
@@ -104,8 +110,9 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
     pulse::io::write_file(in.file("report.json"), report.dump(2) + "\n");
 }
 
-void write_pictures(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape) {
-    const std::filesystem::path folder = in.file(pictures_name);
+void write_pictures(const std::filesystem::path& of_drawing, const arguments& a, const std::vector<float>& images,
+                    const sample_shape& shape) {
+    const std::filesystem::path folder = of_drawing / pictures_name;
     make_folder(folder);
     std::string lines;
     for (std::size_t i = 0; i != images.size() / shape.elements(); ++i) {
@@ -115,30 +122,32 @@ void write_pictures(const run_inputs& in, const std::vector<float>& images, cons
         pulse::io::write_png(folder / name, pulse::io::image_grid(one, shape.height, shape.width, shape.channels,
                                                                   {.columns = 1, .scale = 1, .gap = 0}));
         nlohmann::json line{{"file_name", name}};
-        if (in.args.classes.empty()) {
-            line["text"] = in.args.prompts[i % in.args.prompts.size()];
+        if (a.classes.empty()) {
+            line["text"] = a.prompts[i % a.prompts.size()];
         } else {
-            line["class"] = in.args.classes[i % in.args.classes.size()];
+            line["class"] = a.classes[i % a.classes.size()];
         }
         lines += line.dump() + "\n";
     }
     pulse::io::write_file(folder / "metadata.jsonl", lines);
 }
 
-void write_samples(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape) {
+void write_samples(const std::filesystem::path& folder, const arguments& a, const std::vector<float>& images,
+                   const sample_shape& shape) {
+    make_folder(folder);
     const auto channels = static_cast<std::size_t>(shape.channels);
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
     for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
     // Of a few prompts that are drawn again and again each has a column.
     pulse::io::grid_options options;
-    const std::size_t asked = in.args.prompts.size() + in.args.classes.size();
+    const std::size_t asked = a.prompts.size() + a.classes.size();
     if (asked > 1 && asked <= 16 && asked * shape.elements() < images.size()) {
         options.columns = static_cast<int>(asked);
     }
     const auto grid = pulse::io::image_grid(pictures ? images : first, shape.height, shape.width,
                                             pictures ? shape.channels : 1, options);
-    pulse::io::write_png(in.file("samples.png"), grid);
+    pulse::io::write_png(folder / "samples.png", grid);
 }
 
 namespace {
@@ -198,11 +207,12 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
         std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(results.last_step));
     }
     std::puts("\nwritten:");
-    for (const char* name : {"samples.png", pictures_name, "loss.svg", "timeline.svg", "trace.json", checkpoints_name,
-                             checkpoint_name, "plan.json", "report.json"}) {
+    for (const char* name : {"samples.png", pictures_name, drawn_name, "loss.svg", "timeline.svg", "trace.json",
+                             checkpoints_name, checkpoint_name, "plan.json", "report.json"}) {
         const bool drawn = name == std::string_view{"samples.png"};
         const bool by_prompt = name == std::string_view{pictures_name};
         if ((drawn && !has_samples) || (by_prompt && (!has_samples || !in.args.draws_pictures()))) { continue; }
+        if (name == std::string_view{drawn_name} && !std::filesystem::exists(in.file(name))) { continue; }
         std::printf("  %s\n", in.file(name).c_str());
     }
     // A signal may have reached another rank than this.

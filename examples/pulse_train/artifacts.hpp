@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <vector>
 
 #include "rank_results.hpp"
@@ -11,6 +12,7 @@ namespace pulse_train {
 inline constexpr const char* checkpoint_name = "checkpoint.safetensors";
 inline constexpr const char* checkpoints_name = "checkpoints";
 inline constexpr const char* pictures_name = "pictures";
+inline constexpr const char* drawn_name = "drawn";
 
 /// What a finished run amounts to: the numbers of its report.
 struct run_summary {
@@ -31,12 +33,17 @@ void open_folder(const run_inputs& in);
 /// Writes loss.svg, timeline.svg, trace.json and report.json (pulse-report/1) into the folder of the run.
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary);
 
-/// Writes samples.png: `images` in a grid, of latents the first channel.
-void write_samples(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape);
+/// Where what is drawn after a step before the last goes.
+[[nodiscard]] std::filesystem::path drawing_folder(const run_inputs& in, std::int64_t step);
 
-/// Writes the pictures of the prompts one by one into a folder, with metadata.jsonl, which says the prompts: captioned
-/// pictures, as --data takes them.
-void write_pictures(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape);
+/// Writes samples.png into a folder, which is made: `images` in a grid, of latents the first channel.
+void write_samples(const std::filesystem::path& folder, const arguments& a, const std::vector<float>& images,
+                   const sample_shape& shape);
+
+/// Writes the pictures of the prompts one by one into `folder`/pictures, with metadata.jsonl, which says the prompts:
+/// captioned pictures, as --data takes them.
+void write_pictures(const std::filesystem::path& folder, const arguments& a, const std::vector<float>& images,
+                    const sample_shape& shape);
 
 /// Tells a person what the pipeline did and where everything is.
 void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples);

@@ -10,7 +10,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/pipeline.hpp>
-#include <pulse/encode/chain.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/train/condition_values.hpp>
 
@@ -23,9 +23,10 @@
 
 namespace pulse_train {
 
-/// Pictures by --prompt or --class, on the host: texts are encoded and latents decoded by the networks of --from.
-template <class Model, class Math>
+/// Pictures by --prompt or --class on a side: texts are encoded and latents decoded by the networks of --from.
+template <class Model, class Side>
 class by_prompt {
+    using math = typename Side::frozen_math;
     using frozen = frozen_networks<Model>;
     static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
     static constexpr bool by_class = row.classes() != 0;
@@ -37,15 +38,15 @@ public:
                                         frozen::picture_config.sample_size};
 
     /// Throws input_error naming the option, the file and the key or the tensors.
-    explicit by_prompt(const arguments& a) : args_{a} {
+    by_prompt(const Side& side, const arguments& a) : side_{side}, args_{a} {
         const std::string option = a.classes.empty() ? "--prompt: " : "--class: ";
         if (by_class == a.classes.empty()) {
             throw pulse::input_error{option + "pictures of " + a.model + " are drawn by " +
                                      (by_class ? "--class" : "--prompt")};
         }
         try {
-            encode();
-            frozen_pictures<frozen, Math>::require(a.from);
+            side.run_workers(1, [&](const pulse::any_transport& alone) { encode(alone); });
+            frozen_pictures<frozen, math>::require(a.from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
     }
 
@@ -67,24 +68,27 @@ public:
             return latents;
         } else {
             constexpr auto config = frozen::picture_config;
-            Math math{args_.threads};
-            pulse::encode::chain<typename frozen::decoder, Math> network{math};
-            fill(network, math, pulse::diffusers::open_autoencoder<config>(args_.from));
             constexpr auto each =
                 static_cast<std::size_t>(config.latent_size() * config.latent_size() * config.latent_channels);
-            std::vector<float> pictures(latents.size() / each * shape.elements());
             for (float& value : latents) { value /= static_cast<float>(config.scaling_factor); }
-            for (std::size_t i = 0; i != latents.size() / each; ++i) {
-                network.run(1, latents.data() + i * each, pictures.data() + i * shape.elements());
-            }
+            std::vector<float> pictures(latents.size() / each * shape.elements());
+            side_.run_workers(1, [&](const pulse::any_transport& alone) {
+                math on = Side::make_frozen_math(args_, alone);
+                frozen_chain<typename frozen::decoder, math> network{
+                    on, pulse::diffusers::open_autoencoder<config>(args_.from)};
+                for (std::size_t i = 0; i != latents.size() / each; ++i) {
+                    network.run(std::span{latents}.subspan(i * each, each),
+                                std::span{pictures}.subspan(i * shape.elements(), shape.elements()));
+                }
+            });
             return pictures;
         }
     }
 
 private:
-    void encode() {
-        Math math{args_.threads};
-        caption_encoder<Model, Math> texts{args_.from, math};
+    void encode(const pulse::any_transport& alone) {
+        math on = Side::make_frozen_math(args_, alone);
+        caption_encoder<Model, math> texts{args_.from, on};
         constexpr int size = frozen::picture_config.sample_size;
         picture_facts facts{}; // of a picture that nothing was cut from
         facts.original_height = facts.original_width = size;
@@ -114,6 +118,7 @@ private:
         }
     }
 
+    const Side& side_;
     const arguments& args_;
     std::vector<float> rows_{}; ///< what the backbone reads of one prompt or class after another
     std::vector<float> negative_{};

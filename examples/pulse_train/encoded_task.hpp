@@ -31,43 +31,23 @@
 
 namespace pulse_train {
 
-/// Latents of the samples from one global position on, as a data set that has no others.
-class latents_of_step {
-public:
-    latents_of_step(std::size_t samples, std::size_t elements, int channels) :
-        elements_{elements}, channels_{channels}, values_(samples * elements) {}
-
-    [[nodiscard]] std::size_t elements() const noexcept { return elements_; }
-    [[nodiscard]] int channels() const noexcept { return channels_; }
-    void batch(std::uint64_t position, std::span<float> out) const {
-        const auto from = values_.begin() + static_cast<std::ptrdiff_t>((position - first_) * elements_);
-        std::copy_n(from, out.size(), out.begin());
-    }
-    void begin(std::uint64_t position) noexcept { first_ = position; }
-    [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
-    [[nodiscard]] std::span<float> of(std::size_t sample) {
-        return std::span{values_}.subspan(sample * elements_, elements_);
-    }
-
-private:
-    std::size_t elements_;
-    int channels_;
-    std::uint64_t first_{};
-    std::vector<float> values_;
-};
-
-/// The data and the loss of a rank on captioned pictures, which frozen networks encode on the host, before each step or
-/// into a cache.
+/// The data and the loss of a rank of a side (see host_side) on captioned pictures, which frozen networks encode where
+/// the rank computes, before each step or into a cache. What they give comes to the host, in floats, so that it is the
+/// same from either.
 ///
 /// The ranks with the first and with the last stage encode or read the same pictures, for nothing but a sample's
 /// position decides what comes out; in a folded placement they are one. What the backbone reads beside latents, such as
 /// text states, sizes and classes, is for the first stage alone.
-template <class Model, class Math>
+template <class Model, class Side>
 class encoded_task {
+    using math = typename Side::math;
+    using frozen_math = typename Side::frozen_math;
     using frozen = frozen_networks<Model>;
-    using text_encoders = caption_encoder<Model, Math>;
-    using picture_encoder = frozen_pictures<frozen, Math>;
-    using posterior = posterior_source<frozen, Math>;
+    using text_encoders = caption_encoder<Model, frozen_math>;
+    using picture_encoder = frozen_pictures<frozen, frozen_math>;
+    using posterior = posterior_source<frozen>;
+    using latents = typename Side::latents;
+    using latent_task = typename Side::latent_task;
     static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
     static_assert(posterior::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
                   "the autoencoder gives what the backbone reads");
@@ -107,9 +87,9 @@ public:
     /// A rank's share of what the cache does not have.
     [[nodiscard]] static pulse::data::encoding_report encode_once(const arguments& a, const pulse::any_transport& among,
                                                                   picture_cache& cache) {
-        Math math{a.threads};
-        text_encoders texts{a.from, math};
-        picture_encoder pictures{a.from, math};
+        frozen_math on = Side::make_frozen_math(a, among);
+        text_encoders texts{a.from, on};
+        picture_encoder pictures{a.from, on};
         return cache.encode(
             among.rank(), among.size(),
             [&](std::span<const float> pixels, std::span<float> moments) { pictures.run(pixels, moments); },
@@ -119,9 +99,10 @@ public:
     }
 
     encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
-        in_{in}, math_{in.args.threads}, posterior_{math_, in.args.seed}, latents_{samples_of(in), posterior::elements,
-                                                                                   posterior::config.latent_channels},
-        steps_{latents_, *in.noise, in.task_options(of_rank.rank()), conditions_of(of_rank.rank())},
+        in_{in}, math_{Side::make_frozen_math(in.args, of_rank)}, posterior_{in.args.threads, in.args.seed},
+        latents_{samples_of(in), posterior::elements, posterior::config.latent_channels}, steps_{latents_, in, of_rank,
+                                                                                                 conditions_of(
+                                                                                                     of_rank.rank())},
         first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()},
         reads_conditions_{in.runs_first_stage(of_rank.rank())}, sees_pictures_{reads_conditions_ ||
                                                                                in.plan.cut.stages.back().device ==
@@ -134,24 +115,23 @@ public:
     encoded_task(const encoded_task&) = delete;
     encoded_task& operator=(const encoded_task&) = delete;
 
-    void begin(std::uint64_t position) {
-        const std::uint64_t first = position + first_;
-        if (encoded_ == first) { return; }
-        const auto began = std::chrono::steady_clock::now();
-        latents_.begin(first);
-        if (sees_pictures_ && in_.cache != nullptr) { read(first); }
-        if (sees_pictures_ && in_.cache == nullptr) { encode(first); }
-        steps_.begin(position);
-        encoded_ = first;
-        if (sees_pictures_) {
-            seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    /// With the loss scale where the side's task takes one.
+    template <class... Scale>
+        requires requires(latent_task& steps, std::uint64_t position, Scale... scale) {
+            steps.begin(position, scale...);
         }
+    void begin(std::uint64_t position, Scale... scale) {
+        prepare(position);
+        steps_.begin(position, scale...);
     }
-    [[nodiscard]] const float* timesteps(const pulse::work<Math>& at) const { return steps_.timesteps(at); }
-    [[nodiscard]] const float* text(const pulse::work<Math>& at) const { return steps_.text(at); }
-    [[nodiscard]] const float* facts(const pulse::work<Math>& at) const { return steps_.facts(at); }
-    void input(const pulse::work<Math>& at, std::span<float> x) { steps_.input(at, x); }
-    void loss(const pulse::work<Math>& at, std::span<const float> y, std::span<float> dy) { steps_.loss(at, y, dy); }
+    [[nodiscard]] auto timesteps(const pulse::work<math>& at) const { return steps_.timesteps(at); }
+    [[nodiscard]] auto text(const pulse::work<math>& at) const { return steps_.text(at); }
+    [[nodiscard]] auto facts(const pulse::work<math>& at) const { return steps_.facts(at); }
+    void input(const pulse::work<math>& at, std::span<typename math::scalar> x) { steps_.input(at, x); }
+    void loss(const pulse::work<math>& at, std::span<const typename math::scalar> y,
+              std::span<typename math::scalar> dy) {
+        steps_.loss(at, y, dy);
+    }
 
     /// Of the frozen networks: what the plan counts. The samples of a step are not in it, as of other data.
     [[nodiscard]] std::int64_t bytes() const noexcept {
@@ -161,6 +141,18 @@ public:
     [[nodiscard]] std::int64_t captions_cut() const noexcept { return cut_; }
 
 private:
+    void prepare(std::uint64_t position) {
+        const std::uint64_t first = position + first_;
+        if (encoded_ == first) { return; }
+        const auto began = std::chrono::steady_clock::now();
+        latents_.begin(first);
+        if (sees_pictures_ && in_.cache != nullptr) { read(first); }
+        if (sees_pictures_ && in_.cache == nullptr) { encode(first); }
+        encoded_ = first;
+        if (sees_pictures_) {
+            seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+        }
+    }
     static void require_classes(const arguments& a, int found) {
         if (found == 0) {
             throw pulse::input_error{"'" + a.data + "' has no folders of classes, which " + a.model + " reads"};
@@ -229,10 +221,10 @@ private:
     }
 
     const run_inputs& in_;
-    Math math_;
+    frozen_math math_;
     posterior posterior_;
-    latents_of_step latents_;
-    pulse::train::diffusion_task<latents_of_step> steps_;
+    latents latents_;
+    latent_task steps_;
     std::size_t first_;     ///< of the replica's samples in those of a step
     bool reads_conditions_; ///< all but latents is for the first stage alone
     bool sees_pictures_;

@@ -191,8 +191,4 @@ struct frozen_networks<pulse::uvit_h2> : class_networks<pulse::encode::kl_f8(256
 template <>
 struct frozen_networks<pulse::uvit_tiny> : class_networks<tiny_pictures, 9> {};
 
-/// Whether a side can encode captioned pictures for a model.
-template <class Model, class Side>
-inline constexpr bool can_encode = frozen_networks<Model>::known&& Side::encodes;
-
 } // namespace pulse_train

@@ -23,7 +23,9 @@
 #include <pulse/encode/text_facts.hpp>
 #include <pulse/model/condition.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/onednn/picture_operations.hpp>
 #include <pulse/runtime/conditions.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/train/random.hpp>
 
 #include "frozen.hpp"
@@ -32,17 +34,83 @@
 
 namespace pulse_train {
 
+/// Numbers of a backend, which come from the host and go there as floats.
+template <class Math>
+class carried {
+public:
+    using scalar = typename Math::scalar;
+    using space = pulse::space_of<Math>;
+
+    explicit carried(std::size_t n) : there_(n), scalars_(n) {}
+
+    [[nodiscard]] scalar* there() noexcept { return there_.data(); }
+    [[nodiscard]] std::int64_t bytes() const noexcept {
+        return static_cast<std::int64_t>(there_.size() * sizeof(scalar));
+    }
+    void put(std::span<const float> values) {
+        std::ranges::transform(values, scalars_.begin(), [](float value) { return static_cast<scalar>(value); });
+        space::template upload<scalar>(scalars_, there_.data());
+    }
+    /// What the backend has made by now.
+    void get(const Math& math, std::span<float> values) {
+        if constexpr (requires { math.synchronize(); }) { math.synchronize(); }
+        space::template download<scalar>(there_.data(), scalars_);
+        std::ranges::transform(scalars_, values.begin(), [](scalar value) { return static_cast<float>(value); });
+    }
+
+private:
+    typename space::template array<scalar> there_;
+    std::vector<scalar> scalars_;
+};
+
 /// A network that runs sample by sample with the weights of a folder's component.
 template <class Network, class Math>
 void fill(pulse::encode::chain<Network, Math>& network, Math& math, const pulse::diffusers::weights& from) {
-    std::size_t at = 0;
+    using scalar = typename Math::scalar;
+    std::vector<float> values;
+    std::vector<scalar> converted;
+    scalar* to = network.parameters().data();
     for (const pulse::parameter& p : pulse::diffusers::model_parameters<Network>()) {
-        const auto n = static_cast<std::size_t>(p.elements());
-        from.read(p, 0, network.parameters().subspan(at, n));
-        at += n;
+        values.resize(static_cast<std::size_t>(p.elements()));
+        from.read(p, 0, values);
+        converted.clear();
+        for (const float value : values) { converted.push_back(static_cast<scalar>(value)); }
+        pulse::space_of<Math>::template upload<scalar>(converted, to);
+        to += p.elements();
     }
     math.weights_changed();
 }
+
+/// A network of pictures or latents, one after another, with the weights of a folder.
+template <class Network, class Math>
+class frozen_chain {
+    using network = pulse::encode::chain<Network, Math>;
+    static constexpr std::int64_t input = Network::template layer_at<0>::input::elements;
+    static constexpr std::int64_t output = Network::template layer_at<Network::layer_count - 1>::output::elements;
+
+public:
+    static constexpr std::int64_t bytes =
+        network::bytes + (input + output) * static_cast<std::int64_t>(sizeof(typename Math::scalar));
+
+    frozen_chain(Math& math, const pulse::diffusers::weights& from) : math_{math}, network_{math} {
+        fill(network_, math, from);
+    }
+    /// As the network's layers say.
+    void run(std::span<const float> x, std::span<float> y) {
+        in_.put(x);
+        network_.run(1, in_.there(), out_.there());
+        out_.get(math_, y);
+    }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept {
+        return network_.used_bytes() + in_.bytes() + out_.bytes();
+    }
+
+private:
+    Math& math_;
+    network network_;
+    carried<Math> in_{static_cast<std::size_t>(input)};
+    carried<Math> out_{static_cast<std::size_t>(output)};
+};
 
 /// Where a component has its weights from, and what it computes with.
 template <class Component, class Math>
@@ -62,7 +130,11 @@ public:
         if constexpr (network::pools) { return static_cast<int>(network::pooled::elements); }
         return 0;
     }();
-    static constexpr std::int64_t bytes = pulse::encode::text_encoder<network, Math>::bytes(1);
+    static constexpr std::int64_t bytes =
+        pulse::encode::text_encoder<network, Math>::bytes(1) +
+        static_cast<std::int64_t>(sizeof(typename Math::scalar)) * (network::states::elements + pooled_features) +
+        static_cast<std::int64_t>(sizeof(typename Math::accumulator)) *
+            pulse::encode::text_facts{network::tokens}.elements(1);
 
     /// Throws input_error unless the folder has all that is needed.
     static void require(const std::filesystem::path& folder) {
@@ -70,7 +142,7 @@ public:
         static_cast<void>(weights_of(folder));
     }
     explicit frozen_text(const frozen_place<Component, Math>& from) :
-        ids_of_{tokenizer_of(from.folder)}, encoder_{from.math, 1} {
+        math_{from.math}, ids_of_{tokenizer_of(from.folder)}, encoder_{from.math, 1} {
         const pulse::diffusers::weights values_of = weights_of(from.folder);
         encoder_.load([&](const pulse::parameter& p, std::span<float> values) { values_of.read(p, 0, values); });
     }
@@ -81,18 +153,27 @@ public:
         // Pipelines give CLIP no mask: padding is a part of the text there.
         constexpr bool masked =
             !std::is_same_v<std::remove_cvref_t<decltype(network::config)>, pulse::encode::clip_text_config>;
-        const auto facts = pulse::encode::text_facts_of<network, typename Math::accumulator>(
+        const auto facts = pulse::encode::text_facts_of<network, accumulator>(
             1, ids.ids, masked ? std::span<const std::int32_t>{ids.mask} : std::span<const std::int32_t>{});
-        encoder_.run(1, facts.data(), states_.data(), pooled_.data());
+        space::template upload<accumulator>(facts, facts_.data());
+        encoder_.run(1, facts_.data(), states_there_.there(), pooled_there_.there());
+        states_there_.get(math_, states_);
+        pooled_there_.get(math_, pooled_);
         mask_ = std::move(ids.mask);
         return ids.cut;
     }
     [[nodiscard]] std::span<const float> states() const noexcept { return states_; } ///< [tokens][features]
     [[nodiscard]] std::span<const float> pooled() const noexcept { return pooled_; }
     [[nodiscard]] std::span<const std::int32_t> mask() const noexcept { return mask_; }
-    [[nodiscard]] std::int64_t used_bytes() const noexcept { return encoder_.used_bytes(); }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept {
+        return encoder_.used_bytes() + states_there_.bytes() + pooled_there_.bytes() +
+               static_cast<std::int64_t>(facts_.size() * sizeof(accumulator));
+    }
 
 private:
+    using space = pulse::space_of<Math>;
+    using accumulator = typename Math::accumulator;
+
     [[nodiscard]] static caption_ids tokenizer_of(const std::filesystem::path& folder) {
         return {folder / Component::tokenizer.view(), tokens, network::vocabulary};
     }
@@ -100,8 +181,13 @@ private:
         return pulse::diffusers::open_text_encoder<network>(folder, Component::component.view());
     }
 
+    Math& math_;
     caption_ids ids_of_;
     pulse::encode::text_encoder<network, Math> encoder_;
+    typename space::template array<accumulator> facts_{
+        static_cast<std::size_t>(pulse::encode::text_facts{network::tokens}.elements(1))};
+    carried<Math> states_there_{static_cast<std::size_t>(network::states::elements)};
+    carried<Math> pooled_there_{static_cast<std::size_t>(pooled_features)};
     std::vector<float> states_ = std::vector<float>(static_cast<std::size_t>(network::states::elements));
     std::vector<float> pooled_ = std::vector<float>(static_cast<std::size_t>(pooled_features));
     std::vector<std::int32_t> mask_{};
@@ -212,31 +298,20 @@ private:
     std::tuple<frozen_text<Texts, Math>...> networks_;
 };
 
-/// The encoder of pictures of a folder.
+/// The encoder of pictures of a folder: writes the moments [height][width][2 channels] of the posterior of a picture
+/// [size][size][channels].
 template <class Frozen, class Math>
-class frozen_pictures {
+class frozen_pictures : public frozen_chain<typename Frozen::encoder, Math> {
 public:
-    using network = pulse::encode::chain<typename Frozen::encoder, Math>;
-    static constexpr std::int64_t bytes = network::bytes;
-
     /// The components that moments depend on.
     static std::vector<std::string> components() { return {"vae"}; }
     /// Throws input_error unless the folder has all that is needed.
     static void require(const std::filesystem::path& folder) {
         static_cast<void>(pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder));
     }
-    frozen_pictures(const std::filesystem::path& folder, Math& math) : encoder_{math} {
-        fill(encoder_, math, pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder));
-    }
-
-    /// Writes the moments [height][width][2 channels] of the posterior of a picture [size][size][channels].
-    void run(std::span<const float> picture, std::span<float> moments) {
-        encoder_.run(1, picture.data(), moments.data());
-    }
-    [[nodiscard]] std::int64_t used_bytes() const noexcept { return encoder_.used_bytes(); }
-
-private:
-    network encoder_;
+    frozen_pictures(const std::filesystem::path& folder, Math& math) :
+        frozen_chain<typename Frozen::encoder, Math>{
+            math, pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder)} {}
 };
 
 /// Pixels are moments without variance: the posterior's sample is the picture to the last bits.
@@ -262,16 +337,16 @@ public:
     [[nodiscard]] std::int64_t used_bytes() const noexcept { return bytes; }
 };
 
-/// Latents of pictures, drawn from their posteriors.
-template <class Frozen, class Math>
+/// Latents of pictures, drawn from their posteriors on the host.
+template <class Frozen>
 class posterior_source {
 public:
     static constexpr auto config = Frozen::picture_config;
     static constexpr auto pixels = static_cast<std::size_t>(config.latent_size() * config.latent_size());
     static constexpr std::size_t elements = pixels * static_cast<std::size_t>(config.latent_channels);
 
-    posterior_source(Math& math, std::uint64_t seed) :
-        math_{math}, random_{seed, pulse::train::random_stream::posterior} {}
+    posterior_source(int threads, std::uint64_t seed) :
+        math_{threads}, random_{seed, pulse::train::random_stream::posterior} {}
 
     /// Where the moments of a picture belong.
     [[nodiscard]] std::span<float> moments() noexcept { return moments_; }
@@ -283,7 +358,7 @@ public:
     }
 
 private:
-    Math& math_;
+    pulse::host::picture_operations math_;
     pulse::train::random_source random_;
     std::vector<float> moments_ = std::vector<float>(2 * elements);
     std::vector<float> noise_ = std::vector<float>(elements);

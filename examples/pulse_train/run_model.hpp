@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +36,7 @@
 #include "encoded_task.hpp"
 #include "frozen.hpp"
 #include "measuring.hpp"
+#include "new_folder.hpp"
 #include "pictures.hpp"
 #include "pipeline_folder.hpp"
 #include "sample_row.hpp"
@@ -49,8 +51,8 @@ namespace pulse_train {
 template <class Model, class Side>
 [[nodiscard]] std::unique_ptr<const picture_source> open_captioned(run_inputs& in) {
     const arguments& a = in.args;
-    if constexpr (can_encode<Model, Side>) {
-        using task = encoded_task<Model, typename Side::math>;
+    if constexpr (frozen_networks<Model>::known) {
+        using task = encoded_task<Model, Side>;
         if (a.from.empty()) {
             throw pulse::input_error{
                 "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
@@ -63,7 +65,7 @@ template <class Model, class Side>
         return task::open(a);
     } else {
         throw pulse::input_error{"--data: " + a.model + " reads text or classes, which only '" + synthetic_data +
-                                 "' data have" + (frozen_networks<Model>::known ? " on --backend cuda" : "")};
+                                 "' data have"};
     }
 }
 
@@ -82,7 +84,7 @@ void fill_cache(const Side& side, const run_inputs& in) {
         pulse::data::encoding_report took;
         if (!in.cache->complete()) {
             picture_cache mine{*in.cache};
-            took = encoded_task<Model, typename Side::math>::encode_once(a, among, mine);
+            took = encoded_task<Model, Side>::encode_once(a, among, mine);
         }
         std::array all{static_cast<double>(took.pictures), static_cast<double>(took.captions),
                        static_cast<double>(took.bytes), took.picture_seconds, took.caption_seconds};
@@ -105,48 +107,47 @@ void fill_cache(const Side& side, const run_inputs& in) {
     }
 }
 
-/// Draws what the arguments ask for and writes it into the run's folder. Whether there is something now.
+/// Draws what the arguments ask for and writes it into a folder. Whether there is something now.
 template <class Model, class Side>
-[[nodiscard]] bool draw(const Side& side, const run_inputs& in, const run_results& results) {
+bool draw(const Side& side, const run_inputs& in, const run_results& results, const std::filesystem::path& folder) {
     if (in.args.sample == 0 || *in.stop) { return false; }
     std::printf("drawing %d images ...\n", in.args.sample);
     std::fflush(stdout);
-    if constexpr (can_encode<Model, Side>) {
+    if constexpr (frozen_networks<Model>::known) {
         if (in.args.draws_pictures()) {
-            using pictures = by_prompt<Model, typename Side::math>;
-            const pictures of_prompts{in.args};
+            using pictures = by_prompt<Model, Side>;
+            const pictures of_prompts{side, in.args};
             std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
             if (latents.empty()) { return false; }
             const std::vector<float> drawn = of_prompts.decode(std::move(latents));
-            write_samples(in, drawn, pictures::shape);
-            write_pictures(in, drawn, pictures::shape);
+            write_samples(folder, in.args, drawn, pictures::shape);
+            write_pictures(folder, in.args, drawn, pictures::shape);
             return true;
         }
     }
     const std::vector<float> drawn = draw_samples<Model>(side, in, results, {.wanted = in.conditions_of_images()});
-    if (!drawn.empty()) { write_samples(in, drawn, in.shape); }
+    if (!drawn.empty()) { write_samples(folder, in.args, drawn, in.shape); }
     return !drawn.empty();
 }
 
 /// Throws input_error unless what the arguments want drawn can be, which is looked at before a run begins.
 template <class Model, class Side>
-void require_drawable(const arguments& a) {
+void require_drawable(const Side& side, const arguments& a) {
     if (a.sample == 0) { return; }
     constexpr bool by_class =
         sample_row{pulse::conditions_read_by<Model>()}.find(pulse::condition_kind::class_label) != sample_row::none;
     const std::string option = by_class ? "--class" : "--prompt";
-    const std::string none_reads = "there are no networks that draw pictures of " + a.model + " by " + option +
-                                   (frozen_networks<Model>::known ? " on --backend cuda" : "");
+    const std::string none_reads = "there are no networks that draw pictures of " + a.model + " by " + option;
     if (!a.draws_pictures()) {
         if (!a.from.empty() && (by_class || pulse::reads_text<typename Model::conditioning>)) {
             throw pulse::input_error{
                 "--sample: with --from, " +
-                (can_encode<Model, Side> ? "pictures of " + a.model + " are drawn by " + option : none_reads)};
+                (frozen_networks<Model>::known ? "pictures of " + a.model + " are drawn by " + option : none_reads)};
         }
         return;
     }
-    if constexpr (can_encode<Model, Side>) {
-        static_cast<void>(by_prompt<Model, typename Side::math>{a});
+    if constexpr (frozen_networks<Model>::known) {
+        static_cast<void>(by_prompt<Model, Side>{side, a});
     } else {
         throw pulse::input_error{(a.classes.empty() ? "--prompt: " : "--class: ") + none_reads};
     }
@@ -171,7 +172,7 @@ void use_untrained(const Side& side, run_inputs& in) {
             values(tensor++, [&](std::span<const float> piece) { to.insert(to.end(), piece.begin(), piece.end()); });
         }
     }
-    static_cast<void>(draw<Model>(side, in, untrained));
+    draw<Model>(side, in, untrained, a.out);
 }
 
 /// The whole job for one backbone on one side (see host_side).
@@ -180,9 +181,14 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     constexpr auto dims = Model::template layer_at<0>::input::dims;
     constexpr sample_shape shape{dims[0], dims[1], dims[2]};
     constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
-    const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
     const bool leads = a.processes == nullptr || a.processes->rank() == 0;
-    if (leads) { require_drawable<Model, Side>(a); }
+    if (a.makes_folder()) {
+        if (leads) { new_folder<Model>::write(a); }
+        if (a.processes != nullptr) { a.processes->leave(); }
+        return;
+    }
+    const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
+    if (leads) { require_drawable<Model>(side, a); }
     std::optional<made_up_conditions> conditions;
     if (!wanted.empty()) { conditions.emplace(wanted, shape, a.seed); }
     const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
@@ -207,8 +213,8 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     } else {
         pictures = open_captioned<Model, Side>(in);
         in.pictures = pictures.get();
-        if constexpr (can_encode<Model, Side>) {
-            if (a.encode_once) { cache = encoded_task<Model, typename Side::math>::open_cache(a, *pictures); }
+        if constexpr (frozen_networks<Model>::known) {
+            if (a.encode_once) { cache = encoded_task<Model, Side>::open_cache(a, *pictures); }
         }
         in.cache = cache.get();
     }
@@ -236,18 +242,20 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of_data(in)}});
     }
     if (!a.resume.empty()) { require_same_config(in); }
-    if constexpr (can_encode<Model, Side>) {
+    if constexpr (frozen_networks<Model>::known) {
         if (in.cache != nullptr) { fill_cache<Model>(side, in); }
     }
 
     const run_results results = [&] {
-        const auto ready = [&] { open_folder(in); };
-        if constexpr (can_encode<Model, Side>) {
-            if (in.pictures != nullptr) {
-                return train<Model, encoded_task<Model, typename Side::math>>(side, in, ready);
-            }
+        const run_moments during{.ready = [&] { open_folder(in); },
+                                 .drawing =
+                                     [&](const run_results& so_far) {
+                                         draw<Model>(side, in, so_far, drawing_folder(in, so_far.last_step));
+                                     }};
+        if constexpr (frozen_networks<Model>::known) {
+            if (in.pictures != nullptr) { return train<Model, encoded_task<Model, Side>>(side, in, during); }
         }
-        return train<Model, typename Side::task>(side, in, ready);
+        return train<Model, typename Side::task>(side, in, during);
     }();
     if (a.processes != nullptr) {
         a.processes->leave();
@@ -255,7 +263,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
     const run_summary summary = summarise(in, results);
     write_artifacts(in, results, summary);
-    const bool drawn = draw<Model>(side, in, results);
+    const bool drawn = draw<Model>(side, in, results, a.out);
     print_summary(in, results, summary, drawn);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,14 +33,24 @@
 
 namespace pulse_train {
 
+/// What rank 0 does in a run.
+struct run_moments {
+    /// Called once, when every rank has all that it needs and has checked it: nothing is written before.
+    std::function<void()> ready{};
+    /// Called after each of --sample-every steps but the last, with what is known of the run by then, while the other
+    /// ranks wait.
+    std::function<void(const run_results&)> drawing{};
+};
+
 /// One rank's part of a training run on a side (see host_side), with the data that a task has.
 template <class Model, class Side, class Task>
 class training_rank {
 public:
     using math = typename Side::math;
 
-    training_rank(const run_inputs& in, const pulse::any_transport& among) :
-        in_{in}, transport_{among}, trainer_{among, {in.plan, in.costs, in.kept}, in.training()}, task_{in, among} {
+    training_rank(const run_inputs& in, const pulse::any_transport& among, const run_moments& during) :
+        in_{in}, during_{during},
+        transport_{among}, trainer_{among, {in.plan, in.costs, in.kept}, in.training()}, task_{in, among} {
         if (!in.args.resume.empty()) {
             resume();
         } else if (in.start != nullptr) {
@@ -75,6 +86,8 @@ public:
                 shown->step_done(trainer_.steps(), done.loss, samples / seconds);
             }
             if (in_.args.checkpoint_every > 0 && trainer_.steps() % in_.args.checkpoint_every == 0) { save(); }
+            const bool draws = in_.args.sample_every > 0 && trainer_.steps() % in_.args.sample_every == 0;
+            if (draws && !stop && trainer_.steps() < in_.args.steps) { draw(); }
         }
         shown.reset();
         finish(first);
@@ -163,7 +176,7 @@ private:
             mine_.captions_cut = task_.captions_cut();
         }
         if (saved_.first != trainer_.steps()) { save(); }
-        if (in_.args.sample != 0) { keep_averages(); }
+        if (in_.args.sample != 0) { keep_averages(mine_); }
         if (rank() == 0) {
             pulse::train::export_merged(saved_.second, in_.file(checkpoint_name));
             if (!in_.args.export_to.empty()) { export_trained<Model>(in_.args, saved_.second); }
@@ -171,16 +184,27 @@ private:
         mine_.steps_run = trainer_.steps() - first;
         mine_.last_step = trainer_.steps();
     }
-    void keep_averages() {
+    void draw() {
+        rank_results so_far;
+        so_far.rank = rank();
+        so_far.last_step = trainer_.steps();
+        keep_averages(so_far);
+        std::vector<rank_results> all;
+        for (const auto& bytes : transport_.gather(to_bytes(so_far))) { all.push_back(rank_results_from(bytes)); }
+        if (rank() == 0) { during_.drawing(joined(std::move(all))); }
+        transport_.sum({});
+    }
+    void keep_averages(rank_results& to) {
         const pulse::train::rank_state kept = trainer_.read_state();
         if (trainer_.runner().place().replica != 0) { return; }
         for (const auto& block : trainer_.runner().parameters().blocks()) {
             const auto average = std::span{kept.average}.subspan(block.first, block.size);
-            mine_.averages[block.layer].assign(average.begin(), average.end());
+            to.averages[block.layer].assign(average.begin(), average.end());
         }
     }
 
     const run_inputs& in_;
+    const run_moments& during_;
     pulse::any_transport transport_;
     pulse::trainer<Model, math> trainer_;
     Task task_;
@@ -191,15 +215,14 @@ private:
 };
 
 /// Trains on the ranks of a side; whatever stops one rank is thrown here. Where ranks are processes, rank 0 has the
-/// results. `ready` is called once, when every rank has all that it needs and has checked it: nothing is written
-/// before.
-template <class Model, class Task, class Side, class Ready>
-[[nodiscard]] run_results train(const Side& side, const run_inputs& in, const Ready& ready) {
+/// results.
+template <class Model, class Task, class Side>
+[[nodiscard]] run_results train(const Side& side, const run_inputs& in, const run_moments& during) {
     std::vector<rank_results> results;
     side.run_ranks(in, [&](const pulse::any_transport& among) {
-        training_rank<Model, Side, Task> rank{in, among};
+        training_rank<Model, Side, Task> rank{in, among, during};
         among.sum({});
-        if (among.rank() == 0) { ready(); }
+        if (among.rank() == 0) { during.ready(); }
         const auto all = among.gather(to_bytes(rank.run()));
         for (const auto& bytes : all) { results.push_back(rank_results_from(bytes)); }
     });

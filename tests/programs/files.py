@@ -88,6 +88,26 @@ def last_checkpoint(folder):
     return max(complete, key=lambda path: json.loads((path / "manifest.json").read_text())["sequence"])
 
 
+def write_png(path, width, pixels):
+    """Rows of `width` pixels of three bytes."""
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = [b"\0" + pixels[at:at + 3 * width] for at in range(0, len(pixels), 3 * width)]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, len(rows), 8, 2, 0, 0, 0))
+                     + chunk(b"IDAT", zlib.compress(b"".join(rows))) + chunk(b"IEND", b""))
+
+
+def png_bytes(path):
+    """Pixels and the bytes before each row, which say how a row was filtered: not at all, by pulse."""
+    content, packed, at = path.read_bytes(), b"", 8
+    while at < len(content):
+        length, kind = struct.unpack_from(">I4s", content, at)
+        packed += content[at + 8:at + 8 + length] if kind == b"IDAT" else b""
+        at += 12 + length
+    return zlib.decompress(packed)
+
+
 def png_size(path):
     """(width, height) of a PNG file whose every chunk has a right checksum and whose data unpack to whole rows."""
     content = path.read_bytes()

@@ -34,12 +34,12 @@ SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json"}
-OPTIONS = ("--data", "--from", "--init", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
+OPTIONS = ("--data", "--from", "--init", "--tokenizer", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
            "--flip", "--caption-dropout", "--on-bad-picture", "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
            "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
            "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
-           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--out", "--plan")
+           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 

@@ -21,6 +21,7 @@ import itertools
 import json
 import math
 import pathlib
+import random
 import shutil
 import struct
 import subprocess
@@ -29,7 +30,8 @@ import tempfile
 import unittest
 
 import device_tests
-from files import Safetensors
+import tiny_pipeline
+from files import Safetensors, png_bytes, write_png
 
 PROGRAM, MODEL, PRECISIONS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 del sys.argv[1:4]
@@ -210,6 +212,86 @@ class Cuda(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, r"\Apulse_train: --gpus: there is no CUDA device 1023[^\n]*\n\Z")
         self.assertFalse(out.exists())
+
+
+class Encoded(unittest.TestCase):
+    """Captioned pictures, which frozen networks encode on the device, and pictures by prompt. To the roundings of the backbone come
+    those of the layers that a picture and its caption go through."""
+
+    OPTIONS = ("--flip", "yes", "--caption-dropout", 0.3)
+
+    @classmethod
+    def setUpClass(cls):
+        if MODEL != "sd_tiny":
+            raise unittest.SkipTest("one model with text is enough")
+        tokenizer, cls.folder, cls.data = ROOM / "tokenizer", ROOM / "diffusers", ROOM / "pictures"
+        tiny_pipeline.write_vocabulary(tokenizer)
+        cls.run_quietly("--init", "--steps", 0, "--export", cls.folder, "--tokenizer", tokenizer)
+        cls.data.mkdir()
+        source = random.Random(14)
+        for index, text in enumerate(("a red cat", "photo of a car", "", "cat")):
+            write_png(cls.data / f"{index}.png", 16, source.randbytes(3 * 16 * 16))
+            (cls.data / f"{index}.txt").write_text(text)
+        cls.host = cls.learn("--ranks", 1)
+        cls.bounds = Bounds(cls.host)
+        cls.bounds.roundings += 12 * (9 + 4)
+
+    @staticmethod
+    def run_quietly(*options):
+        done = subprocess.run([str(word) for word in (PROGRAM, "--model", MODEL, *options)], capture_output=True, text=True,
+                              timeout=PATIENCE)
+        if done.returncode != 0:
+            raise AssertionError(f"{options}: {done.returncode}\n{done.stdout}{done.stderr}")
+
+    @classmethod
+    def learn(cls, *options, steps=1, sample=0):
+        return trained("--from", cls.folder, "--data", cls.data, *cls.OPTIONS, *options, steps=steps, sample=sample)
+
+    def test_the_first_step_is_the_hosts(self):
+        first = gradients(self.host)
+        (wanted,) = report(self.host)["loss"]
+        for precision in FOLLOWING:
+            with self.subTest(precision):
+                out = self.learn("--ranks", 1, *on(precision))
+                apart = math.hypot(*(a - b for a, b in zip(first, gradients(out), strict=True)))
+                self.assertLess(apart, self.bounds.gradient(precision) * math.hypot(*first))
+                (loss,) = report(out)["loss"]
+                self.assertLess(abs(loss - wanted), self.bounds.loss(precision, 0, wanted, 0))
+                self.assertNotEqual(loss, wanted)
+        # it is not that of made-up samples
+        (other,) = report(trained("--ranks", 1, "--from", self.folder, steps=1))["loss"]
+        self.assertGreater(abs(other - wanted), self.bounds.loss(FOLLOWING[-1], 0, wanted, 0))
+
+    def test_once_is_each_step_on_every_pipeline(self):
+        precision, cache = PRECISIONS[0], ROOM / "cache"
+        each = self.learn("--ranks", 1, *on(precision), steps=3)
+        once = ("--encode", "once", "--cache", cache)
+        for options in (("--ranks", 2, "--gpus", "0,0"), ("--ranks", 2, "--gpus", "0,0", *once), ("--ranks", 1, *once)):
+            with self.subTest(options):
+                out = self.learn(*options, *on(precision), steps=3)
+                self.assertEqual(report(out)["loss"], report(each)["loss"])
+                self.assertEqual(Safetensors(checkpoint(out)).tensors, Safetensors(checkpoint(each)).tensors)
+                self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        self.assertGreater(report(each)["planned_peak_bytes"][0], report(out)["planned_peak_bytes"][0])
+        self.assertGreater(report(each)["encode_seconds"], 0)
+
+    def test_pictures_by_prompt_are_the_hosts(self):
+        drawn = []
+        for where in ((), *map(on, FOLLOWING)):
+            out = ROOM / f"drawn{next(serial)}"
+            self.run_quietly("--from", self.folder, "--out", out, "--steps", 0, "--sample-steps", 2, "--prompt", "a red cat",
+                             "--prompt", "photo", *where)
+            drawn.append([png_bytes(out / "pictures" / f"000{i}.png") for i in (0, 1)])
+        self.assertNotEqual(drawn[0][0], drawn[0][1])
+        for precision, found in zip(FOLLOWING, drawn[1:]):
+            for one, wanted in zip(found, drawn[0]):
+                error = math.sqrt(sum((a - b) ** 2 for a, b in zip(one, wanted, strict=True)) / len(wanted))
+                # what rounding to whole numbers may add, and what roundings of two steps and the decoder do to values of size 1
+                self.assertLess(error, 0.5 + 255 / 2 * 3 * self.bounds.gradient(precision), precision)
+
+    def test_training_ends_with_pictures(self):
+        out = self.learn("--ranks", 1, "--prompt", "a cat", *on(PRECISIONS[0]), sample=1)
+        self.assertEqual(json.loads((out / "pictures/metadata.jsonl").read_text())["text"], "a cat")
 
 
 if __name__ == "__main__":

@@ -56,9 +56,9 @@ def with_weights(tensors, shapes):
     return folder
 
 
-def first_weights(model):
+def first_weights(model, seed=5):
     """The checkpoint of a run without steps."""
-    return Safetensors(Case().train("--steps", 0, "--seed", 5, model=model, data="synthetic") / "checkpoint.safetensors")
+    return Safetensors(Case().train("--steps", 0, "--seed", seed, model=model, data="synthetic") / "checkpoint.safetensors")
 
 
 def with_transformer(config, tensors, shapes):
@@ -748,7 +748,27 @@ class Prompts(Case):
         self.assertEqual([text for text, _ in self.pictures(out)], ["a red cat", "photo", "a red cat", "photo", "a red cat"])
         self.assertEqual((out / "samples.png").read_bytes(), (again / "samples.png").read_bytes())
 
+    def test_pictures_while_training(self):
+        """Drawing leaves the run as it is, and draws what a run that ends there draws."""
+        more = {"model": "sd_tiny", "data": write_pictures(), "sample": 2}
+
+        def learn(steps, *options, **kind):
+            return self.train("--steps", steps, "--seed", SEED, "--ranks", 2, "--placement", "folded", *options, **kind)
+
+        prompted = ("--from", FROM, "--prompt", "a red cat", "--prompt", "photo")
+        for options, kind in ((prompted, more), ((), {**MODEL, "sample": 2})):
+            whole, plain = learn(4, "--sample-every", 2, *options, **kind), learn(4, *options, **kind)
+            half = learn(2, *options, **kind)
+            self.same_training(whole, plain)
+            self.assertEqual([path.name for path in (whole / "drawn").iterdir()], ["step-00000002"])
+            self.assertFalse((plain / "drawn").exists())
+            for one, other in ((whole / "drawn/step-00000002", half), (whole, plain)):
+                for name, content in files_of(whole / "drawn/step-00000002").items():
+                    self.assertEqual((one / name).read_bytes(), (other / name).read_bytes(), name)
+        self.assertNotEqual((whole / "samples.png").read_bytes(), (half / "samples.png").read_bytes())
+
     def test_refusals(self):
+        self.refuses("--sample-every", 2, names=["--sample-every", "--sample is 0"], **MODEL)
         self.refuses("--prompt", "a cat", names=["--prompt", "--from"], **MODEL)
         self.refuses("--from", FROM, "--guidance", 3, names=["--guidance", "--prompt"], **MODEL)
         self.refuses("--from", FROM, "--negative", "a", names=["--negative", "--prompt"], **MODEL)
@@ -766,6 +786,133 @@ class Prompts(Case):
         folder = changed()
         (folder / "vae/diffusion_pytorch_model.safetensors").unlink()
         self.refuses("--from", folder, "--prompt", "a", names=["--prompt", "vae"], sample=1, **MODEL)
+
+
+class NewFolders(Case):
+    """Folders of random weights, which pulse_train writes where there is none to begin from."""
+
+    MODELS = ("sd_tiny", "sdxl_tiny", "hunyuan_tiny", "uvit_tiny")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.tokenizers = {"sd_tiny": FROM / "tokenizer", "sdxl_tiny": SDXL, "hunyuan_tiny": ROOM / "hunyuan_texts"}
+        tiny_pipeline.write_hunyuan_texts(cls.tokenizers["hunyuan_tiny"], CAPTIONS)
+        cls.folders = {model: cls.make(model) for model in cls.MODELS}
+
+    @classmethod
+    def make(cls, model, *options, seed=SEED):
+        folder = fresh()
+        tokenizer = ("--tokenizer", cls.tokenizers[model]) if model in cls.tokenizers else ()
+        Case().invoke(cls.line(folder, "--seed", seed, *tokenizer, *options, model=model), 0)
+        return folder
+
+    @staticmethod
+    def line(folder, *options, model="sd_tiny"):
+        return [PROGRAM, "--model", model, "--init", "--steps", 0, "--export", folder, *options]
+
+    def test_the_seed_decides_every_byte(self):
+        for model, folder in self.folders.items():
+            self.assertEqual(files_of(self.make(model)), files_of(folder))
+            other = files_of(self.make(model, seed=SEED + 1))
+            self.assertEqual(other.keys(), files_of(folder).keys())
+            for name, content in files_of(folder).items():
+                self.assertEqual(content != other[name], name.endswith(".safetensors"), f"{model}: {name}")
+        # text encoders that are alike are not the same
+        states = [Safetensors(self.folders["sdxl_tiny"] / f"text_encoder{place}" / "model.safetensors").tensors
+                  for place in ("", "_2")]
+        name = "text_model.embeddings.position_embedding.weight"
+        self.assertNotEqual(states[0][name][:16], states[1][name][:16])
+
+    def test_diffusers_reads_them(self):
+        import torch
+        from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, StableDiffusionXLPipeline
+        from transformers import BertModel, BertTokenizer, T5EncoderModel, T5Tokenizer
+
+        words = []
+        handler = logging.Handler()
+        handler.emit = lambda record: words.append(record.getMessage())
+        for library in ("diffusers", "transformers"):
+            logging.getLogger(library).addHandler(handler)
+
+        def complete(network, folder, **more):
+            read, info = network.from_pretrained(folder, output_loading_info=True, **more)
+            self.assertFalse(any(info.values()), f"{folder}: {info}")
+            self.assertTrue(all(bool(torch.isfinite(value).all()) for value in read.state_dict().values()))
+
+        for model, pipeline in (("sd_tiny", StableDiffusionPipeline), ("sdxl_tiny", StableDiffusionXLPipeline)):
+            folder = self.folders[model]
+            read = pipeline.from_pretrained(folder, low_cpu_mem_usage=False)
+            read.set_progress_bar_config(disable=True)
+            drawn = read("a red cat", height=16, width=16, num_inference_steps=2, output_type="np").images
+            self.assertEqual(drawn.shape, (1, 16, 16, 3))
+            for name, network in read.components.items():
+                if isinstance(network, torch.nn.Module):
+                    complete(type(network), folder / name, **({} if "text" in name else {"low_cpu_mem_usage": False}))
+            self.assertEqual((read.scheduler.config.prediction_type, read.scheduler.config.beta_schedule),
+                             ("v_prediction", "squaredcos_cap_v2"))
+        for model in ("hunyuan_tiny", "uvit_tiny"):  # this version has no class for their backbones
+            complete(AutoencoderKL, self.folders[model] / "vae", low_cpu_mem_usage=False)
+            DDIMScheduler.from_pretrained(self.folders[model] / "scheduler")
+        folder = self.folders["hunyuan_tiny"]
+        for name, network, tokenizer in (("", BertModel, BertTokenizer), ("_2", T5EncoderModel, T5Tokenizer)):
+            complete(network, folder / f"text_encoder{name}")
+            self.assertGreater(len(tokenizer.from_pretrained(folder / f"tokenizer{name}", legacy=True)("a cat").input_ids), 2)
+        self.assertEqual(words, [])
+
+    def test_runs_begin_from_them(self):
+        """A run from such a folder is the run whose weights the seed draws; frozen networks give it finite numbers."""
+        options = ("--steps", 2, "--seed", SEED)
+        for model, folder in self.folders.items():
+            with self.subTest(model):
+                begun, whole = (self.train(*begin, *options, model=model, data="synthetic") for begin in (("--from", folder), ()))
+                self.same_training(begun, whole)
+        data = {"uvit_tiny": Classes.write_pictures(2)}
+        for model, folder in self.folders.items():
+            out = self.train("--from", folder, *options, model=model, data=data.get(model) or write_pictures())
+            self.assertTrue(all(0.1 < loss < 10 for loss in report(out)["loss"]), f"{model}: {report(out)['loss']}")
+
+    def test_types_shards_and_noise(self):
+        folder = self.make("sd_tiny", "--export-type", "fp16", "--export-shard", 20000, "--noise", "scaled-linear", "--prediction",
+                           "epsilon")
+        for name in ("unet", "vae", "text_encoder"):
+            self.assertGreater(len(list((folder / name).glob("*.safetensors"))), 1, name)
+        settings = json.loads((folder / "scheduler/scheduler_config.json").read_text())
+        self.assertEqual((settings["prediction_type"], settings["beta_schedule"]), ("epsilon", "scaled_linear"))
+        self.train("--from", folder, "--steps", 1, model="sd_tiny", data=write_pictures())
+
+    def test_backbones_without_frozen_networks(self):
+        import numpy
+        import torch
+        from diffusers import DDIMPipeline
+
+        read = DDIMPipeline.from_pretrained(self.make("ddpm_fmnist_small"), low_cpu_mem_usage=False)
+        start = first_weights("ddpm_fmnist_small", seed=SEED).tensors
+        for name, value in read.unet.state_dict().items():
+            expected = torch.tensor(numpy.frombuffer(start[name], "<f4").copy())
+            self.assertTrue(torch.equal(value.flatten(), expected), name)
+
+    def test_refusals(self):
+        def refused(*options, names, model="sd_tiny"):
+            folder = fresh()
+            self.refuses(raw=self.line(folder, *options, model=model), names=names)
+            self.assertFalse(folder.exists())
+
+        refused(names=["--tokenizer", "missing", "sd_tiny"])
+        refused("--tokenizer", fresh(), names=["--tokenizer", "merges.txt"])
+        refused("--tokenizer", FROM, names=["--tokenizer", "tokenizer_2", "sdxl_tiny"], model="sdxl_tiny")
+        refused("--tokenizer", FROM / "tokenizer", names=["--tokenizer", "no text"], model="uvit_tiny")
+        refused("--tokenizer", self.tokenizers["sd_tiny"], "--plan-only", names=["--plan-only", "--init"])
+        large = fresh()
+        shutil.copytree(FROM / "tokenizer", large)
+        words = json.loads((large / "vocab.json").read_text())
+        (large / "vocab.json").write_text(json.dumps({**words, **{f"more{i}": 523 + i for i in range(200)}}))
+        refused("--tokenizer", large, names=["--tokenizer", str(large), "640"])
+        self.refuses("--init", "--steps", 3, "--export", fresh(), names=["--init", "--from", "--steps 0"], model="sd_tiny")
+        self.refuses("--from", FROM, "--tokenizer", FROM, names=["--tokenizer", "--from"], model="sd_tiny")
+        full = fresh()
+        full.mkdir()
+        (full / "letters.txt").write_text("dear")
+        self.refuses(raw=self.line(full, "--tokenizer", FROM), names=["--export", str(full)])
 
 
 if __name__ == "__main__":

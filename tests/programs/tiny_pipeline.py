@@ -22,16 +22,21 @@ MERGES = [("p", "h"), ("o", "t"), ("ph", "ot"), ("phot", "o</w>"), ("o", "f</w>"
           ("ca", "t</w>")]
 
 
-def write_tokenizer(folder, **options):
-    from transformers import CLIPTokenizer
-    from transformers.models.clip.tokenization_clip import bytes_to_unicode
-
-    letters = list(bytes_to_unicode().values())
+def write_vocabulary(folder):
+    """The files of the tokenizer, without any package."""
+    printable = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
+    letters = [chr(code) for code in printable] + [chr(0x100 + n) for n in range(0x100 - len(printable))]
     words = letters + [letter + "</w>" for letter in letters] + ["".join(pair) for pair in MERGES]
     words += ["<|startoftext|>", "<|endoftext|>"]
     folder.mkdir(parents=True)
     (folder / "vocab.json").write_text(json.dumps({word: index for index, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in MERGES))
+
+
+def write_tokenizer(folder, **options):
+    from transformers import CLIPTokenizer
+
+    write_vocabulary(folder)
     return CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=7, **options)
 
 

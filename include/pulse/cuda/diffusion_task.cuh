@@ -28,18 +28,17 @@ namespace pulse::cuda {
 /// train::diffusion_task.
 ///
 /// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
-/// Images stay on the device; what a step uploads is some 50 bytes a sample, and its text and facts. Nothing here waits for the device but
-/// begin(), for the upload of the step before.
-template <class Precision = bf16>
+/// Images are device_images, which stay on the device, so that what a step uploads is some 50 bytes a sample, and its text
+/// and facts; or device_latents. Nothing here waits for the device but begin(), for the upload of the step before.
+template <class Precision = bf16, class Images = device_images>
 class diffusion_task {
 public:
     using scalar = typename Precision::scalar;
 
     /// All work goes into `stream`, which must be the backend's. Throws input_error naming the option that is out of
     /// range, or when the images are not of the model's size.
-    diffusion_task(const device_images& images, const train::noise_schedule& schedule,
-                   const train::diffusion_options& options, cudaStream_t stream,
-                   train::condition_source conditions = {}) :
+    diffusion_task(const Images& images, const train::noise_schedule& schedule, const train::diffusion_options& options,
+                   cudaStream_t stream, train::condition_source conditions = {}) :
         images_{images},
         schedule_{schedule}, options_{checked(images, schedule, options)}, key_{options.seed,
                                                                                 train::random_stream::noise},
@@ -146,7 +145,7 @@ public:
     }
 
 private:
-    [[nodiscard]] static const train::diffusion_options& checked(const device_images& images,
+    [[nodiscard]] static const train::diffusion_options& checked(const Images& images,
                                                                  const train::noise_schedule& schedule,
                                                                  const train::diffusion_options& o) {
         if (o.microbatch_size < 1 || o.microbatch_size > 65535) {
@@ -167,7 +166,7 @@ private:
             static_cast<std::uint32_t>(schedule_.steps()), position));
     }
 
-    const device_images& images_;
+    const Images& images_;
     const train::noise_schedule& schedule_;
     train::diffusion_options options_;
     random_key key_;

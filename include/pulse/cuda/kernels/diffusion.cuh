@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -12,7 +13,8 @@
 
 namespace pulse::cuda {
 
-/// Images of bytes, channels last, one after the other; `padding` black pixels are added on every side on the way out.
+/// Images, channels last, one after the other: of bytes, or of floats that are as the network takes them; `padding` black
+/// pixels are added on every side on the way out.
 struct image_layout {
     int height{}; ///< as stored
     int width{};  ///< as stored
@@ -39,7 +41,8 @@ struct diffusion_sample {
 };
 
 /// Element e of an image as the network takes it, in [-1, 1]: as train::image_dataset gives it.
-__device__ inline float pixel_of(const image_layout& layout, const std::uint8_t* image, bool flipped, int e) {
+template <class Stored>
+__device__ float pixel_of(const image_layout& layout, const Stored* image, bool flipped, int e) {
     const int channel = e % layout.channels;
     const int pixel = e / layout.channels;
     const int full_width = layout.width + 2 * layout.padding;
@@ -47,16 +50,20 @@ __device__ inline float pixel_of(const image_layout& layout, const std::uint8_t*
     int column = pixel % full_width - layout.padding;
     if (row < 0 || row >= layout.height || column < 0 || column >= layout.width) { return -1.0f; }
     if (flipped) { column = layout.width - 1 - column; }
-    return static_cast<float>(image[(row * layout.width + column) * layout.channels + channel]) / 127.5f - 1.0f;
+    const Stored value = image[(row * layout.width + column) * layout.channels + channel];
+    if constexpr (std::is_same_v<Stored, float>) {
+        return value;
+    } else {
+        return static_cast<float>(value) / 127.5f - 1.0f;
+    }
 }
 
 /// Calls visit(first element, images, noise) with `Count` neighbours of one sample; Count is 1, or a multiple of 4
 /// where the sample's numbers begin with a whole counter. `offsets`: what each channel's noise gets besides; null: none.
-template <int Count, class Visit>
-__device__ void with_image_and_noise(const image_layout& layout, const std::uint8_t* images,
-                                     const diffusion_sample& sample, const float* offsets, const random_key& key,
-                                     int first, Visit& visit) {
-    const std::uint8_t* image =
+template <int Count, class Stored, class Visit>
+__device__ void with_image_and_noise(const image_layout& layout, const Stored* images, const diffusion_sample& sample,
+                                     const float* offsets, const random_key& key, int first, Visit& visit) {
+    const Stored* image =
         images + static_cast<std::int64_t>(sample.image) * static_cast<std::int64_t>(layout.stored_elements());
     float x[Count];
     float noise[Count];
@@ -108,10 +115,10 @@ struct write_noisy {
     }
 };
 
-template <class T, int Count>
+template <class T, int Count, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
-    q_sample_kernel(image_layout layout, const std::uint8_t* images, const diffusion_sample* samples,
-                    const float* offsets, random_key key, T* x_t) {
+    q_sample_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples, const float* offsets,
+                    random_key key, T* x_t) {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
     if (first >= layout.elements()) { return; }
     const diffusion_sample sample = samples[blockIdx.y];
@@ -125,8 +132,8 @@ __global__ void __launch_bounds__(diffusion_threads)
 /// are added to it; null: none.
 ///
 /// Moves at least batch * (stored bytes of an image + elements * sizeof(T)) bytes.
-template <class T>
-void q_sample(const queue& on, const image_layout& layout, int batch, const std::uint8_t* images,
+template <class T, class Stored>
+void q_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
               const diffusion_sample* samples, const float* offsets, const random_key& key, T* x_t) {
     const auto grid = [&](int per_thread) {
         const int per_block = diffusion_threads * per_thread;
@@ -134,11 +141,11 @@ void q_sample(const queue& on, const image_layout& layout, int batch, const std:
                     static_cast<unsigned>(batch));
     };
     if (samples_are_packable<T>(layout, x_t)) {
-        launch(q_sample_kernel<T, pack_size<T>>, grid(pack_size<T>), diffusion_threads, 0, on.stream, layout, images,
-               samples, offsets, key, x_t);
+        launch(q_sample_kernel<T, pack_size<T>, Stored>, grid(pack_size<T>), diffusion_threads, 0, on.stream, layout,
+               images, samples, offsets, key, x_t);
     } else {
-        launch(q_sample_kernel<T, 1>, grid(1), diffusion_threads, 0, on.stream, layout, images, samples, offsets, key,
-               x_t);
+        launch(q_sample_kernel<T, 1, Stored>, grid(1), diffusion_threads, 0, on.stream, layout, images, samples,
+               offsets, key, x_t);
     }
 }
 
@@ -179,9 +186,9 @@ struct write_loss_gradient {
     }
 };
 
-template <class T, int Count>
+template <class T, int Count, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
-    diffusion_loss_kernel(image_layout layout, const std::uint8_t* images, const diffusion_sample* samples,
+    diffusion_loss_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples,
                           const float* offsets, random_key key, int answered, const T* prediction, T* gradient,
                           double* parts) {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
@@ -215,8 +222,8 @@ __global__ void __launch_bounds__(diffusion_threads)
 ///
 /// Sums are taken in double, in an order that depends on the shape alone.
 /// Moves at least batch * (stored bytes of an image + 2 * elements * sizeof(T)) bytes.
-template <class T>
-void diffusion_loss(const queue& on, const image_layout& layout, int batch, const std::uint8_t* images,
+template <class T, class Stored>
+void diffusion_loss(const queue& on, const image_layout& layout, int batch, const Stored* images,
                     const diffusion_sample* samples, const float* offsets, const random_key& key, int answered,
                     const T* prediction, T* gradient, double* loss) {
     auto* parts = reinterpret_cast<double*>(on.scratch);
@@ -227,9 +234,9 @@ void diffusion_loss(const queue& on, const image_layout& layout, int batch, cons
         launch(sum_all_parts_kernel<int>, 1, 256, 0, on.stream, parts, static_cast<int>(blocks) * batch, loss);
     };
     if (answered == layout.channels && samples_are_packable<T>(layout, prediction, gradient)) {
-        run(diffusion_loss_kernel<T, pack_size<T>>, pack_size<T>);
+        run(diffusion_loss_kernel<T, pack_size<T>, Stored>, pack_size<T>);
     } else {
-        run(diffusion_loss_kernel<T, 1>, 1);
+        run(diffusion_loss_kernel<T, 1, Stored>, 1);
     }
 }
 

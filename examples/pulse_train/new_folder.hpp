@@ -1,0 +1,171 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/autoencoder.hpp>
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/folder_writer.hpp>
+#include <pulse/diffusers/pipeline.hpp>
+#include <pulse/diffusers/scheduler.hpp>
+#include <pulse/diffusers/text_encoder.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
+#include <pulse/nn/initialise.hpp>
+#include <pulse/nn/unet_config.hpp>
+
+#include "arguments.hpp"
+#include "frozen.hpp"
+#include "pictures.hpp"
+#include "pipeline_folder.hpp"
+
+namespace pulse_train {
+
+/// The class of diffusers that reads a folder of such a backbone and so many text encoders.
+[[nodiscard]] inline std::string pipeline_class(const pulse::unet_config&, std::size_t texts) {
+    return texts == 0 ? "DDIMPipeline" : texts == 1 ? "StableDiffusionPipeline" : "StableDiffusionXLPipeline";
+}
+[[nodiscard]] inline std::string pipeline_class(const pulse::hunyuan_dit_config&, std::size_t) {
+    return "HunyuanDiTPipeline";
+}
+/// diffusers reads the other components alone.
+template <class Config>
+[[nodiscard]] std::string pipeline_class(const Config&, std::size_t) {
+    return "DiffusionPipeline";
+}
+
+[[nodiscard]] inline std::string tokenizer_class(const pulse::encode::clip_text_config&) { return "CLIPTokenizer"; }
+[[nodiscard]] inline std::string tokenizer_class(const pulse::encode::bert_text_config&) { return "BertTokenizer"; }
+[[nodiscard]] inline std::string tokenizer_class(const pulse::encode::t5_text_config&) { return "T5Tokenizer"; }
+
+/// A diffusers folder of random weights around a backbone: what --from has to be for it.
+template <class Model>
+class new_folder {
+    using frozen = frozen_networks<Model>;
+
+public:
+    /// Writes --export. Throws input_error, before anything is written, naming the option and the file.
+    static void write(const arguments& a) {
+        const std::vector<tokenizer_place> tokenizers = tokenizers_of(a);
+        try {
+            new_folder made{a};
+            for (const tokenizer_place& one : tokenizers) { made.add_tokenizer(one); }
+            made.finish();
+        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--export: "} + e.what()}; }
+    }
+
+private:
+    struct tokenizer_place {
+        pulse::diffusers::pipeline_component component{};
+        std::filesystem::path files{};
+    };
+
+    /// Calls visit.operator()<Component>() for each text encoder.
+    template <class Visit>
+    static void for_each_text([[maybe_unused]] Visit visit) {
+        if constexpr (frozen::known) {
+            [&]<class... Texts>(std::tuple<Texts...>*) {
+                (visit.template operator()<Texts>(), ...);
+            }(static_cast<typename frozen::texts*>(nullptr));
+        }
+    }
+    [[nodiscard]] static constexpr std::size_t texts() {
+        if constexpr (frozen::known) { return std::tuple_size_v<typename frozen::texts>; }
+        return 0;
+    }
+
+    [[nodiscard]] static std::vector<tokenizer_place> tokenizers_of(const arguments& a) {
+        const std::string option = "--tokenizer: ";
+        if (a.tokenizer.empty() != (texts() == 0)) {
+            throw pulse::input_error{option + (texts() == 0 ? a.model + " reads no text"
+                                                            : "it is missing: " + a.model + " reads text, by " +
+                                                                  std::to_string(texts()) + " of them")};
+        }
+        std::vector<tokenizer_place> found;
+        for_each_text([&]<class Component>() {
+            using network = typename Component::network;
+            const std::string name = Component::tokenizer.str();
+            std::filesystem::path files = std::filesystem::path{a.tokenizer} / name;
+            if (!std::filesystem::is_directory(files)) {
+                if (texts() > 1) {
+                    throw pulse::input_error{option + "'" + a.tokenizer + "' has no folder " + name + ", which " +
+                                             a.model + " needs"};
+                }
+                files = a.tokenizer;
+            }
+            try {
+                static_cast<void>(caption_ids{files, network::tokens, network::vocabulary});
+            } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
+            found.push_back({{name, "transformers", tokenizer_class(network::config)}, files});
+        });
+        return found;
+    }
+
+    explicit new_folder(const arguments& a) : args_{a}, out_{a.export_to} {
+        index_.class_name = frozen::known && !has_autoencoder<frozen> ? "DiffusionPipeline"
+                                                                      : pipeline_class(Model::config, texts());
+        index_.zeros_without_negative = texts() > 1 && index_.class_name == "StableDiffusionXLPipeline";
+        const std::string backbone = pulse::diffusers::backbone_folder(Model::config);
+        add_network(backbone, pulse::diffusers::config_of(Model::config), a.seed,
+                    pulse::diffusers::model_parameters<Model>());
+        if constexpr (has_autoencoder<frozen>) {
+            add_network("vae", pulse::diffusers::config_of(frozen::picture_config), seed_of("vae"),
+                        pulse::diffusers::autoencoder_parameters<frozen::picture_config>());
+        }
+        for_each_text([&]<class Component>() {
+            constexpr auto all = Component::network::template parameters<>();
+            const std::string name = Component::component.str();
+            add_network(name, pulse::diffusers::config_of(Component::network::config), seed_of(name),
+                        {all.begin(), all.end()});
+        });
+    }
+
+    /// Of a frozen network: others have tensors of the same names.
+    [[nodiscard]] std::uint64_t seed_of(std::string_view component) const {
+        return pulse::nn::sequence_of(args_.seed, component);
+    }
+    /// A class of diffusers, or of transformers where the config has no class of its own.
+    void add_network(const std::string& name, const pulse::diffusers::component_config& config, std::uint64_t seed,
+                     const std::vector<pulse::parameter>& parameters) {
+        const bool text = config.class_name.empty();
+        index_.components.push_back(
+            {name, text ? "transformers" : "diffusers",
+             text ? config.keys.front().value.front().template get<std::string>() : config.class_name});
+        const std::filesystem::path folder{name};
+        out_.write(folder / "config.json", pulse::diffusers::print_config(config));
+        out_.write_weights(folder / (text ? "model" : "diffusion_pytorch_model"),
+                           pulse::diffusers::shapes_of(parameters), first_values(nullptr, seed, parameters),
+                           {args_.export_type, static_cast<std::uint64_t>(args_.export_shard_bytes)});
+    }
+    /// Beside a tokenizer's files there may be a whole model.
+    void add_tokenizer(const tokenizer_place& one) {
+        index_.components.push_back(one.component);
+        for (const char* const file : {"vocab.json", "merges.txt", "vocab.txt", "spiece.model", "tokenizer.json",
+                                       "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
+            if (std::filesystem::exists(one.files / file)) {
+                out_.copy(one.files / file, std::filesystem::path{one.component.name} / file);
+            }
+        }
+    }
+    void finish() {
+        index_.components.push_back({"scheduler", "diffusers", "DDIMScheduler"});
+        out_.write("scheduler/scheduler_config.json", pulse::diffusers::print_scheduler(args_.scheduler));
+        out_.write("model_index.json", pulse::diffusers::print_pipeline(index_));
+        out_.commit();
+    }
+
+    const arguments& args_;
+    pulse::diffusers::folder_writer<> out_;
+    pulse::diffusers::pipeline index_{};
+};
+
+} // namespace pulse_train

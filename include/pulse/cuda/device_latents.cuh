@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/event.cuh>
+#include <pulse/cuda/kernels/diffusion.cuh>
+#include <pulse/cuda/memory.cuh>
+
+namespace pulse::cuda {
+
+/// Latents of the samples of one step on the calling thread's device, as a data set that has no others: what the host
+/// makes before a step goes there in one copy.
+class device_latents {
+public:
+    device_latents(std::size_t samples, std::size_t elements, int channels) :
+        elements_{elements}, layout_{1, static_cast<int>(elements) / channels, channels, 0}, host_{samples * elements},
+        device_{samples * elements} {}
+
+    /// The next samples are those from this global position on. Waits until the step before has copied its own.
+    void begin(std::uint64_t position) {
+        uploaded_.synchronize();
+        first_ = position;
+    }
+    [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
+    /// Where a sample's latents belong, on the host.
+    [[nodiscard]] std::span<float> of(std::size_t sample) { return {host_.data() + sample * elements_, elements_}; }
+    /// Copies them, in stream order.
+    void upload(cudaStream_t on) {
+        copy_async<float>(device_.data(), host_.data(), host_.size(), on);
+        uploaded_.record(on);
+    }
+
+    // What diffusion_task reads.
+    [[nodiscard]] const device_latents& data() const noexcept { return *this; }
+    [[nodiscard]] std::size_t elements() const noexcept { return elements_; }
+    [[nodiscard]] std::uint32_t index_at(std::uint64_t position) const noexcept {
+        return static_cast<std::uint32_t>(position - first_);
+    }
+    [[nodiscard]] static bool flipped_at(std::uint64_t) noexcept { return false; }
+    [[nodiscard]] const image_layout& layout() const noexcept { return layout_; }
+    [[nodiscard]] const float* pixels() const noexcept { return device_.data(); }
+
+private:
+    std::size_t elements_;
+    image_layout layout_;
+    std::uint64_t first_{};
+    pinned_memory<float> host_;
+    device_memory<float> device_;
+    event uploaded_{};
+};
+
+} // namespace pulse::cuda

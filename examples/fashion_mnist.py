@@ -125,7 +125,7 @@ def write_text_encoder(folder, random):
         norm(name + "layer_norm2")
     norm("text_model.final_layer_norm")
 
-    header, data = {}, b""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, values in tensors.items():
         values = values.astype("<f4").tobytes()
         header[name] = {"dtype": "F32", "shape": tensors[name].shape, "data_offsets": [len(data), len(data) + len(values)]}

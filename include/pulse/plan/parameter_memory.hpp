@@ -122,14 +122,15 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return model.device_of_stage(model.stage_count() - 1) == device ? kept.beside_last_stage : 0;
 }
 
-/// Bytes of parameters, with all that a rank keeps of them and beside them, of replica `replica` of `device`, and its
+/// Bytes of parameters, with all that a rank keeps of them and beside them, frozen networks too, of replica `replica` of `device`, and its
 /// room for gradients of other replicas: all memory of a rank that its order of passes does not change, but for
 /// workspace.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     const std::int64_t values = parameter_bytes_on(model, device);
     return values + gradient_bytes_of(values, kept) + state_bytes_on(model, device, replicas, replica, kept) +
-           replica_bytes_on(model, device, replicas, kept) + beside_bytes_on(model, device, kept);
+           replica_bytes_on(model, device, replicas, kept) + beside_bytes_on(model, device, kept) +
+           model.frozen().network_bytes(device);
 }
 
 /// What all replicas of a stage together send while its gradients are summed: each to the replica that sums it from all

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <support/random_frozen.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/plan.hpp>
@@ -50,54 +51,21 @@ public:
         return made;
     }
 
-    /// Draws frozen components and tasks for them, on any devices at any times that chains allow.
+    /// Draws frozen components and tasks for them.
     void add_frozen_work(planned_model& to) {
-        pulse::plan& p = to.planned;
-        const int samples = p.microbatches * p.microbatch_size;
-        const double end_us = 1.5 * p.order.makespan_us() + 1;
-        const auto devices = static_cast<std::size_t>(p.cut.devices);
-        p.frozen_tasks.assign(devices, {});
-        p.frozen_hosts.assign(devices, {});
-        const int components = between(1, 2);
-        for (int c = 0; c != components; ++c) {
+        for (unsigned c = 0, count = coin() ? 2 : 1; c != count; ++c) {
             pulse::frozen_component one{};
-            one.name = pulse::label{std::string_view{"frozen"}} + static_cast<unsigned>(c);
+            one.name = pulse::label{std::string_view{"frozen"}} + c;
             one.feeds = static_cast<pulse::frozen_use>(between(0, 3));
             one.result_bytes = 4 * between(1, 50);
-            one.max_chunk = samples;
-            const int layers = between(1, 5);
-            for (int l = 0; l != layers; ++l) {
-                one.layers.push_back({pulse::label{std::string_view{"f"}} + static_cast<unsigned>(l),
-                                      between(0, 3) * 1.0, between(1, 4) * 1.0, 4 * between(0, 9), 4 * between(1, 60),
-                                      4 * between(1, 90)});
-            }
-            for (int first = 0; first != samples;) {
-                const int end = between(first + 1, samples);
-                double start_us = 0;
-                for (int l = 0; l != layers;) {
-                    const int last = between(l, layers - 1);
-                    // Some samples may go on elsewhere than others.
-                    const int split = coin() ? end : between(first + 1, end);
-                    double next_us = start_us;
-                    for (int from = first; from != end; from = from == first ? split : end) {
-                        const auto device = static_cast<std::size_t>(between(0, p.cut.devices - 1));
-                        const double at = start_us + (end_us - start_us) * (between(1, 99) * 0.01);
-                        const int count = (from == first ? split : end) - from;
-                        next_us = std::max(next_us, at);
-                        p.frozen_tasks[device].push_back({c, l, last, from, count, static_cast<int>(device), at,
-                                                          at + one.duration_us(l, last, count)});
-                    }
-                    start_us = next_us;
-                    l = last + 1;
-                }
-                first = end;
+            one.max_chunk = to.planned.microbatches * to.planned.microbatch_size;
+            for (unsigned l = 0, layers = static_cast<unsigned>(between(1, 5)); l != layers; ++l) {
+                one.layers.push_back({pulse::label{std::string_view{"f"}} + l, between(0, 3) * 1.0, between(1, 4) * 1.0,
+                                      4 * between(0, 9), 4 * between(1, 60), 4 * between(1, 90)});
             }
             to.costs.frozen.push_back(one);
-            for (auto& hosted : p.frozen_hosts) { hosted.push_back(c); }
         }
-        for (auto& tasks : p.frozen_tasks) {
-            std::sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) { return a.start_us < b.start_us; });
-        }
+        pulse::test::draw_frozen_tasks(to.planned, to.costs, random_);
     }
 
     [[nodiscard]] int between(int low, int high) { return std::uniform_int_distribution<int>{low, high}(random_); }

@@ -11,20 +11,11 @@ import pathlib
 import random
 import statistics
 import subprocess
+import sys
 import tempfile
 
-
-def drawn(draw, ranks):
-    """Options of one plan; some of them ask what cannot be planned."""
-    pipeline = draw.choice([p for p in range(1, ranks + 1) if ranks % p == 0])
-    placement = draw.choice(["folded", "sequential", "interleaved"])
-    waves = {"folded": draw.choice([1, 2]), "sequential": 1, "interleaved": draw.choice([2, 4])}[placement]
-    orders = {"folded": ["zb-v"] if waves == 1 else [], "sequential": ["1f1b"], "interleaved": []}[placement]
-    schedule = draw.choice(["list", "gpipe", *(orders if pipeline > 1 else [])])
-    return ["--pipeline", pipeline, "--replicas", ranks // pipeline, "--placement", placement, "--waves", waves,
-            "--microbatch-size", draw.choice([1, 2, 4, 8]), "--schedule", schedule,
-            "--split-backward", "yes" if schedule == "zb-v" else draw.choice(["yes", "no"]),
-            "--routing", draw.choice(["direct", "relayed"]), "--recomputation", draw.choice(["none", "skips", "stages"])]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "programs"))
+from drawn_plans import drawn  # noqa: E402
 
 
 def main():
@@ -48,19 +39,20 @@ def main():
 
         def plan(name, *options):
             """The predicted plan, or None where there is none; its file is NAME/plan.json."""
-            done = run("--ranks", asked.ranks, "--global-batch", asked.global_batch, "--plan-only", "--out", room / name, *options)
+            done = run("--global-batch", asked.global_batch, "--plan-only", "--out", room / name, *options)
             if done.returncode not in (0, 2, 3):
                 raise SystemExit(done.stderr)
             return json.loads((room / name / "plan.json").read_text()) if done.returncode == 0 else None
 
-        tuned = plan("tuned", "--profile-out", known[1], "--cluster-out", known[3])
+        tuned = plan("tuned", "--ranks", asked.ranks, "--profile-out", known[1], "--cluster-out", known[3])
         if tuned is None:
             raise SystemExit("nothing can be planned")
         draw = random.Random(asked.seed)
         plans = {}
         while len(plans) < asked.drawn:
             name = f"drawn{len(plans)}"
-            options = drawn(draw, asked.ranks)
+            pipeline = draw.choice([p for p in range(1, asked.ranks + 1) if asked.ranks % p == 0])
+            options = [*drawn(draw, pipeline, asked.ranks // pipeline), "--microbatch-size", draw.choice([1, 2, 4, 8])]
             if made := plan(name, *known, *options):
                 plans[name] = made["predicted"]["step_us"] / 1000, " ".join(map(str, options))
         step = tuned["predicted"]["step_us"] / 1000

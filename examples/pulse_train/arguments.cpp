@@ -211,7 +211,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "Continue from this checkpoint: a folder of checkpoints (the last one), one of them, or a merged file");
     file_or_folder("--from", a.from, "DIR",
                    "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and noise");
-    app.add_flag("--init", a.init, "Begin with weights by --seed, although --from has some");
+    app.add_flag("--init", a.init, "Begin with weights by --seed; those of --from, if it has any, are not read");
     file_or_folder("--export", a.export_to, "DIR",
                    "Write a diffusers folder at the end: that of --from with the backbone that was trained");
     choice("--export-of", a.export_part, parts, "averages", "Which of the weights of the backbone --export writes");

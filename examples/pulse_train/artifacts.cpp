@@ -33,6 +33,13 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
+/// Throws input_error naming the folder, behind `option`, when it cannot be made.
+void make_folder(const std::filesystem::path& folder, const std::string& option = "") {
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (failed) { throw pulse::input_error{option + folder.string() + ": " + failed.message()}; }
+}
+
 } // namespace
 
 run_summary summarise(const run_inputs& in, const run_results& results) {
@@ -62,11 +69,7 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
     return made;
 }
 
-void make_folder(const run_inputs& in) {
-    std::error_code failed;
-    std::filesystem::create_directories(in.args.out, failed);
-    if (failed) { throw pulse::input_error{"--out: " + in.args.out + ": " + failed.message()}; }
-}
+void make_folder(const run_inputs& in) { make_folder(in.args.out, "--out: "); }
 
 void open_folder(const run_inputs& in) {
     make_folder(in);
@@ -103,9 +106,7 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
 
 void write_pictures(const run_inputs& in, const std::vector<float>& images, const sample_shape& shape) {
     const std::filesystem::path folder = in.file(pictures_name);
-    std::error_code failed;
-    std::filesystem::create_directories(folder, failed);
-    if (failed) { throw pulse::input_error{folder.string() + ": " + failed.message()}; }
+    make_folder(folder);
     std::string lines;
     for (std::size_t i = 0; i != images.size() / shape.elements(); ++i) {
         char name[16];
@@ -129,8 +130,14 @@ void write_samples(const run_inputs& in, const std::vector<float>& images, const
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
     for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
-    const auto grid =
-        pulse::io::image_grid(pictures ? images : first, shape.height, shape.width, pictures ? shape.channels : 1);
+    // Of a few prompts that are drawn again and again each has a column.
+    pulse::io::grid_options options;
+    const std::size_t asked = in.args.prompts.size() + in.args.classes.size();
+    if (asked > 1 && asked <= 16 && asked * shape.elements() < images.size()) {
+        options.columns = static_cast<int>(asked);
+    }
+    const auto grid = pulse::io::image_grid(pictures ? images : first, shape.height, shape.width,
+                                            pictures ? shape.channels : 1, options);
     pulse::io::write_png(in.file("samples.png"), grid);
 }
 

@@ -30,7 +30,6 @@ class by_prompt {
     static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
     static constexpr bool by_class = row.classes() != 0;
     static_assert(!by_class || frozen::no_class >= 0, "pictures of a class are led away from those of none");
-    using decoder = pulse::encode::chain<typename frozen::decoder, Math>;
 
 public:
     /// Of the pictures.
@@ -46,7 +45,7 @@ public:
         }
         try {
             encode();
-            static_cast<void>(pulse::diffusers::open_autoencoder<frozen::picture_config>(a.from));
+            frozen_pictures<frozen, Math>::require(a.from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
     }
 
@@ -63,22 +62,23 @@ public:
     }
 
     /// Pictures of latents, one after another.
-    [[nodiscard]] std::vector<float> decode(std::span<const float> latents) const {
-        constexpr auto config = frozen::picture_config;
-        Math math{args_.threads};
-        decoder network{math};
-        fill(network, math, pulse::diffusers::open_autoencoder<config>(args_.from));
-        constexpr auto each =
-            static_cast<std::size_t>(config.latent_size() * config.latent_size() * config.latent_channels);
-        std::vector<float> pictures(latents.size() / each * shape.elements());
-        std::vector<float> one(each);
-        for (std::size_t i = 0; i != latents.size() / each; ++i) {
-            for (std::size_t e = 0; e != each; ++e) {
-                one[e] = latents[i * each + e] / static_cast<float>(config.scaling_factor);
+    [[nodiscard]] std::vector<float> decode(std::vector<float> latents) const {
+        if constexpr (!has_autoencoder<frozen>) {
+            return latents;
+        } else {
+            constexpr auto config = frozen::picture_config;
+            Math math{args_.threads};
+            pulse::encode::chain<typename frozen::decoder, Math> network{math};
+            fill(network, math, pulse::diffusers::open_autoencoder<config>(args_.from));
+            constexpr auto each =
+                static_cast<std::size_t>(config.latent_size() * config.latent_size() * config.latent_channels);
+            std::vector<float> pictures(latents.size() / each * shape.elements());
+            for (float& value : latents) { value /= static_cast<float>(config.scaling_factor); }
+            for (std::size_t i = 0; i != latents.size() / each; ++i) {
+                network.run(1, latents.data() + i * each, pictures.data() + i * shape.elements());
             }
-            network.run(1, one.data(), pictures.data() + i * shape.elements());
+            return pictures;
         }
-        return pictures;
     }
 
 private:

@@ -16,7 +16,6 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/data/prefetcher.hpp>
-#include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/model/condition.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/any_transport.hpp>
@@ -94,10 +93,11 @@ public:
     [[nodiscard]] static std::unique_ptr<const picture_source> open(const arguments& a) {
         try {
             text_encoders::require(a.from);
-            static_cast<void>(pulse::diffusers::open_autoencoder<frozen::picture_config>(a.from));
+            picture_encoder::require(a.from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
         try {
-            auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size);
+            auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size,
+                                                                frozen::picture_config.in_channels);
             if constexpr (row.classes() != 0) { require_classes(a, found->classes()); }
             return found;
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--data: "} + e.what()}; }
@@ -111,6 +111,7 @@ public:
                 picture_cache::contents{
                     .moments = {size, size, 2 * std::int64_t{frozen::picture_config.latent_channels}},
                     .row = row,
+                    .picture_components = picture_encoder::components(),
                     .text_components = text_encoders::components()});
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--cache: "} + e.what()}; }
     }

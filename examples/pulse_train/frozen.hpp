@@ -15,6 +15,7 @@ namespace pulse {
 // Backbones are only named here: to define one takes the compiler's time.
 struct sd15;
 struct sd21;
+struct sd_fmnist;
 struct sd_tiny;
 struct sdxl;
 struct sdxl_fine;
@@ -37,14 +38,18 @@ struct frozen_networks {
 };
 
 /// A text encoder of a folder, and the folder's components that are it and its tokenizer.
-template <class Network, pulse::label Component = "text_encoder", pulse::label Tokenizer = "tokenizer">
+template <class Network>
 struct text_component {
     using network = Network;
-    static constexpr pulse::label component = Component;
-    static constexpr pulse::label tokenizer = Tokenizer;
+    static constexpr pulse::label component = "text_encoder";
+    static constexpr pulse::label tokenizer = "tokenizer";
 };
 template <class Network>
-using second_text = text_component<Network, "text_encoder_2", "tokenizer_2">;
+struct second_text {
+    using network = Network;
+    static constexpr pulse::label component = "text_encoder_2";
+    static constexpr pulse::label tokenizer = "tokenizer_2";
+};
 
 /// Those of a folder: vae, and text components. Their states are the model's text states, in their order; where the
 /// model has fewer of these, states of one text lie beside each other as features of the same tokens.
@@ -64,15 +69,29 @@ struct class_networks : folder_networks<Pictures> {
     static constexpr int no_class = NoClass;
 };
 
-template <pulse::encode::clip_text_config First>
-using clip_component = text_component<pulse::encode::clip_text<First>>;
+/// Those of a folder without a vae, whose model reads and draws pixels.
+template <pulse::encode::autoencoder_config Pictures, class... Texts>
+struct pixel_networks {
+    static constexpr bool known = true;
+    static constexpr pulse::encode::autoencoder_config picture_config = Pictures;
+    using texts = std::tuple<Texts...>;
+    static constexpr int no_class = -1;
+};
+
+/// Whether pictures are latents of an autoencoder to the model.
+template <class Frozen>
+concept has_autoencoder = requires {
+    typename Frozen::encoder;
+};
+
+// Networks have names: nvcc 13.0 cannot write down a base whose arguments are templates of configurations.
+struct clip_l : pulse::encode::clip_text<pulse::encode::clip_vit_l> {};
+struct clip_h : pulse::encode::clip_text<pulse::encode::openclip_vit_h> {};
 
 template <>
-struct frozen_networks<pulse::sd15>
-    : folder_networks<pulse::encode::kl_f8(512), clip_component<pulse::encode::clip_vit_l>> {};
+struct frozen_networks<pulse::sd15> : folder_networks<pulse::encode::kl_f8(512), text_component<clip_l>> {};
 template <>
-struct frozen_networks<pulse::sd21>
-    : folder_networks<pulse::encode::kl_f8(768), clip_component<pulse::encode::openclip_vit_h>> {};
+struct frozen_networks<pulse::sd21> : folder_networks<pulse::encode::kl_f8(768), text_component<clip_h>> {};
 
 inline constexpr pulse::encode::clip_text_config tiny_text{.name = "tiny_text",
                                                            .vocab_size = 640,
@@ -86,12 +105,32 @@ inline constexpr pulse::encode::autoencoder_config tiny_pictures{.name = "tiny_p
                                                                  .block_out_channels = {8, 16},
                                                                  .layers_per_block = 1,
                                                                  .norm_num_groups = 4};
+struct tiny_clip : pulse::encode::clip_text<tiny_text> {};
 template <>
-struct frozen_networks<pulse::sd_tiny> : folder_networks<tiny_pictures, clip_component<tiny_text>> {};
+struct frozen_networks<pulse::sd_tiny> : folder_networks<tiny_pictures, text_component<tiny_clip>> {};
 
+inline constexpr pulse::encode::clip_text_config fmnist_text{.name = "fmnist_text",
+                                                             .vocab_size = 640,
+                                                             .hidden_size = 32,
+                                                             .intermediate_size = 64,
+                                                             .num_hidden_layers = 2,
+                                                             .num_attention_heads = 2,
+                                                             .max_position_embeddings = 9};
+inline constexpr pulse::encode::autoencoder_config fmnist_pixels{.name = "fmnist_pixels",
+                                                                 .sample_size = 28,
+                                                                 .in_channels = 1,
+                                                                 .out_channels = 1,
+                                                                 .latent_channels = 1,
+                                                                 .block_out_channels = {1},
+                                                                 .scaling_factor = 1.0};
+struct fmnist_clip : pulse::encode::clip_text<fmnist_text> {};
+template <>
+struct frozen_networks<pulse::sd_fmnist> : pixel_networks<fmnist_pixels, text_component<fmnist_clip>> {};
+
+struct sdxl_clip_l : pulse::encode::clip_text<pulse::encode::clip_vit_l_sdxl> {};
+struct sdxl_clip_bigg : pulse::encode::clip_text<pulse::encode::openclip_vit_bigg> {};
 using sdxl_networks =
-    folder_networks<pulse::encode::kl_f8(1024, 0.13025), clip_component<pulse::encode::clip_vit_l_sdxl>,
-                    second_text<pulse::encode::clip_text<pulse::encode::openclip_vit_bigg>>>;
+    folder_networks<pulse::encode::kl_f8(1024, 0.13025), text_component<sdxl_clip_l>, second_text<sdxl_clip_bigg>>;
 template <>
 struct frozen_networks<pulse::sdxl> : sdxl_networks {};
 template <>
@@ -108,14 +147,16 @@ struct frozen_networks<pulse::sdxl_fine> : sdxl_networks {};
     c.states_before = 1;
     return c;
 }
+struct tiny_sdxl_first : pulse::encode::clip_text<tiny_sdxl_text("tiny_sdxl_text", 8, 0)> {};
+struct tiny_sdxl_second : pulse::encode::clip_text<tiny_sdxl_text("tiny_sdxl_text_2", 16, 12)> {};
 template <>
 struct frozen_networks<pulse::sdxl_tiny>
-    : folder_networks<tiny_pictures, clip_component<tiny_sdxl_text("tiny_sdxl_text", 8, 0)>,
-                      second_text<pulse::encode::clip_text<tiny_sdxl_text("tiny_sdxl_text_2", 16, 12)>>> {};
+    : folder_networks<tiny_pictures, text_component<tiny_sdxl_first>, second_text<tiny_sdxl_second>> {};
 
-using hunyuan_networks = folder_networks<pulse::encode::kl_f8(1024, 0.13025),
-                                         text_component<pulse::encode::bert_text<pulse::encode::hunyuan_clip>>,
-                                         second_text<pulse::encode::t5_text<pulse::encode::mt5_xl>>>;
+struct hunyuan_bert : pulse::encode::bert_text<pulse::encode::hunyuan_clip> {};
+struct hunyuan_t5 : pulse::encode::t5_text<pulse::encode::mt5_xl> {};
+using hunyuan_networks =
+    folder_networks<pulse::encode::kl_f8(1024, 0.13025), text_component<hunyuan_bert>, second_text<hunyuan_t5>>;
 template <>
 struct frozen_networks<pulse::hunyuan_dit_v11> : hunyuan_networks {};
 template <>
@@ -137,10 +178,11 @@ inline constexpr pulse::encode::t5_text_config tiny_t5{.name = "tiny_t5",
                                                        .d_ff = 24,
                                                        .num_layers = 2,
                                                        .num_heads = 2};
+struct tiny_hunyuan_bert : pulse::encode::bert_text<tiny_bert> {};
+struct tiny_hunyuan_t5 : pulse::encode::t5_text<tiny_t5> {};
 template <>
 struct frozen_networks<pulse::hunyuan_tiny>
-    : folder_networks<tiny_pictures, text_component<pulse::encode::bert_text<tiny_bert>>,
-                      second_text<pulse::encode::t5_text<tiny_t5>>> {};
+    : folder_networks<tiny_pictures, text_component<tiny_hunyuan_bert>, second_text<tiny_hunyuan_t5>> {};
 
 template <>
 struct frozen_networks<pulse::uvit_l2> : class_networks<pulse::encode::kl_f8(256), 1000> {};

@@ -115,9 +115,9 @@ template <class Model, class Side>
         if (in.args.draws_pictures()) {
             using pictures = by_prompt<Model, typename Side::math>;
             const pictures of_prompts{in.args};
-            const std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
+            std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
             if (latents.empty()) { return false; }
-            const std::vector<float> drawn = of_prompts.decode(latents);
+            const std::vector<float> drawn = of_prompts.decode(std::move(latents));
             write_samples(in, drawn, pictures::shape);
             write_pictures(in, drawn, pictures::shape);
             return true;

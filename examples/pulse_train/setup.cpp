@@ -12,6 +12,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,6 @@
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/json.hpp>
-#include <pulse/runtime/checked_transport.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/make_problem.hpp>
@@ -149,8 +149,9 @@ pulse::train::image_dataset load_images(const arguments& a, const sample_shape& 
 
 std::string text_of_data(const run_inputs& in) {
     if (in.pictures != nullptr) { return in.pictures->text(); }
-    const std::uint64_t sum = pulse::checksum_of(std::as_bytes(in.images->pixels()));
-    return std::to_string(in.images->size()) + " (" + pulse::fingerprint{}.add(sum).text() + ")";
+    const auto pixels = in.images->pixels();
+    const std::string_view bytes{reinterpret_cast<const char*>(pixels.data()), pixels.size_bytes()};
+    return std::to_string(in.images->size()) + " (" + pulse::fingerprint{}.add(bytes).text() + ")";
 }
 
 void read_plan(run_inputs& in) {

@@ -26,6 +26,7 @@
 #include <pulse/zoo/sdxl.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
 
+#include <support/difference.hpp>
 #include <support/skip.hpp>
 #include <support/unpipelined.hpp>
 
@@ -157,17 +158,11 @@ template <class M>
         std::vector<float> theirs(mine.size());
         out.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(4 * theirs.size()));
         REQUIRE(out.gcount() == static_cast<std::streamsize>(4 * theirs.size()));
-        double greatest = 0.0;
-        double worst = 0.0;
-        for (std::size_t i = 0; i != mine.size(); ++i) {
-            const double difference = std::abs(static_cast<double>(mine[i]) - static_cast<double>(theirs[i]));
-            worst = difference <= worst ? worst : difference; // what is not a number is the worst
-            greatest = std::max(greatest, std::abs(static_cast<double>(theirs[i])));
-        }
+        const pulse::test::difference off = pulse::test::difference_of(mine, theirs);
         CAPTURE(what);
-        CAPTURE(worst);
-        CHECK(greatest > 0.0);
-        CHECK(worst <= tolerance * greatest);
+        CAPTURE(off.worst);
+        CHECK(off.greatest > 0.0);
+        CHECK(off.worst <= tolerance * off.greatest);
     };
     compare("loss", {static_cast<float>(loss)});
     compare("conditioning", run.conditioning_gradients);

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include <pulse/runtime/parameters.hpp>
 
 #include <io/scratch.hpp>
+#include <support/difference.hpp>
 #include <support/skip.hpp>
 
 using namespace pulse;
@@ -135,16 +135,10 @@ bool check_against_diffusers(bool older) {
         std::vector<double> theirs(mine.size());
         out.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(8 * theirs.size()));
         REQUIRE(out.gcount() == static_cast<std::streamsize>(8 * theirs.size()));
-        double greatest = 0.0;
-        double off = 0.0;
-        for (std::size_t i = 0; i != mine.size(); ++i) {
-            const double difference = std::abs(static_cast<double>(mine[i]) - theirs[i]);
-            off = difference <= off ? off : difference; // what is not a number is the worst
-            greatest = std::max(greatest, std::abs(theirs[i]));
-        }
-        INFO(what << ": off by " << off << " of " << greatest);
-        CHECK(greatest > 0.1);
-        CHECK(off <= 1e-4 * greatest);
+        const pulse::test::difference off = pulse::test::difference_of(mine, theirs);
+        INFO(what << ": off by " << off.worst << " of " << off.greatest);
+        CHECK(off.greatest > 0.1);
+        CHECK(off.worst <= 1e-4 * off.greatest);
     };
     compare("moments", moments);
     compare("latents", z);

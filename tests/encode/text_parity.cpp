@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +21,7 @@
 
 #include <encode/text_encoders.hpp>
 #include <io/scratch.hpp>
+#include <support/difference.hpp>
 #include <support/skip.hpp>
 
 namespace {
@@ -39,20 +39,6 @@ std::vector<float> values_of(pulse::io::safetensors_file& file, std::string_view
 }
 
 std::vector<std::int32_t> whole(const std::vector<float>& values) { return {values.begin(), values.end()}; }
-
-/// The greatest difference, relative to the greatest of what is wanted.
-template <class T>
-double difference(const std::vector<T>& got, const std::vector<float>& wanted) {
-    REQUIRE(got.size() == wanted.size());
-    double worst = 0.0;
-    double greatest = 0.0;
-    for (std::size_t i = 0; i != got.size(); ++i) {
-        const double off = std::abs(static_cast<double>(got[i]) - static_cast<double>(wanted[i]));
-        worst = off <= worst ? worst : off; // what is not a number is the worst
-        greatest = std::max(greatest, std::abs(static_cast<double>(wanted[i])));
-    }
-    return worst / greatest;
-}
 
 /// The network on backend B gives what transformers gives, of a checkpoint with exactly its parameters.
 template <class Network, class B>
@@ -81,10 +67,10 @@ void check_network(const fs::path& folder, B& on) {
     std::vector<T> states(std::size_t{batch} * Network::states::elements);
     std::vector<T> pooled(Network::pools ? std::size_t{batch} * Network::pooled::elements : 0);
     encoder.run(batch, facts.data(), states.data(), pooled.data());
-    const double off = difference(states, values_of(expected, "states"));
+    const double off = pulse::test::difference_of(states, values_of(expected, "states")).relative();
     CAPTURE(off);
     CHECK(off < 1e-4);
-    if (Network::pools) { CHECK(difference(pooled, values_of(expected, "pooled")) < 1e-4); }
+    if (Network::pools) { CHECK(pulse::test::difference_of(pooled, values_of(expected, "pooled")).relative() < 1e-4); }
 }
 
 } // namespace

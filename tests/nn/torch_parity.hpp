@@ -20,6 +20,7 @@
 #include <doctest/doctest.h>
 
 #include <support/conditions.hpp>
+#include <support/difference.hpp>
 #include <support/skip.hpp>
 #include <support/unpipelined.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -203,16 +204,10 @@ void check_against_torch(B& backend, double most_time) {
         std::vector<double> theirs(mine.size());
         in.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(8 * theirs.size()));
         REQUIRE(in.gcount() == static_cast<std::streamsize>(8 * theirs.size()));
-        double greatest = 0.0;
-        double worst = 0.0;
-        for (std::size_t i = 0; i != mine.size(); ++i) {
-            const double difference = std::abs(static_cast<double>(mine[i]) - theirs[i]);
-            worst = difference <= worst ? worst : difference; // what is not a number is the worst
-            greatest = std::max(greatest, std::abs(theirs[i]));
-        }
-        INFO(what, ": worst difference ", worst, " of ", greatest, ", allowed ", tolerance * greatest);
-        CHECK(greatest > 0.0);
-        CHECK(worst <= tolerance * greatest);
+        const difference off = difference_of(mine, theirs);
+        INFO(what, ": worst difference ", off.worst, " of ", off.greatest, ", allowed ", tolerance * off.greatest);
+        CHECK(off.greatest > 0.0);
+        CHECK(off.worst <= tolerance * off.greatest);
     };
     compare("output", run.output(tape));
     compare("input gradient", tape.input_gradient);

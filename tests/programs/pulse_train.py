@@ -25,6 +25,7 @@ import unittest
 import xml.etree.ElementTree as xml
 import zlib
 
+from drawn_plans import drawn
 from files import Checkpoint, Safetensors, idx_bytes, last_checkpoint, png_size, serial_plan, write_cluster, write_images
 from unet_layout import Layout
 
@@ -579,29 +580,13 @@ class Planning(Case):
         plan = read_json(out / "plan.json")
         self.assertEqual(plan["microbatches"] * plan["microbatch_size"] * plan["data_degree"], 64)
 
-    @staticmethod
-    def drawn(draw, pipeline, replicas):
-        """Options of a plan of so many ranks and replicas."""
-        placement = draw.choice(["folded", "sequential", "interleaved"])
-        orders = {"folded": ["zb-v"], "sequential": ["1f1b"], "interleaved": []}[placement] if pipeline > 1 else []
-        schedule = draw.choice(["list", "gpipe", *orders])
-        waves = {"folded": 1 if schedule == "zb-v" else draw.choice([1, 2]), "sequential": 1,
-                 "interleaved": draw.choice([2, 4])}[placement]
-        split = "no" if pipeline == 1 else "yes" if schedule == "zb-v" else draw.choice(["yes", "no"])
-        options = ["--ranks", pipeline * replicas, "--replicas", replicas, "--placement", placement, "--waves", waves,
-                   "--schedule", schedule, "--split-backward", split, "--routing", draw.choice(["direct", "relayed"]),
-                   "--recomputation", draw.choice(["none", "skips", "stages"])]
-        if replicas > 1 and draw.random() < 0.5:
-            options.append("--shard-optimizer")
-        return options
-
     def test_drawn_pipelines_train_alike(self):
         """Any of them takes the steps of one rank, or of one rank a replica, in the memory that is planned."""
         alone = {d: self.train("--steps", 2, "--ranks", d, "--replicas", d) for d in (1, 2)}
         draw = random.Random(13)
         for number in range(self.DRAWN):
             replicas = draw.choice([1, 1, 2])
-            options = self.drawn(draw, draw.choice([1, 2, 3, 4]), replicas)
+            options = drawn(draw, draw.choice([1, 2, 3, 4]), replicas)
             with self.subTest(number=number, options=options):
                 out = self.train("--steps", 2, "--profile", self.profile, *options)
                 self.same_training(alone[replicas], out, options)
@@ -619,7 +604,7 @@ class Planning(Case):
         draw = random.Random(31)
         for number in range(self.DRAWN):
             pipeline = draw.choice([1, 2, 4])
-            options = self.drawn(draw, pipeline, 4 // pipeline)
+            options = drawn(draw, pipeline, 4 // pipeline)
             with self.subTest(number=number, options=options):
                 self.assertLessEqual(tuned, step_us(*options) * (1 + 1e-9))
 

@@ -176,10 +176,7 @@ class Cuda(unittest.TestCase):
         moved = made["bytes_per_step"]
         self.assertEqual((moved["boundary"], moved["skip"]), (plan["predicted"]["boundary_bytes"], 0))
         self.assertGreater(moved["boundary"], 0)
-        # The optimizer's tables of where layers begin are not planned.
-        for planned, measured in zip(made["planned_peak_bytes"], made["measured_peak_bytes"], strict=True):
-            self.assertLessEqual(planned, measured)
-            self.assertLess(measured, 1.05 * planned)
+        self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
         seen = [(e["cat"], e["args"]["stage"], e["args"]["microbatch"], e["pid"])
                 for e in json.loads((half / "trace.json").read_text())["traceEvents"] if e["ph"] == "X" and e["cat"] in "FBW"]
         listed = [(p["op"], p["stage"], p["microbatch"], device)

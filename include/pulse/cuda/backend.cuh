@@ -28,6 +28,7 @@
 #include <pulse/cuda/kernels/rms_norm.cuh>
 #include <pulse/cuda/kernels/rotary.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
+#include <pulse/cuda/kernels/sum_of_squares.cuh>
 #include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/products.cuh>
@@ -64,6 +65,8 @@ public:
     using accumulator = typename Precision::accumulator;
     using space = device_space;
     using T = scalar;
+    /// Of an optimizer that works with updates().
+    static constexpr update_tables tables = squares_tables;
 
     /// With a stream of its own. Throws input_error on bad options.
     explicit backend(const engine_options& options = {}, const attention_options& attention = {}) :

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -170,5 +171,23 @@ private:
     std::vector<posting> spare_{};
     traffic_count sent_{};
 };
+
+/// Aborts the communicators of lanes of a device, all at once: ncclCommAbort marks its communicator and then waits for
+/// that one's streams, which may stand behind what another one receives (commDestroySync of NCCL 2.19 to 2.30).
+inline void abort_all(std::span<lane> lanes, int device) noexcept {
+    std::vector<std::jthread> aborting;
+    try {
+        for (lane& l : lanes) {
+            if (!l.with()) { continue; }
+            aborting.emplace_back([&l, device] {
+                // NCCL goes back to the thread's own device, where it would else leave a context.
+                static_cast<void>(cudaSetDevice(device));
+                l.with().abort();
+            });
+        }
+    } catch (...) {} // without threads, those that are left are aborted one after the other
+    aborting.clear();
+    for (lane& l : lanes) { l.with().abort(); }
+}
 
 } // namespace pulse::nccl

@@ -315,23 +315,9 @@ private:
         slots_.before_wait(on.find_ordinal(sends, peer, message), stream());
         on.wait(sends, peer, message, stream_for(message));
     }
-    /// All at once: ncclCommAbort marks its communicator and then waits for that one's streams, which may stand behind
-    /// what another one receives (commDestroySync of NCCL 2.19 to 2.30).
     void abort_lanes() noexcept {
         memory_.forget_communicators();
-        std::vector<std::jthread> aborting;
-        try {
-            for (lane& l : lanes_) {
-                if (!l.with()) { continue; }
-                aborting.emplace_back([&l, device = options_.device] {
-                    // NCCL goes back to the thread's own device, where it would else leave a context.
-                    static_cast<void>(cudaSetDevice(device));
-                    l.with().abort();
-                });
-            }
-        } catch (...) {} // without threads, those that are left are aborted one after the other
-        aborting.clear();
-        for (lane& l : lanes_) { l.with().abort(); }
+        abort_all(lanes_, options_.device);
     }
     template <class Call>
     void collective(Call call) {

@@ -6,11 +6,12 @@
 namespace pulse {
 
 /// What a rank keeps of each parameter of a model that is trained on this backend: values of its scalars, and what
-/// AdamW and the average of the weights keep beside them.
+/// AdamW and the average of the weights keep beside them, with the tables that updates on this backend need.
 template <class Model, class Backend>
 [[nodiscard]] constexpr parameter_memory kept_by(bool sharded = false) {
     parameter_memory kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)));
     kept.sharded = sharded;
+    if constexpr (requires { Backend::tables; }) { kept.tables = Backend::tables; }
     if constexpr (Model::is_conditioned) {
         kept.conditioning_parameters = parameter_elements<typename Model::conditioning>();
     }

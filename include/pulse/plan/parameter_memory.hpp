@@ -10,6 +10,17 @@
 
 namespace pulse {
 
+/// What an optimizer needs to find the values that it works on, in bytes: whatever they are, for each layer, and for
+/// each chunk of a layer that is not longer than so many elements.
+struct update_tables {
+    int fixed{};
+    int layer{};
+    int chunk{};
+    std::int64_t chunk_elements{1};
+
+    [[nodiscard]] constexpr bool operator==(const update_tables&) const = default;
+};
+
 /// What a rank keeps of every parameter, in bytes.
 struct parameter_memory {
     /// Of the value that passes compute with, which is what a cost table counts as parameter_bytes.
@@ -20,6 +31,7 @@ struct parameter_memory {
     /// Whether the replicas of a stage share the state instead of keeping all of it each
     /// (optimizer_replicas::sharded).
     bool sharded{};
+    update_tables tables{};
     /// Parameters of the conditioning module, which are among layer 0's: replicas share them for themselves.
     std::int64_t conditioning_parameters{};
     /// What is kept beside the parameters, in bytes, such as frozen networks that encode the data: on the device of the
@@ -46,6 +58,9 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     if (kept.scalar_bytes < 1) { throw input_error("parameter_memory: scalar_bytes must be at least 1"); }
     if (kept.gradient_bytes < 1) { throw input_error("parameter_memory: gradient_bytes must be at least 1"); }
     if (kept.state_bytes < 0) { throw input_error("parameter_memory: state_bytes must not be negative"); }
+    if (kept.tables.fixed < 0 || kept.tables.layer < 0 || kept.tables.chunk < 0 || kept.tables.chunk_elements < 1) {
+        throw input_error("parameter_memory: tables must not be negative, nor chunks empty");
+    }
     if (kept.conditioning_parameters < 0) {
         throw input_error("parameter_memory: conditioning_parameters must not be negative");
     }
@@ -96,23 +111,48 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return replicas < 2 ? 0 : most * (replicas - 1);
 }
 
+namespace detail {
+
+/// Calls with the number of parameters of every block of a device: its layers, and the conditioning module apart.
+template <class Call>
+constexpr void for_each_block(const step_model& model, int device, const parameter_memory& kept, Call&& call) {
+    for (int l = 0; l != model.layer_count(); ++l) {
+        if (model.device_of_stage(model.stage_of_layer(l)) != device) { continue; }
+        const std::int64_t all = elements_of(model.layer(l).parameter_bytes, kept);
+        const std::int64_t apart = l == 0 && kept.conditioning_parameters <= all ? kept.conditioning_parameters : 0;
+        if (apart != 0) { call(apart); }
+        call(all - apart);
+    }
+}
+
+/// Of a block of so many parameters, those that one replica updates.
+[[nodiscard]] constexpr std::int64_t share_of_block(std::int64_t size, int replicas, int replica) noexcept {
+    return static_cast<std::int64_t>(share_of({0, static_cast<std::size_t>(size)}, replicas, replica).size);
+}
+
+} // namespace detail
+
 /// Bytes of the optimizer's state that replica `replica` of `device` keeps: of everything or, where it is sharded, of
 /// its share of every layer. The last replica has the most.
 [[nodiscard]] constexpr std::int64_t state_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                     const parameter_memory& kept) noexcept {
     std::int64_t elements = 0;
-    const auto add = [&](std::int64_t size) {
-        const element_range all{0, static_cast<std::size_t>(size)};
-        elements += static_cast<std::int64_t>((kept.sharded ? share_of(all, replicas, replica) : all).size);
-    };
-    for (int l = 0; l != model.layer_count(); ++l) {
-        if (model.device_of_stage(model.stage_of_layer(l)) != device) { continue; }
-        const std::int64_t all = elements_of(model.layer(l).parameter_bytes, kept);
-        const std::int64_t apart = l == 0 && kept.conditioning_parameters <= all ? kept.conditioning_parameters : 0;
-        add(apart);
-        add(all - apart);
-    }
+    detail::for_each_block(model, device, kept, [&](std::int64_t size) {
+        elements += kept.sharded ? detail::share_of_block(size, replicas, replica) : size;
+    });
     return elements * kept.state_bytes;
+}
+
+/// Bytes of the optimizer's tables on replica `replica` of `device`, which sums the squares of its share of every layer.
+[[nodiscard]] constexpr std::int64_t table_bytes_on(const step_model& model, int device, int replicas, int replica,
+                                                    const parameter_memory& kept) noexcept {
+    std::int64_t bytes = kept.tables.fixed;
+    detail::for_each_block(model, device, kept, [&](std::int64_t size) {
+        const std::int64_t mine = detail::share_of_block(size, replicas, replica);
+        const std::int64_t chunks = (mine + kept.tables.chunk_elements - 1) / kept.tables.chunk_elements;
+        bytes += kept.tables.layer + chunks * kept.tables.chunk;
+    });
+    return bytes;
 }
 
 /// Bytes that a device keeps beside its parameters.
@@ -122,15 +162,16 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return model.device_of_stage(model.stage_count() - 1) == device ? kept.beside_last_stage : 0;
 }
 
-/// Bytes of parameters, with all that a rank keeps of them and beside them, frozen networks too, of replica `replica` of `device`, and its
+/// Bytes of parameters, with all that a rank keeps of them and beside them, frozen networks too, of replica `replica` of
+/// `device`, and its
 /// room for gradients of other replicas: all memory of a rank that its order of passes does not change, but for
 /// workspace.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     const std::int64_t values = parameter_bytes_on(model, device);
     return values + gradient_bytes_of(values, kept) + state_bytes_on(model, device, replicas, replica, kept) +
-           replica_bytes_on(model, device, replicas, kept) + beside_bytes_on(model, device, kept) +
-           model.frozen().network_bytes(device);
+           table_bytes_on(model, device, replicas, replica, kept) + replica_bytes_on(model, device, replicas, kept) +
+           beside_bytes_on(model, device, kept) + model.frozen().network_bytes(device);
 }
 
 /// What all replicas of a stage together send while its gradients are summed: each to the replica that sums it from all

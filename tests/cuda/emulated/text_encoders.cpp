@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -14,6 +12,7 @@
 
 #include <encode/text_encoders.hpp>
 #include <support/bfloat16.hpp>
+#include <support/difference.hpp>
 
 namespace cuda = pulse::cuda;
 using namespace pulse::test::text;
@@ -59,17 +58,7 @@ std::vector<double> encode(B& on) {
 template <class Network, class B>
 double difference(B&& on) {
     pulse::host::reference_backend<double> plain;
-    const std::vector<double> got = encode<Network>(on);
-    const std::vector<double> wanted = encode<Network>(plain);
-    REQUIRE(got.size() == wanted.size());
-    double worst = 0.0;
-    double greatest = 0.0;
-    for (std::size_t i = 0; i != got.size(); ++i) {
-        const double off = std::abs(got[i] - wanted[i]);
-        worst = off <= worst ? worst : off; // what is not a number is the worst
-        greatest = std::max(greatest, std::abs(wanted[i]));
-    }
-    return worst / greatest;
+    return pulse::test::difference_of(encode<Network>(on), encode<Network>(plain)).relative();
 }
 
 /// The roundings of the device cost about what they cost the plain loops, which round the same tensors.

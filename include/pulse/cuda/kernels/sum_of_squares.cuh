@@ -9,6 +9,7 @@
 #include <pulse/cuda/kernels/double_sum.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
+#include <pulse/plan/parameter_memory.hpp>
 
 namespace pulse::cuda {
 
@@ -28,6 +29,13 @@ inline void append_chunks(std::vector<value_chunk>& chunks, std::int64_t first, 
         chunks.push_back({first + done, static_cast<std::int32_t>(rest < chunk_values ? rest : chunk_values)});
     }
 }
+
+/// What sums of squares of every layer keep on the device: its chunks with the sum of each, where a layer's begin, and
+/// the layer's sum.
+inline constexpr update_tables squares_tables{.fixed = sizeof(std::int32_t),
+                                              .layer = sizeof(std::int32_t) + sizeof(double),
+                                              .chunk = sizeof(value_chunk) + sizeof(double),
+                                              .chunk_elements = chunk_values};
 
 inline constexpr int sum_of_squares_threads = 256;
 

@@ -90,11 +90,17 @@ private:
         return microbatch(m);
     }
     [[nodiscard]] constexpr verdict message(const message_id& id, device_id peer, bool sends) const {
-        const bool of_frozen_task = is_of_frozen_task(id.kind);
-        if (auto why = of_frozen_task ? verdict{} : microbatch(id.microbatch)) { return why; }
-        const std::vector<message_id> all =
-            of_frozen_task ? model_.frozen().messages() : model_.messages(id.microbatch);
-        if (std::find(all.begin(), all.end(), id) == all.end()) { return "the step has no such message"; }
+        const auto among = [&](const std::vector<message_id>& all) {
+            return std::find(all.begin(), all.end(), id) != all.end();
+        };
+        bool known = false; // not by one conditional expression: g++ 12 frees such a vector twice in constant expressions
+        if (is_of_frozen_task(id.kind)) {
+            known = among(model_.frozen().messages());
+        } else {
+            if (auto why = microbatch(id.microbatch)) { return why; }
+            known = among(model_.messages(id.microbatch));
+        }
+        if (!known) { return "the step has no such message"; }
         const int from = model_.sender(id);
         const int to = model_.receiver(id);
         if ((sends ? from : to) != device_) { return "the message is not this rank's"; }

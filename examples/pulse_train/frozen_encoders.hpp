@@ -184,8 +184,8 @@ private:
     Math& math_;
     caption_ids ids_of_;
     pulse::encode::text_encoder<network, Math> encoder_;
-    typename space::template array<accumulator> facts_{
-        static_cast<std::size_t>(pulse::encode::text_facts{network::tokens}.elements(1))};
+    typename space::template array<accumulator> facts_ = typename space::template array<accumulator>(
+        static_cast<std::size_t>(pulse::encode::text_facts{network::tokens}.elements(1)));
     carried<Math> states_there_{static_cast<std::size_t>(network::states::elements)};
     carried<Math> pooled_there_{static_cast<std::size_t>(pooled_features)};
     std::vector<float> states_ = std::vector<float>(static_cast<std::size_t>(network::states::elements));

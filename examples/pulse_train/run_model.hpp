@@ -58,7 +58,7 @@ template <class Model, class Side>
                 "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
                 std::string{synthetic_data} + "' data need none"};
         }
-        if (!a.encode_once) {
+        if (a.encode == encode_when::each_step) {
             in.kept.beside_first_stage = task::first_stage_bytes;
             in.kept.beside_last_stage = task::last_stage_bytes;
         }
@@ -214,7 +214,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         pictures = open_captioned<Model, Side>(in);
         in.pictures = pictures.get();
         if constexpr (frozen_networks<Model>::known) {
-            if (a.encode_once) { cache = encoded_task<Model, Side>::open_cache(a, *pictures); }
+            if (a.encode == encode_when::once) { cache = encoded_task<Model, Side>::open_cache(a, *pictures); }
         }
         in.cache = cache.get();
     }
@@ -230,7 +230,14 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         return pulse::blank_costs(graph.view(), size, static_cast<int>(sizeof(typename Side::scalar)));
     };
     measure_unknown<Model>(side, in, known);
-    if (leads) { make_plan(in, known, blank); }
+    if (leads) {
+        if constexpr (frozen_networks<Model>::known && Side::fills_bubbles) {
+            if (in.pictures != nullptr && a.encode == encode_when::bubbles) {
+                known.frozen = encoded_task<Model, Side>::measured_costs(a);
+            }
+        }
+        make_plan(in, known, blank);
+    }
     if (a.processes != nullptr) { share_plan(in, *a.processes); }
     if (a.plan_only) {
         if (leads) { open_folder(in); }

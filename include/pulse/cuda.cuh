@@ -9,6 +9,7 @@
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/device_channel.cuh>
 #include <pulse/cuda/device_images.cuh>
+#include <pulse/cuda/device_latents.cuh>
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/error.cuh>

@@ -856,7 +856,7 @@ class NewFolders(Case):
         folder = self.folders["hunyuan_tiny"]
         for name, network, tokenizer in (("", BertModel, BertTokenizer), ("_2", T5EncoderModel, T5Tokenizer)):
             complete(network, folder / f"text_encoder{name}")
-            self.assertGreater(len(tokenizer.from_pretrained(folder / f"tokenizer{name}", legacy=True)("a cat").input_ids), 2)
+            self.assertGreater(len(tokenizer.from_pretrained(folder / f"tokenizer{name}", legacy=True)("red").input_ids), 1)
         self.assertEqual(words, [])
 
     def test_runs_begin_from_them(self):

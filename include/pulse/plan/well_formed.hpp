@@ -48,7 +48,22 @@ public:
         }
         return microbatch(i.microbatch);
     }
-    constexpr verdict operator()(const op::release& i) const { return microbatch(i.buffer.microbatch); }
+    constexpr verdict operator()(const op::encode& i) const {
+        if (i.task < 0 || i.task >= model_.frozen().count_on(device_)) { return "the device has no such frozen task"; }
+        return {};
+    }
+    constexpr verdict operator()(const op::keep& i) const {
+        const frozen_flow& frozen = model_.frozen();
+        if (i.task < 0 || i.task >= frozen.count() || !frozen.makes_results(i.task)) {
+            return "there is no such result";
+        }
+        if (!frozen.reads(device_, frozen.task(i.task).component)) { return "the device does not read the result"; }
+        return {};
+    }
+    constexpr verdict operator()(const op::release& i) const {
+        if (i.buffer.kind == buffer_kind::paused || i.buffer.kind == buffer_kind::result) { return {}; }
+        return microbatch(i.buffer.microbatch);
+    }
     constexpr verdict operator()(const op::all_reduce& i) const {
         if (planned_.data_degree < 2) { return "there are no replicas to reduce over"; }
         return stage_here(i.stage);
@@ -75,8 +90,10 @@ private:
         return microbatch(m);
     }
     [[nodiscard]] constexpr verdict message(const message_id& id, device_id peer, bool sends) const {
-        if (auto why = microbatch(id.microbatch)) { return why; }
-        const std::vector<message_id> all = model_.messages(id.microbatch);
+        const bool of_frozen_task = is_of_frozen_task(id.kind);
+        if (auto why = of_frozen_task ? verdict{} : microbatch(id.microbatch)) { return why; }
+        const std::vector<message_id> all =
+            of_frozen_task ? model_.frozen().messages() : model_.messages(id.microbatch);
         if (std::find(all.begin(), all.end(), id) == all.end()) { return "the step has no such message"; }
         const int from = model_.sender(id);
         const int to = model_.receiver(id);

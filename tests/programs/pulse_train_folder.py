@@ -144,7 +144,7 @@ class Damaged(Case):
         refused = 0
         for number in range(30):
             folder, pictures = changed(), changed(data)
-            file = draw.choice(sorted(path for place in (folder, pictures) for path in place.rglob("*") if path.is_file()))
+            file = draw.choice([path for place in (folder, pictures) for path in sorted(place.rglob("*")) if path.is_file()])
             content = bytearray(file.read_bytes())
             at = draw.randrange(min(len(content), 1000))  # where headers are
             how = draw.randrange(4)

@@ -10,7 +10,7 @@
 namespace pulse_examples {
 
 /// An instruction as pictures and traces show it: name, kind, stage and microbatch; rank, lane, times and what a
-/// transfer carries are the caller's. None for bookkeeping: stash and release.
+/// transfer carries are the caller's. None for bookkeeping: stash, keep and release.
 [[nodiscard]] inline std::optional<pulse::io::timeline_event> event_of(const pulse::instruction& what) {
     namespace op = pulse::op;
     pulse::io::timeline_event e;
@@ -36,6 +36,8 @@ namespace pulse_examples {
         transfer('S', *s);
     } else if (const auto* v = std::get_if<op::recv>(&what)) {
         transfer('V', *v);
+    } else if (std::holds_alternative<op::encode>(what)) {
+        e.kind = 'E';
     } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
         e.kind = 'A';
         e.stage = pulse::index_of(a->stage);

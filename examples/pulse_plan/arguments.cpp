@@ -53,6 +53,12 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                        {"skips", pulse::recomputation::skips},
                                                        {"stages", pulse::recomputation::stages}};
 
+    choices<pulse::frozen_mode> frozen_modes;
+    for (const auto mode : {pulse::frozen_mode::none, pulse::frozen_mode::first, pulse::frozen_mode::bubbles,
+                            pulse::frozen_mode::tuned}) {
+        frozen_modes[std::string{pulse::name_of(mode)}] = mode;
+    }
+
     const auto file = [&](const char* name, std::string& held, const char* meaning) {
         return app.add_option(name, held, meaning)->type_name("FILE");
     };
@@ -88,6 +94,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "Who orders the passes; ilp: search, then the integer program's proof");
     choice("--shard-optimizer", shared, shardings,
            "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
+    choice("--frozen", a.asked.frozen, frozen_modes,
+           "Frozen networks: not planned (their results are read from a cache), all encoded first, in the bubbles, or as "
+           "is faster where the model has any")
+        ->default_str("tuned");
     app.add_option("--memory-limit", a.asked.memory_limit_bytes, "Memory of each device")
         ->check(number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"))
         ->type_name("BYTES");

@@ -1,6 +1,7 @@
 #include "catalogue.hpp"
 
 #include <pulse/core/error.hpp>
+#include <pulse/zoo/frozen_parts.hpp>
 #include <pulse/zoo/known_models.hpp>
 
 namespace pulse_plan {
@@ -15,6 +16,11 @@ pulse::graph_view backbone_of(const std::string& name) {
     const pulse::known_model* const known = pulse::find_model(name);
     if (known == nullptr) { throw pulse::input_error("--model: '" + name + "' is no backbone of the zoo"); }
     return known->graph;
+}
+
+std::vector<pulse::frozen_component> frozen_costs_of(const std::string& name, const pulse::device& on,
+                                                     int scalar_bytes) {
+    return pulse::frozen_costs(name, on, scalar_bytes);
 }
 
 } // namespace pulse_plan

@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
+#include <pulse/hardware/device.hpp>
 #include <pulse/model/graph.hpp>
+#include <pulse/profile/frozen_component.hpp>
 
 namespace pulse_plan {
 
@@ -13,5 +15,9 @@ namespace pulse_plan {
 
 /// The backbone of that name, which is one of backbone_names().
 [[nodiscard]] pulse::graph_view backbone_of(const std::string& name);
+
+/// What that backbone is trained beside; none where it reads pictures.
+[[nodiscard]] std::vector<pulse::frozen_component> frozen_costs_of(const std::string& name, const pulse::device& on,
+                                                                   int scalar_bytes);
 
 } // namespace pulse_plan

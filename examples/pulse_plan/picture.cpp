@@ -53,6 +53,39 @@ std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
     return events;
 }
 
+/// Passes and frozen tasks as they are planned.
+std::vector<pulse::io::timeline_event> planned_events(const pulse::plan& planned, const pulse::cost_table& costs) {
+    std::vector<pulse::io::timeline_event> events;
+    for (std::size_t d = 0; d != planned.order.devices.size(); ++d) {
+        for (const pulse::timed_pass& p : planned.order.devices[d]) {
+            const pulse::stage_id stage{p.stage};
+            const pulse::microbatch_id m{p.microbatch};
+            const pulse::instruction what =
+                p.op == pulse::pass::forward          ? pulse::instruction{pulse::op::forward{stage, m}}
+                : p.op == pulse::pass::backward_input ? pulse::instruction{pulse::op::backward_input{stage, m}}
+                                                      : pulse::instruction{pulse::op::backward_weight{stage, m}};
+            auto e = pulse_examples::event_of(what);
+            e->rank = static_cast<int>(d);
+            e->start_us = p.start_us;
+            e->end_us = p.end_us;
+            events.push_back(*std::move(e));
+        }
+        for (const pulse::frozen_task& t : planned.frozen_tasks[d]) {
+            const pulse::frozen_component& of = costs.frozen[static_cast<std::size_t>(t.component)];
+            pulse::io::timeline_event e;
+            e.kind = 'E';
+            e.rank = static_cast<int>(d);
+            e.start_us = t.start_us;
+            e.end_us = t.end_us;
+            e.name = "encode " + of.name.str() + ", layers " + std::to_string(t.first_layer) + " to " +
+                     std::to_string(t.last_layer) + ", samples " + std::to_string(t.first_sample) + " to " +
+                     std::to_string(t.first_sample + t.samples - 1);
+            events.push_back(std::move(e));
+        }
+    }
+    return events;
+}
+
 std::vector<pulse::io::trace_counter> counters_of(const pulse::simulation& ran) {
     std::vector<pulse::io::trace_counter> counters;
     for (std::size_t r = 0; r != ran.memory.size(); ++r) {
@@ -77,6 +110,7 @@ std::vector<pulse::io::trace_counter> counters_of(const pulse::simulation& ran) 
 } // namespace
 
 simulated_step simulate_step(const pulse::tuning& found) {
+    if (!found.plan.frozen_tasks.empty()) { return {planned_events(found.plan, found.costs), {}}; }
     const pulse::step_model model{found.plan, found.costs};
     const std::vector<pulse::program> programs = pulse::lower(found.plan, model);
     const pulse::simulation ran = pulse::simulate(found.plan, model, programs, found.world);

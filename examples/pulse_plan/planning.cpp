@@ -62,7 +62,15 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
 
     std::cout << heading_text(a, found);
     if (!found.finished) { std::cout << "stopped before the search ended: the best plan so far\n"; }
-    std::cout << pulse::plan_summary(found) << '\n' << ranking_text(found);
+    std::cout << pulse::plan_summary(found) << '\n';
+    if (!found.plan.frozen_hosts.empty() && !stop.stop_requested()) {
+        // What it is compared with has a plan of its own.
+        watched.asked.frozen = pulse::frozen_mode::none;
+        watched.asked.seconds = 0;
+        if (watched.asked.schedule == pulse::schedule_method::ilp) { watched.asked.schedule.reset(); }
+        std::cout << frozen_text(found, plan_of(watched)) << '\n';
+    }
+    std::cout << ranking_text(found);
     if (!a.out.empty()) { pulse::save_plan(found.plan, a.out); }
     write_pictures(a, found);
     for (const std::string* file : {&a.out, &a.svg, &a.trace}) {

@@ -18,7 +18,66 @@ namespace {
 
 std::string bytes(std::int64_t value) { return pulse::bytes_text(static_cast<double>(value)); }
 
+/// "device 1", "every device", "devices 0, 2".
+std::string hosts_text(const pulse::plan& planned, int component) {
+    std::string text;
+    int count = 0;
+    for (std::size_t d = 0; d != planned.frozen_hosts.size(); ++d) {
+        const auto& here = planned.frozen_hosts[d];
+        if (std::find(here.begin(), here.end(), component) == here.end()) { continue; }
+        text += (count++ == 0 ? "" : ", ") + std::to_string(d);
+    }
+    if (count > 1 && count == planned.pipeline_degree) { return "every device"; }
+    return (count == 1 ? "device " : "devices ") + text;
+}
+
+/// "1.18x", of a step of so many microseconds against this one.
+std::string against(const char* what, double other_us, double step_us) {
+    return "  against " + pulse::duration_text(other_us) + " " + what + ": " + number_text(other_us / step_us, 3) + "x\n";
+}
+
 } // namespace
+
+std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without) {
+    const pulse::frozen_work& work = found.frozen.work;
+    const double step_us = found.plan.predicted.step_us;
+    const double cached_us = without.plan.predicted.step_us;
+    // Every replica encodes its samples, on all its ranks or on one.
+    const double even_us = found.frozen.work_us() / found.plan.pipeline_degree;
+    const double added_us = std::max(0.0, step_us - cached_us);
+    double first_pass_us = found.plan.order.makespan_us();
+    for (const auto& passes : found.plan.order.devices) {
+        if (!passes.empty()) { first_pass_us = std::min(first_pass_us, passes.front().start_us); }
+    }
+    double last_task_us = 0;
+    for (const auto& tasks : found.plan.frozen_tasks) {
+        for (const pulse::frozen_task& t : tasks) { last_task_us = std::max(last_task_us, t.end_us); }
+    }
+    std::string text = std::string{"frozen components, encoded "} +
+                       (last_task_us <= first_pass_us ? "first" : "in the bubbles") + ": " +
+                       pulse::duration_text(even_us) + " of every device, " +
+                       percent_text(std::clamp(1 - added_us / even_us, 0.0, 1.0)) + " of it hidden\n";
+    pulse::text_table table;
+    table.row({"component", "hosts", "layers", "weights", "ms a sample", "result a sample"});
+    std::int64_t cache_bytes = 0;
+    for (std::size_t c = 0; c != work.components.size(); ++c) {
+        const pulse::frozen_component& one = work.components[c];
+        cache_bytes += one.result_bytes;
+        table.row({one.name.str(), hosts_text(found.plan, static_cast<int>(c)), std::to_string(one.layers.size()),
+                   bytes(one.parameter_bytes()), number_text(pulse::least_work_us(one, work.samples) * 1e-3 / work.samples, 3),
+                   bytes(one.result_bytes)});
+    }
+    text += table.str(2);
+    text += against("with all ranks encoding first, alike", cached_us + even_us, step_us);
+    text += against("with the first rank of a pipeline encoding first",
+                    cached_us + even_us * without.plan.pipeline_degree, step_us);
+    text += against("reading a cache", cached_us, step_us);
+    text += "  a cache has " + bytes(cache_bytes) + " a sample, " + bytes(1'000'000 * cache_bytes) + " of a million, and ";
+    // Made once by all ranks, it saves in every epoch what encoding adds.
+    const double epochs = even_us / added_us;
+    return text + (epochs < 1e6 ? "wins from epoch " + std::to_string(static_cast<int>(epochs) + 1) + " on\n"
+                                : std::string{"never wins\n"});
+}
 
 std::string heading_text(const arguments& a, const pulse::tuning& found) {
     const pulse::cost_table& costs = found.costs;

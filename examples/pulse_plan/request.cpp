@@ -1,5 +1,7 @@
 #include "request.hpp"
 
+#include <vector>
+
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/hardware/json.hpp>
@@ -30,6 +32,7 @@ pulse::tuning plan_of(const arguments& a) {
                    .split_backward = "--split-backward",
                    .sharded_optimizer = "--shard-optimizer",
                    .schedule = "--schedule",
+                   .frozen = "--frozen",
                    .seconds = "--time-limit"};
     if (!a.cluster.empty()) { asked.cluster = pulse::load_cluster(a.cluster); }
     if (!a.profile.empty()) { return pulse::plan_for(pulse::load_profile(a.profile), asked); }
@@ -41,8 +44,14 @@ pulse::tuning plan_of(const arguments& a) {
     asked.device = *on;
     asked.kept = pulse::adamw_memory(scalar_bytes);
     const pulse::graph_view graph = backbone_of(a.model);
-    return pulse::plan_for([&](int samples) { return pulse::analytic_costs(graph, *on, samples, scalar_bytes); },
-                           asked);
+    const std::vector<pulse::frozen_component> frozen = frozen_costs_of(a.model, *on, scalar_bytes);
+    return pulse::plan_for(
+        [&](int samples) {
+            pulse::cost_table costs = pulse::analytic_costs(graph, *on, samples, scalar_bytes);
+            costs.frozen = frozen;
+            return costs;
+        },
+        asked);
 }
 
 } // namespace pulse_plan

@@ -78,12 +78,17 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
             throw pulse::input_error{std::string{name} + ": it is for --export"};
         }
     }
-    if (a.encode_once == a.cache.empty()) {
-        throw pulse::input_error{a.encode_once ? "--encode once: it needs --cache, a folder"
-                                               : "--cache: it is for --encode once"};
+    const bool encodes_once = a.encode == encode_when::once;
+    if (encodes_once == a.cache.empty()) {
+        throw pulse::input_error{encodes_once ? "--encode once: it needs --cache, a folder"
+                                              : "--cache: it is for --encode once"};
     }
-    if (a.encode_once && a.random_crop) {
+    if (encodes_once && a.random_crop) {
         throw pulse::input_error{"--crop random: each is another picture, which --encode once cannot keep"};
+    }
+    if (a.encode == encode_when::bubbles && a.backend == backend_kind::cuda) {
+        throw pulse::input_error{"--encode bubbles: frozen tasks run on the host alone; --backend cuda encodes each-step "
+                                 "or once"};
     }
     for (const char* name : {"--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
         if (app.count(name) > 0) { a.said_of_pictures = name; }

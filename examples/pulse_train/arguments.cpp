@@ -189,9 +189,12 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "Folder with train-images-idx3-ubyte, plain or .gz, or, for a model that reads text, with captioned pictures "
         "(metadata.jsonl, .txt beside them, folders of classes, .tar shards), which the networks of --from encode; "
         "'synthetic': samples and what is known of them by the seed");
-    const choices<bool> encodings{{"each-step", false}, {"once", true}};
-    choice("--encode", a.encode_once, encodings, "each-step",
-           "When captioned pictures are encoded: before each step, or once, into --cache, before the first");
+    const choices<encode_when> encodings{
+        {"each-step", encode_when::each_step}, {"once", encode_when::once}, {"bubbles", encode_when::bubbles}};
+    choice("--encode", a.encode, encodings, "each-step",
+           "When captioned pictures are encoded: before each step, once, into --cache, before the first, or in the "
+           "bubbles of "
+           "the step before");
     file_or_folder("--cache", a.cache, "DIR",
                    "Folder of what --encode once makes; what is there already is not made again");
     const choices<bool> crops{{"random", true}, {"centre", false}};
@@ -209,9 +212,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file_or_folder("--from", a.from, "DIR",
                    "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and noise");
     app.add_flag("--init", a.init,
-                 "Begin with weights by --seed, although --from has some; without --from, but with --steps 0 and "
-                 "--export: write a folder of such weights for --model, with its frozen networks and the noise of "
-                 "--prediction, --noise and --zero-snr");
+                 "Begin with weights by --seed; those of --from, if it has any, are not read; without --from, but with "
+                 "--steps 0 and --export: write a folder of such weights for --model, with its frozen networks and the "
+                 "noise of --prediction, --noise and --zero-snr");
     file_or_folder(
         "--tokenizer", a.tokenizer, "DIR",
         "Folder with the files of the tokenizer that a new folder gets (vocab.json and merges.txt, vocab.txt or "
@@ -300,6 +303,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                   .sharded_optimizer = "--shard-optimizer",
                   .schedule = "--schedule",
                   .seconds = "--plan-time"};
+    plan.frozen = pulse::frozen_mode::none; // what is encoded, --encode says
     auto shard_optimizer = sharding::no;
     value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
     value("--global-batch", plan.global_batch, whole(1, most_samples), "Samples of a step of all replicas")

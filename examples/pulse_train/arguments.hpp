@@ -24,6 +24,10 @@ enum class transport_kind : std::uint8_t { threads, mpi, nccl };
 /// Where training runs.
 enum class backend_kind : std::uint8_t { host, cuda };
 
+/// When frozen networks encode captioned pictures: before each step, all of them before the first, or a step ahead, in
+/// the gaps that a pipeline has.
+enum class encode_when : std::uint8_t { each_step, once, bubbles };
+
 /// See pulse/cuda/precision.cuh; the host computes in fp32.
 enum class precision_kind : std::uint8_t { bf16, fp16, tf32, fp32 };
 [[nodiscard]] const char* name_of(precision_kind precision);
@@ -43,7 +47,7 @@ struct arguments {
     bool flip{};
     double caption_dropout{};
     bool skip_bad_pictures{};
-    bool encode_once{};
+    encode_when encode{encode_when::each_step};
     std::string cache{};            ///< where what is encoded once goes
     std::string said_of_pictures{}; ///< an option of these that was given; empty: none
     std::string out{"pulse_run"};

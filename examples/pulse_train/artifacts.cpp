@@ -132,14 +132,21 @@ void write_pictures(const std::filesystem::path& of_drawing, const arguments& a,
     pulse::io::write_file(folder / "metadata.jsonl", lines);
 }
 
-void write_samples(const std::filesystem::path& folder, const std::vector<float>& images, const sample_shape& shape) {
+void write_samples(const std::filesystem::path& folder, const arguments& a, const std::vector<float>& images,
+                   const sample_shape& shape) {
     make_folder(folder);
     const auto channels = static_cast<std::size_t>(shape.channels);
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
     for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
-    const auto grid =
-        pulse::io::image_grid(pictures ? images : first, shape.height, shape.width, pictures ? shape.channels : 1);
+    // Of a few prompts that are drawn again and again each has a column.
+    pulse::io::grid_options options;
+    const std::size_t asked = a.prompts.size() + a.classes.size();
+    if (asked > 1 && asked <= 16 && asked * shape.elements() < images.size()) {
+        options.columns = static_cast<int>(asked);
+    }
+    const auto grid = pulse::io::image_grid(pictures ? images : first, shape.height, shape.width,
+                                            pictures ? shape.channels : 1, options);
     pulse::io::write_png(folder / "samples.png", grid);
 }
 
@@ -167,8 +174,9 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
                     mib(planned));
     }
     if (results.encode_seconds > 0) {
-        std::printf("encoding        %9.1f ms a step before it begins: text and pictures %s\n",
+        std::printf("encoding        %9.1f ms a step %s: text and pictures %s\n",
                     1e3 * results.encode_seconds / static_cast<double>(results.steps_run),
+                    in.plan.frozen_tasks.empty() ? "before it begins" : "in that before it, on the rank with most",
                     in.cache != nullptr ? "of --cache" : "by frozen networks");
     }
     if (results.captions_cut > 0) {

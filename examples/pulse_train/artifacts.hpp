@@ -37,7 +37,8 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
 [[nodiscard]] std::filesystem::path drawing_folder(const run_inputs& in, std::int64_t step);
 
 /// Writes samples.png into a folder, which is made: `images` in a grid, of latents the first channel.
-void write_samples(const std::filesystem::path& folder, const std::vector<float>& images, const sample_shape& shape);
+void write_samples(const std::filesystem::path& folder, const arguments& a, const std::vector<float>& images,
+                   const sample_shape& shape);
 
 /// Writes the pictures of the prompts one by one into `folder`/pictures, with metadata.jsonl, which says the prompts:
 /// captioned pictures, as --data takes them.

@@ -31,7 +31,6 @@ class by_prompt {
     static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
     static constexpr bool by_class = row.classes() != 0;
     static_assert(!by_class || frozen::no_class >= 0, "pictures of a class are led away from those of none");
-    using decoder = frozen_chain<typename frozen::decoder, math>;
 
 public:
     /// Of the pictures.
@@ -47,7 +46,7 @@ public:
         }
         try {
             side.run_workers(1, [&](const pulse::any_transport& alone) { encode(alone); });
-            static_cast<void>(pulse::diffusers::open_autoencoder<frozen::picture_config>(a.from));
+            frozen_pictures<frozen, math>::require(a.from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
     }
 
@@ -64,23 +63,26 @@ public:
     }
 
     /// Pictures of latents, one after another.
-    [[nodiscard]] std::vector<float> decode(std::span<const float> latents) const {
-        constexpr auto config = frozen::picture_config;
-        constexpr auto each =
-            static_cast<std::size_t>(config.latent_size() * config.latent_size() * config.latent_channels);
-        std::vector<float> pictures(latents.size() / each * shape.elements());
-        std::vector<float> one(each);
-        side_.run_workers(1, [&](const pulse::any_transport& alone) {
-            math on = Side::make_frozen_math(args_, alone);
-            decoder network{on, pulse::diffusers::open_autoencoder<config>(args_.from)};
-            for (std::size_t i = 0; i != latents.size() / each; ++i) {
-                for (std::size_t e = 0; e != each; ++e) {
-                    one[e] = latents[i * each + e] / static_cast<float>(config.scaling_factor);
+    [[nodiscard]] std::vector<float> decode(std::vector<float> latents) const {
+        if constexpr (!has_autoencoder<frozen>) {
+            return latents;
+        } else {
+            constexpr auto config = frozen::picture_config;
+            constexpr auto each =
+                static_cast<std::size_t>(config.latent_size() * config.latent_size() * config.latent_channels);
+            for (float& value : latents) { value /= static_cast<float>(config.scaling_factor); }
+            std::vector<float> pictures(latents.size() / each * shape.elements());
+            side_.run_workers(1, [&](const pulse::any_transport& alone) {
+                math on = Side::make_frozen_math(args_, alone);
+                frozen_chain<typename frozen::decoder, math> network{
+                    on, pulse::diffusers::open_autoencoder<config>(args_.from)};
+                for (std::size_t i = 0; i != latents.size() / each; ++i) {
+                    network.run(std::span{latents}.subspan(i * each, each),
+                                std::span{pictures}.subspan(i * shape.elements(), shape.elements()));
                 }
-                network.run(one, std::span{pictures}.subspan(i * shape.elements(), shape.elements()));
-            }
-        });
-        return pictures;
+            });
+            return pictures;
+        }
     }
 
 private:

@@ -16,10 +16,12 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/data/prefetcher.hpp>
-#include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/model/condition.hpp>
+#include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/conditions.hpp>
+#include <pulse/runtime/encoding.hpp>
+#include <pulse/schedule/frozen_work.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/task.hpp>
@@ -33,8 +35,8 @@
 namespace pulse_train {
 
 /// The data and the loss of a rank of a side (see host_side) on captioned pictures, which frozen networks encode where
-/// the rank computes, before each step or into a cache. What they give comes to the host, in floats, so that it is the
-/// same from either.
+/// the rank computes, before each step, into a cache or as frozen tasks of the plan. What they give comes to the host,
+/// in floats, so that it is the same from each.
 ///
 /// The ranks with the first and with the last stage encode or read the same pictures, for nothing but a sample's
 /// position decides what comes out; in a folded placement they are one. What the backbone reads beside latents, such as
@@ -53,6 +55,14 @@ class encoded_task {
     static_assert(posterior::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
                   "the autoencoder gives what the backbone reads");
 
+    /// The components that frozen tasks run, each on whole samples: a picture gives its latents and what is known of it,
+    /// a caption what it decides and whether it was cut.
+    static constexpr int of_pictures = 0;
+    static constexpr int of_captions = 1;
+    static constexpr bool reads_captions = row.elements(true) != 0;
+    static constexpr std::size_t picture_numbers = posterior::elements + row.elements(false);
+    static constexpr std::size_t caption_numbers = row.elements(true) + 1;
+
 public:
     /// Bytes of the frozen networks where the first stage is, and where the last is without it.
     static constexpr std::int64_t first_stage_bytes = text_encoders::bytes + picture_encoder::bytes;
@@ -63,10 +73,11 @@ public:
     [[nodiscard]] static std::unique_ptr<const picture_source> open(const arguments& a) {
         try {
             text_encoders::require(a.from);
-            static_cast<void>(pulse::diffusers::open_autoencoder<frozen::picture_config>(a.from));
+            picture_encoder::require(a.from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
         try {
-            auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size);
+            auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size,
+                                                                frozen::picture_config.in_channels);
             if constexpr (row.classes() != 0) { require_classes(a, found->classes()); }
             return found;
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--data: "} + e.what()}; }
@@ -80,6 +91,7 @@ public:
                 picture_cache::contents{
                     .moments = {size, size, 2 * std::int64_t{frozen::picture_config.latent_channels}},
                     .row = row,
+                    .picture_components = picture_encoder::components(),
                     .text_components = text_encoders::components()});
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--cache: "} + e.what()}; }
     }
@@ -97,6 +109,47 @@ public:
             });
     }
 
+    /// What frozen tasks take on this machine.
+    [[nodiscard]] static std::vector<pulse::frozen_component> measured_costs(const arguments& a)
+        requires Side::fills_bubbles
+    {
+        frozen_math math{a.threads};
+        std::vector<pulse::frozen_component> all;
+        const auto add = [&](const char* name, pulse::frozen_use feeds, std::size_t numbers, std::int64_t bytes,
+                             const auto& run) {
+            double least_us = 0;
+            for (int i = 0; i != 3; ++i) { // the first is a warm-up
+                const auto began = std::chrono::steady_clock::now();
+                run();
+                const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+                least_us = i < 2 ? took.count() : std::min(least_us, took.count());
+            }
+            // Kernels may depend on the batch: one sample a call gives the bits of encoding before each step.
+            all.push_back(
+                {.name = pulse::label{std::string_view{name}},
+                 .feeds = feeds,
+                 .result_bytes = static_cast<std::int64_t>(numbers * sizeof(float)),
+                 .max_chunk = 1,
+                 .layers = {
+                     {.name = pulse::label{std::string_view{name}}, .sample_us = least_us, .parameter_bytes = bytes}}});
+        };
+        {
+            picture_encoder pictures{a.from, math};
+            constexpr auto size = static_cast<std::size_t>(frozen::picture_config.sample_size);
+            const std::vector<float> pixels(size * size * static_cast<std::size_t>(frozen::picture_config.in_channels));
+            std::vector<float> moments(2 * posterior::elements);
+            add("pictures", pulse::frozen_use::input, picture_numbers, picture_encoder::bytes,
+                [&] { pictures.run(pixels, moments); });
+        }
+        if constexpr (reads_captions) {
+            text_encoders texts{a.from, math};
+            std::vector<float> of_sample(row.elements());
+            add("captions", pulse::frozen_use::context, caption_numbers, text_encoders::bytes,
+                [&] { static_cast<void>(texts.run("a caption", "a caption", of_sample)); });
+        }
+        return all;
+    }
+
     encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
         in_{in}, math_{Side::make_frozen_math(in.args, of_rank)}, posterior_{in.args.threads, in.args.seed},
         latents_{samples_of(in), posterior::elements, posterior::config.latent_channels}, steps_{latents_, in, of_rank,
@@ -108,6 +161,10 @@ public:
                                                                                    in.place_of(of_rank.rank()).device} {
         if (reads_conditions_) { rows_.resize(samples_of(in) * row.elements()); }
         if (in.cache != nullptr) { return; }
+        if (!in.plan.frozen_tasks.empty()) {
+            host_networks(in.place_of(of_rank.rank()).device);
+            return;
+        }
         if (reads_conditions_) { texts_.emplace(in.args.from, math_); }
         if (sees_pictures_) { pictures_.emplace(in.args.from, math_); }
     }
@@ -120,8 +177,62 @@ public:
             steps.begin(position, scale...);
         }
     void begin(std::uint64_t position, Scale... scale) {
+        if (!in_.plan.frozen_tasks.empty()) {
+            position_ = position; // what is encoded for it, encoded() says
+            return;
+        }
         prepare(position);
         steps_.begin(position, scale...);
+    }
+    /// Runs a frozen task on samples of this replica, the first of which is at `first` of all.
+    void encode(std::uint64_t first, const pulse::encoding& call)
+        requires Side::fills_bubbles
+    {
+        // Behind the last step nobody reads it.
+        if (first >= static_cast<std::uint64_t>(in_.args.steps) * steps_.samples_of_step()) { return; }
+        const auto began = std::chrono::steady_clock::now();
+        auto* to = reinterpret_cast<float*>(call.to.front().data);
+        for (int i = 0; i != call.what.samples; ++i) {
+            const captioned_picture sample = next_of_tasks(first);
+            if (call.what.component == of_captions) {
+                const std::span<float> of_sample{scratch_};
+                to[row.elements(true)] = texts_->run(sample.caption, sample.name, of_sample) ? 1.0F : 0.0F;
+                row.for_each_packed(true, of_sample, to,
+                                    [](auto part, auto packed) { std::ranges::copy(part, packed.begin()); });
+                to += caption_numbers;
+            } else {
+                say(sample.refused);
+                pictures_->run(sample.pixels, posterior_.moments());
+                const std::uint64_t position = first + static_cast<std::uint64_t>(call.what.first_sample + i);
+                posterior_.draw(position, {to, posterior::elements});
+                write_picture_facts(row, sample.facts, frozen::picture_config.sample_size, scratch_);
+                row.for_each_packed(false, scratch_, to + posterior::elements,
+                                    [](auto part, auto packed) { std::ranges::copy(part, packed.begin()); });
+                to += picture_numbers;
+            }
+        }
+        seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    }
+    void encoded(const pulse::encoded_results& results)
+        requires Side::fills_bubbles
+    {
+        latents_.begin(position_ + first_);
+        const auto unpack = [](auto part, auto packed) { std::ranges::copy(packed, part.begin()); };
+        for (std::size_t i = 0; i != samples_of(in_) && sees_pictures_; ++i) {
+            const auto numbers_of = [&](int component) {
+                return reinterpret_cast<const float*>(results.of(component, static_cast<int>(i)));
+            };
+            const float* const picture = numbers_of(of_pictures);
+            std::copy_n(picture, posterior::elements, latents_.of(i).begin());
+            if (!reads_conditions_) { continue; }
+            row.for_each_packed(false, row_of(i), picture + posterior::elements, unpack);
+            if constexpr (reads_captions) {
+                const float* const caption = numbers_of(of_captions);
+                row.for_each_packed(true, row_of(i), caption, unpack);
+                cut_ += caption[row.elements(true)] != 0 ? 1 : 0;
+            }
+        }
+        steps_.begin(position_);
     }
     [[nodiscard]] auto timesteps(const pulse::work<math>& at) const { return steps_.timesteps(at); }
     [[nodiscard]] auto text(const pulse::work<math>& at) const { return steps_.text(at); }
@@ -163,6 +274,40 @@ private:
     }
     [[nodiscard]] static std::size_t samples_of(const run_inputs& in) {
         return static_cast<std::size_t>(in.plan.microbatch_size) * static_cast<std::size_t>(in.plan.microbatches);
+    }
+
+    /// The networks whose tasks a device runs, and the pictures that these see, in their order.
+    void host_networks(int device) {
+        const auto at = static_cast<std::size_t>(device);
+        for (const int component : in_.plan.frozen_hosts[at]) {
+            if (component == of_captions) {
+                texts_.emplace(in_.args.from, math_);
+            } else {
+                pictures_.emplace(in_.args.from, math_);
+            }
+        }
+        for (const pulse::frozen_task& task : in_.plan.frozen_tasks[at]) {
+            for (int i = 0; i != task.samples; ++i) {
+                of_tasks_.push_back(static_cast<std::uint64_t>(task.first_sample + i));
+            }
+        }
+        scratch_.resize(row.elements());
+    }
+    /// The next picture of the device's tasks, which run on the samples of a step in one order; those of the step behind
+    /// it are decoded meanwhile.
+    [[nodiscard]] captioned_picture next_of_tasks(std::uint64_t first) {
+        const auto of_step = static_cast<std::uint64_t>(steps_.samples_of_step());
+        if (at_ == 0 && (!ahead_ || next_ != first)) {
+            ahead_.emplace(
+                [&source = *in_.pictures, &mine = std::as_const(of_tasks_), first, of_step](std::uint64_t n) {
+                    return source.at(first + n / mine.size() * of_step + mine[n % mine.size()]);
+                });
+        }
+        if (++at_ == of_tasks_.size()) {
+            at_ = 0;
+            next_ = first + of_step;
+        }
+        return ahead_->next();
     }
 
     /// The conditions of samples as encode() or read() has left them.
@@ -230,6 +375,10 @@ private:
     std::optional<text_encoders> texts_{};
     std::optional<picture_encoder> pictures_{};
     std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
+    std::vector<float> scratch_{};          ///< a row that a task writes
+    std::vector<std::uint64_t> of_tasks_{}; ///< samples that the device's tasks see, in their order
+    std::size_t at_{};                      ///< in it
+    std::uint64_t position_{};
     std::optional<pulse::data::prefetcher<captioned_picture>> ahead_{};
     std::uint64_t next_{};
     std::optional<std::uint64_t> encoded_{};

@@ -15,6 +15,7 @@ namespace pulse {
 // Backbones are only named here: to define one takes the compiler's time.
 struct sd15;
 struct sd21;
+struct sd_fmnist;
 struct sd_tiny;
 struct sdxl;
 struct sdxl_fine;
@@ -68,6 +69,21 @@ struct class_networks : folder_networks<Pictures> {
     static constexpr int no_class = NoClass;
 };
 
+/// Those of a folder without a vae, whose model reads and draws pixels.
+template <pulse::encode::autoencoder_config Pictures, class... Texts>
+struct pixel_networks {
+    static constexpr bool known = true;
+    static constexpr pulse::encode::autoencoder_config picture_config = Pictures;
+    using texts = std::tuple<Texts...>;
+    static constexpr int no_class = -1;
+};
+
+/// Whether pictures are latents of an autoencoder to the model.
+template <class Frozen>
+concept has_autoencoder = requires {
+    typename Frozen::encoder;
+};
+
 // Networks have names: nvcc 13.0 cannot write down a base whose arguments are templates of configurations.
 struct clip_l : pulse::encode::clip_text<pulse::encode::clip_vit_l> {};
 struct clip_h : pulse::encode::clip_text<pulse::encode::openclip_vit_h> {};
@@ -92,6 +108,24 @@ inline constexpr pulse::encode::autoencoder_config tiny_pictures{.name = "tiny_p
 struct tiny_clip : pulse::encode::clip_text<tiny_text> {};
 template <>
 struct frozen_networks<pulse::sd_tiny> : folder_networks<tiny_pictures, text_component<tiny_clip>> {};
+
+inline constexpr pulse::encode::clip_text_config fmnist_text{.name = "fmnist_text",
+                                                             .vocab_size = 640,
+                                                             .hidden_size = 32,
+                                                             .intermediate_size = 64,
+                                                             .num_hidden_layers = 2,
+                                                             .num_attention_heads = 2,
+                                                             .max_position_embeddings = 9};
+inline constexpr pulse::encode::autoencoder_config fmnist_pixels{.name = "fmnist_pixels",
+                                                                 .sample_size = 28,
+                                                                 .in_channels = 1,
+                                                                 .out_channels = 1,
+                                                                 .latent_channels = 1,
+                                                                 .block_out_channels = {1},
+                                                                 .scaling_factor = 1.0};
+struct fmnist_clip : pulse::encode::clip_text<fmnist_text> {};
+template <>
+struct frozen_networks<pulse::sd_fmnist> : pixel_networks<fmnist_pixels, text_component<fmnist_clip>> {};
 
 struct sdxl_clip_l : pulse::encode::clip_text<pulse::encode::clip_vit_l_sdxl> {};
 struct sdxl_clip_bigg : pulse::encode::clip_text<pulse::encode::openclip_vit_bigg> {};

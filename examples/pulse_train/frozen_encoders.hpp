@@ -303,9 +303,38 @@ private:
 template <class Frozen, class Math>
 class frozen_pictures : public frozen_chain<typename Frozen::encoder, Math> {
 public:
+    /// The components that moments depend on.
+    static std::vector<std::string> components() { return {"vae"}; }
+    /// Throws input_error unless the folder has all that is needed.
+    static void require(const std::filesystem::path& folder) {
+        static_cast<void>(pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder));
+    }
     frozen_pictures(const std::filesystem::path& folder, Math& math) :
         frozen_chain<typename Frozen::encoder, Math>{
             math, pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder)} {}
+};
+
+/// Pixels are moments without variance: the posterior's sample is the picture to the last bits.
+template <class Frozen, class Math>
+    requires(!has_autoencoder<Frozen>)
+class frozen_pictures<Frozen, Math> {
+public:
+    static constexpr std::int64_t bytes = 0;
+
+    static std::vector<std::string> components() { return {}; }
+    static void require(const std::filesystem::path&) {}
+    frozen_pictures(const std::filesystem::path&, Math&) {}
+
+    void run(std::span<const float> picture, std::span<float> moments) {
+        constexpr auto channels = static_cast<std::size_t>(Frozen::picture_config.latent_channels);
+        constexpr float no_variance = -100.0F; // as a logarithm
+        for (std::size_t pixel = 0; pixel != picture.size() / channels; ++pixel) {
+            const std::span<float> of_pixel = moments.subspan(pixel * 2 * channels, 2 * channels);
+            std::ranges::copy(picture.subspan(pixel * channels, channels), of_pixel.begin());
+            std::ranges::fill(of_pixel.last(channels), no_variance);
+        }
+    }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept { return bytes; }
 };
 
 /// Latents of pictures, drawn from their posteriors on the host.

@@ -10,6 +10,7 @@
 
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/measure_links.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 
@@ -22,6 +23,8 @@ namespace pulse_train {
 struct measurements {
     std::map<int, pulse::cost_table> costs{}; ///< of the model, by microbatch size
     pulse::cluster machine{};
+    /// What is to be encoded in the bubbles; none: nothing is.
+    std::vector<pulse::frozen_component> frozen{};
 
     /// Costs of microbatches of a size: as measured, or in proportion to the next smaller size that was.
     [[nodiscard]] pulse::cost_table costs_of(int microbatch_size) const {

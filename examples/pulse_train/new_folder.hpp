@@ -111,12 +111,13 @@ private:
     }
 
     explicit new_folder(const arguments& a) : args_{a}, out_{a.export_to} {
-        index_.class_name = pipeline_class(Model::config, texts());
+        index_.class_name = frozen::known && !has_autoencoder<frozen> ? "DiffusionPipeline"
+                                                                      : pipeline_class(Model::config, texts());
         index_.zeros_without_negative = texts() > 1 && index_.class_name == "StableDiffusionXLPipeline";
         const std::string backbone = pulse::diffusers::backbone_folder(Model::config);
         add_network(backbone, pulse::diffusers::config_of(Model::config), a.seed,
                     pulse::diffusers::model_parameters<Model>());
-        if constexpr (frozen::known) {
+        if constexpr (has_autoencoder<frozen>) {
             add_network("vae", pulse::diffusers::config_of(frozen::picture_config), seed_of("vae"),
                         pulse::diffusers::autoencoder_parameters<frozen::picture_config>());
         }

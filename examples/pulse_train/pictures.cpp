@@ -48,12 +48,13 @@ struct picture_source::parts {
     std::string text{};
 };
 
-picture_source::picture_source(const arguments& a, int size) {
+picture_source::picture_source(const arguments& a, int size, int channels) {
     pulse::data::picture_index index = pulse::data::open_pictures(a.data);
     pulse::fingerprint sum;
     for (const pulse::data::picture_entry& entry : index.entries) { sum.add(entry.name).add(entry.text); }
     const pulse::data::picture_options options{.height = size,
                                                .width = size,
+                                               .channels = channels,
                                                .seed = a.seed,
                                                .random_crop = a.random_crop,
                                                .horizontal_flip = a.flip,
@@ -142,12 +143,12 @@ struct picture_cache::parts {
 };
 
 picture_cache::picture_cache(const picture_source& pictures, const arguments& a, const contents& made) :
-    parts_{
-        std::make_unique<parts>(pictures, a.cache, made.row,
-                                pulse::data::encoded_shapes{.picture = {{"moments", made.moments}},
-                                                            .caption = caption_parts(made.row),
-                                                            .picture_encoder = files_of(a.from, {"vae"}),
-                                                            .text_encoder = files_of(a.from, made.text_components)})} {}
+    parts_{std::make_unique<parts>(
+        pictures, a.cache, made.row,
+        pulse::data::encoded_shapes{.picture = {{"moments", made.moments}},
+                                    .caption = caption_parts(made.row),
+                                    .picture_encoder = files_of(a.from, made.picture_components),
+                                    .text_encoder = files_of(a.from, made.text_components)})} {}
 picture_cache::picture_cache(const picture_cache& other) :
     parts_{std::make_unique<parts>(other.parts_->pictures, other.parts_->folder, other.parts_->row,
                                    other.parts_->shapes)} {}
@@ -211,7 +212,7 @@ namespace {
 
 caption_ids::caption_ids(const std::filesystem::path&, int, int) { refuse_pictures(); }
 text_ids caption_ids::operator()(std::string_view, std::string_view) const { refuse_pictures(); }
-picture_source::picture_source(const arguments&, int) { refuse_pictures(); }
+picture_source::picture_source(const arguments&, int, int) { refuse_pictures(); }
 captioned_picture picture_source::at(std::uint64_t) const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
 int picture_source::classes() const noexcept { std::abort(); }

@@ -43,7 +43,7 @@ private:
 
 /// A picture with its caption, as a sample of training.
 struct captioned_picture {
-    std::vector<float> pixels{}; ///< size x size x 3, -1 black to 1 white
+    std::vector<float> pixels{}; ///< size x size x channels, -1 black to 1 white
     std::string caption{};       ///< empty when dropped
     picture_facts facts{};
     std::string name{};
@@ -54,7 +54,7 @@ struct captioned_picture {
 class picture_source {
 public:
     /// Throws input_error naming the file, or when this build reads no pictures.
-    picture_source(const arguments& a, int size);
+    picture_source(const arguments& a, int size, int channels);
     ~picture_source();
     picture_source(const picture_source&) = delete;
     picture_source& operator=(const picture_source&) = delete;
@@ -80,7 +80,8 @@ public:
     struct contents {
         std::vector<std::int64_t> moments{};
         sample_row row{};
-        std::vector<std::string> text_components{}; ///< of --from: all that a caption's numbers depend on
+        std::vector<std::string> picture_components{}; ///< of --from: all that moments depend on
+        std::vector<std::string> text_components{};    ///< all that a caption's numbers depend on
     };
     /// Opens what is there; the pictures must outlive it. Throws input_error naming a file that was made from other
     /// pictures, captions, crops or networks.

@@ -33,13 +33,17 @@ template <class Model>
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{option} + ": " + e.what()}; }
     };
     std::unique_ptr<const pulse::diffusers::weights> found = within("--from", [&] {
-        static_cast<void>(pulse::diffusers::read_pipeline(a.from));
-        return std::make_unique<pulse::diffusers::weights>(pulse::diffusers::open_backbone<Model>(a.from));
+        namespace diffusers = pulse::diffusers;
+        static_cast<void>(diffusers::read_pipeline(a.from));
+        if (!a.init) { return std::make_unique<diffusers::weights>(diffusers::open_backbone<Model>(a.from)); }
+        diffusers::require_fit(diffusers::config_of(Model::config),
+                               std::filesystem::path{a.from} / diffusers::backbone_folder(Model::config));
+        return std::unique_ptr<diffusers::weights>{};
     });
     if (!a.export_to.empty()) {
         within("--export", [&] { pulse::diffusers::require_exportable(a.from, a.export_to); });
     }
-    return a.init ? nullptr : std::move(found);
+    return found;
 }
 
 /// Writes the folder of --export from any values of the backbone.

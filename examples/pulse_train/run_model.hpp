@@ -58,7 +58,7 @@ template <class Model, class Side>
                 "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
                 std::string{synthetic_data} + "' data need none"};
         }
-        if (!a.encode_once) {
+        if (a.encode == encode_when::each_step) {
             in.kept.beside_first_stage = task::first_stage_bytes;
             in.kept.beside_last_stage = task::last_stage_bytes;
         }
@@ -117,16 +117,16 @@ bool draw(const Side& side, const run_inputs& in, const run_results& results, co
         if (in.args.draws_pictures()) {
             using pictures = by_prompt<Model, Side>;
             const pictures of_prompts{side, in.args};
-            const std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
+            std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
             if (latents.empty()) { return false; }
-            const std::vector<float> drawn = of_prompts.decode(latents);
-            write_samples(folder, drawn, pictures::shape);
+            const std::vector<float> drawn = of_prompts.decode(std::move(latents));
+            write_samples(folder, in.args, drawn, pictures::shape);
             write_pictures(folder, in.args, drawn, pictures::shape);
             return true;
         }
     }
     const std::vector<float> drawn = draw_samples<Model>(side, in, results, {.wanted = in.conditions_of_images()});
-    if (!drawn.empty()) { write_samples(folder, drawn, in.shape); }
+    if (!drawn.empty()) { write_samples(folder, in.args, drawn, in.shape); }
     return !drawn.empty();
 }
 
@@ -214,7 +214,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         pictures = open_captioned<Model, Side>(in);
         in.pictures = pictures.get();
         if constexpr (frozen_networks<Model>::known) {
-            if (a.encode_once) { cache = encoded_task<Model, Side>::open_cache(a, *pictures); }
+            if (a.encode == encode_when::once) { cache = encoded_task<Model, Side>::open_cache(a, *pictures); }
         }
         in.cache = cache.get();
     }
@@ -230,7 +230,14 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         return pulse::blank_costs(graph.view(), size, static_cast<int>(sizeof(typename Side::scalar)));
     };
     measure_unknown<Model>(side, in, known);
-    if (leads) { make_plan(in, known, blank); }
+    if (leads) {
+        if constexpr (frozen_networks<Model>::known && Side::fills_bubbles) {
+            if (in.pictures != nullptr && a.encode == encode_when::bubbles) {
+                known.frozen = encoded_task<Model, Side>::measured_costs(a);
+            }
+        }
+        make_plan(in, known, blank);
+    }
     if (a.processes != nullptr) { share_plan(in, *a.processes); }
     if (a.plan_only) {
         if (leads) { open_folder(in); }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -32,6 +33,9 @@
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/json.hpp>
+#include <pulse/schedule/fill/fill_schedule.hpp>
+#include <pulse/schedule/frozen_work.hpp>
+#include <pulse/schedule/make_problem.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_summary.hpp>
 
@@ -48,6 +52,7 @@ namespace {
 /// The bytes of one table with the times of another.
 [[nodiscard]] pulse::cost_table with_times(pulse::cost_table bytes, const pulse::cost_table& times) {
     bytes.device = times.device;
+    bytes.frozen = times.frozen;
     for (std::size_t l = 0; l != bytes.layers.size(); ++l) {
         bytes.layers[l].forward_us = times.layers[l].forward_us;
         bytes.layers[l].backward_input_us = times.layers[l].backward_input_us;
@@ -85,6 +90,25 @@ void require_runnable(const run_inputs& in) {
     } catch (const pulse::input_error& e) {
         const std::string source = in.args.plan_file.empty() ? "plan" : in.args.plan_file;
         throw pulse::input_error{source + ": " + e.what()};
+    }
+}
+
+/// Puts the frozen components of the costs into the gaps of the plan, which each rank may run; a component's weights are
+/// where it has tasks.
+void fill_bubbles(pulse::plan& made, const pulse::cost_table& costs) {
+    const pulse::schedule_problem problem = pulse::make_problem(costs, made.cut,
+                                                                {.microbatches = made.microbatches,
+                                                                 .split_backward = made.split_backward,
+                                                                 .routing = made.routing,
+                                                                 .recompute = made.recompute});
+    const pulse::frozen_work work{.components = costs.frozen, .samples = made.microbatches * made.microbatch_size};
+    pulse::filled_schedule filled = pulse::fill_schedule(problem, made.order, work, made.predicted.lower_bound_us);
+    made.order = std::move(filled.passes);
+    made.frozen_tasks = std::move(filled.tasks);
+    for (const auto& tasks : made.frozen_tasks) {
+        std::set<int> hosted;
+        for (const pulse::frozen_task& task : tasks) { hosted.insert(task.component); }
+        made.frozen_hosts.emplace_back(hosted.begin(), hosted.end());
     }
 }
 
@@ -202,6 +226,13 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
         throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
     }
     in.costs = measured(in.plan.microbatch_size);
+    in.costs.frozen = from.frozen;
+    if (in.costs.frozen.empty()) {
+        in.plan.frozen_tasks.clear();
+        in.plan.frozen_hosts.clear();
+    } else if (in.plan.frozen_tasks.empty()) {
+        fill_bubbles(in.plan, in.costs);
+    }
     require_runnable(in);
     in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, in.kept);
     if (!a.profile_out.empty()) { pulse::save_profile(in.costs, a.profile_out); }

@@ -37,7 +37,8 @@ void read_plan(run_inputs& in);
 /// Name of this machine, and what tells it from another of that name.
 [[nodiscard]] std::string machine_name();
 
-/// Makes the plan of the run from what was measured, unless one was read, says what is expected of it, and writes the
+/// Makes the plan of the run from what was measured, unless one was read, fills its gaps with frozen work that has none
+/// in it yet, says what is expected of it, and writes the
 /// files of --profile-out and --cluster-out. `blank` are the costs of the model without times. Throws input_error naming
 /// where plan or profile are from unless they fit the model and the plan cannot deadlock, and infeasible_error where
 /// there is none.

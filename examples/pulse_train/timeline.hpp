@@ -18,7 +18,9 @@ namespace pulse_train {
 
 /// Room for a message's number in a step, so that a send and the receive that meets it find each other in a picture.
 [[nodiscard]] inline std::int64_t flow_of(const pulse::message_id& m) {
-    return 1 + static_cast<std::int64_t>(m.kind) + 4 * (m.index + std::int64_t{1024} * pulse::index_of(m.microbatch));
+    const std::int64_t kind = pulse::is_of_frozen_task(m.kind) ? 4 + (m.kind == pulse::message_kind::encoded ? 1 : 0)
+                                                               : static_cast<std::int64_t>(m.kind);
+    return 1 + kind + 6 * (m.index + std::int64_t{1024} * pulse::index_of(m.microbatch));
 }
 
 /// A rank whose instructions were recorded, and the time from which its events count.

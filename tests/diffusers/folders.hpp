@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <io/scratch.hpp>
 #include <pulse/diffusers/backbone.hpp>
@@ -86,7 +87,7 @@ drawn_values write_pipeline(const fs::path& folder, std::uint64_t seed, diffuser
     return all;
 }
 
-/// The message with which `act` refuses; one line.
+/// The message with which `act` refuses; one line of UTF-8.
 template <class Act>
 [[nodiscard]] std::string refusal_of(const Act& act) {
     try {
@@ -94,6 +95,7 @@ template <class Act>
     } catch (const input_error& why) {
         const std::string text = why.what();
         for (const char c : text) { CHECK(static_cast<unsigned char>(c) >= 0x20); }
+        CHECK_NOTHROW(static_cast<void>(nlohmann::json(text).dump())); // UTF-8
         CHECK(text.size() < 2000);
         return text;
     }

@@ -53,7 +53,8 @@ void every_mutant_is_refused(std::uint32_t seed,
     random_plans make{seed};
     int mutants = 0;
     for (int i = 0; i != 400; ++i) {
-        const planned_model c = make();
+        planned_model c = make();
+        if (i % 2 == 1) { make.add_frozen_work(c); }
         const pulse::step_model model{c.planned, c.costs};
         programs all = pulse::lower(c.planned, model);
         REQUIRE(pulse::check(c.planned, model, all).ok());
@@ -200,6 +201,8 @@ TEST_CASE("an instruction with a wrong number is refused") {
                 } else if constexpr (requires { one.buffer; }) {
                     make.coin() ? void(one.buffer.index += off)
                                 : void(one.buffer.microbatch = pulse::microbatch_id{off});
+                } else if constexpr (requires { one.task; }) {
+                    one.task += off;
                 } else if constexpr (requires { one.edge; }) {
                     make.coin() ? void(one.edge = pulse::edge_id{off})
                                 : void(one.microbatch = pulse::microbatch_id{off});

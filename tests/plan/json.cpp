@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -20,9 +21,36 @@ using pulse_test::random_plans;
 
 namespace {
 
+/// Gives a plan frozen tasks after its passes: chains of calls that are cut at random, in order, each on some device.
+void add_frozen_tasks(random_plans& make, pulse::plan& p) {
+    const auto devices = static_cast<std::size_t>(p.pipeline_degree);
+    p.frozen_tasks.resize(devices);
+    p.frozen_hosts.resize(devices);
+    double now = p.order.makespan_us();
+    const int samples = p.microbatches * p.microbatch_size;
+    for (int c = make.between(1, 3); c-- > 0;) {
+        const int layers = make.between(1, 4);
+        for (int sample = 0; sample != samples;) {
+            const int chunk = std::min(samples - sample, make.between(1, 3));
+            for (int layer = 0; layer != layers;) {
+                const int last = make.between(layer, layers - 1);
+                const int device = make.between(0, p.pipeline_degree - 1);
+                const auto d = static_cast<std::size_t>(device);
+                p.frozen_tasks[d].push_back({c, layer, last, sample, chunk, device, now, now + 1.5});
+                auto& hosted = p.frozen_hosts[d];
+                if (std::find(hosted.begin(), hosted.end(), c) == hosted.end()) { hosted.push_back(c); }
+                now += make.between(2, 3);
+                layer = last + 1;
+            }
+            sample += chunk;
+        }
+    }
+}
+
 /// A random plan whose numbers use all their bits.
 pulse::plan random_plan(random_plans& make) {
     pulse::plan p = make().planned;
+    if (make.coin()) { add_frozen_tasks(make, p); }
     const double scale = std::uniform_real_distribution<double>{0.1, 10.0}(make.engine());
     for (auto& passes : p.order.devices) {
         for (auto& one : passes) {
@@ -34,6 +62,12 @@ pulse::plan random_plan(random_plans& make) {
     p.predicted = {p.order.makespan_us(), real() * 1e6, real(), real() / 3, {}, make.between(0, 1 << 30), std::int64_t{1} << 60};
     for (int d = 0; d != p.pipeline_degree && make.between(0, 3) != 0; ++d) {
         p.predicted.peak_memory_bytes.resize(static_cast<std::size_t>(p.pipeline_degree), std::int64_t{1} << 40);
+    }
+    for (auto& tasks : p.frozen_tasks) {
+        for (auto& one : tasks) {
+            one.start_us *= scale;
+            one.end_us *= scale;
+        }
     }
     if (make.coin()) { p.model = pulse::label{std::string_view{"\"quoted\" \\ \xc3\xa9"}}; }
     return p;
@@ -109,6 +143,20 @@ TEST_CASE("a plan that does not say how many spare sends it has gets those of a 
     for (const int wrong : {-1, 1 << 30}) {
         value["spare_sends"] = wrong;
         CHECK_THROWS_WITH_AS((void)parse_plan(value.dump()), doctest::Contains("spare_sends"), pulse::input_error);
+    }
+}
+
+TEST_CASE("a plan that encodes nothing is written as plans of before, and frozen_tasks and frozen_hosts come together") {
+    random_plans make{48};
+    pulse::plan p = make().planned;
+    p.predicted.bubble_ratio = 0.5;
+    CHECK(pulse::print_plan(p).find("frozen") == std::string::npos);
+    add_frozen_tasks(make, p);
+    for (const char* name : {"frozen_tasks", "frozen_hosts"}) {
+        json value = json::parse(pulse::print_plan(p));
+        value.erase(name);
+        const std::string missing = std::string{name} + " is missing";
+        CHECK_THROWS_WITH_AS((void)parse_plan(value.dump()), doctest::Contains(missing.c_str()), pulse::input_error);
     }
 }
 
@@ -249,6 +297,83 @@ TEST_CASE("what is wrong is named by its field") {
     CHECK(refusal("\"waves\"", "\"skip_policy\":\"gone\",\"waves\"").find("plan.json: skip_policy is 'gone'") == 0);
     CHECK(refusal("\"waves\"", "\"recomputation\":\"none\",\"skip_policy\":\"resident\",\"waves\"") ==
           "plan.json: skip_policy must not be there beside recomputation");
+}
+
+TEST_CASE("what is wrong with a frozen task is named by its field") {
+    // Two devices, unsplit, two samples; component 0 has two layers, component 1 has one and two samples a call.
+    const auto text = [](const char* from, const char* to) {
+        std::string all = R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,
+"waves":1,"microbatches":1,"microbatch_size":2,"split_backward":false,
+"stages":[{"index":0,"device":0,"first_layer":0,"last_layer":2},{"index":1,"device":1,"first_layer":3,"last_layer":3}],
+"schedule":[[{"op":"F","stage":0,"microbatch":0,"start_us":0,"end_us":1.5},
+{"op":"B","stage":0,"microbatch":0,"start_us":8,"end_us":9}],[{"op":"F","stage":1,"microbatch":0,"start_us":2,"end_us":3},
+{"op":"B","stage":1,"microbatch":0,"start_us":3,"end_us":7}]],
+"frozen_tasks":[[
+{"component":0,"first_layer":0,"last_layer":1,"first_sample":0,"samples":1,"start_us":2,"end_us":4},
+{"component":0,"first_layer":0,"last_layer":0,"first_sample":1,"samples":1,"start_us":4,"end_us":5},
+{"component":1,"first_layer":0,"last_layer":0,"first_sample":0,"samples":2,"start_us":5,"end_us":7}],
+[{"component":0,"first_layer":1,"last_layer":1,"first_sample":1,"samples":1,"start_us":7.5,"end_us":8}]],
+"frozen_hosts":[[0,1],[0]],
+"predicted":{"step_us":9,"lower_bound_us":9,"bubble_ratio":0.5,"samples_per_s":1,"peak_memory_bytes":[1,2],
+"boundary_bytes":0,"skip_bytes":0}})";
+        const std::size_t at = all.find(from);
+        REQUIRE(at != std::string::npos);
+        return all.replace(at, std::string(from).size(), to);
+    };
+    const auto refusal = [&](const char* from, const char* to) {
+        try {
+            (void)parse_plan(text(from, to), "plan.json");
+        } catch (const pulse::input_error& e) { return std::string(e.what()); }
+        return std::string("accepted");
+    };
+    CHECK(refusal("0", "0") == "accepted");
+    CHECK(refusal(",[0]]", ",[0],[]]") == "plan.json: frozen_hosts must have one list for each of 2 devices");
+    CHECK(refusal("7.5,\"end_us\":8}]]", "7.5,\"end_us\":8}],[]]") ==
+          "plan.json: frozen_tasks must have one list for each of 2 devices");
+    CHECK(refusal(",[0]]", ",[-1]]") == "plan.json: frozen_hosts[1][0] names no component");
+    CHECK(refusal(",[0]]", ",[2000000000]]") == "plan.json: frozen_hosts[1][0] names no component");
+    CHECK(refusal(",[0]]", ",[0,0]]") == "plan.json: frozen_hosts[1][1] repeats component 0");
+    CHECK(refusal(",[0]]", ",[1]]") ==
+          "plan.json: frozen_tasks[1][0].component is none that device 1 has in frozen_hosts");
+    CHECK(refusal(",[0]]", ",[0,2]]") == "plan.json: frozen_tasks run no layer of component 2");
+    CHECK(refusal("\"component\":1", "\"component\":-1") ==
+          "plan.json: frozen_tasks[0][2].component is none that device 0 has in frozen_hosts");
+    CHECK(refusal("\"first_layer\":0,\"last_layer\":1", "\"first_layer\":-1,\"last_layer\":1") ==
+          "plan.json: frozen_tasks[0][0].first_layer must not be negative");
+    CHECK(refusal("\"first_layer\":0,\"last_layer\":1", "\"first_layer\":2,\"last_layer\":1") ==
+          "plan.json: frozen_tasks[0][0].last_layer must not be less than first_layer, nor beyond any component");
+    CHECK(refusal("\"last_layer\":1,\"first_sample\":0", "\"last_layer\":2147483647,\"first_sample\":0") ==
+          "plan.json: frozen_tasks[0][0].last_layer must not be less than first_layer, nor beyond any component");
+    CHECK(refusal("\"first_sample\":1", "\"first_sample\":2") ==
+          "plan.json: frozen_tasks[0][1].first_sample names no sample");
+    CHECK(refusal("\"samples\":2,", "\"samples\":3,") ==
+          "plan.json: frozen_tasks[0][2].samples must be at least 1 and end within the 2 samples of a step");
+    CHECK(refusal("\"samples\":2,", "\"samples\":2147483647,") ==
+          "plan.json: frozen_tasks[0][2].samples must be at least 1 and end within the 2 samples of a step");
+    CHECK(refusal("\"samples\":2,", "\"samples\":0,") ==
+          "plan.json: frozen_tasks[0][2].samples must be at least 1 and end within the 2 samples of a step");
+    CHECK(refusal("\"start_us\":2,\"end_us\":4", "\"start_us\":-2,\"end_us\":4") ==
+          "plan.json: frozen_tasks[0][0].start_us must not be negative");
+    CHECK(refusal("\"start_us\":2,\"end_us\":4", "\"start_us\":2,\"end_us\":1") ==
+          "plan.json: frozen_tasks[0][0].end_us is before start_us");
+    CHECK(refusal("\"start_us\":2,\"end_us\":4", "\"start_us\":1,\"end_us\":4") ==
+          "plan.json: frozen_tasks[0][0].start_us is while the device runs schedule[0][0]");
+    CHECK(refusal("\"start_us\":5,\"end_us\":7", "\"start_us\":5,\"end_us\":8.5") ==
+          "plan.json: frozen_tasks[0][2].start_us is while the device runs schedule[0][1]");
+    CHECK(refusal("\"start_us\":4,\"end_us\":5", "\"start_us\":3,\"end_us\":5") ==
+          "plan.json: frozen_tasks[0][1].start_us is before the end of the task that is listed before it");
+    CHECK(refusal("\"start_us\":4,\"end_us\":5}", "\"start_us\":4,\"end_us\":5,\"device\":0}") ==
+          "plan.json: frozen_tasks[0][1] has the field 'device', which pulse-plan/1 does not know");
+    CHECK(refusal("7.5,\"end_us\":8", "0,\"end_us\":0.5") ==
+          "plan.json: frozen_tasks[1][0].start_us is before the end of frozen_tasks[0][1], whose result it reads");
+    CHECK(refusal("\"first_layer\":1,\"last_layer\":1", "\"first_layer\":0,\"last_layer\":1") ==
+          "plan.json: frozen_tasks[1][0] runs a layer of component 0 again on sample 1");
+    CHECK(refusal("\"first_sample\":1,\"samples\":1,\"start_us\":4", "\"first_sample\":0,\"samples\":1,\"start_us\":4") ==
+          "plan.json: frozen_tasks[0][1] runs a layer of component 0 again on sample 0");
+    CHECK(refusal("\"samples\":2,", "\"samples\":1,") ==
+          "plan.json: frozen_tasks leave out a layer of component 1 on sample 1");
+    CHECK(refusal("\"first_layer\":1,\"last_layer\":1", "\"first_layer\":2,\"last_layer\":2") ==
+          "plan.json: frozen_tasks leave out a layer of component 0 on sample 0");
 }
 
 TEST_CASE("a plan that could not be read back is not written") {

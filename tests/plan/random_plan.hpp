@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include <support/random_frozen.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/frozen_component.hpp>
 #include <pulse/schedule/schedule.hpp>
 
 namespace pulse_test {
@@ -47,6 +49,23 @@ public:
         made.costs.microbatch_size = p.microbatch_size;
         p.order = order(p, made.costs);
         return made;
+    }
+
+    /// Draws frozen components and tasks for them.
+    void add_frozen_work(planned_model& to) {
+        for (unsigned c = 0, count = coin() ? 2 : 1; c != count; ++c) {
+            pulse::frozen_component one{};
+            one.name = pulse::label{std::string_view{"frozen"}} + c;
+            one.feeds = static_cast<pulse::frozen_use>(between(0, 3));
+            one.result_bytes = 4 * between(1, 50);
+            one.max_chunk = to.planned.microbatches * to.planned.microbatch_size;
+            for (unsigned l = 0, layers = static_cast<unsigned>(between(1, 5)); l != layers; ++l) {
+                one.layers.push_back({pulse::label{std::string_view{"f"}} + l, between(0, 3) * 1.0, between(1, 4) * 1.0,
+                                      4 * between(0, 9), 4 * between(1, 60), 4 * between(1, 90)});
+            }
+            to.costs.frozen.push_back(one);
+        }
+        pulse::test::draw_frozen_tasks(to.planned, to.costs, random_);
     }
 
     [[nodiscard]] int between(int low, int high) { return std::uniform_int_distribution<int>{low, high}(random_); }

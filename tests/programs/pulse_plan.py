@@ -26,7 +26,7 @@ atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 
 OPTIONS = ("--model", "--device", "--profile", "--devices", "--cluster", "--global-batch", "--pipeline", "--data", "--waves",
-           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--memory-limit", "--schedule",
+           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--frozen", "--memory-limit", "--schedule",
            "--time-limit", "--out", "--svg", "--trace")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "sdxl": 2567463684, "sdxl_fine": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
@@ -62,6 +62,16 @@ def cluster(**changes):
              "inter_node": {"bandwidth_gb_per_s": 10, "latency_us": 5}}
     value.update(changes)
     return value
+
+
+def encoders():
+    """Half of the load of `profile`: pictures, sample by sample, and text, whose weights are read once a call."""
+    pictures = [{"name": f"part{i}", "call_us": 0, "sample_us": us, "parameter_bytes": 100, "output_bytes": 50, "live_bytes": 200}
+                for i, us in enumerate((150, 300, 250, 100))]
+    text = [{"name": f"block{i}", "call_us": 20, "sample_us": 40, "parameter_bytes": 5000, "output_bytes": 10, "live_bytes": 40}
+            for i in range(3)]
+    return [{"name": "pictures", "feeds": "input", "input_bytes": 64, "result_bytes": 32, "max_chunk": 1, "layers": pictures},
+            {"name": "text", "feeds": "context", "input_bytes": 16, "result_bytes": 48, "max_chunk": 4, "layers": text}]
 
 
 class Case(unittest.TestCase):
@@ -159,9 +169,91 @@ class Choices(Case):
     def test_more_time_never_makes_the_schedule_worse(self):
         fixed = ("--model", "sd21", "--device", "v100-32gb", "--devices", 4, "--global-batch", 16, "--pipeline", 4,
                  "--microbatch-size", 2, "--waves", 2, "--placement", "folded", "--split-backward", "no")
-        _, quick = self.plan(*fixed, "--schedule", "list", "--time-limit", 0)
-        _, long = self.plan(*fixed, "--schedule", "ilp", "--time-limit", 2)
+        _, quick = self.plan(*fixed, "--frozen", "none", "--schedule", "list", "--time-limit", 0)
+        _, long = self.plan(*fixed, "--frozen", "none", "--schedule", "ilp", "--time-limit", 2)
         self.assertLessEqual(long["predicted"]["step_us"], quick["predicted"]["step_us"] * (1 + 1e-9))
+
+
+class Frozen(Case):
+    def words(self, parts=None):
+        at = written("profile.json", profile(frozen=encoders() if parts is None else parts))
+        return ("--profile", at, "--devices", 4, "--global-batch", 16, "--pipeline", 4, "--microbatch-size", 1, "--placement", "folded",
+                "--time-limit", 0)
+
+    def check_tasks(self, plan, parts):
+        """Every layer once on every sample, in order, on a host, and while the device does nothing else."""
+        samples = plan["microbatches"] * plan["microbatch_size"]
+        ran = {}
+        for d, (tasks, passes) in enumerate(zip(plan["frozen_tasks"], plan["schedule"])):
+            busy = sorted((x["start_us"], x["end_us"]) for x in tasks + passes)
+            for (_, end), (start, _) in zip(busy, busy[1:]):
+                self.assertGreaterEqual(start, end - 1e-6)
+            for t in tasks:
+                part = parts[t["component"]]
+                self.assertIn(t["component"], plan["frozen_hosts"][d])
+                self.assertLessEqual(t["samples"], part["max_chunk"])
+                layers = part["layers"][t["first_layer"]:t["last_layer"] + 1]
+                self.assertAlmostEqual(t["end_us"] - t["start_us"],
+                                       sum(l["call_us"] + t["samples"] * l["sample_us"] for l in layers), delta=1e-3)
+                for layer in range(t["first_layer"], t["last_layer"] + 1):
+                    for sample in range(t["first_sample"], t["first_sample"] + t["samples"]):
+                        self.assertNotIn((t["component"], sample, layer), ran)
+                        ran[t["component"], sample, layer] = t
+        self.assertEqual(set(ran), {(c, s, l) for c, part in enumerate(parts) for s in range(samples) for l in range(len(part["layers"]))})
+        for (c, s, l), t in ran.items():
+            if l > 0 and ran[c, s, l - 1] is not t:
+                self.assertGreaterEqual(t["start_us"], ran[c, s, l - 1]["end_us"] - 1e-6)
+
+    def test_encoders_of_a_profile_run_in_the_bubbles_unless_it_is_said_otherwise(self):
+        plans = {}
+        for mode in ("none", "first", "bubbles", "tuned"):
+            with self.subTest(mode):
+                text, plan = self.plan(*self.words(), "--frozen", mode)
+                self.check_plan(plan, 4, 16)
+                plans[mode] = plan
+                self.assertEqual("frozen_tasks" in plan, mode != "none")
+                self.assertEqual("frozen components, encoded" in text, mode != "none")
+                if mode != "none":
+                    self.check_tasks(plan, encoders())
+                    self.assertIn("80 B a sample", text)
+        default_text, default = self.plan(*self.words())
+        self.assertEqual(default, plans["tuned"])
+        self.assertRegex(default_text, r"encoded in the bubbles: .* hidden")
+        self.assertRegex(default_text, r"against .* with all ranks encoding first, alike: 1\.\d+x")
+        _, without = self.plan(*self.words([]))
+        self.assertEqual(without, plans["none"])
+        step = {mode: plan["predicted"]["step_us"] for mode, plan in plans.items()}
+        self.assertLessEqual(step["tuned"], step["first"] * (1 + 1e-9))
+        self.assertLess(step["none"], step["tuned"])
+        for d, tasks in enumerate(plans["first"]["frozen_tasks"]):
+            self.assertLessEqual(max(t["end_us"] for t in tasks), plans["first"]["schedule"][d][0]["start_us"] + 1e-6)
+
+    def test_picture_and_trace_show_every_task(self):
+        svg, trace = fresh("plan.svg"), fresh("plan.trace.json")
+        _, plan = self.plan(*self.words(), "--svg", svg, "--trace", trace)
+        tasks = sum(len(device) for device in plan["frozen_tasks"])
+        passes = sum(len(device) for device in plan["schedule"])
+        titles = [t.text for t in xml.fromstring(svg.read_text()).iter("{http://www.w3.org/2000/svg}title")]
+        self.assertEqual(sum(1 for t in titles if t.startswith("encode ")), tasks)
+        self.assertEqual(sum(1 for t in titles if re.match(r"(forward|backward)", t)), passes)
+        events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+        self.assertEqual(sum(1 for e in events if e["name"].startswith("encode ")), tasks)
+        self.assertEqual(len(events), tasks + passes)
+
+    def test_backbones_have_their_encoders(self):
+        text, plan = self.plan("--model", "sd21", "--device", "a100-80gb", "--devices", 4, "--global-batch", 16, "--pipeline", 4,
+                               "--microbatch-size", 1, "--placement", "folded", "--waves", 1, "--time-limit", 0)
+        self.check_plan(plan, 4, 16)
+        self.assertEqual({c for device in plan["frozen_hosts"] for c in device}, {0, 1})
+        self.assertRegex(text, r"wins from epoch \d+ on|never wins")
+
+    def test_encoders_without_room_are_named(self):
+        self.refused(*self.words(), "--memory-limit", 50000, code=3, naming="need more memory")
+        parts = encoders()
+        parts[1]["layers"][0]["parameter_bytes"] = 10 ** 9
+        self.refused(*self.words(parts), "--memory-limit", 10 ** 8, code=3, naming="frozen components, the greatest of which is text")
+        self.refused(*SMALL, "--frozen", "first", naming="--frozen first: the model has no frozen components")
+        self.refused(*SMALL, "--frozen", "later", naming="--frozen")
 
 
 class Inputs(Case):

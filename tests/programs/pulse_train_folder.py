@@ -4,9 +4,13 @@ Usage: pulse_train_folder.py PROGRAM WHEELS [unittest arguments]     (WHEELS: wh
 Ends with 77 when diffusers, transformers or PyTorch is missing.
 """
 
+import io
 import json
 import logging
+import pathlib
+import random
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -74,6 +78,105 @@ def with_transformer(config, tensors, shapes):
 
 def files_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Quickstart(Case):
+    """A model of pixels, and the folder and captions that examples/fashion_mnist.py writes for it."""
+
+    @classmethod
+    def setUpClass(cls):
+        script = pathlib.Path(__file__).parents[2] / "examples/fashion_mnist.py"
+        cls.folder = ROOM / "fashion-mnist"
+        done = subprocess.run([sys.executable, "-B", script, "write", cls.folder, "--count", "30"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise unittest.SkipTest(done.stderr)
+
+    def test_trains_draws_and_is_what_pytorch_computes(self):
+        import numpy
+        import tarfile
+        import torch
+        from diffusers import DDIMScheduler, UNet2DConditionModel
+        from PIL import Image
+        from transformers import CLIPTextModel, CLIPTokenizer
+
+        exported = fresh()
+        options = ("--from", self.folder / "start", "--init", "--seed", SEED, "--lr", 1e-30, "--export", exported, "--prompts",
+                   self.folder / "prompts.txt", "--steps", 2)
+        what = {"model": "sd_fmnist", "data": self.folder / "pictures"}
+        with tarfile.open(self.folder / "pictures/fashion-mnist.tar") as shard:
+            members = {member.name: shard.extractfile(member).read() for member in shard}
+        alone = self.train(*options, "--ranks", 1, **what)
+        out = self.train(*options, "--ranks", 2, **what, sample=20)
+        self.same_training(alone, out)
+        self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        lines = [json.loads(line) for line in (out / "pictures/metadata.jsonl").read_text().splitlines()]
+        self.assertEqual([line["text"] for line in lines], 2 * (self.folder / "prompts.txt").read_text().splitlines())
+        for name, size in (("pictures/0003.png", (28, 28)), ("samples.png", (2 + 10 * 58, 2 + 2 * 58))):  # a column for each prompt
+            with Image.open(out / name) as picture:
+                self.assertEqual(picture.size, size)
+
+        unet = UNet2DConditionModel.from_pretrained(exported / "unet", low_cpu_mem_usage=False)
+        text = CLIPTextModel.from_pretrained(exported / "text_encoder")
+        tokenizer = CLIPTokenizer.from_pretrained(exported / "tokenizer")
+        noises = DDIMScheduler.from_pretrained(exported / "scheduler")
+        self.assertIn("sneaker</w>", tokenizer.tokenize("a photo of a sneaker"))
+        losses = []
+        for position in range(16):
+            name = f"{chance.index_at(SEED, position, 30):05}"
+            pixels = numpy.asarray(Image.open(io.BytesIO(members[name + ".png"])), numpy.float32) / 127.5 - 1
+            noise = torch.tensor(chance.normals(SEED, chance.NOISE, 784 * position, 784)).view(1, 1, 28, 28)
+            time = chance.below(SEED, chance.TIMESTEPS, 1000, position)
+            signal, share = noises.alphas_cumprod[time].sqrt(), (1 - noises.alphas_cumprod[time]).sqrt()
+            clean = torch.tensor(pixels)[None, None]
+            ids = tokenizer(members[name + ".txt"].decode(), padding="max_length", return_tensors="pt").input_ids
+            with torch.no_grad():
+                answer = unet(signal * clean + share * noise, time, text(ids)[0]).sample
+            losses.append(float((answer - (signal * noise - share * clean)).square().mean()))
+        for step, loss in enumerate(report(out)["loss"]):
+            expected = sum(losses[8 * step:8 * step + 8]) / 8
+            self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
+
+
+class Damaged(Case):
+    def test_any_file_gives_one_line_or_is_harmless(self):
+        draw = random.Random(14)
+        data = write_pictures()
+        refused = 0
+        for number in range(30):
+            folder, pictures = changed(), changed(data)
+            file = draw.choice([path for place in (folder, pictures) for path in sorted(place.rglob("*")) if path.is_file()])
+            content = bytearray(file.read_bytes())
+            at = draw.randrange(min(len(content), 1000))  # where headers are
+            how = draw.randrange(4)
+            if how == 0:
+                del content[at:]
+            elif how == 1:
+                content[at] = draw.randrange(256)
+            elif how == 2:
+                content[at:at] = draw.choice((b"\xff\xfe", b"9" * 20, b"{", b"\0"))
+            else:
+                del content[at:at + draw.randrange(1, 9)]
+            file.write_bytes(content)
+            with self.subTest(number=number, file=file.name, how=how, at=at):
+                line = command("--from", folder, "--steps", 1, "--ranks", 2, out=fresh(), model="sd_tiny", data=pictures)
+                done = self.ended(line)
+                if done.returncode == 0:
+                    continue
+                refused += 1
+                self.assertRegex(done.stderr, r"\Apulse_train: [^\n]+\n\Z")
+                culprit = folder if file.is_relative_to(folder) else pictures
+                self.assertIn(str(culprit), done.stderr)
+                if file.suffix == ".png":
+                    self.assertIn(file.name, done.stderr)
+                    done = self.ended([*line, "--on-bad-picture", "skip"])
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertRegex(done.stderr, rf"\A(pulse_train: skipped: [^\n]*{file.name}[^\n]*\n)*\Z")
+        self.assertGreater(refused, 15)
+
+    def ended(self, line):
+        done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=60)
+        self.assertIn(done.returncode, (0, 2), done.stderr)
+        return done
 
 
 class Folders(Case):

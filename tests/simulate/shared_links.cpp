@@ -159,8 +159,8 @@ private:
         state& rank = ranks_[r];
         while (rank.at != code.size() && rank.busy_until <= now_ && may_run(r, rank.at)) {
             const auto& what = code[rank.at];
-            double takes =
-                pulse::duration_us(model_, what) / (options_.device_speed.empty() ? 1.0 : options_.device_speed[r]);
+            double takes = pulse::duration_us(model_, static_cast<int>(r), what) /
+                           (options_.device_speed.empty() ? 1.0 : options_.device_speed[r]);
             if (const auto* s = std::get_if<pulse::op::send>(&what)) {
                 messages_[s->message].posted[0] = now_;
                 order_[r * all_.size() + static_cast<std::size_t>(pulse::index_of(s->peer))].push_back(s->message);

@@ -339,7 +339,6 @@ private:
     std::vector<std::vector<std::byte>> bytes_{};
     std::vector<aligned_bytes> memory_{};
     std::optional<std::string> failed_{}; ///< the first failure that this rank knows of
-    bool all_know_{};                     ///< the failure came from the watch
     bool closed_{};
     bool in_order_{};
 };

@@ -60,6 +60,8 @@ private:
     sorted_set<stage_id> reduced_{};
     std::vector<int> gradients_left_{};
     std::size_t passes_{};
+    int tasks_{};
+    sorted_set<int> kept_{};
     std::int64_t live_{};
     std::int64_t peak_{};
     bool stepped_{};
@@ -102,6 +104,10 @@ private:
             if (!messages_.insert({false, v->message})) { fail("the message is received twice"); }
         } else if (const auto* k = std::get_if<op::stash>(&what)) {
             if (!stashed_.insert({k->edge, k->microbatch})) { fail("the edge is stashed twice"); }
+        } else if (const auto* e = std::get_if<op::encode>(&what)) {
+            if (e->task != tasks_++) { fail("the plan has task " + std::to_string(tasks_ - 1) + " of the device here"); }
+        } else if (const auto* p = std::get_if<op::keep>(&what)) {
+            if (!kept_.insert(p->task)) { fail("the result is kept twice"); }
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
             if (!has_gradients(a->stage)) { fail("the stage has microbatches left"); }
             if (!reduced_.insert(a->stage)) { fail("the stage is reduced twice"); }
@@ -136,20 +142,36 @@ private:
         }
         peak_ = std::max(peak_, live_);
     }
+    /// Whether the rank has sent and received those of the messages that are its.
+    constexpr bool require_messages(const std::vector<message_id>& messages) {
+        for (const message_id& message : messages) {
+            for (const bool sends : {true, false}) {
+                const int side = sends ? model_.sender(message) : model_.receiver(message);
+                if (side == program_.device && !messages_.contains({sends, message})) {
+                    fail_at_end(to_text(message) + (sends ? " was not sent" : " was not received"));
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
     constexpr void require_complete() {
         if (passes_ != scheduled().size()) {
             const timed_pass& due = scheduled()[passes_];
             return fail_at_end(to_text(due.op, due.stage, due.microbatch) + " is missing");
         }
-        for (int m = 0; m != planned_.microbatches; ++m) {
-            for (const message_id& message : model_.messages(microbatch_id{m})) {
-                for (const bool sends : {true, false}) {
-                    const int side = sends ? model_.sender(message) : model_.receiver(message);
-                    if (side == program_.device && !messages_.contains({sends, message})) {
-                        return fail_at_end(to_text(message) + (sends ? " was not sent" : " was not received"));
-                    }
-                }
+        const frozen_flow& frozen = model_.frozen();
+        if (tasks_ != frozen.count_on(program_.device)) {
+            return fail_at_end("task " + std::to_string(tasks_) + " of the device is missing");
+        }
+        for (int n = 0; n != frozen.count(); ++n) {
+            if (frozen.makes_results(n) && frozen.reads(program_.device, frozen.task(n).component) && !kept_.contains(n)) {
+                return fail_at_end("result of frozen task " + std::to_string(n) + " was not kept");
             }
+        }
+        if (!require_messages(frozen.messages())) { return; }
+        for (int m = 0; m != planned_.microbatches; ++m) {
+            if (!require_messages(model_.messages(microbatch_id{m}))) { return; }
         }
         for (int s = 0; s != model_.stage_count() && planned_.data_degree > 1; ++s) {
             if (model_.device_of_stage(s) == program_.device && !reduced_.contains(stage_id{s})) {

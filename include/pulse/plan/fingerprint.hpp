@@ -9,7 +9,7 @@ namespace pulse {
 [[nodiscard]] constexpr fingerprint fingerprint_of(const plan& planned) {
     // Taken apart by count, so that a member that comes to be does not stay outside.
     const auto& [model, pipeline_degree, data_degree, microbatches, microbatch_size, split_backward, routing, recompute,
-                 spare_sends, cut, order, predicted] = planned;
+                 spare_sends, cut, order, frozen_tasks, frozen_hosts, predicted] = planned;
     static_cast<void>(predicted);
     fingerprint all;
     all.add(model.view()).add(pipeline_degree).add(data_degree).add(microbatches).add(microbatch_size);
@@ -26,6 +26,21 @@ namespace pulse {
             static_cast<void>(start_us);
             static_cast<void>(end_us);
         }
+    }
+    if (frozen_tasks.empty() && frozen_hosts.empty()) { return all; }
+    all.add(frozen_tasks.size()).add(frozen_hosts.size());
+    for (const auto& tasks : frozen_tasks) {
+        all.add(tasks.size());
+        for (const auto& [component, first_layer, last_layer, first_sample, samples, device, start_us, end_us] : tasks) {
+            all.add(component).add(first_layer).add(last_layer).add(first_sample).add(samples).add(device);
+            // The start says between which passes a task stands.
+            all.add(start_us);
+            static_cast<void>(end_us);
+        }
+    }
+    for (const auto& hosted : frozen_hosts) {
+        all.add(hosted.size());
+        for (const int component : hosted) { all.add(component); }
     }
     return all;
 }

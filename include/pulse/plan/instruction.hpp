@@ -18,9 +18,11 @@ enum class buffer_kind : std::uint8_t {
     activation_gradient,   ///< gradient of the output of layer `index`, the last one of its stage
     conditioning_gradient, ///< gradient of `conditioning` with the same index
     skip_gradient,         ///< gradient of the tensor of skip edge `index`
+    paused,                ///< what frozen task `index` leaves for task `microbatch`, which goes on with its chains
+    result,                ///< what frozen task `index` makes for the next step
 };
 
-/// One buffer of one microbatch on one rank.
+/// One buffer of one microbatch, or of frozen tasks, on one rank.
 struct buffer_id {
     buffer_kind kind{};
     std::int32_t index{};
@@ -37,7 +39,14 @@ enum class message_kind : std::uint8_t {
     gradient_share,    ///< between replicas: gradients of stage `index` to the replica that sums this share of them
     gradient_sum,      ///< between replicas: the sums of that share, back
     weight_share,      ///< between replicas: new weights of a share, from the replica that keeps its optimizer state
+    encoding,          ///< from frozen task `index` to task `microbatch` of another rank: `paused`
+    encoded,           ///< from frozen task `index` to the rank `microbatch`, which reads its `result` a step later
 };
+
+/// Whether the message carries what frozen tasks make; `index` and `microbatch` are numbers of tasks and ranks then.
+[[nodiscard]] constexpr bool is_of_frozen_task(message_kind kind) noexcept {
+    return kind == message_kind::encoding || kind == message_kind::encoded;
+}
 
 /// Whether the message goes from one replica of the pipeline to another, and not along the pipeline.
 [[nodiscard]] constexpr bool is_between_replicas(message_kind kind) noexcept {
@@ -96,6 +105,16 @@ struct stash {
     microbatch_id microbatch{};
     [[nodiscard]] constexpr auto operator<=>(const stash&) const = default;
 };
+/// Runs one of this device's frozen tasks (plan::frozen_tasks) on samples of the next step.
+struct encode {
+    int task{}; ///< its position among them
+    [[nodiscard]] constexpr auto operator<=>(const encode&) const = default;
+};
+/// Keeps what a frozen task made, here or elsewhere, for the next step.
+struct keep {
+    int task{}; ///< its position among those of all devices, one device behind the other
+    [[nodiscard]] constexpr auto operator<=>(const keep&) const = default;
+};
 struct release {
     buffer_id buffer{};
     [[nodiscard]] constexpr auto operator<=>(const release&) const = default;
@@ -114,7 +133,8 @@ struct optimizer_step {
 
 /// One step of a rank's program. Sends and receives are started in program order on both sides; a receive is waited for
 /// by the first instruction that reads it, a send by the release of what it sends.
-using instruction = std::variant<op::forward, op::recompute, op::backward_input, op::backward_weight, op::send,
-                                 op::recv, op::stash, op::release, op::all_reduce, op::optimizer_step>;
+using instruction =
+    std::variant<op::forward, op::recompute, op::backward_input, op::backward_weight, op::send, op::recv, op::stash,
+                 op::encode, op::keep, op::release, op::all_reduce, op::optimizer_step>;
 
 } // namespace pulse

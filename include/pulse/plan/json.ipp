@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/require_valid.hpp>
+#include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/schedule.hpp>
 
 namespace pulse {
@@ -26,6 +28,47 @@ namespace detail {
     return {field["op"].one_of<pass>({{"F", pass::forward}, {"B", pass::backward_input}, {"W", pass::backward_weight}}),
             field["stage"].small_integer(), field["microbatch"].small_integer(), field["start_us"].number(),
             field["end_us"].number()};
+}
+
+[[nodiscard]] inline frozen_task read_frozen_task(const io::json_field& field, int device) {
+    field.only({"component", "first_layer", "last_layer", "first_sample", "samples", "start_us", "end_us"});
+    return {field["component"].small_integer(),    field["first_layer"].small_integer(),
+            field["last_layer"].small_integer(),   field["first_sample"].small_integer(),
+            field["samples"].small_integer(),      device,
+            field["start_us"].number(),            field["end_us"].number()};
+}
+
+/// What devices encode, which a plan has both fields for or neither.
+inline void read_frozen(const io::json_field& root, plan& made) {
+    if (!root.has("frozen_tasks") && !root.has("frozen_hosts")) { return; }
+    for (const io::json_field& device : root["frozen_tasks"].list()) {
+        const int d = static_cast<int>(made.frozen_tasks.size());
+        made.frozen_tasks.emplace_back();
+        for (const io::json_field& one : device.list()) { made.frozen_tasks.back().push_back(read_frozen_task(one, d)); }
+    }
+    for (const io::json_field& device : root["frozen_hosts"].list()) {
+        made.frozen_hosts.emplace_back();
+        for (const io::json_field& one : device.list()) { made.frozen_hosts.back().push_back(one.small_integer()); }
+    }
+}
+
+/// Lists of devices, one entry a line.
+template <class Entry, class Print>
+[[nodiscard]] std::string print_lists(const char* name, const std::vector<std::vector<Entry>>& devices,
+                                      const Print& print) {
+    std::string text = std::string(" \"") + name + "\": [";
+    const char* before = "\n  [";
+    for (const auto& list : devices) {
+        text += before;
+        before = "\n   ";
+        for (const Entry& one : list) {
+            text += before + print(one).dump();
+            before = ",\n   ";
+        }
+        text += ']';
+        before = ",\n  [";
+    }
+    return text + "],\n";
 }
 
 [[nodiscard]] inline prediction read_prediction(const io::json_field& field) {
@@ -49,7 +92,7 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
     root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches", "microbatch_size",
                "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_sends", "stages", "schedule",
-               "predicted"});
+               "frozen_tasks", "frozen_hosts", "predicted"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     plan made{};
     made.model = root["model"].name();
@@ -85,6 +128,7 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
         made.order.devices.emplace_back();
         for (const io::json_field& one : device.list()) { made.order.devices.back().push_back(detail::read_pass(one)); }
     }
+    detail::read_frozen(root, made);
     made.predicted = detail::read_prediction(root["predicted"]);
     require_valid(made, source);
     return made;
@@ -113,21 +157,20 @@ PULSE_INLINE std::string print_plan(const plan& planned) {
                               {"last_layer", s.last_layer}}.dump();
         before = ",\n  ";
     }
-    text += "],\n \"schedule\": [";
-    before = "\n  [";
-    for (const auto& passes : planned.order.devices) {
-        text += before;
-        before = "\n   ";
-        for (const timed_pass& p : passes) {
-            text += before + json{{"op", std::string(1, letter_of(p.op))}, {"stage", p.stage}, {"microbatch", p.microbatch},
-                                  {"start_us", p.start_us}, {"end_us", p.end_us}}.dump();
-            before = ",\n   ";
-        }
-        text += ']';
-        before = ",\n  [";
+    text += "],\n" + detail::print_lists("schedule", planned.order.devices, [](const timed_pass& p) {
+        return json{{"op", std::string(1, letter_of(p.op))}, {"stage", p.stage}, {"microbatch", p.microbatch},
+                    {"start_us", p.start_us}, {"end_us", p.end_us}};
+    });
+    if (!planned.frozen_tasks.empty()) {
+        text += detail::print_lists("frozen_tasks", planned.frozen_tasks, [](const frozen_task& t) {
+            return json{{"component", t.component}, {"first_layer", t.first_layer}, {"last_layer", t.last_layer},
+                        {"first_sample", t.first_sample}, {"samples", t.samples}, {"start_us", t.start_us},
+                        {"end_us", t.end_us}};
+        });
+        text += field("frozen_hosts", planned.frozen_hosts) + ",\n";
     }
     const prediction& p = planned.predicted;
-    return text + "],\n" + field("predicted", json{{"step_us", p.step_us}, {"lower_bound_us", p.lower_bound_us},
+    return text + field("predicted", json{{"step_us", p.step_us}, {"lower_bound_us", p.lower_bound_us},
                                                    {"bubble_ratio", p.bubble_ratio}, {"samples_per_s", p.samples_per_s},
                                                    {"peak_memory_bytes", p.peak_memory_bytes},
                                                    {"boundary_bytes", p.boundary_bytes}, {"skip_bytes", p.skip_bytes}}) +

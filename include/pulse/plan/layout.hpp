@@ -30,13 +30,15 @@ struct memory_layout {
     std::int64_t block_bytes{};
     std::vector<std::int64_t> slot_bytes{};
     std::int64_t workspace_bytes{};
+    /// Of results that frozen tasks make for the next step and of those that this step reads: they live across steps.
+    std::int64_t result_bytes{};
     /// Most bytes (sizes rounded up to buffer_alignment) alive in the block at one time: no packing needs less.
     std::int64_t block_bound_bytes{};
     /// Most bytes of all buffers alive at one time, not rounded; without workspace.
     std::int64_t live_peak_bytes{};
 
     [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept {
-        std::int64_t sum = block_bytes + workspace_bytes;
+        std::int64_t sum = block_bytes + workspace_bytes + result_bytes;
         for (const std::int64_t bytes : slot_bytes) { sum += bytes; }
         return sum;
     }

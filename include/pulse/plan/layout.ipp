@@ -168,6 +168,7 @@ PULSE_CONSTEXPR memory_layout lay_out(const step_model& model, const program& of
     made.block_bytes = detail::pack_block(made.places, made.block_bound_bytes);
     made.slot_bytes = detail::assign_slots(made.places);
     made.workspace_bytes = workspace_bytes_of(model, of_rank.device);
+    made.result_bytes = 2 * model.frozen().room_bytes(of_rank.device);
     return made;
 }
 

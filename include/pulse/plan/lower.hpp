@@ -22,6 +22,8 @@ namespace pulse {
 /// Under recomputation::skips a stage is recomputed right before the first F on its device that reads one of its
 /// skips; under recomputation::stages every stage is, right before each of its B. stash follows what makes the value
 /// that a decoder reads: the recompute under recomputation::skips, otherwise the forward.
+///
+/// Frozen tasks are events as passes are, each by its start among the passes of its device.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<program> lower(const plan& planned, const step_model& model);
 
 } // namespace pulse

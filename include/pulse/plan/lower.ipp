@@ -26,7 +26,8 @@ public:
         reduces_(planned.data_degree > 1), recompute_(planned.recompute), spare_sends_(planned.spare_sends),
         code_(static_cast<std::size_t>(model.device_count())),
         recomputed_(static_cast<std::size_t>(model.stage_count() * planned.microbatches), 0),
-        gradients_done_(static_cast<std::size_t>(model.stage_count()), 0) {}
+        gradients_done_(static_cast<std::size_t>(model.stage_count()), 0),
+        arriving_(static_cast<std::size_t>(model.device_count())) {}
 
     constexpr void add(const step_event& event) {
         if (event.is_message) {
@@ -34,8 +35,10 @@ public:
             const int to = model_->receiver(event.message);
             emit(from, op::send{event.message, device_id{to}});
             emit(to, op::recv{event.message, device_id{from}});
+            if (event.message.kind == message_kind::encoded) { arriving_[static_cast<std::size_t>(to)].push_back(event.message.index); }
             return;
         }
+        if (event.task >= 0) { return add_task(event.task); }
         const int s = event.work.stage;
         const int device = model_->device_of_stage(s);
         const stage_id stage{s};
@@ -56,10 +59,12 @@ public:
             ++gradients_done_[static_cast<std::size_t>(s)] == microbatches_ && reduces_) {
             emit(device, op::all_reduce{stage});
         }
+        keep_arrived(device);
     }
     [[nodiscard]] constexpr std::vector<program> finish() {
         std::vector<program> programs{};
         for (int d = 0; d != model_->device_count(); ++d) {
+            keep_arrived(d);
             programs.push_back({d, with_releases(*model_, d, code_[static_cast<std::size_t>(d)], spare_sends_)});
             programs.back().instructions.push_back(op::optimizer_step{});
         }
@@ -76,9 +81,24 @@ private:
     std::vector<std::vector<instruction>> code_;
     std::vector<char> recomputed_;
     std::vector<int> gradients_done_;
+    std::vector<std::vector<int>> arriving_; // per device: frozen tasks whose results are on their way
 
     constexpr void emit(int device, const instruction& what) {
         code_[static_cast<std::size_t>(device)].push_back(what);
+    }
+    constexpr void add_task(int number) {
+        const frozen_flow& frozen = model_->frozen();
+        const frozen_task& task = frozen.task(number);
+        emit(task.device, op::encode{number - frozen.first_of(task.device)});
+        if (frozen.makes_results(number) && frozen.reads(task.device, task.component)) { emit(task.device, op::keep{number}); }
+        keep_arrived(task.device);
+    }
+    /// A receive stands before the work of its rank during which the message is sent, so what waits for it stands
+    /// behind.
+    constexpr void keep_arrived(int device) {
+        std::vector<int>& arriving = arriving_[static_cast<std::size_t>(device)];
+        for (const int number : arriving) { emit(device, op::keep{number}); }
+        arriving.clear();
     }
     constexpr void stash_of(int s, microbatch_id m) {
         for (const int e : model_->edges_from(s)) {

@@ -162,7 +162,8 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     return model.device_of_stage(model.stage_count() - 1) == device ? kept.beside_last_stage : 0;
 }
 
-/// Bytes of parameters, with all that a rank keeps of them and beside them, of replica `replica` of `device`, and its
+/// Bytes of parameters, with all that a rank keeps of them and beside them, frozen networks too, of replica `replica` of
+/// `device`, and its
 /// room for gradients of other replicas: all memory of a rank that its order of passes does not change, but for
 /// workspace.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
@@ -170,7 +171,7 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     const std::int64_t values = parameter_bytes_on(model, device);
     return values + gradient_bytes_of(values, kept) + state_bytes_on(model, device, replicas, replica, kept) +
            table_bytes_on(model, device, replicas, replica, kept) + replica_bytes_on(model, device, replicas, kept) +
-           beside_bytes_on(model, device, kept);
+           beside_bytes_on(model, device, kept) + model.frozen().network_bytes(device);
 }
 
 /// What all replicas of a stage together send while its gradients are summed: each to the replica that sums it from all

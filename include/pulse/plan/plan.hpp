@@ -5,6 +5,7 @@
 
 #include <pulse/core/label.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/schedule.hpp>
 
 namespace pulse {
@@ -40,6 +41,10 @@ struct plan {
     int spare_sends{2};
     partition cut{};
     schedule order{};
+    /// Per device, by start: what it encodes for the next step, in the gaps of `order`; empty: nothing.
+    std::vector<std::vector<frozen_task>> frozen_tasks{};
+    /// Per device: the frozen components whose weights it has.
+    std::vector<std::vector<int>> frozen_hosts{};
     prediction predicted{};
 
     [[nodiscard]] constexpr bool operator==(const plan&) const = default;

@@ -20,6 +20,8 @@ namespace pulse {
     case buffer_kind::activation_gradient: return "activation_gradient";
     case buffer_kind::conditioning_gradient: return "conditioning_gradient";
     case buffer_kind::skip_gradient: return "skip_gradient";
+    case buffer_kind::paused: return "paused";
+    case buffer_kind::result: return "result";
     }
     return "?";
 }
@@ -33,15 +35,17 @@ namespace pulse {
     case message_kind::gradient_share: return "gradient_share";
     case message_kind::gradient_sum: return "gradient_sum";
     case message_kind::weight_share: return "weight_share";
+    case message_kind::encoding: return "encoding";
+    case message_kind::encoded: return "encoded";
     }
     return "?";
 }
 
-/// "activation 3 of microbatch 0"; a layer, an edge or a stage, as buffer_kind says.
+/// "activation 3 of microbatch 0"; a layer, an edge or a stage, as buffer_kind says. "result of frozen task 2".
 [[nodiscard]] PULSE_INLINE std::string to_text(const buffer_id& buffer);
 
 /// "boundary 2 of microbatch 0"; a boundary or an edge, as message_kind says. "gradient_sum 2 of share 1" between
-/// replicas.
+/// replicas; "encoded by frozen task 2 for rank 0".
 [[nodiscard]] PULSE_INLINE std::string to_text(const message_id& message);
 
 /// "F of stage 1, microbatch 0".

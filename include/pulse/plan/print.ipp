@@ -13,6 +13,11 @@
 namespace pulse {
 
 PULSE_INLINE std::string to_text(const buffer_id& buffer) {
+    if (buffer.kind == buffer_kind::result) { return "result of frozen task " + std::to_string(buffer.index); }
+    if (buffer.kind == buffer_kind::paused) {
+        return "activation of frozen task " + std::to_string(buffer.index) + " for task " +
+               std::to_string(index_of(buffer.microbatch));
+    }
     return std::string(name_of(buffer.kind)) + ' ' + std::to_string(buffer.index) + " of microbatch " +
            std::to_string(index_of(buffer.microbatch));
 }
@@ -20,6 +25,11 @@ PULSE_INLINE std::string to_text(const buffer_id& buffer) {
 PULSE_INLINE std::string to_text(const message_id& message) {
     if (is_between_replicas(message.kind)) {
         return std::string(name_of(message.kind)) + ' ' + std::to_string(message.index) + " of share " +
+               std::to_string(index_of(message.microbatch));
+    }
+    if (is_of_frozen_task(message.kind)) {
+        return std::string(name_of(message.kind)) + " by frozen task " + std::to_string(message.index) +
+               (message.kind == message_kind::encoded ? " for rank " : " for task ") +
                std::to_string(index_of(message.microbatch));
     }
     return std::string(name_of(message.kind)) + ' ' + std::to_string(message.index) + " of microbatch " +
@@ -51,6 +61,8 @@ struct instruction_text {
         return "recv " + to_text(i.message) + " from rank " + std::to_string(index_of(i.peer));
     }
     std::string operator()(const op::stash& i) const { return of("stash", i.edge, i.microbatch); }
+    std::string operator()(const op::encode& i) const { return "encode task " + std::to_string(i.task); }
+    std::string operator()(const op::keep& i) const { return "keep result of frozen task " + std::to_string(i.task); }
     std::string operator()(const op::release& i) const { return "release " + to_text(i.buffer); }
     std::string operator()(const op::all_reduce& i) const { return "all_reduce " + std::to_string(index_of(i.stage)); }
     std::string operator()(const op::optimizer_step&) const { return "optimizer_step"; }

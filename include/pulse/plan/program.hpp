@@ -15,10 +15,11 @@ struct program {
     [[nodiscard]] constexpr bool operator==(const program&) const = default;
 };
 
-/// Whether an instruction runs layers: forward, recompute, backward_input or backward_weight.
+/// Whether an instruction runs layers: forward, recompute, backward_input, backward_weight or encode.
 [[nodiscard]] constexpr bool is_compute(const instruction& what) noexcept {
     return std::holds_alternative<op::forward>(what) || std::holds_alternative<op::recompute>(what) ||
-           std::holds_alternative<op::backward_input>(what) || std::holds_alternative<op::backward_weight>(what);
+           std::holds_alternative<op::backward_input>(what) || std::holds_alternative<op::backward_weight>(what) ||
+           std::holds_alternative<op::encode>(what);
 }
 
 } // namespace pulse

@@ -10,6 +10,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/plan/frozen_rules.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/require_valid.hpp>
@@ -29,6 +30,7 @@ public:
         stages();
         schedule_shape();
         schedule_times();
+        frozen_rules{plan_, source_}.run();
         predicted();
     }
 

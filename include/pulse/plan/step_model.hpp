@@ -12,6 +12,7 @@
 #include <pulse/core/ids.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/plan/access.hpp>
+#include <pulse/plan/frozen_flow.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/stage_footprint.hpp>
@@ -31,6 +32,7 @@ public:
         split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),
         recompute_(planned.recompute) {
         lay_out();
+        frozen_ = frozen_flow{planned, costs_};
     }
 
     [[nodiscard]] constexpr const cost_table& costs() const noexcept { return costs_; }
@@ -85,6 +87,9 @@ public:
     [[nodiscard]] constexpr bool is_crossing(int e) const noexcept { return source_device(e) != target_device(e); }
     [[nodiscard]] constexpr bool is_local(int e) const noexcept { return !is_inside(e) && !is_crossing(e); }
 
+    /// What the plan's frozen tasks hand on.
+    [[nodiscard]] constexpr const frozen_flow& frozen() const noexcept { return frozen_; }
+
     [[nodiscard]] constexpr const stage_footprint& footprint(int s) const noexcept {
         return footprints_[static_cast<std::size_t>(s)];
     }
@@ -99,14 +104,17 @@ public:
         case buffer_kind::conditioning_gradient: return costs_.conditioning_gradient_bytes();
         case buffer_kind::saved: return footprint(buffer.index).saved_bytes;
         case buffer_kind::deferred: return footprint(buffer.index).deferred_bytes;
+        case buffer_kind::paused: return frozen_.pause_bytes(buffer.index, index_of(buffer.microbatch));
+        case buffer_kind::result: return frozen_.result_bytes(buffer.index);
         }
         return 0;
     }
 
-    /// Every message of one microbatch: boundaries, their gradients, then direct skips and theirs.
+    /// Every message of one microbatch: boundaries, their gradients, then direct skips and theirs. Those of frozen tasks
+    /// are of no microbatch.
     [[nodiscard]] PULSE_CONSTEXPR std::vector<message_id> messages(microbatch_id m) const;
     /// The stage whose F (of a boundary, a skip) or B (of a gradient) makes what the message carries; -1 between
-    /// replicas.
+    /// replicas and of frozen tasks.
     [[nodiscard]] constexpr int producer_stage(const message_id& message) const noexcept {
         switch (message.kind) {
         case message_kind::boundary: return message.index;
@@ -130,9 +138,11 @@ public:
         return message.kind == message_kind::boundary_gradient || message.kind == message_kind::skip_gradient;
     }
     [[nodiscard]] constexpr int sender(const message_id& message) const noexcept {
+        if (is_of_frozen_task(message.kind)) { return frozen_.sender(message); }
         return device_of_stage(producer_stage(message));
     }
     [[nodiscard]] constexpr int receiver(const message_id& message) const noexcept {
+        if (is_of_frozen_task(message.kind)) { return frozen_.receiver(message); }
         return device_of_stage(consumer_stage(message));
     }
 
@@ -166,6 +176,7 @@ private:
     std::vector<std::vector<int>> from_{};
     std::vector<int> run_{};
     std::vector<stage_footprint> footprints_{};
+    frozen_flow frozen_{};
 
     [[nodiscard]] constexpr const stage& at(int s) const noexcept { return stages_[static_cast<std::size_t>(s)]; }
 
@@ -181,6 +192,7 @@ private:
     PULSE_CONSTEXPR void add_left_by_forward(std::vector<buffer_access>& all, int s, microbatch_id m) const;
     PULSE_CONSTEXPR void add_backward_input(std::vector<buffer_access>& all, int s, microbatch_id m) const;
     PULSE_CONSTEXPR void add_backward_weight(std::vector<buffer_access>& all, int s, microbatch_id m) const;
+    PULSE_CONSTEXPR void add_encode(std::vector<buffer_access>& all, int number) const;
 };
 
 } // namespace pulse

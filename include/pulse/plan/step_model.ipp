@@ -66,8 +66,10 @@ PULSE_CONSTEXPR std::vector<message_id> step_model::messages(microbatch_id m) co
 
 PULSE_CONSTEXPR std::vector<buffer_id> step_model::parts(const message_id& message, int device) const {
     const microbatch_id m = message.microbatch;
-    const bool sends = sender(message) == device;
     const int index = message.index;
+    if (message.kind == message_kind::encoding) { return {{buffer_kind::paused, index, m}}; }
+    if (message.kind == message_kind::encoded) { return {{buffer_kind::result, index, microbatch_id{0}}}; }
+    const bool sends = sender(message) == device;
     if (message.kind == message_kind::skip) {
         // Named, because nvcc 13 crashes on the conditional inside the braces.
         const buffer_id part = sends ? buffer_id{buffer_kind::activation, edge(index).from, m}
@@ -112,6 +114,10 @@ PULSE_CONSTEXPR std::vector<buffer_access> step_model::accesses(int device, cons
         for (const buffer_id& part : parts(v->message, device)) { add(all, part, access::write); }
     } else if (const auto* k = std::get_if<op::stash>(&what)) {
         add(all, {buffer_kind::activation, edge(index_of(k->edge)).from, k->microbatch}, access::read);
+    } else if (const auto* e = std::get_if<op::encode>(&what)) {
+        add_encode(all, frozen_.first_of(device) + e->task);
+    } else if (const auto* p = std::get_if<op::keep>(&what)) {
+        add(all, {buffer_kind::result, p->task, microbatch_id{0}}, access::read);
     }
     return all;
 }
@@ -209,6 +215,16 @@ PULSE_CONSTEXPR void step_model::add_backward_weight(std::vector<buffer_access>&
     if (s == 0 && has_conditioning_gradient()) {
         add(all, {buffer_kind::conditioning_gradient, 0, m}, access::read);
     }
+}
+
+PULSE_CONSTEXPR void step_model::add_encode(std::vector<buffer_access>& all, int number) const {
+    for (const frozen_flow::pause& p : frozen_.into(number)) {
+        add(all, {buffer_kind::paused, p.before, microbatch_id{p.after}}, access::read);
+    }
+    for (const frozen_flow::pause& p : frozen_.from(number)) {
+        add(all, {buffer_kind::paused, p.before, microbatch_id{p.after}}, access::write);
+    }
+    if (frozen_.makes_results(number)) { add(all, {buffer_kind::result, number, microbatch_id{0}}, access::write); }
 }
 
 } // namespace pulse

@@ -2,24 +2,29 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
+#include <pulse/plan/frozen_flow.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/schedule.hpp>
 
 namespace pulse {
 
-/// A pass or a message of a step.
+/// A pass, a frozen task or a message of a step.
 struct step_event {
     bool is_message{};
+    /// Of a task and of its messages, only the end counts.
     timed_pass work{};
     message_id message{};
+    int task{-1}; ///< number of a frozen task; -1 for passes and messages
 };
 
 namespace detail {
@@ -28,16 +33,28 @@ namespace detail {
     throw input_error("pulse: plan: schedule: " + to_text(p.op, p.stage, p.microbatch) + " " + why);
 }
 
-/// The graph whose nodes are a step's passes and messages, and its order by time.
+[[noreturn]] inline void refuse_order(const frozen_flow& frozen, int task, const std::string& why) {
+    const frozen_task& t = frozen.task(task);
+    throw input_error("pulse: plan: frozen_tasks[" + std::to_string(t.device) + "][" +
+                      std::to_string(task - frozen.first_of(t.device)) + "] " + why);
+}
+
+/// The graph whose nodes are a step's passes, frozen tasks and messages, and its order by time.
 class step_graph {
 public:
-    constexpr step_graph(const plan& planned, const step_model& model)
-        : stages_(model.stage_count()), microbatches_(planned.microbatches), split_(planned.split_backward) {
+    constexpr step_graph(const plan& planned, const step_model& model) :
+        stages_(model.stage_count()), microbatches_(planned.microbatches), split_(planned.split_backward),
+        frozen_(&model.frozen()) {
         if (microbatches_ < 1) { throw input_error("pulse: plan: microbatches must be positive"); }
         if (planned.order.devices.size() != static_cast<std::size_t>(model.device_count())) {
             throw input_error("pulse: plan: schedule must have one list for each device");
         }
         nodes_.resize(static_cast<std::size_t>((split_ ? 3 : 2) * stages_ * microbatches_), step_event{});
+        first_task_ = nodes_.size();
+        for (int n = 0; n != frozen_->count(); ++n) {
+            const frozen_task& t = frozen_->task(n);
+            nodes_.push_back({false, {{}, 0, 0, t.start_us, t.end_us}, {}, n});
+        }
         after_.resize(nodes_.size());
         waits_.resize(nodes_.size(), 0);
         add_passes(planned, model);
@@ -45,6 +62,7 @@ public:
             chain(m);
             for (const message_id& message : model.messages(microbatch_id{m})) { add_message(model, message); }
         }
+        chain_tasks();
     }
 
     /// Kahn's algorithm, smallest time first. Throws input_error when the order has a cycle.
@@ -88,12 +106,17 @@ private:
     int stages_;
     int microbatches_;
     bool split_;
+    const frozen_flow* frozen_;
+    std::size_t first_task_{}; // frozen tasks follow the passes
     std::vector<step_event> nodes_{};
     std::vector<std::vector<std::size_t>> after_{};
     std::vector<int> waits_{};
 
     [[nodiscard]] constexpr std::size_t node(pass op, int stage, int m) const noexcept {
         return static_cast<std::size_t>((static_cast<int>(op) * stages_ + stage) * microbatches_ + m);
+    }
+    [[nodiscard]] constexpr std::size_t node_of_task(int n) const noexcept {
+        return first_task_ + static_cast<std::size_t>(n);
     }
     constexpr void arc(std::size_t before, std::size_t after) {
         after_[before].push_back(after);
@@ -103,6 +126,17 @@ private:
         std::vector<char> seen(nodes_.size(), 0);
         for (std::size_t d = 0; d != planned.order.devices.size(); ++d) {
             const std::vector<timed_pass>& passes = planned.order.devices[d];
+            const int device = static_cast<int>(d);
+            int task = frozen_->first_of(device);
+            std::size_t before = nodes_.size();
+            const auto follow = [&](std::size_t n) {
+                if (before != nodes_.size()) { arc(before, n); }
+                before = n;
+            };
+            const auto add_tasks = [&](double before_us) {
+                const int end = frozen_->first_of(device) + frozen_->count_on(device);
+                for (; task != end && frozen_->task(task).start_us < before_us; ++task) { follow(node_of_task(task)); }
+            };
             for (std::size_t i = 0; i != passes.size(); ++i) {
                 const timed_pass& p = passes[i];
                 if (p.stage < 0 || p.stage >= stages_) { refuse_order(p, "has no such stage"); }
@@ -113,8 +147,10 @@ private:
                 if (seen[n] != 0) { refuse_order(p, "is there twice"); }
                 seen[n] = 1;
                 nodes_[n].work = p;
-                if (i > 0) { arc(node(passes[i - 1].op, passes[i - 1].stage, passes[i - 1].microbatch), n); }
+                add_tasks(p.start_us);
+                follow(n);
             }
+            add_tasks(std::numeric_limits<double>::infinity());
         }
         for (int op = 0; op != (split_ ? 3 : 2); ++op) {
             for (int s = 0; s != stages_; ++s) {
@@ -136,17 +172,34 @@ private:
             if (split_) { arc(node(pass::backward_input, s, m), node(pass::backward_weight, s, m)); }
         }
     }
-    constexpr void add_message(const step_model& model, const message_id& message) {
-        const pass op = step_model::is_backward(message) ? pass::backward_input : pass::forward;
-        const int m = index_of(message.microbatch);
-        const std::size_t before = node(op, model.producer_stage(message), m);
-        const std::size_t after = node(op, model.consumer_stage(message), m);
+    /// Tasks wait for the chains that they go on with, which may come as messages.
+    constexpr void chain_tasks() {
+        for (int n = 0; n != frozen_->count(); ++n) {
+            for (const frozen_flow::pause& p : frozen_->into(n)) {
+                if (frozen_->task(p.before).device == frozen_->task(n).device) {
+                    arc(node_of_task(p.before), node_of_task(n));
+                }
+            }
+        }
+        for (const message_id& message : frozen_->messages()) {
+            const std::size_t made = post_after(node_of_task(message.index), message);
+            if (message.kind == message_kind::encoding) { arc(made, node_of_task(index_of(message.microbatch))); }
+        }
+    }
+    /// A node for a message that one node makes.
+    constexpr std::size_t post_after(std::size_t before, const message_id& message) {
         const double time_us = nodes_[before].work.end_us;
-        nodes_.push_back({true, {op, model.producer_stage(message), m, time_us, time_us}, message});
+        nodes_.push_back({true, {{}, 0, 0, time_us, time_us}, message});
         after_.emplace_back();
         waits_.push_back(0);
         arc(before, nodes_.size() - 1);
-        arc(nodes_.size() - 1, after);
+        return nodes_.size() - 1;
+    }
+    constexpr void add_message(const step_model& model, const message_id& message) {
+        const pass op = step_model::is_backward(message) ? pass::backward_input : pass::forward;
+        const int m = index_of(message.microbatch);
+        const std::size_t after = node(op, model.consumer_stage(message), m);
+        arc(post_after(node(op, model.producer_stage(message), m), message), after);
     }
     /// Follows waits backwards from any node that never became ready until one repeats: that one is on a cycle.
     [[noreturn]] void name_stuck(const std::vector<int>& waits) const {
@@ -161,13 +214,15 @@ private:
             }
             n = before;
         }
-        refuse_order(nodes_[n].work, "can never start: its device's order and the dependencies wait for each other");
+        const char* const why = "can never start: its device's order and the dependencies wait for each other";
+        if (nodes_[n].task >= 0) { refuse_order(*frozen_, nodes_[n].task, why); }
+        refuse_order(nodes_[n].work, why);
     }
 };
 
 } // namespace detail
 
-/// One order of all passes and messages of a step that agrees with every device's order and every dependency.
+/// One order of all passes, frozen tasks and messages of a step that agrees with every device's order and every dependency.
 ///
 /// Among what could come next, the earliest end comes first (a message's is that of the pass that makes it) and
 /// messages come before passes. So a receive stands before the pass of its rank during which the message is sent, and

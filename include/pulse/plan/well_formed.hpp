@@ -48,7 +48,22 @@ public:
         }
         return microbatch(i.microbatch);
     }
-    constexpr verdict operator()(const op::release& i) const { return microbatch(i.buffer.microbatch); }
+    constexpr verdict operator()(const op::encode& i) const {
+        if (i.task < 0 || i.task >= model_.frozen().count_on(device_)) { return "the device has no such frozen task"; }
+        return {};
+    }
+    constexpr verdict operator()(const op::keep& i) const {
+        const frozen_flow& frozen = model_.frozen();
+        if (i.task < 0 || i.task >= frozen.count() || !frozen.makes_results(i.task)) {
+            return "there is no such result";
+        }
+        if (!frozen.reads(device_, frozen.task(i.task).component)) { return "the device does not read the result"; }
+        return {};
+    }
+    constexpr verdict operator()(const op::release& i) const {
+        if (i.buffer.kind == buffer_kind::paused || i.buffer.kind == buffer_kind::result) { return {}; }
+        return microbatch(i.buffer.microbatch);
+    }
     constexpr verdict operator()(const op::all_reduce& i) const {
         if (planned_.data_degree < 2) { return "there are no replicas to reduce over"; }
         return stage_here(i.stage);
@@ -75,9 +90,17 @@ private:
         return microbatch(m);
     }
     [[nodiscard]] constexpr verdict message(const message_id& id, device_id peer, bool sends) const {
-        if (auto why = microbatch(id.microbatch)) { return why; }
-        const std::vector<message_id> all = model_.messages(id.microbatch);
-        if (std::find(all.begin(), all.end(), id) == all.end()) { return "the step has no such message"; }
+        const auto among = [&](const std::vector<message_id>& all) {
+            return std::find(all.begin(), all.end(), id) != all.end();
+        };
+        bool known = false; // not by one conditional expression: g++ 12 frees such a vector twice in constant expressions
+        if (is_of_frozen_task(id.kind)) {
+            known = among(model_.frozen().messages());
+        } else {
+            if (auto why = microbatch(id.microbatch)) { return why; }
+            known = among(model_.messages(id.microbatch));
+        }
+        if (!known) { return "the step has no such message"; }
         const int from = model_.sender(id);
         const int to = model_.receiver(id);
         if ((sends ? from : to) != device_) { return "the message is not this rank's"; }

@@ -13,7 +13,8 @@
 
 namespace pulse {
 
-/// The memory of one rank's step, taken once: the block, the message slots and the workspace of a memory_layout.
+/// The memory of one rank's step, taken once: the block, the message slots and the workspace of a memory_layout, and two
+/// rooms for results of frozen tasks.
 ///
 /// It counts what a program acquires as it runs, and shows its bytes, so that a test can see what was really written.
 /// Spans and addresses are those of the space.
@@ -22,8 +23,9 @@ class basic_step_memory {
 public:
     basic_step_memory(const memory_layout& layout, const any_transport& transport) :
         places_{layout.places}, block_{static_cast<std::size_t>(layout.block_bytes)},
-        workspace_{static_cast<std::size_t>(layout.workspace_bytes)}, block_size_{layout.block_bytes},
-        workspace_size_{layout.workspace_bytes}, slot_size_{layout.slot_bytes},
+        workspace_{static_cast<std::size_t>(layout.workspace_bytes)},
+        results_{static_cast<std::size_t>(layout.result_bytes)}, block_size_{layout.block_bytes},
+        workspace_size_{layout.workspace_bytes}, result_size_{layout.result_bytes}, slot_size_{layout.slot_bytes},
         slot_used_(layout.slot_bytes.size(), 0) {
         // In one piece: NCCL rounds every allocation up to 2 MiB.
         std::int64_t all = 0;
@@ -41,6 +43,10 @@ public:
         return p.slot >= 0 ? slots_[static_cast<std::size_t>(p.slot)] : block_.data() + p.offset;
     }
     [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.data(); }
+    /// The room for results of even or odd steps: 0 or 1.
+    [[nodiscard]] std::byte* results(int parity) const noexcept {
+        return results_.data() + parity * (result_size_ / 2);
+    }
 
     /// The block, the workspace and the slots as they are now, for measuring what a step writes.
     [[nodiscard]] std::span<std::byte> block_bytes() const noexcept {
@@ -75,9 +81,9 @@ public:
     [[nodiscard]] std::int64_t live_bytes() const noexcept { return live_bytes_; }
     /// Most bytes held at once by buffers.
     [[nodiscard]] std::int64_t most_live_bytes() const noexcept { return most_live_bytes_; }
-    /// Bytes of the block and the slots that were acquired at some time, and of the workspace.
+    /// Bytes of the block and the slots that were acquired at some time, of the workspace and of the rooms for results.
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
-        std::int64_t sum = block_used_ + workspace_size_;
+        std::int64_t sum = block_used_ + workspace_size_ + result_size_;
         for (const std::int64_t s : slot_used_) { sum += s; }
         return sum;
     }
@@ -86,8 +92,10 @@ private:
     std::vector<buffer_place> places_;
     typename Space::bytes block_;
     typename Space::bytes workspace_;
+    typename Space::bytes results_;
     std::int64_t block_size_;
     std::int64_t workspace_size_;
+    std::int64_t result_size_;
     std::vector<std::int64_t> slot_size_;
     std::vector<std::byte*> slots_;
     std::vector<std::int64_t> slot_used_;

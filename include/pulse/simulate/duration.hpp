@@ -13,8 +13,8 @@
 namespace pulse {
 
 /// Time of one instruction that computes: the sums of its layers' times; an unsplit backward is B + W; a recompute is
-/// F.
-[[nodiscard]] constexpr double duration_us(const step_model& model, const instruction& what) noexcept {
+/// F. A frozen task of `device` is a call of each of its layers.
+[[nodiscard]] constexpr double duration_us(const step_model& model, int device, const instruction& what) {
     const auto over = [&](stage_id stage, auto of_layer) {
         double sum = 0;
         for (int l = model.first_layer(index_of(stage)); l <= model.last_layer(index_of(stage)); ++l) {
@@ -33,6 +33,11 @@ namespace pulse {
     }
     if (const auto* w = std::get_if<op::backward_weight>(&what)) {
         return over(w->stage, [](const layer_cost& c) { return c.backward_weight_us; });
+    }
+    if (const auto* e = std::get_if<op::encode>(&what)) {
+        const frozen_task& task = model.frozen().task(model.frozen().first_of(device) + e->task);
+        return model.costs().frozen[static_cast<std::size_t>(task.component)].duration_us(
+            task.first_layer, task.last_layer, task.samples);
     }
     return 0;
 }

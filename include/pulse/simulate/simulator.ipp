@@ -206,7 +206,7 @@ private:
         if (is_compute(what)) {
             const double start_us = rank.clock_us;
             const double speed = options_->device_speed.empty() ? 1.0 : options_->device_speed[r];
-            rank.clock_us += duration_us(*model_, what) / speed;
+            rank.clock_us += duration_us(*model_, static_cast<int>(r), what) / speed;
             rank.busy_us += rank.clock_us - start_us;
             made_.ranks[r].push_back({static_cast<int>(rank.at), start_us, rank.clock_us, start_us - before_us});
         } else if (const auto* s = std::get_if<op::send>(&what)) {

@@ -6,8 +6,9 @@
 
 #include <pulse/model/layer.hpp>
 #include <pulse/model/model.hpp>
-#include <pulse/runtime/layer_frame.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/encoding.hpp>
+#include <pulse/runtime/layer_frame.hpp>
 
 namespace pulse {
 
@@ -66,7 +67,15 @@ struct task_rules {
     template <class T>
     static constexpr bool begins = begins_scaled<T> || requires(T& t, std::uint64_t first) { t.begin(first); };
     template <class T>
-    static constexpr bool begin = begins<T> || !requires { &T::begin; };
+    static constexpr bool encodes = requires(T& t, std::uint64_t first, const encoding& call,
+                                             const encoded_results& results) {
+        t.encode(first, call);
+        t.encoded(results);
+    };
+    template <class T>
+    static constexpr bool begin = begins<T> || !requires {
+        &T::begin;
+    };
 };
 
 } // namespace detail
@@ -81,6 +90,9 @@ struct task_rules {
 /// - `begin(first_sample)`, where there is one, is called before each step, on every rank. A task whose
 ///   `begin(first_sample, loss_scale)` takes the loss scale multiplies its gradient by it, in floats; for others the
 ///   trainer does, in scalars.
+/// - `encode(first_sample, call)`, where the plan has frozen tasks, writes what one of them makes of samples of the
+///   replica, the first of which is at `first_sample` of all; `encoded(results)` is called before each step, behind
+///   `begin`, with what was made for it and stays until it ends.
 template <class T, class Model, class B>
 concept task = detail::task_rules<Model, B>::template input<T> && detail::task_rules<Model, B>::template loss<T> &&
                detail::task_rules<Model, B>::template timesteps<T> && detail::task_rules<Model, B>::template text<T> &&

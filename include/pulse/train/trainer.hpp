@@ -13,6 +13,7 @@
 #include <pulse/plan/planned.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/value_watch.hpp>
@@ -101,6 +102,7 @@ public:
     /// Goes on from there, with so many steps made and samples seen.
     void set_state(const train::rank_state& kept, std::int64_t steps, std::uint64_t samples) {
         optimizer_.set_state(kept, executor_.parameters());
+        executor_.forget_results();
         steps_ = steps;
         samples_ = samples;
     }
@@ -138,6 +140,10 @@ private:
                 of.math_.scale(static_cast<std::int64_t>(n), static_cast<float>(of.optimizer_.loss_scale()), dy, dy);
             }
         }
+        void encode(const encoding& call) requires rules::template encodes<Task> {
+            data.encode(of.samples_ + (call.for_next_step ? of.step_samples() : 0) + of.samples_before(0), call);
+        }
+        void encoded(const encoded_results& results) requires rules::template encodes<Task> { data.encoded(results); }
         void optimize() { of.optimize(stop); }
     };
 
@@ -153,15 +159,16 @@ private:
     [[nodiscard]] std::size_t elements(std::int64_t of_sample) const noexcept {
         return static_cast<std::size_t>(of_sample) * static_cast<std::size_t>(batch_);
     }
-    [[nodiscard]] work<B> work_of(int m) noexcept {
+    /// Of a step's samples: those before microbatch m of this replica.
+    [[nodiscard]] std::uint64_t samples_before(int m) const noexcept {
         const auto before = static_cast<std::uint64_t>(executor_.place().replica) * losses_.size() +
                             static_cast<std::uint64_t>(m);
-        return {m,
-                batch_,
-                samples_ + before * static_cast<std::uint64_t>(batch_),
-                static_cast<std::int64_t>(step_samples()),
-                losses_.data() + m,
-                &math_};
+        return before * static_cast<std::uint64_t>(batch_);
+    }
+    [[nodiscard]] work<B> work_of(int m) noexcept {
+        return {
+            m,     batch_, samples_ + samples_before(m), static_cast<std::int64_t>(step_samples()), losses_.data() + m,
+            &math_};
     }
 
     template <class Task>

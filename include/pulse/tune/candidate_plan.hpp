@@ -15,6 +15,7 @@
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
+#include <pulse/tune/frozen_placement.hpp>
 
 namespace pulse {
 
@@ -35,6 +36,8 @@ struct prepared_candidate {
     /// Of every device, what is left of the limit without them is for the passes: parameters, room for gradients of
     /// other replicas, and workspace.
     std::vector<std::int64_t> fixed_bytes{};
+    /// Of those, what frozen components take, which no layout of passes counts; empty: nothing.
+    std::vector<std::int64_t> frozen_bytes{};
     std::int64_t gradient_bytes{}; ///< that one replica sends for the reduction
 };
 
@@ -49,6 +52,8 @@ struct evaluated_candidate {
     plan planned{};
     /// What the holds of its order were let take on every device; empty where it was found without a limit.
     std::vector<std::int64_t> room_bytes{};
+    /// Where it encodes; no components: nowhere.
+    frozen_placement frozen{};
 };
 
 /// No order that was tried fits; `bytes` is what the nearest one takes on the device that exceeds the limit most.
@@ -61,6 +66,7 @@ struct memory_error : infeasible_error {
                          std::to_string(fixed) + ", the order's activations, skips and gradients " +
                          std::to_string(needed - fixed)),
         bytes{needed} {}
+    memory_error(std::int64_t needed, const std::string& why) : infeasible_error(why), bytes{needed} {}
 };
 
 namespace detail {

@@ -205,14 +205,21 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
 
 PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                        const prepared_candidate& prepared, schedule order, bool tight) {
-    evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}};
+    evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}, {}};
     plan& planned = made.planned;
     planned.order = std::move(order);
 
     const step_model model{planned, costs};
     const candidate_step& step = prepared.step;
-    lowered_plan lowered = lower_within(planned, model, step.world.kept, prepared.limit_bytes, tight);
+    std::int64_t limit = prepared.limit_bytes;
+    for (const std::int64_t frozen : prepared.frozen_bytes) {
+        if (limit > 0) { limit = std::max<std::int64_t>(1, std::min(limit, prepared.limit_bytes - frozen)); }
+    }
+    lowered_plan lowered = lower_within(planned, model, step.world.kept, limit, tight);
     planned.predicted.peak_memory_bytes = std::move(lowered.peak_bytes);
+    for (std::size_t d = 0; d != prepared.frozen_bytes.size(); ++d) {
+        planned.predicted.peak_memory_bytes[d] += prepared.frozen_bytes[d];
+    }
     const std::vector<program>& programs = lowered.programs;
     if (c.pipeline_degree > 1 || c.data_degree == 1) {
         const simulation ran = simulate(planned, model, programs, step.world);

@@ -187,6 +187,7 @@ inline void require_consistent(const plan_request& asked) {
         fix(space.placements, placement_of(*asked.schedule));
     }
     fix(space.placements, asked.placement);
+    space.frozen = asked.frozen;
     space.stop = asked.stop;
     space.progress = asked.progress;
     return space;
@@ -239,6 +240,11 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     }
     require_products(asked);
     require_consistent(asked);
+    if ((asked.frozen == frozen_mode::first || asked.frozen == frozen_mode::bubbles) &&
+        costs_of(asked.microbatch_size.value_or(1)).frozen.empty()) {
+        refuse_request(asked.words.frozen,
+                       " " + std::string{name_of(asked.frozen)} + ": the model has no frozen components");
+    }
     if (!asked.device) { assumptions.emplace_back("the optimizer takes no time: the profile's device is not known"); }
     tune_options space = space_of_request(asked);
     set_refinement(space, asked);

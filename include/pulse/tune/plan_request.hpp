@@ -14,6 +14,7 @@
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/synthesis.hpp>
+#include <pulse/tune/frozen_mode.hpp>
 #include <pulse/tune/search_space.hpp>
 
 namespace pulse {
@@ -36,6 +37,7 @@ struct request_words {
     std::string slack{"slack"};
     std::string sharded_optimizer{"sharded_optimizer"};
     std::string schedule{"schedule"};
+    std::string frozen{"frozen"};
     std::string seconds{"seconds"};
 };
 
@@ -68,6 +70,8 @@ struct plan_request {
     std::optional<bool> sharded_optimizer{false};
     /// Who orders the passes; absent: whatever is found within `seconds`.
     std::optional<schedule_method> schedule{};
+    /// How the frozen components of the costs run.
+    frozen_mode frozen{frozen_mode::tuned};
 
     /// How much longer than the least load a device may work for fewer bytes; not tuned, as cuts with a slack can take
     /// long to find.

@@ -69,6 +69,7 @@ namespace detail {
     // Where replicas send their gradients, there is room for them.
     std::vector<std::string> head{"device", "load ms", "of greatest", "weights", "gradients", "optimizer", "workspace"};
     if (planned.data_degree > 1) { head.emplace_back("replicas"); }
+    if (!planned.frozen_hosts.empty()) { head.emplace_back("frozen"); }
     for (const char* name : {"activations", "skips", "peak", "of limit"}) { head.emplace_back(name); }
     table.row(head);
     for (std::size_t d = 0; d != memory.size(); ++d) {
@@ -89,6 +90,9 @@ namespace detail {
                                      size_text(held.optimizer_bytes),
                                      size_text(held.workspace_bytes)};
         if (planned.data_degree > 1) { row.push_back(size_text(held.replica_bytes)); }
+        if (!planned.frozen_hosts.empty()) {
+            row.push_back(size_text(found.frozen.kept_bytes[d] + found.frozen.live_bytes[d]));
+        }
         for (const std::int64_t kind : {activations, skips, peak}) { row.push_back(size_text(kind)); }
         row.push_back(limit > 0 ? percent_text(static_cast<double>(peak) / static_cast<double>(limit)) : "no limit");
         table.row(row);

@@ -14,6 +14,7 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/tune/candidate.hpp>
+#include <pulse/tune/frozen_mode.hpp>
 
 namespace pulse {
 
@@ -52,6 +53,8 @@ struct tune_options : candidate_options {
     /// Where a method does not fit a placement the pair is left out.
     std::vector<schedule_method> methods{schedule_method::list};
     std::vector<double> slacks{0.0};
+    /// How the frozen components of the costs run, where they have any.
+    frozen_mode frozen{frozen_mode::none};
     /// Of every folded candidate.
     fold_cut fold{fold_cut::collocated};
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -22,10 +21,12 @@
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/frozen_step.hpp>
 #include <pulse/tune/least_memory.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/search_space.hpp>
 #include <pulse/tune/tuner.hpp>
+#include <pulse/tune/tuner_words.hpp>
 #include <pulse/tune/tuning.hpp>
 
 namespace pulse {
@@ -52,12 +53,7 @@ public:
         made_.unmet = left_out.unmet;
         needs_.assign(made_.rows.size(), 0);
         if (!made_.rows.empty()) { return; }
-        if (made_.unmet > 0) {
-            throw infeasible_error("tune: none of the " + std::to_string(made_.unmet) +
-                                   " candidates is what was asked: " + left_out.why);
-        }
-        throw infeasible_error("tune: no degrees and microbatch sizes multiply to the global batch of " +
-                               std::to_string(options.global_batch) + " over " + std::to_string(devices) + " devices");
+        refuse_space(left_out, options.global_batch, devices);
     }
 
     [[nodiscard]] tuning run() {
@@ -80,8 +76,9 @@ public:
             report(k, order.size(), "schedules");
             consider(order[k]);
         }
-        if (made_.ranking.empty()) { refuse(); }
+        if (made_.ranking.empty()) { refuse_tuning(made_, needs_); }
         refine();
+        fill();
         made_.finished = made_.finished && !options_.stop.stop_requested();
         conclude();
         return std::move(made_);
@@ -173,6 +170,24 @@ private:
         return prepare_candidate(table, machine_, *cut(c).cut, c, options_, limit_);
     }
 
+    [[nodiscard]] bool encodes(const tune_candidate& c) {
+        return options_.frozen != frozen_mode::none && !costs(c.microbatch_size).frozen.empty();
+    }
+
+    [[nodiscard]] double bound_of(const tune_candidate& c, const candidate_step& step, double known_us) {
+        if (!encodes(c)) { return step_bound_us(step, known_us); }
+        return frozen_step_bound_us(costs(c.microbatch_size), c, step, options_.frozen, known_us);
+    }
+
+    /// With its frozen work as an estimate.
+    [[nodiscard]] evaluated_candidate evaluate(const tune_candidate& c, const prepared_candidate& ready) {
+        const cost_table& table = costs(c.microbatch_size);
+        const auto alone = [&](const prepared_candidate& one) {
+            return evaluate_candidate(table, c, one, options_.list);
+        };
+        return encodes(c) ? evaluate_beside_frozen(table, c, ready, options_.frozen, alone) : alone(ready);
+    }
+
     /// Gives every row its bound, or says why it has none.
     void bound_all() {
         open_.assign(made_.rows.size(), 0);
@@ -190,11 +205,11 @@ private:
             if (limit_ > 0) {
                 const least_memory& need = least(row.candidate, *found.cut);
                 if (need.total_bytes() > limit_) {
-                    short_of_memory(i, need.total_bytes(), text_of(need));
+                    short_of_memory(i, need.total_bytes(), memory_words(need, limit_));
                     continue;
                 }
             }
-            row.bound_us = step_bound_us(prepare(row.candidate).step);
+            row.bound_us = bound_of(row.candidate, prepare(row.candidate).step, 0);
             open_[i] = 1;
         }
     }
@@ -236,14 +251,6 @@ private:
         needs_[i] = bytes;
     }
 
-    [[nodiscard]] std::string text_of(const least_memory& need) const {
-        return "device " + std::to_string(need.device) + " needs " + std::to_string(need.total_bytes()) + " bytes of " +
-               std::to_string(limit_) + ": parameters and their copies " + std::to_string(need.parameter_bytes) +
-               (need.replica_bytes > 0 ? ", gradients of other replicas " + std::to_string(need.replica_bytes) : "") +
-               ", one microbatch " + std::to_string(need.microbatch_bytes) + ", workspace " +
-               std::to_string(need.workspace_bytes);
-    }
-
     /// What a row must not exceed to be among the ranked ones.
     [[nodiscard]] double cutoff_us() const {
         const std::size_t wanted = options_.ranked;
@@ -263,11 +270,11 @@ private:
         if (bounded_out(row)) { return; }
         const tune_candidate& c = row.candidate;
         const prepared_candidate ready = prepare(c);
-        row.bound_us = std::max(row.bound_us, step_bound_us(ready.step, lower_bound_us(ready.step.plain)));
+        row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, lower_bound_us(ready.step.plain)));
         if (bounded_out(row)) { return; }
         try {
             ++made_.evaluations;
-            keep(i, evaluate_candidate(costs(c.microbatch_size), c, ready, options_.list), ready.gradient_bytes);
+            keep(i, evaluate(c, ready), ready.gradient_bytes);
         } catch (const memory_error& e) { short_of_memory(i, e.bytes, e.what()); }
     }
 
@@ -305,20 +312,65 @@ private:
             report(k, best.size(), "refinement");
             const std::size_t i = best[k];
             const tune_candidate& c = made_.rows[i].candidate;
-            const prepared_candidate ready = prepare(c);
+            const frozen_placement where = kept_.at(i).frozen;
+            const prepared_candidate ready = encodes(c) ? beside_frozen(prepare(c), where) : prepare(c);
             evaluated_candidate found{};
             double proof_us = 0;
             bool fits = true;
             try {
                 found = refine_candidate(costs(c.microbatch_size), c, ready, options_.refine, kept_.at(i).room_bytes,
                                          proof_us);
+                if (encodes(c)) { expect_frozen(found, ready, where, options_.frozen); }
             } catch (const infeasible_error&) { fits = false; }
-            made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, step_bound_us(ready.step, proof_us));
+            made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, bound_of(c, ready.step, proof_us));
             if (!fits) { continue; }
             if (!(found.planned.predicted.step_us < made_.rows[i].step_us)) { continue; }
             made_.ranking.erase(std::find(made_.ranking.begin(), made_.ranking.end(), i));
             keep(i, std::move(found), ready.gradient_bytes);
         }
+    }
+
+    /// Gives the frozen tasks of the best few their times, until the best of the ranking has them: what was ranked by an
+    /// estimate is ranked by its step. The best is filled once more, with patience.
+    void fill() {
+        if (!encodes(made_.rows[made_.ranking.front()].candidate)) { return; }
+        const auto fill_one = [&](std::size_t i, evaluated_candidate found, std::int64_t placements) {
+            const prepared_candidate ready = prepare(made_.rows[i].candidate);
+            fill_frozen(found, ready, options_.frozen, lower_bound_us(ready.step.plain), placements);
+            return found;
+        };
+        const std::size_t few = std::max(options_.ranked, static_cast<std::size_t>(options_.refined));
+        std::size_t best = made_.rows.size();
+        evaluated_candidate best_alone{};
+        evaluated_candidate best_filled{};
+        for (std::size_t k = 0; k != few && !made_.ranking.empty() && made_.ranking.front() != best; ++k) {
+            const std::size_t i = made_.ranking.front();
+            if (kept_.count(i) == 0 || (options_.stop.stop_requested() && best != made_.rows.size())) { break; }
+            report(k, few, "frozen tasks");
+            evaluated_candidate alone = kept_.at(i);
+            made_.ranking.erase(made_.ranking.begin());
+            try {
+                evaluated_candidate found = fill_one(i, alone, 40'000);
+                if (best == made_.rows.size() || found.planned.predicted.step_us < made_.rows[best].step_us) {
+                    best = i;
+                    best_alone = std::move(alone);
+                    best_filled = found;
+                }
+                keep(i, std::move(found), made_.rows[i].gradient_bytes);
+            } catch (const infeasible_error& e) {
+                const std::int64_t peak = made_.rows[i].peak_memory_bytes;
+                short_of_memory(i, peak, e.what());
+            }
+        }
+        if (best == made_.rows.size()) { refuse_tuning(made_, needs_); }
+        evaluated_candidate longer = fill_one(best, std::move(best_alone), 400'000);
+        if (longer.planned.predicted.step_us < made_.rows[best].step_us) { best_filled = std::move(longer); }
+        made_.ranking.erase(std::find(made_.ranking.begin(), made_.ranking.end(), best));
+        keep(best, best_filled, made_.rows[best].gradient_bytes);
+        kept_[best] = std::move(best_filled);
+        // What is still ranked before it was not filled.
+        const auto at = std::find(made_.ranking.begin(), made_.ranking.end(), best);
+        std::rotate(made_.ranking.begin(), at, at + 1);
     }
 
     void conclude() {
@@ -327,45 +379,14 @@ private:
         winner.verdict = tune_verdict::best;
         winner.reason.clear();
         made_.plan = std::move(kept_[made_.chosen].planned);
+        made_.frozen = std::move(kept_[made_.chosen].frozen);
         made_.plan.predicted.lower_bound_us = winner.bound_us;
         made_.world = prepare(winner.candidate).step.world;
         made_.kept = made_.world.kept;
         made_.layout = winner.candidate.layout;
         made_.costs = costs(winner.candidate.microbatch_size);
         made_.memory_limit_bytes = limit_;
-        for (tune_row& row : made_.rows) {
-            const double best_us = winner.step_us;
-            const auto percent = [&](double us) {
-                const std::string digits = std::to_string(100.0 * (us / best_us - 1.0));
-                return digits.substr(0, digits.find('.') + 3) + "%";
-            };
-            if (row.verdict == tune_verdict::slower) { row.reason = "slower than the best by " + percent(row.step_us); }
-            if (row.verdict == tune_verdict::bound) {
-                row.reason = "bound: no order of its passes comes nearer to the best than " + percent(row.bound_us);
-            }
-            if (row.verdict == tune_verdict::not_reached) { row.reason = "the search was stopped before"; }
-            ++made_.counts[static_cast<std::size_t>(row.verdict)];
-        }
-    }
-
-    /// There is no plan: says what stood in the way, with the case that came nearest.
-    [[noreturn]] void refuse() {
-        if (!made_.finished) { throw error("tune: stopped before any plan was found"); }
-        std::array<std::size_t, tune_verdicts> counts{};
-        const tune_row* named = nullptr;
-        std::int64_t least = std::numeric_limits<std::int64_t>::max();
-        for (std::size_t i = 0; i != made_.rows.size(); ++i) {
-            const tune_row& row = made_.rows[i];
-            ++counts[static_cast<std::size_t>(row.verdict)];
-            if (row.verdict != tune_verdict::memory || needs_[i] >= least) { continue; }
-            named = &row;
-            least = needs_[i];
-        }
-        const auto of = [&](tune_verdict v) { return std::to_string(counts[static_cast<std::size_t>(v)]); };
-        if (named == nullptr) { named = &made_.rows.front(); }
-        throw infeasible_error("tune: no feasible plan among " + std::to_string(made_.rows.size()) + ": " +
-                               of(tune_verdict::memory) + " need more memory, " + of(tune_verdict::cut) +
-                               " cannot be cut; " + to_text(named->candidate) + ": " + named->reason);
+        explain_rows(made_);
     }
 };
 

@@ -10,6 +10,7 @@
 #include <pulse/plan/planned.hpp>
 #include <pulse/simulate/simulation_options.hpp>
 #include <pulse/tune/candidate.hpp>
+#include <pulse/tune/frozen_placement.hpp>
 
 namespace pulse {
 
@@ -64,6 +65,8 @@ struct tune_row {
 struct tuning : planned {
     /// Where it runs: the links between its ranks, what they share, the optimizer's time.
     simulation_options world{};
+    /// Where the best plan encodes; no components: nowhere.
+    frozen_placement frozen{};
     /// Per device; 0 is unlimited.
     std::int64_t memory_limit_bytes{};
     /// What was assumed because nobody said it, a sentence each.

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <pulse/plan/frozen_flow.hpp>
+#include <pulse/schedule/frozen_work.hpp>
+
+namespace pulse {
+
+/// Values of some samples, one sample behind the other, in memory of the backend's space.
+struct encoding_piece {
+    int first_sample{};
+    int samples{};
+    std::byte* data{};
+};
+
+/// One call of a frozen task: layers `what.first_layer` to `what.last_layer` of its component.
+struct encoding {
+    frozen_task what{};
+    /// Whether the samples are those of the next step, and not of the one that is about to begin.
+    bool for_next_step{};
+    /// Where the task goes on with chains of others: their activations, which cover its samples; none from layer 0 on.
+    std::span<const encoding_piece> from{};
+    /// Where its outputs belong: one piece for its results, or one for each task that goes on.
+    std::span<const encoding_piece> to{};
+};
+
+/// What frozen tasks made of the samples of a step, on a rank that reads it.
+class encoded_results {
+public:
+    encoded_results(const frozen_flow& flow, int device, const std::byte* room) noexcept :
+        flow_{&flow}, device_{device}, room_{room} {}
+
+    [[nodiscard]] bool has(int component) const noexcept { return flow_->room_offset(device_, component) >= 0; }
+    /// The result of a component that the rank reads, of sample `sample` of the replica's step; that of the next sample
+    /// is behind it.
+    [[nodiscard]] const std::byte* of(int component, int sample) const noexcept {
+        return room_ + flow_->room_offset(device_, component) + sample * flow_->sample_bytes(component);
+    }
+
+private:
+    const frozen_flow* flow_;
+    int device_;
+    const std::byte* room_;
+};
+
+/// A task of an executor that runs frozen tasks: `encode(call)` writes what the call says, `encoded(results)` is called
+/// before each step with what was made for it, which stays until the step ends.
+template <class T>
+concept encodes = requires(T& t, const encoding& call, const encoded_results& results) {
+    t.encode(call);
+    t.encoded(results);
+};
+
+} // namespace pulse

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <pulse/schedule/frozen_work.hpp>
+
+namespace pulse {
+
+/// Where a candidate encodes, and what that makes of its step. Bytes are per device.
+struct frozen_placement {
+    /// For one step of one pipeline, with a list of hosts for every device.
+    frozen_work work{};
+    /// Weights of what a device hosts, and of two steps the results that its stages read.
+    std::vector<std::int64_t> kept_bytes{};
+    /// The most that tasks hold at a time; before there are tasks, what one sample needs.
+    std::vector<std::int64_t> live_bytes{};
+    /// Of the passes alone: their makespan, the step and its bubbles.
+    double passes_makespan_us{};
+    double passes_step_us{};
+    double passes_bubble_ratio{};
+
+    /// Microseconds of all devices together.
+    [[nodiscard]] constexpr double work_us() const {
+        double sum = 0;
+        for (const frozen_component& c : work.components) { sum += least_work_us(c, work.samples); }
+        return sum;
+    }
+    [[nodiscard]] constexpr bool operator==(const frozen_placement&) const = default;
+};
+
+} // namespace pulse

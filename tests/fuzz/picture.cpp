@@ -1,0 +1,58 @@
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <zlib.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/data/decode.hpp>
+#include <pulse/data/stored_picture.hpp>
+
+#include "reader.hpp"
+
+namespace {
+
+/// A PNG with the checksums that its chunks should have: damage that a checksum finds would hide what the reader checks.
+std::string with_checksums(std::string file) {
+    constexpr std::size_t head = 8; // of a chunk: its length and its kind
+    constexpr std::size_t sum = 4;
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(file[i]); };
+    for (std::size_t at = 8; at + head + sum <= file.size();) {
+        const std::size_t length = std::size_t{byte(at)} << 24U | std::size_t{byte(at + 1)} << 16U |
+                                   std::size_t{byte(at + 2)} << 8U | byte(at + 3);
+        if (length > file.size() - at - head - sum) { break; }
+        auto crc =
+            ::crc32(0, reinterpret_cast<const unsigned char*>(file.data()) + at + 4, static_cast<unsigned>(length + 4));
+        at += head + length;
+        for (std::size_t i = sum; i != 0; --i, crc >>= 8U) { file[at + i - 1] = static_cast<char>(crc & 0xFFU); }
+        at += sum;
+    }
+    return file;
+}
+
+/// It may be refused with one line that begins with its name; what is decoded is whole.
+void check(std::string_view file) {
+    constexpr pulse::data::picture_limits limits{.most_pixels = 1 << 16};
+    try {
+        const auto picture = pulse::data::decode_picture(file, "input.json", limits);
+        const auto pixels = static_cast<std::uint64_t>(picture.width) * static_cast<std::uint64_t>(picture.height);
+        if (picture.channels != 3 || picture.width < 1 || picture.height < 1 || pixels > limits.most_pixels ||
+            picture.pixels.size() != 3 * pixels) {
+            pulse_fuzz::report("a picture of another size", std::to_string(pixels));
+        }
+    } catch (const pulse::input_error& e) {
+        constexpr std::array<std::string_view, 1> anything{""};
+        if (!pulse_fuzz::names_the_culprit(e.what(), anything)) { pulse_fuzz::report("unclear refusal", e.what()); }
+    }
+}
+
+} // namespace
+
+/// A JPEG, PNG or WebP file.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string file(reinterpret_cast<const char*>(data), size);
+    check(file);
+    check(with_checksums(file));
+    return 0;
+}

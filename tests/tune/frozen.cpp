@@ -1,0 +1,205 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <pulse/hardware/device.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/plan/require_valid.hpp>
+#include <pulse/profile/analytic.hpp>
+#include <pulse/schedule/validate_fill.hpp>
+#include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/frozen_step.hpp>
+#include <pulse/tune/plan_for.hpp>
+#include <pulse/zoo/ddpm.hpp>
+
+#include "mentions.hpp"
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+cost_table backbone(int samples) {
+    static constexpr auto graph = graph_of<ddpm_fmnist>();
+    return analytic_costs(graph.view(), cpu_core, samples, sizeof(float));
+}
+
+double load_us(const cost_table& costs) {
+    double sum = 0;
+    for (const layer_cost& l : costs.layers) { sum += l.load_us(); }
+    return sum / costs.microbatch_size;
+}
+
+/// The backbone beside a light encoder with much work, as those of pictures, and a heavy one with little, as those of
+/// texts: together `share` of the backbone's load.
+cost_table beside_encoders(int samples, double share, std::int64_t text_bytes = 4'000'000) {
+    cost_table costs = backbone(samples);
+    const double unit = share * load_us(backbone(1));
+    frozen_component pictures{"pictures", frozen_use::input, 3000, 800, 1, {}};
+    for (const double part : {0.1, 0.3, 0.2, 0.2, 0.1}) {
+        pictures.layers.push_back({label{"part"} + static_cast<unsigned>(pictures.layers.size()), 0.0, part * unit,
+                                   2'000, 4'000, 20'000});
+    }
+    frozen_component text{"text", frozen_use::context, 300, 900, 8, {}};
+    for (int i = 0; i != 4; ++i) {
+        text.layers.push_back({label{"block"} + static_cast<unsigned>(i), 0.01 * unit, 0.0225 * unit, text_bytes / 4,
+                               500, 2'000});
+    }
+    costs.frozen = {pictures, text};
+    return costs;
+}
+
+plan_request request(frozen_mode mode) {
+    plan_request asked{};
+    asked.devices = 4;
+    asked.global_batch = 16;
+    asked.device = cpu_core;
+    asked.cluster = cluster{.name = "four",
+                            .nodes = 1,
+                            .devices_per_node = 4,
+                            .memory_bytes = 0,
+                            .intra_node = {.latency_us = 5, .bandwidth_gb_per_s = 2},
+                            .inter_node = {}};
+    asked.frozen = mode;
+    asked.recompute = recomputation::none;
+    asked.seconds = 0;
+    return asked;
+}
+
+tuning planned_with(double share, plan_request asked) {
+    return plan_for([share](int samples) { return beside_encoders(samples, share); }, asked);
+}
+
+std::int64_t peak_of(const tuning& found) {
+    const auto& peaks = found.plan.predicted.peak_memory_bytes;
+    return *std::max_element(peaks.begin(), peaks.end());
+}
+
+/// That the tasks are all of the work beside the passes, and hold no more than was said.
+void check_filled(const tuning& found) {
+    require_valid(found.plan, "plan");
+    const tune_candidate& c = found.best_row().candidate;
+    tune_options options{};
+    options.kept = adamw_memory(4);
+    schedule_problem problem =
+        prepare_candidate(found.costs, *request(frozen_mode::tuned).cluster, found.plan.cut, c, options, 0).step.problem;
+    problem.holds.clear();
+    problem.memory_limit_bytes = found.frozen.live_bytes;
+    CHECK(found.frozen.work.hosts == found.plan.frozen_hosts);
+    CHECK_NOTHROW(validate_fill(problem, found.frozen.work, found.plan.order, found.plan.frozen_tasks));
+    const prediction& expected = found.plan.predicted;
+    CHECK(expected.step_us >= expected.lower_bound_us * (1 - 1e-9));
+    CHECK(expected.step_us >= detail::last_end_us(found.plan.order, found.plan.frozen_tasks) * (1 - 1e-9));
+}
+
+} // namespace
+
+TEST_CASE("where nothing is frozen a plan is what it was, and where results come from elsewhere too") {
+    const tuning alone = plan_for(backbone, request(frozen_mode::none));
+    CHECK(alone.plan.frozen_tasks.empty());
+    CHECK(plan_for(backbone, request(frozen_mode::tuned)).plan == alone.plan);
+    const tuning none = planned_with(0.5, request(frozen_mode::none));
+    CHECK(none.plan == alone.plan);
+    CHECK(none.evaluations == alone.evaluations);
+}
+
+TEST_CASE("frozen work is done once, no step beats its bound, and what is tuned is no worse than encoding first") {
+    double shorter_us = 0;
+    for (const double share : {0.05, 0.4, 1.0}) {
+        CAPTURE(share);
+        const tuning none = planned_with(share, request(frozen_mode::none));
+        const tuning first = planned_with(share, request(frozen_mode::first));
+        const tuning bubbles = planned_with(share, request(frozen_mode::bubbles));
+        const tuning tuned = planned_with(share, request(frozen_mode::tuned));
+        for (const tuning* one : {&first, &bubbles, &tuned}) {
+            check_filled(*one);
+            CHECK(one->plan.predicted.step_us >= none.plan.predicted.step_us * (1 - 1e-9));
+        }
+        CHECK(tuned.plan.predicted.step_us <= first.plan.predicted.step_us * (1 + 1e-9));
+        CHECK(tuned.plan.predicted.step_us <= bubbles.plan.predicted.step_us * (1 + 1e-9));
+        CHECK(tuned.plan.predicted.step_us > shorter_us);
+        shorter_us = tuned.plan.predicted.step_us;
+        for (std::size_t d = 0; d != first.plan.frozen_tasks.size(); ++d) {
+            for (const frozen_task& t : first.plan.frozen_tasks[d]) {
+                CHECK(t.end_us <= first.plan.order.devices[d].front().start_us);
+            }
+        }
+        // The filling that is chosen costs less than the work that it does, as the pipeline has bubbles.
+        const double work_us = tuned.frozen.work_us() / tuned.plan.pipeline_degree;
+        if (tuned.plan.pipeline_degree > 1) {
+            CHECK(tuned.plan.predicted.step_us < tuned.frozen.passes_step_us + work_us);
+        }
+    }
+}
+
+TEST_CASE("hosts that memory has no room for are dropped, and what fits nowhere is refused by its name") {
+    plan_request asked = request(frozen_mode::bubbles);
+    asked.pipeline_degree = 4;
+    asked.microbatch_size = 1;
+    const auto planned_in = [&](std::int64_t text_bytes, std::int64_t limit) {
+        asked.memory_limit_bytes = limit;
+        return plan_for([&](int samples) { return beside_encoders(samples, 0.4, text_bytes); }, asked);
+    };
+    asked.frozen = frozen_mode::none;
+    const std::int64_t passes = peak_of(planned_in(0, 0));
+    asked.frozen = frozen_mode::bubbles;
+    const std::int64_t text_bytes = 2 * passes;
+    const tuning wide = planned_in(text_bytes, 0);
+    check_filled(wide);
+    const std::int64_t limit = peak_of(wide) - 1;
+    const tuning tight = planned_in(text_bytes, limit);
+    check_filled(tight);
+    CHECK(peak_of(tight) <= limit);
+    int hosts = 0;
+    for (const auto& here : tight.plan.frozen_hosts) {
+        hosts += static_cast<int>(std::count(here.begin(), here.end(), 1));
+    }
+    CHECK(hosts >= 1);
+    try {
+        static_cast<void>(planned_in(text_bytes, text_bytes));
+        FAIL_CHECK("nothing was thrown");
+    } catch (const infeasible_error& e) { CHECK(mentions(e.what(), "frozen components, the greatest of which is text")); }
+}
+
+TEST_CASE("a component that one device has room for lives there, and its weights are counted") {
+    const cost_table costs = beside_encoders(1, 0.4, 1'000'000);
+    tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
+    candidate_options options{};
+    options.kept = adamw_memory(4);
+    const cluster four = *request(frozen_mode::none).cluster;
+    const partition cut = cut_candidate(costs, c, options.kept, 0);
+    prepared_candidate ready = prepare_candidate(costs, four, cut, c, options, 0);
+    const auto free = frozen_placements(costs, c, ready, frozen_mode::bubbles);
+    CHECK(free.size() == 4); // of two components, each everywhere or on one device
+    // Room for the text encoder on device 2 alone.
+    ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    for (std::size_t d = 0; d != 4; ++d) {
+        ready.fixed_bytes[d] = ready.limit_bytes - (d == 2 ? 1'500'000 : 500'000);
+    }
+    for (const frozen_placement& where : frozen_placements(costs, c, ready, frozen_mode::bubbles)) {
+        for (int d = 0; d != 4; ++d) {
+            CHECK(where.work.may_host(1, d) == (d == 2));
+            const auto at = static_cast<std::size_t>(d);
+            std::int64_t weights = 0;
+            for (const int f : where.work.hosts[at]) {
+                weights += costs.frozen[static_cast<std::size_t>(f)].parameter_bytes();
+            }
+            // Results of two steps lie where the first stage reads them.
+            const std::int64_t results = cut.stages.front().device == d ? 2 * 8 * (800 + 900) : 0;
+            CHECK(where.kept_bytes[at] == weights + results);
+        }
+    }
+}
+
+TEST_CASE("a way to encode that a model without frozen components has no use for is refused") {
+    for (const frozen_mode mode : {frozen_mode::first, frozen_mode::bubbles}) {
+        try {
+            static_cast<void>(plan_for(backbone, request(mode)));
+            FAIL_CHECK("nothing was thrown");
+        } catch (const input_error& e) { CHECK(mentions(e.what(), "the model has no frozen components")); }
+    }
+}

@@ -26,7 +26,6 @@ struct frozen_placement {
         for (const frozen_component& c : work.components) { sum += least_work_us(c, work.samples); }
         return sum;
     }
-    [[nodiscard]] constexpr bool operator==(const frozen_placement&) const = default;
 };
 
 } // namespace pulse

@@ -395,6 +395,22 @@ class Pictures(Case):
         encoders = [PIPELINE.text_encoder, PIPELINE.vae.encoder, PIPELINE.vae.quant_conv]
         self.assertGreater(more - less, 4 * sum(p.numel() for one in encoders for p in one.parameters()))
 
+    def test_encoding_in_the_bubbles_gives_the_same_bits(self):
+        options = ("--flip", "yes", "--caption-dropout", 0.4)
+        for ranks in ("--ranks 1", "--ranks 3 --placement sequential", "--ranks 4 --replicas 2 --recomputation stages"):
+            with self.subTest(ranks):
+                before = self.learn("--steps", 3, *options, *ranks.split())
+                ahead = self.learn("--steps", 3, *options, *ranks.split(), "--encode", "bubbles")
+                self.same_tensors(ahead, before)
+                self.assertEqual(report(ahead)["loss"], report(before)["loss"])
+                self.assertEqual(report(ahead)["captions_cut"], report(before)["captions_cut"])
+                self.assertEqual(report(ahead)["planned_peak_bytes"], report(ahead)["measured_peak_bytes"])
+        ahead = (*options, "--ranks", 2, "--encode", "bubbles")
+        half = self.learn("--steps", 2, *ahead)
+        rest = self.learn("--steps", 3, *ahead, "--resume", half / "checkpoint.safetensors")
+        whole = self.learn("--steps", 3, *options, "--ranks", 2)
+        self.same_tensors(rest, whole)
+
     def test_resumes(self):
         whole = self.learn("--steps", 4, "--caption-dropout", 0.5)
         half = self.learn("--steps", 2, "--caption-dropout", 0.5)

@@ -94,9 +94,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "Who orders the passes; ilp: search, then the integer program's proof");
     choice("--shard-optimizer", shared, shardings,
            "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
-    choice("--frozen", a.asked.frozen, frozen_modes,
-           "Frozen networks: not planned (their results are read from a cache), all encoded first, in the bubbles, or as "
-           "is faster where the model has any")
+    choice(
+        "--frozen", a.asked.frozen, frozen_modes,
+        "Frozen networks: not planned (their results are read from a cache), all encoded first, in the bubbles, or as "
+        "is faster where the model has any")
         ->default_str("tuned");
     app.add_option("--memory-limit", a.asked.memory_limit_bytes, "Memory of each device")
         ->check(number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"))

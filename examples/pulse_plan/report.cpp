@@ -33,7 +33,8 @@ std::string hosts_text(const pulse::plan& planned, int component) {
 
 /// "1.18x", of a step of so many microseconds against this one.
 std::string against(const char* what, double other_us, double step_us) {
-    return "  against " + pulse::duration_text(other_us) + " " + what + ": " + number_text(other_us / step_us, 3) + "x\n";
+    return "  against " + pulse::duration_text(other_us) + " " + what + ": " + number_text(other_us / step_us, 3) +
+           "x\n";
 }
 
 } // namespace
@@ -64,7 +65,8 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
         const pulse::frozen_component& one = work.components[c];
         cache_bytes += one.result_bytes;
         table.row({one.name.str(), hosts_text(found.plan, static_cast<int>(c)), std::to_string(one.layers.size()),
-                   bytes(one.parameter_bytes()), number_text(pulse::least_work_us(one, work.samples) * 1e-3 / work.samples, 3),
+                   bytes(one.parameter_bytes()),
+                   number_text(pulse::least_work_us(one, work.samples) * 1e-3 / work.samples, 3),
                    bytes(one.result_bytes)});
     }
     text += table.str(2);
@@ -72,7 +74,8 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
     text += against("with the first rank of a pipeline encoding first",
                     cached_us + even_us * without.plan.pipeline_degree, step_us);
     text += against("reading a cache", cached_us, step_us);
-    text += "  a cache has " + bytes(cache_bytes) + " a sample, " + bytes(1'000'000 * cache_bytes) + " of a million, and ";
+    text +=
+        "  a cache has " + bytes(cache_bytes) + " a sample, " + bytes(1'000'000 * cache_bytes) + " of a million, and ";
     // Made once by all ranks, it saves in every epoch what encoding adds.
     const double epochs = even_us / added_us;
     return text + (epochs < 1e6 ? "wins from epoch " + std::to_string(static_cast<int>(epochs) + 1) + " on\n"

@@ -79,7 +79,9 @@ template <class M>
     out << "], \"attention\": [";
     for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << flag(c.attends(level)); }
     out << "], \"transformers\": [";
-    for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << c.transformer_blocks(level); }
+    for (int level = 0; level != c.levels(); ++level) {
+        out << (level == 0 ? "" : ", ") << c.transformer_blocks(level);
+    }
     out << "], \"mid_block_transformer_layers\": " << c.mid_block_transformer_layers
         << ", \"cross_attention_dim\": " << c.cross_attention_dim << ", \"context_tokens\": " << c.context_tokens
         << ", \"transformer_heads\": " << c.transformer_heads

@@ -59,7 +59,8 @@ pulse::plan random_plan(random_plans& make) {
         }
     }
     const auto real = [&] { return std::uniform_real_distribution<double>{0.0, 1.0}(make.engine()); };
-    p.predicted = {p.order.makespan_us(), real() * 1e6, real(), real() / 3, {}, make.between(0, 1 << 30), std::int64_t{1} << 60};
+    p.predicted = {p.order.makespan_us(),    real() * 1e6,         real(), real() / 3, {},
+                   make.between(0, 1 << 30), std::int64_t{1} << 60};
     for (int d = 0; d != p.pipeline_degree && make.between(0, 3) != 0; ++d) {
         p.predicted.peak_memory_bytes.resize(static_cast<std::size_t>(p.pipeline_degree), std::int64_t{1} << 40);
     }
@@ -146,7 +147,8 @@ TEST_CASE("a plan that does not say how many spare sends it has gets those of a 
     }
 }
 
-TEST_CASE("a plan that encodes nothing is written as plans of before, and frozen_tasks and frozen_hosts come together") {
+TEST_CASE(
+    "a plan that encodes nothing is written as plans of before, and frozen_tasks and frozen_hosts come together") {
     random_plans make{48};
     pulse::plan p = make().planned;
     p.predicted.bubble_ratio = 0.5;
@@ -184,7 +186,9 @@ TEST_CASE("a plan without one of its fields is refused by the field's name") {
                 (void)parse_plan(damaged.dump());
                 FAIL_CHECK("accepted without " << place.to_string());
             } catch (const pulse::input_error& e) {
-                if (parent.is_object()) { CHECK(std::string(e.what()).find(name + " is missing") != std::string::npos); }
+                if (parent.is_object()) {
+                    CHECK(std::string(e.what()).find(name + " is missing") != std::string::npos);
+                }
             }
         }
     }
@@ -222,11 +226,13 @@ TEST_CASE("a truncated file is refused, and one with changed bytes is refused or
     for (int i = 0; i != 40; ++i) {
         const std::string text = pulse::print_plan(random_plan(make));
         for (int k = 0; k != 20; ++k) {
-            CHECK(!is_accepted(text.substr(0, static_cast<std::size_t>(make.between(0, static_cast<int>(text.size()) - 3)))));
+            CHECK(!is_accepted(
+                text.substr(0, static_cast<std::size_t>(make.between(0, static_cast<int>(text.size()) - 3)))));
             std::string flipped = text;
             for (int flips = make.between(1, 3); flips != 0; --flips) {
                 char& c = flipped[static_cast<std::size_t>(make.between(0, static_cast<int>(text.size()) - 1))];
-                c = make.coin() ? static_cast<char>(c ^ (1 << make.between(0, 7))) : static_cast<char>(make.between(0, 255));
+                c = make.coin() ? static_cast<char>(c ^ (1 << make.between(0, 7)))
+                                : static_cast<char>(make.between(0, 255));
             }
             ++(is_accepted(flipped) ? accepted : refused);
         }
@@ -238,7 +244,8 @@ TEST_CASE("a truncated file is refused, and one with changed bytes is refused or
 TEST_CASE("what is wrong is named by its field") {
     // Two devices, two stages, one microbatch, unsplit.
     const auto text = [](const char* from, const char* to) {
-        std::string all = R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,
+        std::string all =
+            R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,
 "waves":1,"microbatches":1,"microbatch_size":4,"split_backward":false,
 "stages":[{"index":0,"device":0,"first_layer":0,"last_layer":2},{"index":1,"device":1,"first_layer":3,"last_layer":3}],
 "schedule":[[{"op":"F","stage":0,"microbatch":0,"start_us":0,"end_us":1.5},
@@ -259,7 +266,8 @@ TEST_CASE("what is wrong is named by its field") {
     CHECK(refusal("0", "0") == "accepted");
     CHECK(refusal("pulse-plan/1", "pulse-plan/2") == "plan.json: format must be pulse-plan/1");
     CHECK(refusal("\"op\":\"B\"", "\"op\":\"X\"") == "plan.json: schedule[0][1].op is 'X'; it must be one of F, B, W");
-    CHECK(refusal("\"op\":\"B\"", "\"op\":\"W\"") == "plan.json: schedule[0][1].op must not be W when split_backward is false");
+    CHECK(refusal("\"op\":\"B\"", "\"op\":\"W\"") ==
+          "plan.json: schedule[0][1].op must not be W when split_backward is false");
     CHECK(refusal("\"start_us\":8", "\"start_us\":-8") == "plan.json: schedule[0][1].start_us must not be negative");
     CHECK(refusal("\"start_us\":8", "\"start_us\":\"8\"") == "plan.json: schedule[0][1].start_us must be a number");
     CHECK(refusal("\"start_us\":8", "\"start_us\":10") == "plan.json: schedule[0][1].end_us is before start_us");
@@ -270,21 +278,24 @@ TEST_CASE("what is wrong is named by its field") {
     CHECK(refusal("\"start_us\":8", "\"start_us\":1e999").find("plan.json: not valid JSON") == 0);
     CHECK(refusal("\"stage\":1", "\"stage\":0") == "plan.json: schedule[1][0].stage is not on device 1");
     CHECK(refusal("\"stage\":1", "\"stage\":7") == "plan.json: schedule[1][0].stage names no stage");
-    CHECK(refusal("\"microbatch\":0", "\"microbatch\":1") == "plan.json: schedule[0][0].microbatch names no microbatch");
+    CHECK(refusal("\"microbatch\":0", "\"microbatch\":1") ==
+          "plan.json: schedule[0][0].microbatch names no microbatch");
     CHECK(refusal("\"op\":\"B\"", "\"op\":\"F\"") == "plan.json: schedule[0][1] repeats F of stage 0, microbatch 0");
     CHECK(refusal("\"microbatches\":1", "\"microbatches\":2") ==
           "plan.json: schedule has 4 passes; its stages and microbatches need 8");
     CHECK(refusal("\"microbatches\":1", "\"microbatches\":2147483647").find("plan.json: schedule has 4 passes") == 0);
     CHECK(refusal("\"first_layer\":3", "\"first_layer\":4") ==
           "plan.json: stages[1].first_layer must be 3: stages have no holes");
-    CHECK(refusal("\"device\":1,", "\"device\":2,") == "plan.json: stages[1].device must be 1 under sequential placement");
+    CHECK(refusal("\"device\":1,", "\"device\":2,") ==
+          "plan.json: stages[1].device must be 1 under sequential placement");
     CHECK(refusal("\"index\":1", "\"index\":2") == "plan.json: stages[1].index must be 1");
     CHECK(refusal("sequential", "folded") ==
           "plan.json: stages has 2 entries; folded placement over these devices and waves has 4");
     CHECK(refusal("sequential", "circular").find("plan.json: placement is 'circular'; it must be one of folded") == 0);
     CHECK(refusal("\"pipeline_degree\":2", "\"pipeline_degree\":0") ==
           "plan.json: pipeline_degree must be at least 1, not 0");
-    CHECK(refusal("\"pipeline_degree\":2", "\"pipeline_degree\":3000000000") == "plan.json: pipeline_degree is out of range");
+    CHECK(refusal("\"pipeline_degree\":2", "\"pipeline_degree\":3000000000") ==
+          "plan.json: pipeline_degree is out of range");
     CHECK(refusal("\"waves\":1", "\"waves\":2000000000") == "plan.json: waves is too large");
     CHECK(refusal("\"waves\":1", "\"waves\":1.0") == "plan.json: waves must be an integer");
     CHECK(refusal("[1,2]", "[1]") == "plan.json: predicted.peak_memory_bytes must have one entry for each device");
@@ -302,7 +313,8 @@ TEST_CASE("what is wrong is named by its field") {
 TEST_CASE("what is wrong with a frozen task is named by its field") {
     // Two devices, unsplit, two samples; component 0 has two layers, component 1 has one and two samples a call.
     const auto text = [](const char* from, const char* to) {
-        std::string all = R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,
+        std::string all =
+            R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,
 "waves":1,"microbatches":1,"microbatch_size":2,"split_backward":false,
 "stages":[{"index":0,"device":0,"first_layer":0,"last_layer":2},{"index":1,"device":1,"first_layer":3,"last_layer":3}],
 "schedule":[[{"op":"F","stage":0,"microbatch":0,"start_us":0,"end_us":1.5},
@@ -368,8 +380,9 @@ TEST_CASE("what is wrong with a frozen task is named by its field") {
           "plan.json: frozen_tasks[1][0].start_us is before the end of frozen_tasks[0][1], whose result it reads");
     CHECK(refusal("\"first_layer\":1,\"last_layer\":1", "\"first_layer\":0,\"last_layer\":1") ==
           "plan.json: frozen_tasks[1][0] runs a layer of component 0 again on sample 1");
-    CHECK(refusal("\"first_sample\":1,\"samples\":1,\"start_us\":4", "\"first_sample\":0,\"samples\":1,\"start_us\":4") ==
-          "plan.json: frozen_tasks[0][1] runs a layer of component 0 again on sample 0");
+    CHECK(
+        refusal("\"first_sample\":1,\"samples\":1,\"start_us\":4", "\"first_sample\":0,\"samples\":1,\"start_us\":4") ==
+        "plan.json: frozen_tasks[0][1] runs a layer of component 0 again on sample 0");
     CHECK(refusal("\"samples\":2,", "\"samples\":1,") ==
           "plan.json: frozen_tasks leave out a layer of component 1 on sample 1");
     CHECK(refusal("\"first_layer\":1,\"last_layer\":1", "\"first_layer\":2,\"last_layer\":2") ==
@@ -402,9 +415,11 @@ TEST_CASE("a saved plan is there whole, and a failure leaves what was there") {
     CHECK_THROWS_AS(pulse::save_plan(broken, folder / "plan.json"), pulse::input_error);
     CHECK(pulse::load_plan(folder / "plan.json") == q);
     fs::create_directory(folder / "taken");
-    CHECK_THROWS_WITH_AS(pulse::save_plan(p, folder / "taken"), doctest::Contains("taken: cannot be written"), pulse::input_error);
+    CHECK_THROWS_WITH_AS(pulse::save_plan(p, folder / "taken"), doctest::Contains("taken: cannot be written"),
+                         pulse::input_error);
     CHECK_THROWS_AS(pulse::save_plan(p, folder / "absent" / "plan.json"), pulse::input_error);
-    CHECK_THROWS_WITH_AS((void)pulse::load_plan(folder / "absent"), doctest::Contains("cannot be read"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::load_plan(folder / "absent"), doctest::Contains("cannot be read"),
+                         pulse::input_error);
     CHECK_THROWS_WITH_AS((void)pulse::load_plan(folder), doctest::Contains("is a folder"), pulse::input_error);
     int left = 0;
     for (const auto& entry : fs::directory_iterator(folder)) { left += entry.path().filename() == "taken" ? 0 : 1; }

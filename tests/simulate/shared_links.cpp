@@ -64,7 +64,9 @@ void draw_replicas(random_plans& make, pulse::simulation_options& o, int ranks, 
         if (r + 1 == ranks) { break; }
     }
     if (o.replica_rounds.size() != static_cast<std::size_t>(ranks)) { o.replica_rounds.clear(); }
-    if (make.coin()) { o.kept = {.scalar_bytes = make.coin() ? 2 : 4, .gradient_bytes = 4, .state_bytes = 16, .sharded = true}; }
+    if (make.coin()) {
+        o.kept = {.scalar_bytes = make.coin() ? 2 : 4, .gradient_bytes = 4, .state_bytes = 16, .sharded = true};
+    }
     for (int r = 0; r != ranks && o.optimizer_us > 5; ++r) { o.device_optimizer_us.push_back(make.between(0, 20)); }
 }
 

@@ -29,7 +29,9 @@ using programs = std::vector<pulse::program>;
 
 pulse::simulation_options random_options(random_plans& make, int ranks) {
     pulse::simulation_options o{};
-    const auto line = [&] { return pulse::link{make.between(0, 20) * 0.5, make.coin() ? 0.0 : make.between(1, 200) * 1e-3}; };
+    const auto line = [&] {
+        return pulse::link{make.between(0, 20) * 0.5, make.coin() ? 0.0 : make.between(1, 200) * 1e-3};
+    };
     o.between_ranks = line();
     o.between_replicas = line();
     o.optimizer_us = make.between(0, 10);
@@ -48,7 +50,9 @@ std::int64_t bytes_of_largest_sends(const pulse::step_model& model, const pulse:
         const auto* s = std::get_if<pulse::op::send>(&one);
         if (s == nullptr) { continue; }
         std::map<std::int64_t, std::int64_t> here{};
-        for (const auto& part : model.parts(s->message, of_rank.device)) { here[model.bytes(part)] += model.bytes(part); }
+        for (const auto& part : model.parts(s->message, of_rank.device)) {
+            here[model.bytes(part)] += model.bytes(part);
+        }
         for (const auto& [bytes, sum] : here) { most[bytes] = std::max(most[bytes], sum); }
     }
     std::int64_t sum = 0;
@@ -93,7 +97,8 @@ std::vector<std::vector<double>> solve(const pulse::plan& planned, const pulse::
                 const pulse::link& line =
                     options.links.empty() ? options.between_ranks : options.links[from * all.size() + to];
                 const double start = std::max({end[from][posted[m].first], end[to][posted[m].second], free});
-                const double wire = line.bandwidth_gb_per_s > 0 ? static_cast<double>(bytes) / 1e3 / line.bandwidth_gb_per_s : 0;
+                const double wire =
+                    line.bandwidth_gb_per_s > 0 ? static_cast<double>(bytes) / 1e3 / line.bandwidth_gb_per_s : 0;
                 free = start + wire;
                 transfers[m] = {free, free + line.latency_us};
             }
@@ -109,7 +114,9 @@ std::vector<std::vector<double>> solve(const pulse::plan& planned, const pulse::
                 for (const auto& a : model.accesses(device, code[i])) {
                     touched.emplace_back(a.buffer, a.mode != pulse::access::read);
                 }
-                if (const auto* f = std::get_if<pulse::op::release>(&code[i])) { touched.emplace_back(f->buffer, true); }
+                if (const auto* f = std::get_if<pulse::op::release>(&code[i])) {
+                    touched.emplace_back(f->buffer, true);
+                }
                 for (std::size_t k = 0; k != i; ++k) {
                     const auto* s = std::get_if<pulse::op::send>(&code[k]);
                     const auto* v = std::get_if<pulse::op::recv>(&code[k]);
@@ -127,10 +134,12 @@ std::vector<std::vector<double>> solve(const pulse::plan& planned, const pulse::
                     const int d = planned.data_degree;
                     std::int64_t bytes = 0;
                     for (int l = 0; l != model.layer_count(); ++l) {
-                        bytes += model.stage_of_layer(l) == pulse::index_of(a->stage) ? model.layer(l).parameter_bytes : 0;
+                        bytes +=
+                            model.stage_of_layer(l) == pulse::index_of(a->stage) ? model.layer(l).parameter_bytes : 0;
                     }
                     if (bytes > 0) {
-                        reduced = std::max(reduced, now) + 2 * (d - 1) * options.between_replicas.transfer_us((bytes + d - 1) / d);
+                        reduced = std::max(reduced, now) +
+                                  2 * (d - 1) * options.between_replicas.transfer_us((bytes + d - 1) / d);
                     }
                 }
                 if (std::holds_alternative<pulse::op::optimizer_step>(code[i])) {
@@ -183,8 +192,8 @@ TEST_CASE("passes of a rank do not overlap, messages of a link do not overlap, a
         double busy = 0;
         for (std::size_t r = 0; r != all.size(); ++r) {
             const auto& passes = made.ranks[r];
-            CHECK(passes.size() == static_cast<std::size_t>(std::count_if(all[r].instructions.begin(), all[r].instructions.end(),
-                                                                          pulse::is_compute)));
+            CHECK(passes.size() == static_cast<std::size_t>(std::count_if(
+                                       all[r].instructions.begin(), all[r].instructions.end(), pulse::is_compute)));
             for (std::size_t k = 0; k != passes.size(); ++k) {
                 busy += passes[k].end_us - passes[k].start_us;
                 CHECK(passes[k].waited_us >= 0);
@@ -303,7 +312,8 @@ TEST_CASE("two stages on two ranks, by hand") {
                                {{pulse::pass::forward, 1, 0, 1, 2}, {pulse::pass::backward_input, 1, 0, 2, 3}}};
     const pulse::step_model model{c.planned, c.costs};
     const programs all = pulse::lower(c.planned, model);
-    const pulse::simulation made = pulse::simulate(c.planned, model, all, {.between_ranks = {3, 0.1}, .links = {}, .between_replicas = {}, .optimizer_us = 5});
+    const pulse::simulation made = pulse::simulate(
+        c.planned, model, all, {.between_ranks = {3, 0.1}, .links = {}, .between_replicas = {}, .optimizer_us = 5});
     REQUIRE(made.transfers.size() == 2);
     CHECK(made.transfers[0].start_us == Approx(10));
     CHECK(made.transfers[0].left_us == Approx(20));

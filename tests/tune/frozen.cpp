@@ -86,7 +86,8 @@ void check_filled(const tuning& found) {
     tune_options options{};
     options.kept = adamw_memory(4);
     schedule_problem problem =
-        prepare_candidate(found.costs, *request(frozen_mode::tuned).cluster, found.plan.cut, c, options, 0).step.problem;
+        prepare_candidate(found.costs, *request(frozen_mode::tuned).cluster, found.plan.cut, c, options, 0)
+            .step.problem;
     problem.holds.clear();
     problem.memory_limit_bytes = found.frozen.live_bytes;
     CHECK(found.frozen.work.hosts == found.plan.frozen_hosts);
@@ -162,7 +163,9 @@ TEST_CASE("hosts that memory has no room for are dropped, and what fits nowhere 
     try {
         static_cast<void>(planned_in(text_bytes, text_bytes));
         FAIL_CHECK("nothing was thrown");
-    } catch (const infeasible_error& e) { CHECK(mentions(e.what(), "frozen components, the greatest of which is text")); }
+    } catch (const infeasible_error& e) {
+        CHECK(mentions(e.what(), "frozen components, the greatest of which is text"));
+    }
 }
 
 TEST_CASE("a component that one device has room for lives there, and its weights are counted") {

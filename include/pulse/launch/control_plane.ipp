@@ -61,7 +61,8 @@ PULSE_INLINE void control_plane::broadcast(std::vector<std::byte>& bytes) {
     for (detail::rank_link& l : links_) { say_bytes(l, head, bytes); }
 }
 
-PULSE_INLINE void control_plane::say_bytes(detail::rank_link& to, detail::frame_writer head, std::span<const std::byte> bytes) {
+PULSE_INLINE void control_plane::say_bytes(detail::rank_link& to, detail::frame_writer head,
+                                           std::span<const std::byte> bytes) {
     const std::string start = head.number(bytes.size()).bytes();
     do {
         const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), piece_bytes));
@@ -70,7 +71,8 @@ PULSE_INLINE void control_plane::say_bytes(detail::rank_link& to, detail::frame_
     } while (!bytes.empty());
 }
 
-PULSE_INLINE std::vector<std::byte> control_plane::hear_bytes(detail::rank_link& from, const detail::frame_writer& head) {
+PULSE_INLINE std::vector<std::byte> control_plane::hear_bytes(detail::rank_link& from,
+                                                              const detail::frame_writer& head) {
     std::vector<std::byte> all;
     std::uint64_t size = 0;
     do {

@@ -52,7 +52,8 @@ PULSE_INLINE bool file_store::set(std::string_view key, std::string_view value) 
     return linked;
 }
 
-PULSE_INLINE std::optional<found_value> file_store::get_first(std::span<const std::string> keys, deadline::duration timeout) {
+PULSE_INLINE std::optional<found_value> file_store::get_first(std::span<const std::string> keys,
+                                                              deadline::duration timeout) {
     const deadline until{timeout};
     deadline::duration pause{2};
     for (;;) {

@@ -38,7 +38,8 @@ class store_server {
 public:
     /// Listens on `port` (0: a free one), as listen_on. `secret` tells the ranks that it is this server which they
     /// reached, of which there are `ranks`, who try for `timeout`.
-    store_server(const std::string& host, std::uint16_t port, std::string run_id, std::uint64_t secret, int ranks, deadline::duration timeout);
+    store_server(const std::string& host, std::uint16_t port, std::string run_id, std::uint64_t secret, int ranks,
+                 deadline::duration timeout);
     store_server(const store_server&) = delete;
     store_server& operator=(const store_server&) = delete;
     /// Waits for the ranks to leave, at most two seconds more.

@@ -22,7 +22,8 @@
 
 namespace pulse::launch::detail {
 
-PULSE_INLINE store_server::store_server(const std::string& host, std::uint16_t port, std::string run_id, std::uint64_t secret, int ranks, deadline::duration timeout) :
+PULSE_INLINE store_server::store_server(const std::string& host, std::uint16_t port, std::string run_id,
+                                        std::uint64_t secret, int ranks, deadline::duration timeout) :
     port_{port},
     listener_{listen_on(host, port_)}, run_id_{std::move(run_id)}, secret_{secret},
     ranks_{static_cast<std::size_t>(ranks)}, all_tried_{timeout}, thread_{[this] { serve(); }} {}

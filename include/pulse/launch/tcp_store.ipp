@@ -32,8 +32,8 @@ PULSE_INLINE tcp_store::tcp_store(const rank_identity& who, const tcp_store_opti
     std::uint64_t secret = 0;
     if (who.rank == 0) {
         secret = detail::random_bits();
-        server_ = std::make_unique<detail::store_server>(where_.host, where_.port, options.run_id, secret, who.world_size,
-                                                 options.timeout);
+        server_ = std::make_unique<detail::store_server>(where_.host, where_.port, options.run_id, secret,
+                                                         who.world_size, options.timeout);
         where_.port = server_->port();
     }
     const std::uint64_t reached = connect(who, options);
@@ -51,7 +51,8 @@ PULSE_INLINE bool tcp_store::set(std::string_view key, std::string_view value) {
     return said.number() == 1;
 }
 
-PULSE_INLINE std::optional<found_value> tcp_store::get_first(std::span<const std::string> keys, deadline::duration timeout) {
+PULSE_INLINE std::optional<found_value> tcp_store::get_first(std::span<const std::string> keys,
+                                                             deadline::duration timeout) {
     detail::frame_writer request = detail::begin(detail::store_word::get_first);
     request.number(static_cast<std::uint64_t>(timeout.count()));
     for (const std::string& key : keys) { request.text(key); }

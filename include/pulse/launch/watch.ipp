@@ -163,7 +163,9 @@ PULSE_INLINE void watch::tell() {
     told_.notify_all();
 }
 
-PULSE_INLINE void watch::say(peer& p, word what) { p.stream.put(detail::frame_writer{}.number(static_cast<std::uint64_t>(what)).bytes()); }
+PULSE_INLINE void watch::say(peer& p, word what) {
+    p.stream.put(detail::frame_writer{}.number(static_cast<std::uint64_t>(what)).bytes());
+}
 
 PULSE_INLINE void watch::leave() {
     tell();

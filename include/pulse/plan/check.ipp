@@ -69,7 +69,9 @@ private:
     void fail(std::string_view what) {
         if (!why_) { why_ = instruction_place(program_, at_) + ": " + std::string{what}; }
     }
-    void fail_at_end(const std::string& what) { why_ = "rank " + std::to_string(program_.device) + ", at its end: " + what; }
+    void fail_at_end(const std::string& what) {
+        why_ = "rank " + std::to_string(program_.device) + ", at its end: " + what;
+    }
 
     [[nodiscard]] constexpr const std::vector<timed_pass>& scheduled() const {
         return planned_.order.devices[static_cast<std::size_t>(program_.device)];
@@ -105,7 +107,9 @@ private:
         } else if (const auto* k = std::get_if<op::stash>(&what)) {
             if (!stashed_.insert({k->edge, k->microbatch})) { fail("the edge is stashed twice"); }
         } else if (const auto* e = std::get_if<op::encode>(&what)) {
-            if (e->task != tasks_++) { fail("the plan has task " + std::to_string(tasks_ - 1) + " of the device here"); }
+            if (e->task != tasks_++) {
+                fail("the plan has task " + std::to_string(tasks_ - 1) + " of the device here");
+            }
         } else if (const auto* p = std::get_if<op::keep>(&what)) {
             if (!kept_.insert(p->task)) { fail("the result is kept twice"); }
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
@@ -165,7 +169,8 @@ private:
             return fail_at_end("task " + std::to_string(tasks_) + " of the device is missing");
         }
         for (int n = 0; n != frozen.count(); ++n) {
-            if (frozen.makes_results(n) && frozen.reads(program_.device, frozen.task(n).component) && !kept_.contains(n)) {
+            if (frozen.makes_results(n) && frozen.reads(program_.device, frozen.task(n).component) &&
+                !kept_.contains(n)) {
                 return fail_at_end("result of frozen task " + std::to_string(n) + " was not kept");
             }
         }
@@ -191,7 +196,8 @@ PULSE_CONSTEXPR verdict first_violation(const plan& planned, const step_model& m
     live_peak_bytes.clear();
     if (programs.size() != static_cast<std::size_t>(model.device_count()) ||
         planned.order.devices.size() != programs.size()) {
-        return "there must be one program and one schedule for each of " + std::to_string(model.device_count()) + " devices";
+        return "there must be one program and one schedule for each of " + std::to_string(model.device_count()) +
+               " devices";
     }
     for (std::size_t d = 0; d != programs.size(); ++d) {
         if (programs[d].device != static_cast<int>(d)) {

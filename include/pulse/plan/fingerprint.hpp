@@ -31,7 +31,8 @@ namespace pulse {
     all.add(frozen_tasks.size()).add(frozen_hosts.size());
     for (const auto& tasks : frozen_tasks) {
         all.add(tasks.size());
-        for (const auto& [component, first_layer, last_layer, first_sample, samples, device, start_us, end_us] : tasks) {
+        for (const auto& [component, first_layer, last_layer, first_sample, samples, device, start_us, end_us] :
+             tasks) {
             all.add(component).add(first_layer).add(last_layer).add(first_sample).add(samples).add(device);
             // The start says between which passes a task stands.
             all.add(start_us);

@@ -117,7 +117,8 @@ private:
         std::size_t next = 0;
         for (std::size_t i = 0; i != tasks.size(); ++i) {
             if (i != 0 && tasks[i].start_us < tasks[i - 1].end_us - most) {
-                fail(name("frozen_tasks", d, i) + ".start_us", "is before the end of the task that is listed before it");
+                fail(name("frozen_tasks", d, i) + ".start_us",
+                     "is before the end of the task that is listed before it");
             }
             while (next != passes.size() && passes[next].end_us <= tasks[i].start_us + most) { ++next; }
             if (next != passes.size() && passes[next].start_us < tasks[i].end_us - most) {

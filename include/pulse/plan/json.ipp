@@ -44,7 +44,9 @@ inline void read_frozen(const io::json_field& root, plan& made) {
     for (const io::json_field& device : root["frozen_tasks"].list()) {
         const int d = static_cast<int>(made.frozen_tasks.size());
         made.frozen_tasks.emplace_back();
-        for (const io::json_field& one : device.list()) { made.frozen_tasks.back().push_back(read_frozen_task(one, d)); }
+        for (const io::json_field& one : device.list()) {
+            made.frozen_tasks.back().push_back(read_frozen_task(one, d));
+        }
     }
     for (const io::json_field& device : root["frozen_hosts"].list()) {
         made.frozen_hosts.emplace_back();
@@ -79,7 +81,9 @@ template <class Entry, class Print>
     made.lower_bound_us = field["lower_bound_us"].number();
     made.bubble_ratio = field["bubble_ratio"].number();
     made.samples_per_s = field["samples_per_s"].number();
-    for (const io::json_field& one : field["peak_memory_bytes"].list()) { made.peak_memory_bytes.push_back(one.integer()); }
+    for (const io::json_field& one : field["peak_memory_bytes"].list()) {
+        made.peak_memory_bytes.push_back(one.integer());
+    }
     made.boundary_bytes = field["boundary_bytes"].integer();
     made.skip_bytes = field["skip_bytes"].integer();
     return made;
@@ -90,9 +94,9 @@ template <class Entry, class Print>
 PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
-    root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches", "microbatch_size",
-               "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_sends", "stages", "schedule",
-               "frozen_tasks", "frozen_hosts", "predicted"});
+    root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches",
+               "microbatch_size", "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_sends",
+               "stages", "schedule", "frozen_tasks", "frozen_hosts", "predicted"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     plan made{};
     made.model = root["model"].name();
@@ -137,7 +141,9 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
 PULSE_INLINE std::string print_plan(const plan& planned) {
     require_valid(planned, "plan");
     using json = nlohmann::ordered_json;
-    const auto field = [](const char* name, const json& value) { return std::string(" \"") + name + "\": " + value.dump(); };
+    const auto field = [](const char* name, const json& value) {
+        return std::string(" \"") + name + "\": " + value.dump();
+    };
     std::string text{};
     try {
         text = "{\n" + field("format", "pulse-plan/1") + ",\n" + field("model", planned.model.view()) + ",\n";
@@ -146,8 +152,8 @@ PULSE_INLINE std::string print_plan(const plan& planned) {
     }
     text += field("placement", name_of(planned.cut.kind)) + ",\n" + field("pipeline_degree", planned.pipeline_degree) +
             ",\n" + field("data_degree", planned.data_degree) + ",\n" + field("waves", planned.cut.waves) + ",\n" +
-            field("microbatches", planned.microbatches) + ",\n" + field("microbatch_size", planned.microbatch_size) + ",\n" +
-            field("split_backward", planned.split_backward) + ",\n" +
+            field("microbatches", planned.microbatches) + ",\n" + field("microbatch_size", planned.microbatch_size) +
+            ",\n" + field("split_backward", planned.split_backward) + ",\n" +
             field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
             field("recomputation", name_of(planned.recompute)) + ",\n" + field("spare_sends", planned.spare_sends) +
             ",\n \"stages\": [";
@@ -170,10 +176,14 @@ PULSE_INLINE std::string print_plan(const plan& planned) {
         text += field("frozen_hosts", planned.frozen_hosts) + ",\n";
     }
     const prediction& p = planned.predicted;
-    return text + field("predicted", json{{"step_us", p.step_us}, {"lower_bound_us", p.lower_bound_us},
-                                                   {"bubble_ratio", p.bubble_ratio}, {"samples_per_s", p.samples_per_s},
-                                                   {"peak_memory_bytes", p.peak_memory_bytes},
-                                                   {"boundary_bytes", p.boundary_bytes}, {"skip_bytes", p.skip_bytes}}) +
+    return text +
+           field("predicted", json{{"step_us", p.step_us},
+                                   {"lower_bound_us", p.lower_bound_us},
+                                   {"bubble_ratio", p.bubble_ratio},
+                                   {"samples_per_s", p.samples_per_s},
+                                   {"peak_memory_bytes", p.peak_memory_bytes},
+                                   {"boundary_bytes", p.boundary_bytes},
+                                   {"skip_bytes", p.skip_bytes}}) +
            "\n}\n";
 }
 

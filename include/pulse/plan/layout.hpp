@@ -16,7 +16,7 @@ struct buffer_place {
     int first{};
     int last{};
     std::int64_t bytes{};
-    int slot{-1};            ///< one of memory_layout::slot_bytes; -1 for `saved` and `deferred`, which lie in the block
+    int slot{-1}; ///< one of memory_layout::slot_bytes; -1 for `saved` and `deferred`, which lie in the block
     std::int64_t offset{-1}; ///< in the block; -1 for slots
 
     [[nodiscard]] constexpr bool operator==(const buffer_place&) const = default;

@@ -23,7 +23,8 @@ namespace pulse {
 
 namespace detail {
 
-[[noreturn]] inline void refuse_lifetime(const program& of_rank, std::size_t at, const buffer_id& buffer, const char* why) {
+[[noreturn]] inline void refuse_lifetime(const program& of_rank, std::size_t at, const buffer_id& buffer,
+                                         const char* why) {
     throw input_error("pulse: rank " + std::to_string(of_rank.device) + ", instruction " + std::to_string(at) + " (" +
                       to_text(of_rank.instructions[at]) + "): " + to_text(buffer) + why);
 }

@@ -35,7 +35,9 @@ public:
             const int to = model_->receiver(event.message);
             emit(from, op::send{event.message, device_id{to}});
             emit(to, op::recv{event.message, device_id{from}});
-            if (event.message.kind == message_kind::encoded) { arriving_[static_cast<std::size_t>(to)].push_back(event.message.index); }
+            if (event.message.kind == message_kind::encoded) {
+                arriving_[static_cast<std::size_t>(to)].push_back(event.message.index);
+            }
             return;
         }
         if (event.task >= 0) { return add_task(event.task); }
@@ -90,7 +92,9 @@ private:
         const frozen_flow& frozen = model_->frozen();
         const frozen_task& task = frozen.task(number);
         emit(task.device, op::encode{number - frozen.first_of(task.device)});
-        if (frozen.makes_results(number) && frozen.reads(task.device, task.component)) { emit(task.device, op::keep{number}); }
+        if (frozen.makes_results(number) && frozen.reads(task.device, task.component)) {
+            emit(task.device, op::keep{number});
+        }
         keep_arrived(task.device);
     }
     /// A receive stands before the work of its rank during which the message is sent, so what waits for it stands

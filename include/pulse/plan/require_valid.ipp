@@ -63,7 +63,9 @@ private:
         // So that slots can be counted in an int.
         if (plan_.spare_sends < 0) { fail("spare_sends", "must not be negative"); }
         if (plan_.spare_sends > (1 << 20)) { fail("spare_sends", "is too large"); }
-        if (plan_.cut.devices != plan_.pipeline_degree) { fail("pipeline_degree", "is not the partition's device count"); }
+        if (plan_.cut.devices != plan_.pipeline_degree) {
+            fail("pipeline_degree", "is not the partition's device count");
+        }
         // More stages than these cannot be listed in memory, and their count would not fit an int.
         const auto most = std::int64_t{1} << 24;
         if (std::int64_t{plan_.pipeline_degree} * plan_.cut.waves > most) { fail("waves", "is too large"); }
@@ -189,7 +191,8 @@ private:
         number("predicted.bubble_ratio", p.bubble_ratio);
         if (p.bubble_ratio > 1) { fail("predicted.bubble_ratio", "must not be above 1"); }
         number("predicted.samples_per_s", p.samples_per_s);
-        if (!p.peak_memory_bytes.empty() && p.peak_memory_bytes.size() != static_cast<std::size_t>(plan_.pipeline_degree)) {
+        if (!p.peak_memory_bytes.empty() &&
+            p.peak_memory_bytes.size() != static_cast<std::size_t>(plan_.pipeline_degree)) {
             fail("predicted.peak_memory_bytes", "must have one entry for each device");
         }
         for (std::size_t i = 0; i != p.peak_memory_bytes.size(); ++i) {

@@ -164,7 +164,8 @@ PULSE_CONSTEXPR void step_model::add_inputs(std::vector<buffer_access>& all, int
     }
 }
 
-PULSE_CONSTEXPR void step_model::add_forward(std::vector<buffer_access>& all, int s, microbatch_id m, bool again) const {
+PULSE_CONSTEXPR void step_model::add_forward(std::vector<buffer_access>& all, int s, microbatch_id m,
+                                             bool again) const {
     add_inputs(all, s, m);
     if (has_conditioning()) {
         // Stage 0 makes the conditioning once; the buffer outlives what a recompute restores.

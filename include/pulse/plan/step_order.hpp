@@ -141,7 +141,9 @@ private:
                 const timed_pass& p = passes[i];
                 if (p.stage < 0 || p.stage >= stages_) { refuse_order(p, "has no such stage"); }
                 if (p.microbatch < 0 || p.microbatch >= microbatches_) { refuse_order(p, "has no such microbatch"); }
-                if (!split_ && p.op == pass::backward_weight) { refuse_order(p, "is not there without a split backward"); }
+                if (!split_ && p.op == pass::backward_weight) {
+                    refuse_order(p, "is not there without a split backward");
+                }
                 if (model.device_of_stage(p.stage) != static_cast<int>(d)) { refuse_order(p, "is on another device"); }
                 const std::size_t n = node(p.op, p.stage, p.microbatch);
                 if (seen[n] != 0) { refuse_order(p, "is there twice"); }
@@ -209,7 +211,8 @@ private:
         while (!met[n] || nodes_[n].is_message) {
             met[n] = true;
             std::size_t before = 0;
-            while (waits[before] == 0 || std::find(after_[before].begin(), after_[before].end(), n) == after_[before].end()) {
+            while (waits[before] == 0 ||
+                   std::find(after_[before].begin(), after_[before].end(), n) == after_[before].end()) {
                 ++before;
             }
             n = before;

@@ -93,7 +93,8 @@ private:
         const auto among = [&](const std::vector<message_id>& all) {
             return std::find(all.begin(), all.end(), id) != all.end();
         };
-        bool known = false; // not by one conditional expression: g++ 12 frees such a vector twice in constant expressions
+        bool known =
+            false; // not by one conditional expression: g++ 12 frees such a vector twice in constant expressions
         if (is_of_frozen_task(id.kind)) {
             known = among(model_.frozen().messages());
         } else {

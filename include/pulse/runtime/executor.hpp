@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -18,7 +17,6 @@
 #include <pulse/core/ids.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/model/graph_of.hpp>
-#include <pulse/plan/frozen_flow.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
@@ -32,6 +30,7 @@
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/encoding.hpp>
+#include <pulse/runtime/frozen_runner.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/replica_sum.hpp>
@@ -96,12 +95,7 @@ public:
         runner_{math, model_, planned.microbatch_size, parameters_, memory_},
         skips_{static_cast<std::size_t>(model_.edge_count()), detail::most_in_flight(model_, program_)},
         sections_{math, program_}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
-        watch_{math} {
-        if (!std::same_as<space, host_space> && !model_.frozen().empty()) {
-            throw input_error{"pulse: frozen tasks of a plan run on the host alone"};
-        }
-        pieces_.reserve(most_pieces());
-    }
+        watch_{math}, frozen_{model_.frozen(), place_.device, memory_} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
@@ -129,7 +123,7 @@ public:
             math_.weights_changed();
             if (!model_.frozen().empty()) { take_results(i, task); }
             for (; i != prepared_.size(); ++i) { run(i, task); }
-            if (!watch_.on()) { parity_ = 1 - parity_; }
+            if (!watch_.on()) { frozen_.exchange_rooms(); }
         } catch (const peer_failed& e) {
             transport_.fail(e.what());
             throw;
@@ -144,7 +138,7 @@ public:
     }
 
     /// The next step is not that of the samples which were encoded: it encodes for itself, on every rank.
-    void forget_results() noexcept { has_results_ = false; }
+    void forget_results() noexcept { frozen_.forget_results(); }
 
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
     [[nodiscard]] const backend_parameters<B>& parameters() const noexcept { return parameters_; }
@@ -173,7 +167,7 @@ public:
     /// comes from, the step that showed it is run again with the same data and weights. Its optimize() should change
     /// nothing.
     void watch_values(bool on) noexcept {
-        if (on != watch_.on()) { parity_ = 1 - parity_; } // the results of that step are in the other room
+        if (on != watch_.on()) { frozen_.exchange_rooms(); } // the results of that step are in the other room
         watch_.turn(on);
     }
     /// What this rank found; earliest_fault tells all ranks what the first was.
@@ -205,38 +199,21 @@ private:
     template <class Task>
     void take_results(std::size_t& i, Task& task) {
         if constexpr (encodes<Task>) {
-            if (!std::exchange(has_results_, true)) {
-                for (for_next_step_ = false; i != prepared_.size(); ++i) {
-                    if (!is_of_frozen_tasks(prepared_.at(i))) { continue; }
+            if (frozen_.begins_without_results()) {
+                for (; i != prepared_.size(); ++i) {
+                    if (!detail::is_of_frozen_tasks(prepared_.at(i))) { continue; }
                     wait(prepared_.prepared(i));
                     perform(i, prepared_.prepared(i), task);
                 }
                 i = 0;
-                for_next_step_ = true;
-                parity_ = 1 - parity_;
+                frozen_.have_results();
             }
-            task.encoded(encoded_results{model_.frozen(), place_.device, memory_.results(parity_)});
+            task.encoded(frozen_.results());
         } else {
             throw input_error{"pulse: the plan has frozen tasks, and the task of this run has no encode(call) and "
                               "encoded(results)"};
         }
     }
-    [[nodiscard]] static bool is_of_frozen_tasks(const instruction& what) noexcept {
-        if (const auto* out = std::get_if<op::send>(&what)) { return is_of_frozen_task(out->message.kind); }
-        if (const auto* in = std::get_if<op::recv>(&what)) { return is_of_frozen_task(in->message.kind); }
-        if (const auto* ended = std::get_if<op::release>(&what)) {
-            return ended->buffer.kind == buffer_kind::paused || ended->buffer.kind == buffer_kind::result;
-        }
-        return std::holds_alternative<op::encode>(what) || std::holds_alternative<op::keep>(what);
-    }
-    [[nodiscard]] std::size_t most_pieces() const {
-        std::size_t most = 0;
-        for (int n = 0; n != model_.frozen().count(); ++n) {
-            most = std::max(most, model_.frozen().into(n).size() + model_.frozen().from(n).size() + 1);
-        }
-        return most;
-    }
-
     template <class Task>
     void run(std::size_t i, Task& task) {
         detail::prepared_instruction& mine = prepared_.prepared(i);
@@ -366,35 +343,11 @@ private:
     }
     template <class Task>
     void perform(std::size_t, const op::encode& e, const detail::prepared_instruction& mine, Task& task) {
-        if constexpr (encodes<Task>) {
-            const frozen_flow& flow = model_.frozen();
-            const int number = flow.first_of(place_.device) + e.task;
-            const frozen_task& what = flow.task(number);
-            pieces_.clear();
-            const auto add = [&](int first_sample, int samples, buffer_id buffer) {
-                pieces_.push_back({first_sample, samples, memory_.address(mine.place_of(buffer))});
-            };
-            const auto paused = [&](const frozen_flow::pause& p) {
-                add(p.first_sample, p.samples, {buffer_kind::paused, p.before, microbatch_id{p.after}});
-            };
-            for (const frozen_flow::pause& p : flow.into(number)) { paused(p); }
-            const std::size_t inputs = pieces_.size();
-            for (const frozen_flow::pause& p : flow.from(number)) { paused(p); }
-            if (flow.makes_results(number)) {
-                add(what.first_sample, what.samples, {buffer_kind::result, number, microbatch_id{0}});
-            }
-            const std::span<const encoding_piece> all{pieces_};
-            task.encode(encoding{what, for_next_step_, all.first(inputs), all.subspan(inputs)});
-        }
+        if constexpr (encodes<Task>) { frozen_.encode(e, mine, task); }
     }
     template <class Task>
     void perform(std::size_t, const op::keep& k, const detail::prepared_instruction& mine, Task&) {
-        const frozen_flow& flow = model_.frozen();
-        const frozen_task& what = flow.task(k.task);
-        const std::byte* const from = memory_.address(mine.place_of({buffer_kind::result, k.task, microbatch_id{0}}));
-        std::byte* const to = memory_.results(1 - parity_) + flow.room_offset(place_.device, what.component) +
-                              what.first_sample * flow.sample_bytes(what.component);
-        std::copy_n(from, flow.result_bytes(k.task), to);
+        frozen_.keep(k, mine);
     }
     template <class Task>
     void perform(std::size_t, const op::release& r, const detail::prepared_instruction& mine, Task&) {
@@ -437,10 +390,7 @@ private:
     detail::replica_sum<B> sums_;
     basic_trace<typename space::clock> trace_;
     value_watch<B> watch_;
-    std::vector<encoding_piece> pieces_{}; ///< of a frozen task
-    int parity_{};                         ///< of the room with the results that the next step reads
-    bool has_results_{};                   ///< whether they are there
-    bool for_next_step_{true};
+    detail::frozen_runner<space> frozen_;
 };
 
 } // namespace pulse

@@ -185,8 +185,9 @@ private:
     void optimize(bool stop) {
         if (!not_finite_.empty()) { return; } // the step is run again only to be looked at
         try {
-            outcome_ = optimizer_.step(executor_.parameters(), ranks_, steps_ + 1, options_.learning_rate.at(steps_ + 1),
-                                       std::span<const double>{losses_.data(), losses_.size()}, stop);
+            outcome_ =
+                optimizer_.step(executor_.parameters(), ranks_, steps_ + 1, options_.learning_rate.at(steps_ + 1),
+                                std::span<const double>{losses_.data(), losses_.size()}, stop);
         } catch (const train::not_finite_error& e) { not_finite_ = e.what(); }
     }
     /// Runs the step again, which changed nothing, and says where the first number that is not finite was made.

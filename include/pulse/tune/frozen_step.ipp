@@ -47,7 +47,8 @@ public:
         costs_{costs}, prepared_{prepared}, plain_{frozen_work_of(costs, c, prepared.step)},
         busy_{busy_us(prepared.step.problem)}, reader_bytes_(busy_.size(), 0) {
         for (const frozen_component& f : costs.frozen) {
-            const stage& reads = f.feeds == frozen_use::target ? prepared.cut.stages.back() : prepared.cut.stages.front();
+            const stage& reads =
+                f.feeds == frozen_use::target ? prepared.cut.stages.back() : prepared.cut.stages.front();
             reader_bytes_[static_cast<std::size_t>(reads.device)] += 2 * f.result_bytes * plain_.samples;
         }
     }
@@ -155,7 +156,9 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
             });
             const auto at = static_cast<std::size_t>(d);
             int samples = std::min({of.max_chunk, even, work.samples - sample});
-            if (!room.empty()) { samples = std::max(1, static_cast<int>(std::min<std::int64_t>(samples, room[at] / live))); }
+            if (!room.empty()) {
+                samples = std::max(1, static_cast<int>(std::min<std::int64_t>(samples, room[at] / live)));
+            }
             const double end = free_us[at] + of.duration_us(samples);
             const int last = static_cast<int>(of.layers.size()) - 1;
             made.tasks[at].push_back({c, 0, last, sample, samples, d, free_us[at], end});
@@ -197,7 +200,8 @@ PULSE_INLINE std::vector<std::int64_t> held_by_tasks(const frozen_work& work,
         for (const auto& [layer, t] : chain) {
             if (before != nullptr) {
                 const auto& layers = work.components[static_cast<std::size_t>(t->component)].layers;
-                const std::int64_t bytes = layers[static_cast<std::size_t>(before->last_layer)].output_bytes * t->samples;
+                const std::int64_t bytes =
+                    layers[static_cast<std::size_t>(before->last_layer)].output_bytes * t->samples;
                 hold(before->device, before->end_us, t->start_us, bytes);
                 if (t->device != before->device) { hold(t->device, before->end_us, t->start_us, bytes); }
             }

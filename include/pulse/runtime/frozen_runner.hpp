@@ -1,0 +1,98 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/ids.hpp>
+#include <pulse/plan/frozen_flow.hpp>
+#include <pulse/plan/instruction.hpp>
+#include <pulse/runtime/encoding.hpp>
+#include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/runtime/step_memory.hpp>
+#include <pulse/schedule/frozen_work.hpp>
+
+namespace pulse::detail {
+
+/// Whether an instruction belongs to frozen tasks, and not to the passes.
+[[nodiscard]] inline bool is_of_frozen_tasks(const instruction& what) noexcept {
+    if (const auto* out = std::get_if<op::send>(&what)) { return is_of_frozen_task(out->message.kind); }
+    if (const auto* in = std::get_if<op::recv>(&what)) { return is_of_frozen_task(in->message.kind); }
+    if (const auto* ended = std::get_if<op::release>(&what)) {
+        return ended->buffer.kind == buffer_kind::paused || ended->buffer.kind == buffer_kind::result;
+    }
+    return std::holds_alternative<op::encode>(what) || std::holds_alternative<op::keep>(what);
+}
+
+/// Runs the frozen tasks of one rank, whose results are for the next step: what a step reads is in one room and what its
+/// tasks make in the other.
+template <class Space>
+class frozen_runner {
+public:
+    /// Throws input_error for tasks in memory that is not the host's.
+    frozen_runner(const frozen_flow& flow, int device, basic_step_memory<Space>& memory) :
+        flow_{flow}, device_{device}, memory_{memory} {
+        if (!std::same_as<Space, host_space> && !flow.empty()) {
+            throw input_error{"pulse: frozen tasks of a plan run on the host alone"};
+        }
+        std::size_t most = 0;
+        for (int n = 0; n != flow.count(); ++n) {
+            most = std::max(most, flow.into(n).size() + flow.from(n).size() + 1);
+        }
+        pieces_.reserve(most);
+    }
+
+    /// What is to be read now.
+    [[nodiscard]] encoded_results results() const noexcept { return {flow_, device_, memory_.results(room_)}; }
+    void exchange_rooms() noexcept { room_ = 1 - room_; }
+    void forget_results() noexcept { has_results_ = false; }
+    /// Whether there are none; then tasks encode for the step that begins, until have_results().
+    [[nodiscard]] bool begins_without_results() const noexcept { return !has_results_; }
+    void have_results() noexcept {
+        has_results_ = true;
+        exchange_rooms();
+    }
+
+    template <class Task>
+    void encode(const op::encode& e, const prepared_instruction& mine, Task& task) {
+        const int number = flow_.first_of(device_) + e.task;
+        const frozen_task& what = flow_.task(number);
+        pieces_.clear();
+        const auto add = [&](int first_sample, int samples, buffer_id buffer) {
+            pieces_.push_back({first_sample, samples, memory_.address(mine.place_of(buffer))});
+        };
+        const auto paused = [&](const frozen_flow::pause& p) {
+            add(p.first_sample, p.samples, {buffer_kind::paused, p.before, microbatch_id{p.after}});
+        };
+        for (const frozen_flow::pause& p : flow_.into(number)) { paused(p); }
+        const std::size_t inputs = pieces_.size();
+        for (const frozen_flow::pause& p : flow_.from(number)) { paused(p); }
+        if (flow_.makes_results(number)) {
+            add(what.first_sample, what.samples, {buffer_kind::result, number, microbatch_id{0}});
+        }
+        const std::span<const encoding_piece> all{pieces_};
+        task.encode(encoding{what, has_results_, all.first(inputs), all.subspan(inputs)});
+    }
+    void keep(const op::keep& k, const prepared_instruction& mine) {
+        const frozen_task& what = flow_.task(k.task);
+        const std::byte* const from = memory_.address(mine.place_of({buffer_kind::result, k.task, microbatch_id{0}}));
+        std::byte* const to = memory_.results(1 - room_) + flow_.room_offset(device_, what.component) +
+                              what.first_sample * flow_.sample_bytes(what.component);
+        std::copy_n(from, flow_.result_bytes(k.task), to);
+    }
+
+private:
+    const frozen_flow& flow_;
+    int device_;
+    basic_step_memory<Space>& memory_;
+    std::vector<encoding_piece> pieces_{}; ///< of the task that runs
+    int room_{};                           ///< with the results that are to be read
+    bool has_results_{};                   ///< whether these are there
+};
+
+} // namespace pulse::detail

@@ -77,7 +77,7 @@ build() {
         fi
     done
     cp "$root"/bench/{gpu_gate.sh,gate_report.py,blocks_peer.py} \
-        "$root"/tests/programs/{pulse_train_cuda,pulse_train_nccl,device_tests,files}.py "$into" || exit 1
+        "$root"/tests/programs/{pulse_train_cuda,pulse_train_nccl,tiny_pipeline,device_tests,files}.py "$into" || exit 1
     git -C "$root" log -1 --format='%H %cs' >"$into/commit.txt" 2>&1
     git -C "$root" diff --quiet HEAD 2>/dev/null || echo "and changes that were not committed" >>"$into/commit.txt"
     tar -C "$(dirname "$into")" -czf "$into.tar.gz" "$(basename "$into")" || exit 1

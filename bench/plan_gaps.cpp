@@ -1,24 +1,31 @@
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <pulse/core/error.hpp>
+#include <pulse/hardware/device.hpp>
+#include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/validate.hpp>
+#include <pulse/zoo/frozen_parts.hpp>
 #if PULSE_BENCH_GLPK
 #include <pulse/schedule/prove/glpk.hpp>
 #include <pulse/schedule/synthesize_with.hpp>
 #endif
 
+#include "frozen_rows.hpp"
 #include "json_output.hpp"
 #include "plan_parts.hpp"
 #include "schedule_baselines.hpp"
@@ -42,6 +49,9 @@ struct gaps_options {
     std::string split{"both"};
     std::string memory{"both"};
     std::string solver{"none"};
+    bool frozen{};
+    std::int64_t nodes{400'000};
+    int microbatch_size{4};
     bool each{};
     bool markdown{};
     std::string json{};
@@ -161,6 +171,18 @@ std::vector<gaps_target> targets(const std::vector<gaps_row>& rows) {
     return out;
 }
 
+/// Says of each figure whether it is good enough.
+ordered_json judge(const std::vector<gaps_target>& targets) {
+    ordered_json judged = ordered_json::array();
+    for (const auto& t : targets) {
+        std::printf("    %-54s %8.3f, target %s %g in %s: %s\n", t.text.c_str(), t.found,
+                    t.at_least ? ">=" : "<=", t.wanted, t.effort.c_str(), t.met() ? "met" : "missed");
+        judged.push_back(
+            {{"target", t.text}, {"found", t.found}, {"wanted", t.wanted}, {"in", t.effort}, {"met", t.met()}});
+    }
+    return judged;
+}
+
 void report(const gaps_run& run, const gaps_options& options, json_output& json) {
     const auto groups = gaps_groups(run.rows);
     if (options.markdown) {
@@ -181,17 +203,65 @@ void report(const gaps_run& run, const gaps_options& options, json_output& json)
                 run.sample > 1 || !missing.empty() ? "; a sample, so the targets are only indicated" : "");
     for (const auto& part : missing) { std::printf("; without part %s", part.c_str()); }
     std::puts("");
-    auto& judged = all["targets"] = ordered_json::array();
-    for (const auto& t : targets(run.rows)) {
-        std::printf("    %-54s %8.3f, target %s %g in %s: %s\n", t.text.c_str(), t.found,
-                    t.at_least ? ">=" : "<=", t.wanted, t.effort.c_str(), t.met() ? "met" : "missed");
-        judged.push_back(
-            {{"target", t.text}, {"found", t.found}, {"wanted", t.wanted}, {"in", t.effort}, {"met", t.met()}});
-    }
+    all["targets"] = judge(targets(run.rows));
     auto& lines = all["groups"] = ordered_json::array();
     for (const auto& g : groups) { lines.push_back(to_json(g)); }
     auto& list = all["instances"] = ordered_json::array();
     for (const auto& r : run.rows) { list.push_back(to_json(r)); }
+    json.write(all);
+}
+
+/// The same passes beside as much frozen work as 10, 25, 40 and 100 % of them: the layers of the autoencoder at 512
+/// pixels, so much faster or slower.
+std::vector<frozen_case> frozen_cases(const grid_instance& instance, int microbatch_size) {
+    const auto shape = pulse::frozen_costs("sd15", pulse::a100_80gb, 2).front();
+    double busy = 0;
+    for (const double b : pulse::busy_us(instance.problem)) { busy += b; }
+    std::vector<frozen_case> out{};
+    for (const int percent : {10, 25, 40, 100}) {
+        const std::string share = std::to_string(percent) + " %";
+        frozen_case one{
+            share + " of the load", instance.name() + " + " + share, instance.problem, {}, instance.devices};
+        one.work = {{shape}, instance.microbatches * microbatch_size, {}, {}};
+        const double factor = busy * percent / 100 / pulse::least_work_us(shape, one.work.samples);
+        for (auto& l : one.work.components.front().layers) {
+            l.call_us *= factor;
+            l.sample_us *= factor;
+            l.live_bytes = l.output_bytes = 0; // bytes of this grid are no one's
+        }
+        out.push_back(std::move(one));
+    }
+    return out;
+}
+
+std::vector<gaps_target> frozen_targets(const std::vector<frozen_row>& rows) {
+    std::vector<gaps_target> out{};
+    const auto add = [&](const char* name, const std::function<bool(const frozen_row&)>& in, double mean,
+                         double worst) {
+        const auto s = summarise(rows, in);
+        if (s.count == 0) { return; }
+        out.push_back({name + std::string{": mean gap, %"}, s.mean, mean, false, "these nodes"});
+        out.push_back({name + std::string{": worst gap, %"}, s.worst, worst, false, "these nodes"});
+    };
+    add(
+        "P 2 4", [](const frozen_row& r) { return r.devices <= 4; }, 0.2, 1);
+    add(
+        "P 8", [](const frozen_row& r) { return r.devices == 8; }, 0.5, 1.5);
+    const auto all = summarise(rows, [](const frozen_row&) { return true; });
+    out.push_back({"planning more, s of one core at most", all.seconds, 0.1, false, "400,000 placements"});
+    return out;
+}
+
+void report_frozen_grid(const std::vector<frozen_row>& rows, const gaps_options& options, json_output& json) {
+    auto all = report_frozen(rows, options.markdown);
+    all["nodes"] = options.nodes;
+    all["solver"] = options.solver;
+    all["sample"] = options.sample;
+    all["part"] = options.part;
+    std::printf("passes of at most %lld nodes each, solver %s%s\n", static_cast<long long>(options.nodes),
+                options.solver.c_str(),
+                options.sample > 1 || options.part != "1/1" ? "; a sample, so the targets are only indicated" : "");
+    all["targets"] = judge(frozen_targets(rows));
     json.write(all);
 }
 
@@ -212,8 +282,19 @@ void run(const gaps_options& options) {
     const auto step = static_cast<std::size_t>(options.sample);
     const auto grid = schedule_grid(filter);
     gaps_run measured{options.seconds, options.solver, options.sample, {options.part}, {}};
+    std::vector<frozen_row> beside{};
     for (std::size_t i = static_cast<std::size_t>(part - 1) * step; i < grid.size();
          i += step * static_cast<std::size_t>(parts)) {
+        if (options.frozen) {
+            pulse::synthesis_options counted{};
+            counted.limit = {.nodes = options.nodes};
+            const auto alone = synthesize(grid[i].problem, counted, options.solver);
+            for (const auto& one : frozen_cases(grid[i], options.microbatch_size)) {
+                beside.push_back(measure_frozen(one, alone));
+                if (options.each) { print_row(beside.back()); }
+            }
+            continue;
+        }
         measured.rows.push_back(measure(grid[i], options));
         const auto& r = measured.rows.back();
         if (options.each) {
@@ -221,6 +302,7 @@ void run(const gaps_options& options) {
                         r.gap_percent(), r.seconds);
         }
     }
+    if (options.frozen) { return report_frozen_grid(beside, options, json); }
     report(measured, options, json);
 }
 
@@ -230,8 +312,9 @@ void add_gaps_part(CLI::App& app) {
     auto* part = app.add_subcommand("gaps", "makespan against the certified bound, and against what others take, on a "
                                             "grid of instances");
     const auto options = std::make_shared<gaps_options>();
+    auto* seconds = part->add_option("--seconds", options->seconds, "per instance (1)")->check(CLI::PositiveNumber);
     const std::vector measuring{
-        part->add_option("--seconds", options->seconds, "per instance (1)")->check(CLI::PositiveNumber),
+        seconds,
         part->add_option("--sample", options->sample, "every k-th instance (a k prime to 6 spreads best)")
             ->check(CLI::PositiveNumber),
         part->add_option("--part", options->part,
@@ -247,8 +330,19 @@ void add_gaps_part(CLI::App& app) {
         part->add_option("--solver", options->solver, "who proves besides: none, or glpk where it was built in")
             ->check(CLI::IsMember(solvers)),
         part->add_flag("--each", options->each, "print every instance")};
+    auto* frozen = part->add_flag("--frozen", options->frozen,
+                                  "beside 10, 25, 40 and 100 % of each instance's load as frozen work");
+    frozen->excludes(seconds);
+    part->add_option("--nodes", options->nodes,
+                     "with --frozen, instead of seconds: of the synthesizer, per instance (400000, about a second)")
+        ->check(CLI::PositiveNumber)
+        ->needs(frozen);
+    part->add_option("--microbatch-size", options->microbatch_size, "samples to encode for each microbatch (4)")
+        ->check(CLI::PositiveNumber)
+        ->needs(frozen);
     auto* merge = part->add_option("--merge", options->merged, "measure nothing: one table of these files of --json");
     for (auto* option : measuring) { merge->excludes(option); }
+    merge->excludes(frozen);
     part->add_flag("--markdown", options->markdown, "print the tables as Markdown");
     part->add_option("--json", options->json, "also write the figures to this file");
     part->callback([options] { run(*options); });

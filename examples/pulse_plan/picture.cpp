@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <pulse/plan/lower.hpp>
@@ -17,13 +18,25 @@ namespace pulse_plan {
 
 namespace {
 
+/// "encode kl_f8, layers 0 to 3, samples 8 to 11".
+std::string title_of(const pulse::frozen_task& t, const pulse::cost_table& costs) {
+    const auto range = [](int first, int last) { return std::to_string(first) + " to " + std::to_string(last); };
+    return "encode " + costs.frozen[static_cast<std::size_t>(t.component)].name.str() + ", layers " +
+           range(t.first_layer, t.last_layer) + ", samples " + range(t.first_sample, t.first_sample + t.samples - 1);
+}
+
 std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
-                                                 const std::vector<pulse::program>& programs) {
+                                                 const std::vector<pulse::program>& programs,
+                                                 const pulse::tuning& found) {
     std::vector<pulse::io::timeline_event> events;
     for (std::size_t r = 0; r != ran.ranks.size(); ++r) {
         for (const pulse::simulated_pass& p : ran.ranks[r]) {
-            auto e = pulse_examples::event_of(programs[r].instructions[static_cast<std::size_t>(p.instruction)]);
+            const pulse::instruction& what = programs[r].instructions[static_cast<std::size_t>(p.instruction)];
+            auto e = pulse_examples::event_of(what);
             if (!e) { continue; }
+            if (const auto* task = std::get_if<pulse::op::encode>(&what)) {
+                e->name = title_of(found.plan.frozen_tasks[r][static_cast<std::size_t>(task->task)], found.costs);
+            }
             e->rank = static_cast<int>(r);
             e->start_us = p.start_us;
             e->end_us = p.end_us;
@@ -34,7 +47,7 @@ std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
     for (const pulse::simulated_transfer& t : ran.transfers) {
         pulse::io::timeline_event e;
         e.flow = ++flow;
-        e.microbatch = pulse::index_of(t.message.microbatch);
+        if (!pulse::is_of_frozen_task(t.message.kind)) { e.microbatch = pulse::index_of(t.message.microbatch); }
         e.bytes = t.boundary_bytes + t.skip_bytes;
         e.start_us = t.start_us;
         e.rank = t.from;
@@ -49,39 +62,6 @@ std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
         e.end_us = t.arrived_us;
         e.name = "receive " + pulse::to_text(t.message) + " from rank " + std::to_string(t.from);
         events.push_back(std::move(e));
-    }
-    return events;
-}
-
-/// Passes and frozen tasks as they are planned.
-std::vector<pulse::io::timeline_event> planned_events(const pulse::plan& planned, const pulse::cost_table& costs) {
-    std::vector<pulse::io::timeline_event> events;
-    for (std::size_t d = 0; d != planned.order.devices.size(); ++d) {
-        for (const pulse::timed_pass& p : planned.order.devices[d]) {
-            const pulse::stage_id stage{p.stage};
-            const pulse::microbatch_id m{p.microbatch};
-            const pulse::instruction what =
-                p.op == pulse::pass::forward          ? pulse::instruction{pulse::op::forward{stage, m}}
-                : p.op == pulse::pass::backward_input ? pulse::instruction{pulse::op::backward_input{stage, m}}
-                                                      : pulse::instruction{pulse::op::backward_weight{stage, m}};
-            auto e = pulse_examples::event_of(what);
-            e->rank = static_cast<int>(d);
-            e->start_us = p.start_us;
-            e->end_us = p.end_us;
-            events.push_back(*std::move(e));
-        }
-        for (const pulse::frozen_task& t : planned.frozen_tasks[d]) {
-            const pulse::frozen_component& of = costs.frozen[static_cast<std::size_t>(t.component)];
-            pulse::io::timeline_event e;
-            e.kind = 'E';
-            e.rank = static_cast<int>(d);
-            e.start_us = t.start_us;
-            e.end_us = t.end_us;
-            e.name = "encode " + of.name.str() + ", layers " + std::to_string(t.first_layer) + " to " +
-                     std::to_string(t.last_layer) + ", samples " + std::to_string(t.first_sample) + " to " +
-                     std::to_string(t.first_sample + t.samples - 1);
-            events.push_back(std::move(e));
-        }
     }
     return events;
 }
@@ -110,11 +90,10 @@ std::vector<pulse::io::trace_counter> counters_of(const pulse::simulation& ran) 
 } // namespace
 
 simulated_step simulate_step(const pulse::tuning& found) {
-    if (!found.plan.frozen_tasks.empty()) { return {planned_events(found.plan, found.costs), {}}; }
     const pulse::step_model model{found.plan, found.costs};
     const std::vector<pulse::program> programs = pulse::lower(found.plan, model);
     const pulse::simulation ran = pulse::simulate(found.plan, model, programs, found.world);
-    return {events_of(ran, programs), counters_of(ran)};
+    return {events_of(ran, programs, found), counters_of(ran)};
 }
 
 } // namespace pulse_plan

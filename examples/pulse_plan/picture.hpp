@@ -8,7 +8,7 @@
 namespace pulse_plan {
 
 /// A step of one pipeline on the simulator's clock, as what pictures and traces are drawn from: lane 0 computes, lane 1
-/// sends, lane 2 receives. With frozen tasks: what computes, at the times that the plan gives it, and nothing else.
+/// sends, lane 2 receives.
 struct simulated_step {
     std::vector<pulse::io::timeline_event> events{};
     std::vector<pulse::io::trace_counter> counters{};

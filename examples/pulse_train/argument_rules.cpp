@@ -86,11 +86,6 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     if (encodes_once && a.random_crop) {
         throw pulse::input_error{"--crop random: each is another picture, which --encode once cannot keep"};
     }
-    if (a.encode == encode_when::bubbles && a.backend == backend_kind::cuda) {
-        throw pulse::input_error{
-            "--encode bubbles: frozen tasks run on the host alone; --backend cuda encodes each-step "
-            "or once"};
-    }
     for (const char* name : {"--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
         if (app.count(name) > 0) { a.said_of_pictures = name; }
     }

@@ -191,10 +191,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "'synthetic': samples and what is known of them by the seed");
     const choices<encode_when> encodings{
         {"each-step", encode_when::each_step}, {"once", encode_when::once}, {"bubbles", encode_when::bubbles}};
-    choice("--encode", a.encode, encodings, "each-step",
+    choice("--encode", a.encode, encodings, "bubbles where such a plan fits",
            "When captioned pictures are encoded: before each step, once, into --cache, before the first, or in the "
-           "bubbles of "
-           "the step before");
+           "bubbles of the step before, if the plan of --plan has them or there is one that fits into memory");
     file_or_folder("--cache", a.cache, "DIR",
                    "Folder of what --encode once makes; what is there already is not made again");
     const choices<bool> crops{{"random", true}, {"centre", false}};
@@ -303,7 +302,6 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                   .sharded_optimizer = "--shard-optimizer",
                   .schedule = "--schedule",
                   .seconds = "--plan-time"};
-    plan.frozen = pulse::frozen_mode::none; // what is encoded, --encode says
     auto shard_optimizer = sharding::no;
     value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
     value("--global-batch", plan.global_batch, whole(1, most_samples), "Samples of a step of all replicas")

@@ -47,7 +47,7 @@ struct arguments {
     bool flip{};
     double caption_dropout{};
     bool skip_bad_pictures{};
-    encode_when encode{encode_when::each_step};
+    std::optional<encode_when> encode{}; ///< absent: in the bubbles where the plan allows it
     std::string cache{};            ///< where what is encoded once goes
     std::string said_of_pictures{}; ///< an option of these that was given; empty: none
     std::string out{"pulse_run"};

@@ -42,7 +42,6 @@ public:
     /// In halves, the autoencoder of SDXL gives infinities.
     using frozen_math = pulse::cuda::backend<
         std::conditional_t<std::is_same_v<Precision, pulse::cuda::fp16>, pulse::cuda::tf32, Precision>>;
-    static constexpr bool fills_bubbles = false;
     using latents = pulse::cuda::device_latents;
 
     /// Throws input_error when there is no such device.

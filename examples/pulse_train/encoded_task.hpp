@@ -4,11 +4,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,7 +15,6 @@
 #include <pulse/core/error.hpp>
 #include <pulse/data/prefetcher.hpp>
 #include <pulse/model/condition.hpp>
-#include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/encoding.hpp>
@@ -28,7 +25,9 @@
 
 #include "frozen.hpp"
 #include "frozen_encoders.hpp"
+#include "frozen_tasks.hpp"
 #include "pictures.hpp"
+#include "posterior_source.hpp"
 #include "run_inputs.hpp"
 #include "sample_row.hpp"
 
@@ -46,22 +45,15 @@ class encoded_task {
     using math = typename Side::math;
     using frozen_math = typename Side::frozen_math;
     using frozen = frozen_networks<Model>;
-    using text_encoders = caption_encoder<Model, frozen_math>;
-    using picture_encoder = frozen_pictures<frozen, frozen_math>;
+    using tasks = frozen_tasks<Model, frozen_math>;
+    using text_encoders = typename tasks::text_encoders;
+    using picture_encoder = typename tasks::picture_encoder;
     using posterior = posterior_source<frozen>;
     using latents = typename Side::latents;
     using latent_task = typename Side::latent_task;
     static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
     static_assert(posterior::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
                   "the autoencoder gives what the backbone reads");
-
-    /// The components that frozen tasks run, each on whole samples: a picture gives its latents and what is known of it,
-    /// a caption what it decides and whether it was cut.
-    static constexpr int of_pictures = 0;
-    static constexpr int of_captions = 1;
-    static constexpr bool reads_captions = row.elements(true) != 0;
-    static constexpr std::size_t picture_numbers = posterior::elements + row.elements(false);
-    static constexpr std::size_t caption_numbers = row.elements(true) + 1;
 
 public:
     /// Bytes of the frozen networks where the first stage is, and where the last is without it.
@@ -109,47 +101,6 @@ public:
             });
     }
 
-    /// What frozen tasks take on this machine.
-    [[nodiscard]] static std::vector<pulse::frozen_component> measured_costs(const arguments& a)
-        requires Side::fills_bubbles
-    {
-        frozen_math math{a.threads};
-        std::vector<pulse::frozen_component> all;
-        const auto add = [&](const char* name, pulse::frozen_use feeds, std::size_t numbers, std::int64_t bytes,
-                             const auto& run) {
-            double least_us = 0;
-            for (int i = 0; i != 3; ++i) { // the first is a warm-up
-                const auto began = std::chrono::steady_clock::now();
-                run();
-                const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
-                least_us = i < 2 ? took.count() : std::min(least_us, took.count());
-            }
-            // Kernels may depend on the batch: one sample a call gives the bits of encoding before each step.
-            all.push_back(
-                {.name = pulse::label{std::string_view{name}},
-                 .feeds = feeds,
-                 .result_bytes = static_cast<std::int64_t>(numbers * sizeof(float)),
-                 .max_chunk = 1,
-                 .layers = {
-                     {.name = pulse::label{std::string_view{name}}, .sample_us = least_us, .parameter_bytes = bytes}}});
-        };
-        {
-            picture_encoder pictures{a.from, math};
-            constexpr auto size = static_cast<std::size_t>(frozen::picture_config.sample_size);
-            const std::vector<float> pixels(size * size * static_cast<std::size_t>(frozen::picture_config.in_channels));
-            std::vector<float> moments(2 * posterior::elements);
-            add("pictures", pulse::frozen_use::input, picture_numbers, picture_encoder::bytes,
-                [&] { pictures.run(pixels, moments); });
-        }
-        if constexpr (reads_captions) {
-            text_encoders texts{a.from, math};
-            std::vector<float> of_sample(row.elements());
-            add("captions", pulse::frozen_use::context, caption_numbers, text_encoders::bytes,
-                [&] { static_cast<void>(texts.run("a caption", "a caption", of_sample)); });
-        }
-        return all;
-    }
-
     encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
         in_{in}, math_{Side::make_frozen_math(in.args, of_rank)}, posterior_{in.args.threads, in.args.seed},
         latents_{samples_of(in), posterior::elements, posterior::config.latent_channels}, steps_{latents_, in, of_rank,
@@ -179,60 +130,50 @@ public:
     void begin(std::uint64_t position, Scale... scale) {
         if (!in_.plan.frozen_tasks.empty()) {
             position_ = position; // what is encoded for it, encoded() says
+            ((loss_scale_ = scale), ...);
             return;
         }
         prepare(position);
         steps_.begin(position, scale...);
     }
     /// Runs a frozen task on samples of this replica, the first of which is at `first` of all.
-    void encode(std::uint64_t first, const pulse::encoding& call)
-        requires Side::fills_bubbles
-    {
+    void encode(std::uint64_t first, const pulse::encoding& call) {
         // Behind the last step nobody reads it.
         if (first >= static_cast<std::uint64_t>(in_.args.steps) * steps_.samples_of_step()) { return; }
         const auto began = std::chrono::steady_clock::now();
-        auto* to = reinterpret_cast<float*>(call.to.front().data);
         for (int i = 0; i != call.what.samples; ++i) {
-            const captioned_picture sample = next_of_tasks(first);
-            if (call.what.component == of_captions) {
-                const std::span<float> of_sample{scratch_};
-                to[row.elements(true)] = texts_->run(sample.caption, sample.name, of_sample) ? 1.0F : 0.0F;
-                row.for_each_packed(true, of_sample, to,
-                                    [](auto part, auto packed) { std::ranges::copy(part, packed.begin()); });
-                to += caption_numbers;
+            if (call.what.component == tasks::of_pictures) {
+                encode_picture(first, call, call.what.first_sample + i);
             } else {
-                say(sample.refused);
-                pictures_->run(sample.pixels, posterior_.moments());
-                const std::uint64_t position = first + static_cast<std::uint64_t>(call.what.first_sample + i);
-                posterior_.draw(position, {to, posterior::elements});
-                write_picture_facts(row, sample.facts, frozen::picture_config.sample_size, scratch_);
-                row.for_each_packed(false, scratch_, to + posterior::elements,
-                                    [](auto part, auto packed) { std::ranges::copy(part, packed.begin()); });
-                to += picture_numbers;
+                encode_conditions(first, call, call.what.first_sample + i);
             }
         }
         seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     }
-    void encoded(const pulse::encoded_results& results)
-        requires Side::fills_bubbles
-    {
+    void encoded(const pulse::encoded_results& results) {
         latents_.begin(position_ + first_);
-        const auto unpack = [](auto part, auto packed) { std::ranges::copy(packed, part.begin()); };
-        for (std::size_t i = 0; i != samples_of(in_) && sees_pictures_; ++i) {
-            const auto numbers_of = [&](int component) {
-                return reinterpret_cast<const float*>(results.of(component, static_cast<int>(i)));
-            };
-            const float* const picture = numbers_of(of_pictures);
-            std::copy_n(picture, posterior::elements, latents_.of(i).begin());
-            if (!reads_conditions_) { continue; }
-            row.for_each_packed(false, row_of(i), picture + posterior::elements, unpack);
-            if constexpr (reads_captions) {
-                const float* const caption = numbers_of(of_captions);
-                row.for_each_packed(true, row_of(i), caption, unpack);
-                cut_ += caption[row.elements(true)] != 0 ? 1 : 0;
-            }
+        const auto for_each_sample = [&](int component, std::int64_t bytes, const auto& take) {
+            const std::size_t numbers = static_cast<std::size_t>(bytes) / sizeof(float);
+            numbers_.resize(samples_of(in_) * numbers);
+            get_floats(math_, results.of(component, 0), numbers_);
+            for (std::size_t i = 0; i != samples_of(in_); ++i) { take(i, numbers_.data() + i * numbers); }
+        };
+        if (sees_pictures_) {
+            for_each_sample(tasks::of_pictures, tasks::latent_bytes, [&](std::size_t i, const float* drawn) {
+                std::copy_n(drawn, posterior::elements, latents_.of(i).begin());
+            });
         }
-        steps_.begin(position_);
+        if (reads_conditions_) {
+            for_each_sample(tasks::of_conditions, tasks::condition_bytes, [&](std::size_t i, const float* conditions) {
+                std::copy_n(conditions, row.elements(), row_of(i).begin());
+                cut_ += conditions[row.elements()] != 0 ? 1 : 0;
+            });
+        }
+        if constexpr (requires { steps_.begin(position_, loss_scale_); }) {
+            steps_.begin(position_, loss_scale_);
+        } else {
+            steps_.begin(position_);
+        }
     }
     [[nodiscard]] auto timesteps(const pulse::work<math>& at) const { return steps_.timesteps(at); }
     [[nodiscard]] auto text(const pulse::work<math>& at) const { return steps_.text(at); }
@@ -278,20 +219,44 @@ private:
 
     /// The networks whose tasks a device runs, and the pictures that these see, in their order.
     void host_networks(int device) {
-        const auto at = static_cast<std::size_t>(device);
-        for (const int component : in_.plan.frozen_hosts[at]) {
-            if (component == of_captions) {
-                texts_.emplace(in_.args.from, math_);
-            } else {
-                pictures_.emplace(in_.args.from, math_);
-            }
-        }
-        for (const pulse::frozen_task& task : in_.plan.frozen_tasks[at]) {
-            for (int i = 0; i != task.samples; ++i) {
+        for (const pulse::frozen_task& task : in_.plan.frozen_tasks[static_cast<std::size_t>(device)]) {
+            if (task.component == tasks::of_conditions && !texts_) { texts_.emplace(in_.args.from, math_); }
+            if (task.component == tasks::of_pictures && !pictures_) { pictures_.emplace(in_.args.from, math_); }
+            for (int i = 0; i != task.samples && task.first_layer == 0; ++i) {
                 of_tasks_.push_back(static_cast<std::uint64_t>(task.first_sample + i));
             }
         }
-        scratch_.resize(row.elements());
+    }
+    /// Layers of the autoencoder on a sample of the replica; the last draws the latents.
+    void encode_picture(std::uint64_t first, const pulse::encoding& call, int sample) {
+        const auto begins = static_cast<std::size_t>(call.what.first_layer);
+        const auto last = static_cast<std::size_t>(call.what.last_layer);
+        std::vector<float> pixels;
+        const std::byte* from = nullptr;
+        if (begins == 0) {
+            captioned_picture seen = next_of_tasks(first);
+            in_.pictures->say(seen.refused);
+            pixels = std::move(seen.pixels);
+        } else {
+            from = pulse::sample_in(call.from, sample, picture_encoder::output_bytes(begins - 1));
+        }
+        const bool ends = last + 1 == picture_encoder::layer_count;
+        std::byte* const to =
+            pulse::sample_in(call.to, sample, ends ? tasks::latent_bytes : picture_encoder::output_bytes(last));
+        pictures_->run_layers(begins, last, pixels, from, to, posterior_.moments());
+        if (!ends) { return; }
+        numbers_.resize(posterior::elements);
+        posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);
+        put_floats(math_, numbers_, to);
+    }
+    /// What the backbone reads of a sample beside its latents, and behind it whether its caption was cut.
+    void encode_conditions(std::uint64_t first, const pulse::encoding& call, int sample) {
+        const captioned_picture seen = next_of_tasks(first);
+        numbers_.resize(row.elements() + 1);
+        const std::span<float> of_sample = std::span{numbers_}.first(row.elements());
+        numbers_.back() = texts_->run(seen.caption, seen.name, of_sample) ? 1.0F : 0.0F;
+        write_picture_facts(row, seen.facts, frozen::picture_config.sample_size, of_sample);
+        put_floats(math_, numbers_, pulse::sample_in(call.to, sample, tasks::condition_bytes));
     }
     /// The next picture of the device's tasks, which run on the samples of a step in one order; those of the step behind
     /// it are decoded meanwhile.
@@ -321,20 +286,13 @@ private:
     [[nodiscard]] std::span<float> row_of(std::size_t sample) {
         return std::span{rows_}.subspan(sample * row.elements(), row.elements());
     }
-    /// Each picture that is left out is named once, by each replica.
-    void say(const std::vector<std::string>& refused) {
-        for (const std::string& why : refused) {
-            if (said_.insert(why).second) { std::fprintf(stderr, "pulse_train: skipped: %s\n", why.c_str()); }
-        }
-    }
-
     void read(std::uint64_t first) {
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
             const picture_cache::sample sample = in_.cache->at(first + i);
             in_.cache->read_moments(sample, posterior_.moments());
             posterior_.draw(first + i, latents_.of(i));
             if (!reads_conditions_) { continue; }
-            say(sample.refused);
+            in_.pictures->say(sample.refused);
             cut_ += in_.cache->read_caption(sample, row_of(i)) ? 1 : 0;
             write_facts(in_.cache->facts(sample), i);
         }
@@ -354,7 +312,7 @@ private:
             pictures_->run(sample.pixels, posterior_.moments());
             posterior_.draw(first + i, latents_.of(i));
             if (!reads_conditions_) { continue; }
-            say(sample.refused);
+            in_.pictures->say(sample.refused);
             cut_ += texts_->run(sample.caption, sample.name, row_of(i)) ? 1 : 0;
             write_facts(sample.facts, i);
         }
@@ -374,15 +332,15 @@ private:
     bool sees_pictures_;
     std::optional<text_encoders> texts_{};
     std::optional<picture_encoder> pictures_{};
-    std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
-    std::vector<float> scratch_{};          ///< a row that a task writes
+    std::vector<float> rows_{};             ///< of the step's samples: what the backbone reads of each
     std::vector<std::uint64_t> of_tasks_{}; ///< samples that the device's tasks see, in their order
     std::size_t at_{};                      ///< in it
     std::uint64_t position_{};
+    double loss_scale_{1};
+    std::vector<float> numbers_{}; ///< of samples, as results have them
     std::optional<pulse::data::prefetcher<captioned_picture>> ahead_{};
     std::uint64_t next_{};
     std::optional<std::uint64_t> encoded_{};
-    std::set<std::string> said_{};
     std::int64_t cut_{};
     double seconds_{};
 };

@@ -22,17 +22,37 @@
 #include <pulse/encode/text_encoder.hpp>
 #include <pulse/encode/text_facts.hpp>
 #include <pulse/model/condition.hpp>
+#include <pulse/model/graph_of.hpp>
 #include <pulse/model/parameter.hpp>
-#include <pulse/onednn/picture_operations.hpp>
+#include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/space.hpp>
-#include <pulse/train/random.hpp>
 
 #include "frozen.hpp"
 #include "pictures.hpp"
 #include "sample_row.hpp"
 
 namespace pulse_train {
+
+/// Returns when a backend has done what it was given, on a device too.
+template <class Math>
+void wait_for(const Math& math) {
+    if constexpr (requires { math.synchronize(); }) { math.synchronize(); }
+}
+
+/// Floats of the host become those in memory of a backend, which may be on a device, and the other way round. All that
+/// the backend was given is waited for first: networks, passes and what waits for messages are in the order of one
+/// stream, so that nothing else reads or writes there then.
+template <class Math>
+void put_floats(const Math& math, std::span<const float> from, std::byte* to) {
+    wait_for(math);
+    pulse::space_of<Math>::template upload<float>(from, reinterpret_cast<float*>(to));
+}
+template <class Math>
+void get_floats(const Math& math, const std::byte* from, std::span<float> to) {
+    wait_for(math);
+    pulse::space_of<Math>::template download<float>(reinterpret_cast<const float*>(from), to);
+}
 
 /// Numbers of a backend, which come from the host and go there as floats.
 template <class Math>
@@ -47,13 +67,15 @@ public:
     [[nodiscard]] std::int64_t bytes() const noexcept {
         return static_cast<std::int64_t>(there_.size() * sizeof(scalar));
     }
-    void put(std::span<const float> values) {
+    /// Waits until the backend has read what was there: a chain that pauses has only begun to.
+    void put(const Math& math, std::span<const float> values) {
+        wait_for(math);
         std::ranges::transform(values, scalars_.begin(), [](float value) { return static_cast<scalar>(value); });
         space::template upload<scalar>(scalars_, there_.data());
     }
     /// What the backend has made by now.
     void get(const Math& math, std::span<float> values) {
-        if constexpr (requires { math.synchronize(); }) { math.synchronize(); }
+        wait_for(math);
         space::template download<scalar>(there_.data(), scalars_);
         std::ranges::transform(scalars_, values.begin(), [](scalar value) { return static_cast<float>(value); });
     }
@@ -85,21 +107,46 @@ void fill(pulse::encode::chain<Network, Math>& network, Math& math, const pulse:
 template <class Network, class Math>
 class frozen_chain {
     using network = pulse::encode::chain<Network, Math>;
+    using scalar = typename Math::scalar;
     static constexpr std::int64_t input = Network::template layer_at<0>::input::elements;
     static constexpr std::int64_t output = Network::template layer_at<Network::layer_count - 1>::output::elements;
 
 public:
-    static constexpr std::int64_t bytes =
-        network::bytes + (input + output) * static_cast<std::int64_t>(sizeof(typename Math::scalar));
+    static constexpr std::int64_t bytes = network::bytes + (input + output) * static_cast<std::int64_t>(sizeof(scalar));
 
     frozen_chain(Math& math, const pulse::diffusers::weights& from) : math_{math}, network_{math} {
         fill(network_, math, from);
     }
     /// As the network's layers say.
-    void run(std::span<const float> x, std::span<float> y) {
-        in_.put(x);
-        network_.run(1, in_.there(), out_.there());
-        out_.get(math_, y);
+    void run(std::span<const float> x, std::span<float> y) { run_layers(0, layer_count - 1, x, nullptr, nullptr, y); }
+    /// Layers `first` to `last`: x is read where the network begins, else what the layer before has left at `from`; what
+    /// the last one gives goes into y where the network ends, else to `to`.
+    void run_layers(std::size_t first, std::size_t last, std::span<const float> x, const std::byte* from, std::byte* to,
+                    std::span<float> y) {
+        const bool ends = last + 1 == layer_count;
+        if (first == 0) { in_.put(math_, x); }
+        network_.run_layers(first, last, first == 0 ? in_.there() : reinterpret_cast<const scalar*>(from),
+                            ends ? out_.there() : reinterpret_cast<scalar*>(to));
+        if (ends) { out_.get(math_, y); }
+    }
+    static constexpr std::size_t layer_count = Network::layer_count;
+    /// Of what a layer leaves for the next.
+    [[nodiscard]] static constexpr std::int64_t output_bytes(std::size_t layer) noexcept {
+        return static_cast<std::int64_t>(sizeof(scalar)) * pulse::encode::chain_links<Network>[layer].output;
+    }
+    /// The layers of a frozen component that is this network, without times.
+    [[nodiscard]] static std::vector<pulse::frozen_layer> layers() {
+        constexpr auto size = static_cast<std::int64_t>(sizeof(scalar));
+        constexpr auto graph = pulse::graph_of<Network>();
+        std::vector<pulse::frozen_layer> all;
+        for (const pulse::encode::chain_link& l : pulse::encode::chain_links<Network>) {
+            all.push_back(
+                {.name = graph.layers[all.size()].name,
+                 .parameter_bytes = size * l.parameters,
+                 .output_bytes = output_bytes(all.size()),
+                 .live_bytes = bytes - size * (Network::parameter_count() + network::working_elements - l.all())});
+        }
+        return all;
     }
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
         return network_.used_bytes() + in_.bytes() + out_.bytes();
@@ -135,6 +182,9 @@ public:
         static_cast<std::int64_t>(sizeof(typename Math::scalar)) * (network::states::elements + pooled_features) +
         static_cast<std::int64_t>(sizeof(typename Math::accumulator)) *
             pulse::encode::text_facts{network::tokens}.elements(1);
+
+    static constexpr std::int64_t parameter_bytes =
+        static_cast<std::int64_t>(sizeof(typename Math::scalar)) * network::live_parameter_elements;
 
     /// Throws input_error unless the folder has all that is needed.
     static void require(const std::filesystem::path& folder) {
@@ -212,7 +262,7 @@ class caption_encoder<Model, Math, std::tuple<Texts...>> {
         std::array<int, sizeof...(Texts)> features{frozen_text<Texts, Math>::features...};
         int column = 0;
         for (std::size_t i = 0; i != all.size(); ++i) {
-            const bool apart = i < state_tensors;
+            const bool apart = std::cmp_less(i, state_tensors); // nvcc refuses a plain comparison with 0
             if (apart) { column = 0; }
             all[i] = {row.find(pulse::condition_kind::text_states, apart ? i : state_tensors - 1), column};
             column += features[i];
@@ -240,6 +290,7 @@ class caption_encoder<Model, Math, std::tuple<Texts...>> {
 
 public:
     static constexpr std::int64_t bytes = (std::int64_t{0} + ... + frozen_text<Texts, Math>::bytes);
+    static constexpr std::int64_t parameter_bytes = (std::int64_t{0} + ... + frozen_text<Texts, Math>::parameter_bytes);
     /// The components that all depends on.
     static std::vector<std::string> components() {
         std::vector<std::string> all;
@@ -334,34 +385,14 @@ public:
             std::ranges::fill(of_pixel.last(channels), no_variance);
         }
     }
-    [[nodiscard]] std::int64_t used_bytes() const noexcept { return bytes; }
-};
-
-/// Latents of pictures, drawn from their posteriors on the host.
-template <class Frozen>
-class posterior_source {
-public:
-    static constexpr auto config = Frozen::picture_config;
-    static constexpr auto pixels = static_cast<std::size_t>(config.latent_size() * config.latent_size());
-    static constexpr std::size_t elements = pixels * static_cast<std::size_t>(config.latent_channels);
-
-    posterior_source(int threads, std::uint64_t seed) :
-        math_{threads}, random_{seed, pulse::train::random_stream::posterior} {}
-
-    /// Where the moments of a picture belong.
-    [[nodiscard]] std::span<float> moments() noexcept { return moments_; }
-    /// Latents [height][width][channels] of moments(), by numbers that are a function of (seed, position).
-    void draw(std::uint64_t position, std::span<float> latents) {
-        random_.fill_normal(position * elements, noise_);
-        math_.posterior(static_cast<std::int64_t>(pixels), config.latent_channels,
-                        static_cast<float>(config.scaling_factor), moments_.data(), noise_.data(), latents.data());
+    void run_layers(std::size_t, std::size_t, std::span<const float> picture, const std::byte*, std::byte*,
+                    std::span<float> moments) {
+        run(picture, moments);
     }
-
-private:
-    pulse::host::picture_operations math_;
-    pulse::train::random_source random_;
-    std::vector<float> moments_ = std::vector<float>(2 * elements);
-    std::vector<float> noise_ = std::vector<float>(elements);
+    static constexpr std::size_t layer_count = 1;
+    [[nodiscard]] static constexpr std::int64_t output_bytes(std::size_t) noexcept { return 0; }
+    [[nodiscard]] static std::vector<pulse::frozen_layer> layers() { return {{.name = "pixels"}}; }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept { return bytes; }
 };
 
 } // namespace pulse_train

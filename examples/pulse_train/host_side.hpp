@@ -23,7 +23,6 @@ namespace pulse_train {
 /// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A
 /// side has
 /// - `math`, `task`: a backend and the task of a rank's trainer;
-/// - `fills_bubbles`: whether frozen networks may run as frozen tasks of a plan, whose results are floats of the host;
 /// - `frozen_math`: the backend of frozen networks (encoded_task) and `make_frozen_math(arguments, transport)`; `latents`
 ///   of a step and the `latent_task` on them;
 /// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
@@ -37,7 +36,6 @@ public:
     using math = pulse::host::onednn_backend;
     using scalar = math::scalar;
     using frozen_math = math;
-    static constexpr bool fills_bubbles = true;
     using latents = latents_of_step;
 
     explicit host_side(const arguments& a) : threads_{a.threads}, processes_{a.processes} {}

@@ -3,8 +3,6 @@
 #include <exception>
 #include <iostream>
 
-#include <pulse/core/error.hpp>
-
 #include "arguments.hpp"
 #include "process.hpp"
 #include "run.hpp"
@@ -31,14 +29,8 @@ int main(int argc, char** argv) {
         pulse_train::require_alone(*parsed);
         pulse_train::run_for (*parsed)(*parsed, stop_requested);
         return 0;
-    } catch (const pulse::input_error& e) {
-        std::cerr << "pulse_train: " << e.what() << '\n';
-        return 2;
-    } catch (const pulse::infeasible_error& e) {
-        std::cerr << "pulse_train: " << e.what() << '\n';
-        return 2;
     } catch (const std::exception& e) {
         std::cerr << "pulse_train: " << e.what() << '\n';
-        return 1;
+        return pulse_train::exit_code_of(e);
     }
 }

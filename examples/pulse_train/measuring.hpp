@@ -23,7 +23,7 @@ namespace pulse_train {
 struct measurements {
     std::map<int, pulse::cost_table> costs{}; ///< of the model, by microbatch size
     pulse::cluster machine{};
-    /// What is to be encoded in the bubbles; none: nothing is.
+    /// What is to be encoded in the bubbles; none: nothing is. Components of `costs`, if any, are others.
     std::vector<pulse::frozen_component> frozen{};
 
     /// Costs of microbatches of a size: as measured, or in proportion to the next smaller size that was.

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,6 +49,8 @@ text_ids caption_ids::operator()(std::string_view text, std::string_view what) c
 struct picture_source::parts {
     pulse::data::captioned_pictures pictures;
     std::string text{};
+    std::mutex saying{};
+    std::set<std::string> said{}; ///< of pictures that are left out
 };
 
 picture_source::picture_source(const arguments& a, int size, int channels) {
@@ -65,8 +70,7 @@ picture_source::picture_source(const arguments& a, int size, int channels) {
                        (a.random_crop ? "random" : "centre") + " crop, " + (a.flip ? "flip, " : "") +
                        "caption dropout " + exact(a.caption_dropout) + ", bad ones " +
                        (a.skip_bad_pictures ? "skipped" : "stop");
-    parts_ =
-        std::make_unique<parts>(parts{pulse::data::captioned_pictures{std::move(index), options}, std::move(text)});
+    parts_.reset(new parts{pulse::data::captioned_pictures{std::move(index), options}, std::move(text)});
 }
 
 captioned_picture picture_source::at(std::uint64_t position) const {
@@ -77,6 +81,13 @@ captioned_picture picture_source::at(std::uint64_t position) const {
                       sample.caption_dropped},
             .name = parts_->pictures.index().name(sample.index),
             .refused = std::move(sample.refused)};
+}
+
+void picture_source::say(const std::vector<std::string>& refused) const {
+    const std::lock_guard lock{parts_->saying};
+    for (const std::string& why : refused) {
+        if (parts_->said.insert(why).second) { std::fprintf(stderr, "pulse_train: skipped: %s\n", why.c_str()); }
+    }
 }
 
 const std::string& picture_source::text() const noexcept { return parts_->text; }
@@ -214,6 +225,7 @@ caption_ids::caption_ids(const std::filesystem::path&, int, int) { refuse_pictur
 text_ids caption_ids::operator()(std::string_view, std::string_view) const { refuse_pictures(); }
 picture_source::picture_source(const arguments&, int, int) { refuse_pictures(); }
 captioned_picture picture_source::at(std::uint64_t) const { refuse_pictures(); }
+void picture_source::say(const std::vector<std::string>&) const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
 int picture_source::classes() const noexcept { std::abort(); }
 picture_cache::picture_cache(const picture_source&, const arguments&, const contents&) { refuse_pictures(); }

@@ -56,9 +56,7 @@ struct last_words {
     int code{EXIT_SUCCESS};
 
     void say(const std::exception& e, bool of_other) {
-        const bool by_input = dynamic_cast<const pulse::input_error*>(&e) != nullptr ||
-                              dynamic_cast<const pulse::infeasible_error*>(&e) != nullptr;
-        code = by_input ? 2 : 1;
+        code = exit_code_of(e);
         const std::string what = e.what();
         const std::string me = rank < 0 ? std::string{} : name_of_rank(rank);
         const bool says_who = !of_other && (me.empty() || what.starts_with(me + ":") || what.starts_with(me + ","));
@@ -174,6 +172,19 @@ int run_on_nccl(const arguments& a, const std::atomic<bool>& stop) {
 }
 
 } // namespace
+
+int exit_code_of(const std::exception& e) {
+    if (dynamic_cast<const pulse::input_error*>(&e) != nullptr ||
+        dynamic_cast<const pulse::infeasible_error*>(&e) != nullptr) {
+        return 2;
+    }
+    try {
+        std::rethrow_if_nested(e);
+    } catch (const std::exception& inner) {
+        return exit_code_of(inner);
+    } catch (...) {}
+    return 1;
+}
 
 void require_alone(const arguments& a) {
     const pulse::launch::rank_identity who = pulse::launch::identify();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <memory>
 
 #include <pulse/launch/process_group.hpp>
@@ -9,6 +10,9 @@
 #include "rank_collectives.hpp"
 
 namespace pulse_train {
+
+/// 2 where what was asked or given is wrong, also where a rank found it amid a step; else 1.
+[[nodiscard]] int exit_code_of(const std::exception& e);
 
 /// Throws input_error when a launcher has started this process as one of several, each of which would train alone and
 /// write the same files.

@@ -22,6 +22,7 @@
 #include <pulse/model/parameter.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/same_run.hpp>
@@ -35,6 +36,7 @@
 #include "drawing.hpp"
 #include "encoded_task.hpp"
 #include "frozen.hpp"
+#include "frozen_tasks.hpp"
 #include "measuring.hpp"
 #include "new_folder.hpp"
 #include "pictures.hpp"
@@ -58,7 +60,7 @@ template <class Model, class Side>
                 "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
                 std::string{synthetic_data} + "' data need none"};
         }
-        if (a.encode == encode_when::each_step) {
+        if (a.encode != encode_when::once) {
             in.kept.beside_first_stage = task::first_stage_bytes;
             in.kept.beside_last_stage = task::last_stage_bytes;
         }
@@ -67,6 +69,36 @@ template <class Model, class Side>
         throw pulse::input_error{"--data: " + a.model + " reads text or classes, which only '" + synthetic_data +
                                  "' data have"};
     }
+}
+
+/// Makes the plan of the run (make_plan): with frozen tasks where these are asked for, or nothing else is and there is
+/// such a plan.
+template <class Model, class Side>
+void plan_run(const Side& side, run_inputs& in, const measurements& known, const pulse::cost_source& blank) {
+    const arguments& a = in.args;
+    if constexpr (frozen_networks<Model>::known) {
+        const bool possible = a.plan_file.empty() || !in.plan.frozen_tasks.empty();
+        if (in.pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
+            (a.encode || possible)) {
+            using tasks = frozen_tasks<Model, typename Side::frozen_math>;
+            measurements ahead = known;
+            const auto read = known.costs.begin();
+            if (!a.profile.empty() && !read->second.frozen.empty()) {
+                require_same_frozen(read->second, tasks::components(), a.profile);
+                ahead.frozen = read->second.frozen;
+            } else {
+                side.run_workers(1, [&](const pulse::any_transport& alone) {
+                    ahead.frozen = tasks::measured(a, Side::make_frozen_math(a, alone));
+                });
+            }
+            try {
+                return make_plan(in, ahead, blank);
+            } catch (const pulse::infeasible_error&) {
+                if (a.encode) { throw; }
+            }
+        }
+    }
+    make_plan(in, known, blank);
 }
 
 /// Encodes into the cache what it does not have, each rank its share; rank 0 says what that took. Collective. Throws
@@ -230,14 +262,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         return pulse::blank_costs(graph.view(), size, static_cast<int>(sizeof(typename Side::scalar)));
     };
     measure_unknown<Model>(side, in, known);
-    if (leads) {
-        if constexpr (frozen_networks<Model>::known && Side::fills_bubbles) {
-            if (in.pictures != nullptr && a.encode == encode_when::bubbles) {
-                known.frozen = encoded_task<Model, Side>::measured_costs(a);
-            }
-        }
-        make_plan(in, known, blank);
-    }
+    if (leads) { plan_run<Model>(side, in, known, blank); }
     if (a.processes != nullptr) { share_plan(in, *a.processes); }
     if (a.plan_only) {
         if (leads) { open_folder(in); }

@@ -56,24 +56,6 @@ struct sample_row {
         }
         return none;
     }
-    /// Numbers that a caption decides, or all others.
-    [[nodiscard]] constexpr std::size_t elements(bool of_caption) const noexcept {
-        std::size_t sum = 0;
-        for (const pulse::condition& one : wanted.all()) {
-            if (is_of_caption(one.kind) == of_caption) { sum += static_cast<std::size_t>(one.elements()); }
-        }
-        return sum;
-    }
-    /// copy(part of the row, numbers) for each condition of these; the numbers of all lie one behind the other.
-    template <class T, class Copy>
-    void for_each_packed(bool of_caption, std::span<float> row, T* numbers, const Copy& copy) const {
-        for (std::size_t which = 0; which != wanted.all().size(); ++which) {
-            if (is_of_caption(wanted.all()[which].kind) != of_caption) { continue; }
-            const std::span<float> part = of(row, which);
-            copy(part, std::span<T>{numbers, part.size()});
-            numbers += part.size();
-        }
-    }
     /// Those that a caption decides.
     [[nodiscard]] std::vector<std::size_t> of_caption() const {
         std::vector<std::size_t> found;

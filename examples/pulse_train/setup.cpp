@@ -1,5 +1,6 @@
 #include "setup.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -21,6 +21,7 @@
 #include <pulse/checkpoint/reader.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
+#include <pulse/core/text_table.hpp>
 #include <pulse/hardware/json.hpp>
 #include <pulse/io/idx.hpp>
 #include <pulse/launch/agree.hpp>
@@ -33,9 +34,8 @@
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/json.hpp>
-#include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/frozen_work.hpp>
-#include <pulse/schedule/make_problem.hpp>
+#include <pulse/tune/frozen_mode.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_summary.hpp>
 
@@ -52,7 +52,6 @@ namespace {
 /// The bytes of one table with the times of another.
 [[nodiscard]] pulse::cost_table with_times(pulse::cost_table bytes, const pulse::cost_table& times) {
     bytes.device = times.device;
-    bytes.frozen = times.frozen;
     for (std::size_t l = 0; l != bytes.layers.size(); ++l) {
         bytes.layers[l].forward_us = times.layers[l].forward_us;
         bytes.layers[l].backward_input_us = times.layers[l].backward_input_us;
@@ -71,7 +70,8 @@ void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& 
                                  blank.model.str()};
     }
     if (read.layers.size() != blank.layers.size()) { refuse("layers: their number is"); }
-    const pulse::cost_table same = with_times(blank, read);
+    pulse::cost_table same = with_times(blank, read);
+    same.frozen = read.frozen;
     for (std::size_t l = 0; l != same.layers.size(); ++l) {
         if (read.layers[l] != same.layers[l]) {
             refuse("layers[" + std::to_string(l) + "]: its name or its bytes are");
@@ -93,23 +93,20 @@ void require_runnable(const run_inputs& in) {
     }
 }
 
-/// Puts the frozen components of the costs into the gaps of the plan, which each rank may run; a component's weights are
-/// where it has tasks.
-void fill_bubbles(pulse::plan& made, const pulse::cost_table& costs) {
-    const pulse::schedule_problem problem = pulse::make_problem(costs, made.cut,
-                                                                {.microbatches = made.microbatches,
-                                                                 .split_backward = made.split_backward,
-                                                                 .routing = made.routing,
-                                                                 .recompute = made.recompute});
-    const pulse::frozen_work work{.components = costs.frozen, .samples = made.microbatches * made.microbatch_size};
-    pulse::filled_schedule filled = pulse::fill_schedule(problem, made.order, work, made.predicted.lower_bound_us);
-    made.order = std::move(filled.passes);
-    made.frozen_tasks = std::move(filled.tasks);
-    for (const auto& tasks : made.frozen_tasks) {
-        std::set<int> hosted;
-        for (const pulse::frozen_task& task : tasks) { hosted.insert(task.component); }
-        made.frozen_hosts.emplace_back(hosted.begin(), hosted.end());
-    }
+/// What encoding takes of each rank, and how much of it its bubbles hide.
+[[nodiscard]] std::string frozen_text(const pulse::tuning& found) {
+    const double each_us = found.frozen.work_us() / found.plan.pipeline_degree;
+    const double added_us = found.plan.predicted.step_us - found.frozen.passes_step_us;
+    return "frozen networks take " + pulse::duration_text(each_us) + " of every rank, " +
+           pulse::percent_text(each_us > 0 ? std::clamp(1 - added_us / each_us, 0.0, 1.0) : 1.0) +
+           " of it in bubbles\n";
+}
+
+/// What is kept where frozen networks are tasks of the plan, which counts them itself.
+[[nodiscard]] pulse::parameter_memory without_networks(pulse::parameter_memory kept) {
+    kept.beside_first_stage = 0;
+    kept.beside_last_stage = 0;
+    return kept;
 }
 
 /// The config of the run that left a checkpoint; what an older one does not say is what every run had then.
@@ -185,19 +182,48 @@ std::string machine_name() {
     return host + " " + boot;
 }
 
+void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse::frozen_component>& blank,
+                         const std::string& file) {
+    const auto refuse = [&](const std::string& what) {
+        throw pulse::input_error{file + ": " + what + " not those of --from"};
+    };
+    if (read.frozen.size() != blank.size()) { refuse("frozen: their number is"); }
+    for (std::size_t c = 0; c != blank.size(); ++c) {
+        pulse::frozen_component same = blank[c];
+        const std::string name = "frozen[" + std::to_string(c) + "]";
+        if (read.frozen[c].layers.size() != same.layers.size()) { refuse(name + ".layers: their number is"); }
+        for (std::size_t l = 0; l != same.layers.size(); ++l) {
+            const pulse::frozen_layer& layer = read.frozen[c].layers[l];
+            same.layers[l].call_us = layer.call_us;
+            same.layers[l].sample_us = layer.sample_us;
+            if (same.layers[l] != layer) {
+                refuse(name + ".layers[" + std::to_string(l) + "]: its name or its bytes are");
+            }
+        }
+        if (same != read.frozen[c]) { refuse(name + ": its name, its use or its bytes are"); }
+    }
+}
+
 void make_plan(run_inputs& in, const measurements& from, const pulse::cost_source& blank) {
     const arguments& a = in.args;
     // Bytes are those of the very size: not all of them are in proportion to it.
-    const auto measured = [&](int size) { return with_times(blank(size), from.costs_of(size)); };
+    const auto measured = [&](int size) {
+        pulse::cost_table costs = with_times(blank(size), from.costs_of(size));
+        costs.frozen = from.frozen;
+        return costs;
+    };
     if (a.plan_file.empty()) {
         pulse::plan_request asked = a.planning;
         asked.devices = a.ranks;
         asked.cluster = from.machine;
         asked.layout = pulse::rank_layout::pipeline_inside;
-        asked.kept = in.kept;
+        asked.frozen = from.frozen.empty() ? pulse::frozen_mode::none : pulse::frozen_mode::bubbles;
+        asked.kept = from.frozen.empty() ? in.kept : without_networks(in.kept);
+        pulse::cost_table read;
         if (!a.profile.empty()) {
-            const pulse::cost_table& read = from.costs.begin()->second;
+            read = from.costs.begin()->second;
             require_same_bytes(read, blank(read.microbatch_size), a.profile);
+            read.frozen = from.frozen;
         }
         std::stop_source stop;
         const auto look_at_stop = [&](const auto&) {
@@ -210,29 +236,29 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
         if (asked.schedule == pulse::schedule_method::ilp && !asked.search) {
             throw pulse::input_error{"--schedule ilp: this program was built without GLPK"};
         }
-        const pulse::tuning found =
-            a.profile.empty() ? pulse::plan_for(measured, asked) : pulse::plan_for(from.costs.begin()->second, asked);
+        const pulse::tuning found = a.profile.empty() ? pulse::plan_for(measured, asked) : pulse::plan_for(read, asked);
         in.plan = found.plan;
         in.kept = found.kept;
-        std::puts(pulse::plan_summary(found).c_str());
+        std::puts((pulse::plan_summary(found) + (from.frozen.empty() ? "" : frozen_text(found))).c_str());
     } else {
         if (in.plan.model != blank(1).model) {
             throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
                                      blank(1).model.str()};
         }
         in.kept.sharded = a.planning.sharded_optimizer == true;
+        if (from.frozen.empty()) {
+            in.plan.frozen_tasks.clear();
+            in.plan.frozen_hosts.clear();
+        } else if (in.plan.frozen_tasks.empty()) {
+            throw pulse::input_error{a.plan_file + ": frozen_tasks: there are none, which --encode bubbles runs"};
+        } else {
+            in.kept = without_networks(in.kept);
+        }
     }
     if (a.planning.sharded_optimizer == true && in.plan.data_degree < 2) {
         throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
     }
     in.costs = measured(in.plan.microbatch_size);
-    in.costs.frozen = from.frozen;
-    if (in.costs.frozen.empty()) {
-        in.plan.frozen_tasks.clear();
-        in.plan.frozen_hosts.clear();
-    } else if (in.plan.frozen_tasks.empty()) {
-        fill_bubbles(in.plan, in.costs);
-    }
     require_runnable(in);
     in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, in.kept);
     if (!a.profile_out.empty()) { pulse::save_profile(in.costs, a.profile_out); }
@@ -285,6 +311,7 @@ void share_plan(run_inputs& in, rank_collectives& among) {
     if (leads) { return; }
     in.costs = pulse::parse_profile(costs, "the costs of rank 0");
     in.plan = pulse::parse_plan(planned, "the plan of rank 0");
+    if (!in.plan.frozen_tasks.empty()) { in.kept = without_networks(in.kept); }
 }
 
 std::map<std::string, std::string> config_of(const run_inputs& in) {

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include <pulse/checkpoint/sharded.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/frozen_component.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 
@@ -37,8 +39,11 @@ void read_plan(run_inputs& in);
 /// Name of this machine, and what tells it from another of that name.
 [[nodiscard]] std::string machine_name();
 
-/// Makes the plan of the run from what was measured, unless one was read, fills its gaps with frozen work that has none
-/// in it yet, says what is expected of it, and writes the
+/// Throws input_error naming the file unless the frozen components of a profile are those of a run but for their times.
+void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse::frozen_component>& blank,
+                         const std::string& file);
+
+/// Makes the plan of the run from what was measured, unless one was read, says what is expected of it, and writes the
 /// files of --profile-out and --cluster-out. `blank` are the costs of the model without times. Throws input_error naming
 /// where plan or profile are from unless they fit the model and the plan cannot deadlock, and infeasible_error where
 /// there is none.

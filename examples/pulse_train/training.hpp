@@ -111,19 +111,18 @@ private:
             trainer_.resume(in_.resume_from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--resume: "} + e.what()}; }
     }
-    /// The first average is that of the weights, too.
+    /// Those of the rank, which are the first averages, too.
     void start_from(const pulse::diffusers::weights& given) {
-        pulse::train::rank_state now = trainer_.read_state();
+        std::vector<float> weights(trainer_.runner().parameters().values().size());
         for (const auto& block : trainer_.runner().parameters().blocks()) {
             std::size_t at = block.first;
             for (const pulse::parameter& p : pulse::parameters_of<Model>(block.layer)) {
                 const auto n = static_cast<std::size_t>(p.elements());
-                given.read(p, 0, std::span{now.weights}.subspan(at, n));
+                given.read(p, 0, std::span{weights}.subspan(at, n));
                 at += n;
             }
         }
-        now.average = now.weights;
-        trainer_.set_state(now, 0, 0);
+        trainer_.start(weights);
     }
     void save() {
         const auto saved = trainer_.save(checkpoints_of(in_));
@@ -195,12 +194,13 @@ private:
         transport_.sum({});
     }
     void keep_averages(rank_results& to) {
-        const pulse::train::rank_state kept = trainer_.read_state();
-        if (trainer_.runner().place().replica != 0) { return; }
-        for (const auto& block : trainer_.runner().parameters().blocks()) {
-            const auto average = std::span{kept.average}.subspan(block.first, block.size);
-            to.averages[block.layer].assign(average.begin(), average.end());
-        }
+        trainer_.with_state([&](const auto& kept) {
+            if (trainer_.runner().place().replica != 0) { return; }
+            for (const auto& block : trainer_.runner().parameters().blocks()) {
+                const auto average = std::span{kept.average}.subspan(block.first, block.size);
+                to.averages[block.layer].assign(average.begin(), average.end());
+            }
+        });
     }
 
     const run_inputs& in_;

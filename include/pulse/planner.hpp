@@ -22,6 +22,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/profile/analytic_frozen.hpp>
 #include <pulse/profile/check_costs.hpp>
 
+#include <pulse/partition/cascade.hpp>
 #include <pulse/partition/explain.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/report.hpp>
@@ -32,8 +33,10 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/baselines/chimera.hpp>
+#include <pulse/schedule/baselines/greedy_fill.hpp>
 #include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/cascade_problem.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/make_problem.hpp>

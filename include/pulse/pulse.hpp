@@ -15,6 +15,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/model/model.hpp>
 #include <pulse/model/skip.hpp>
 
+#include <pulse/nn/control.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/unet.hpp>

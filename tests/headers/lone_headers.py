@@ -5,7 +5,8 @@
 `unit` is a source file of that data base that includes the headers; its command is used for all. Reading the standard
 library is what costs, so headers share units: where every file that A includes, directly or not, is also included by B, then
 B behind A sees what B alone would, and the unit "A, B" proves both. Each unit is such a chain, twice. A file that is
-included under a condition counts as included by A and as not included by B.
+included under a condition counts as included by A and as not included by B, but for the bodies of functions: units compile
+without PULSE_SEPARATE_COMPILATION, so headers have them.
 """
 
 import json
@@ -63,16 +64,18 @@ class Includes:
 
 
 def direct_includes(path):
-    depth = 0
+    conditions = []
     with open(path, encoding="utf-8") as file:
         for line in file:
             word = re.match(r"\s*#\s*(if|endif|include)\w*\s*(?:[<\"]([^>\"]+))?", line)
             if not word:
                 continue
             if word.group(1) == "include":
-                yield word.group(2), depth > 0
+                yield word.group(2), any(conditions)
+            elif word.group(1) == "if":
+                conditions.append(not re.match(r"#ifndef PULSE_SEPARATE_", line))
             else:
-                depth += 1 if word.group(1) == "if" else -1
+                conditions.pop()
 
 
 def chains(headers, includes):

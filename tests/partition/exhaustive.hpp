@@ -11,7 +11,7 @@
 
 namespace pulse::test {
 
-namespace detail {
+namespace exhaustive {
 
 /// One way to cut, judged from its definition, layer by layer.
 struct judged_cut {
@@ -88,7 +88,7 @@ struct judged_cut {
     return false;
 }
 
-} // namespace detail
+} // namespace exhaustive
 
 /// The oracle for find_skip_aware_partition: tries all C(n-1, 2PW-1) cuts, checks every invariant and value from its
 /// definition, and returns the best under the same objective, or nothing. For small tables only.
@@ -109,20 +109,20 @@ struct judged_cut {
     bool any = false;
     std::vector<int> last = first_cuts;
     do {
-        const detail::judged_cut cut = detail::judge(costs, last, order, devices, options);
+        const exhaustive::judged_cut cut = exhaustive::judge(costs, last, order, devices, options);
         if (cut.allowed && (!any || cut.greatest_load < least)) {
             any = true;
             least = cut.greatest_load;
         }
-    } while (detail::next_cuts(last, layers));
+    } while (exhaustive::next_cuts(last, layers));
     if (!any) { return {}; }
 
     const double most = least * (1.0 + options.slack) * (1.0 + load_tolerance);
     std::vector<int> best{};
-    detail::judged_cut best_cut{};
+    exhaustive::judged_cut best_cut{};
     last = first_cuts;
     do {
-        const detail::judged_cut cut = detail::judge(costs, last, order, devices, options);
+        const exhaustive::judged_cut cut = exhaustive::judge(costs, last, order, devices, options);
         if (!cut.allowed || cut.greatest_load > most) { continue; }
         bool better = best.empty();
         if (!better && cut.bytes != best_cut.bytes) {
@@ -136,7 +136,7 @@ struct judged_cut {
             best = last;
             best_cut = cut;
         }
-    } while (detail::next_cuts(last, layers));
+    } while (exhaustive::next_cuts(last, layers));
 
     partition out{placement::folded, devices, waves, {}};
     for (std::size_t s = 0; s != best.size(); ++s) {

@@ -173,11 +173,16 @@ TEST_CASE("a rank counts its networks and two rooms for the results that it read
                 if (model.frozen().reads(static_cast<int>(d), static_cast<int>(n))) {
                     rooms += 2 * one.result_bytes * c.planned.microbatches * c.planned.microbatch_size;
                 }
-                networks += one.parameter_bytes();
+                const auto& tasks = c.planned.frozen_tasks[d];
+                const bool runs = std::any_of(tasks.begin(), tasks.end(), [&](const pulse::frozen_task& t) {
+                    return t.component == static_cast<int>(n);
+                });
+                networks += runs ? one.parameter_bytes() : 0;
             }
             CHECK(pulse::lay_out(model, all[d]).result_bytes == rooms);
             CHECK(peaks[d] >= networks + rooms);
             CHECK(model.frozen().network_bytes(static_cast<int>(d)) >= networks);
+            CHECK((model.frozen().network_bytes(static_cast<int>(d)) == 0) == c.planned.frozen_tasks[d].empty());
         }
     }
 }

@@ -70,13 +70,14 @@ cost_table random_costs(std::mt19937& random) {
     costs.frozen_conditioning_bytes = random() % 2U == 0U ? 0 : costs.conditioning_bytes / 3;
     costs.input_bytes = random_bytes(random);
     for (auto c = static_cast<unsigned>(random() % 3U); c > 0; --c) {
+        const auto bytes = [&] { return std::min(random_bytes(random), std::int64_t{1} << 40); };
+        const auto us = [&] { return std::min(random_time(random), 1e12); };
         costs.frozen.push_back({label{std::string_view{random_name(random, 300 + c)}},
-                                static_cast<frozen_use>(random() % 4U), random_bytes(random), random_bytes(random),
+                                static_cast<frozen_use>(random() % 4U), bytes(), std::max<std::int64_t>(bytes(), 1),
                                 1 + static_cast<int>(random() % 64U), {}});
         for (auto l = static_cast<unsigned>(1 + random() % 4U); l > 0; --l) {
-            costs.frozen.back().layers.push_back({label{std::string_view{random_name(random, l)}}, random_time(random),
-                                                  random_time(random), random_bytes(random), random_bytes(random),
-                                                  random_bytes(random)});
+            costs.frozen.back().layers.push_back(
+                {label{std::string_view{random_name(random, l)}}, us(), us(), bytes(), bytes(), bytes()});
         }
     }
     return costs;
@@ -214,9 +215,10 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
             json changed = good;
             changed[path] = wrong;
             const std::string answer = refusal(changed);
-            const bool number_for_time = key.size() > 3 && key.compare(key.size() - 3, 3, "_us") == 0 &&
-                                         wrong.is_number() && wrong.get<double>() >= 0.0;
             const bool in_frozen = path.to_string().rfind("/frozen/", 0) == 0;
+            const bool number_for_time = key.size() > 3 && key.compare(key.size() - 3, 3, "_us") == 0 &&
+                                         wrong.is_number() && wrong.get<double>() >= 0.0 &&
+                                         !(in_frozen && wrong.get<double>() > 1e12);
             const bool string_for_name =
                 (key == "model" || key == "device" || (in_frozen && key == "name")) && wrong.is_string();
             const bool empty_skips =
@@ -268,6 +270,19 @@ TEST_CASE("what is inconsistent is named") {
     CHECK(with("/frozen/0/feeds", "nothing") ==
           "p.json: frozen[0].feeds is 'nothing'; it must be one of input, context, facts, target");
     CHECK(with("/frozen/0/max_chunk", 0) == "p.json: frozen[0].max_chunk must be at least 1 and fit an int");
+    CHECK(with("/frozen/0/result_bytes", 0) ==
+          "p.json: frozen[0].result_bytes must be at least 1: the component feeds nothing");
+    for (const char* field :
+         {"input_bytes", "result_bytes", "layers/0/parameter_bytes", "layers/0/output_bytes", "layers/0/live_bytes"}) {
+        CAPTURE(field);
+        const std::string at = std::string{"/frozen/0/"} + field;
+        CHECK(with(at.c_str(), std::int64_t{1} << 40) == "accepted");
+        CHECK(with(at.c_str(), (std::int64_t{1} << 40) + 1).ends_with("bytes must be at most 2^40: a tebibyte"));
+        CHECK(with(at.c_str(), -1).ends_with("bytes must not be negative"));
+    }
+    CHECK(with("/frozen/0/layers/0/sample_us", 1.1e12) ==
+          "p.json: frozen[0].layers[0].sample_us must be at most 1e12: eleven days");
+    CHECK(with("/frozen/0/max_chunk", -1) == "p.json: frozen[0].max_chunk must not be negative");
     CHECK(with("/frozen/0/layers", json::array()) == "p.json: frozen[0].layers must not be empty");
     CHECK(with("/frozen/0/layers/0/call_us", -1) == "p.json: frozen[0].layers[0].call_us must not be negative");
     CHECK(with("/frozen/1", good["frozen"][0]) == "p.json: frozen[1].name is the name of another component");

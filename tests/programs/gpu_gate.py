@@ -25,7 +25,8 @@ del sys.argv[1:5]
 PROGRAMS = ("test_cuda", "test_nccl_gpu", "bench_blocks", "bench_p2p", "pulse_train")
 SCRIPTS = [SOURCE / "bench" / name for name in ("gpu_gate.sh", "gate_report.py", "blocks_peer.py")]
 SCRIPTS += [SOURCE / "tests/programs" / name
-            for name in ("pulse_train_cuda.py", "pulse_train_nccl.py", "device_tests.py", "files.py")]
+            for name in ("pulse_train_cuda.py", "pulse_train_nccl.py", "tiny_pipeline.py", "device_tests.py",
+                         "files.py")]
 MOST_FILES = 8
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="gpu_gate."))
 atexit.register(shutil.rmtree, ROOM, True)

@@ -120,7 +120,8 @@ class Case(unittest.TestCase):
                 end = p["end_us"]
         predicted = plan["predicted"]
         makespan = max(p["end_us"] for p in passes)
-        self.assertGreaterEqual(predicted["step_us"], makespan * (1 - 1e-9))
+        if "frozen_tasks" not in plan:  # beside tasks passes may wait, and need not: the simulator is the judge
+            self.assertGreaterEqual(predicted["step_us"], makespan * (1 - 1e-9))
         self.assertGreater(predicted["lower_bound_us"], 0)
         self.assertGreaterEqual(predicted["step_us"], predicted["lower_bound_us"] * (1 - 1e-9))
         self.assertAlmostEqual(predicted["samples_per_s"], batch / predicted["step_us"] * 1e6, delta=1e-6 * batch * 1e6)
@@ -238,7 +239,10 @@ class Frozen(Case):
         self.assertEqual(sum(1 for t in titles if re.match(r"(forward|backward)", t)), passes)
         events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
         self.assertEqual(sum(1 for e in events if e["name"].startswith("encode ")), tasks)
-        self.assertEqual(len(events), tasks + passes)
+        self.assertEqual(sum(1 for e in events if re.match(r"(forward|backward)", e["name"])), passes)
+        # On the simulator's clock: with messages, and a step that ends when the last of all does.
+        self.assertTrue(any(e["name"].startswith("send ") for e in events))
+        self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in events), plan["predicted"]["step_us"], delta=1)
 
     def test_backbones_have_their_encoders(self):
         text, plan = self.plan("--model", "sd21", "--device", "a100-80gb", "--devices", 4, "--global-batch", 16, "--pipeline", 4,

@@ -21,7 +21,6 @@ import itertools
 import json
 import math
 import pathlib
-import random
 import shutil
 import struct
 import subprocess
@@ -31,7 +30,7 @@ import unittest
 
 import device_tests
 import tiny_pipeline
-from files import Safetensors, png_bytes, write_png
+from files import Safetensors, png_bytes
 
 PROGRAM, MODEL, PRECISIONS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 del sys.argv[1:4]
@@ -224,14 +223,7 @@ class Encoded(unittest.TestCase):
     def setUpClass(cls):
         if MODEL != "sd_tiny":
             raise unittest.SkipTest("one model with text is enough")
-        tokenizer, cls.folder, cls.data = ROOM / "tokenizer", ROOM / "diffusers", ROOM / "pictures"
-        tiny_pipeline.write_vocabulary(tokenizer)
-        cls.run_quietly("--init", "--steps", 0, "--export", cls.folder, "--tokenizer", tokenizer)
-        cls.data.mkdir()
-        source = random.Random(14)
-        for index, text in enumerate(("a red cat", "photo of a car", "", "cat")):
-            write_png(cls.data / f"{index}.png", 16, source.randbytes(3 * 16 * 16))
-            (cls.data / f"{index}.txt").write_text(text)
+        cls.folder, cls.data = tiny_pipeline.write_captioned(ROOM, cls.run_quietly)
         cls.host = cls.learn("--ranks", 1)
         cls.bounds = Bounds(cls.host)
         cls.bounds.roundings += 12 * (9 + 4)
@@ -264,9 +256,10 @@ class Encoded(unittest.TestCase):
 
     def test_once_is_each_step_on_every_pipeline(self):
         precision, cache = PRECISIONS[0], ROOM / "cache"
-        each = self.learn("--ranks", 1, *on(precision), steps=3)
+        each = self.learn("--ranks", 1, "--encode", "each-step", *on(precision), steps=3)
         once = ("--encode", "once", "--cache", cache)
-        for options in (("--ranks", 2, "--gpus", "0,0"), ("--ranks", 2, "--gpus", "0,0", *once), ("--ranks", 1, *once)):
+        pipeline = ("--ranks", 2, "--gpus", "0,0")
+        for options in ((*pipeline, "--encode", "each-step"), (*pipeline, *once), ("--ranks", 1, *once)):
             with self.subTest(options):
                 out = self.learn(*options, *on(precision), steps=3)
                 self.assertEqual(report(out)["loss"], report(each)["loss"])
@@ -274,6 +267,20 @@ class Encoded(unittest.TestCase):
                 self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
         self.assertGreater(report(each)["planned_peak_bytes"][0], report(out)["planned_peak_bytes"][0])
         self.assertGreater(report(each)["encode_seconds"], 0)
+
+    def test_in_the_bubbles_are_the_bits_of_each_step(self):
+        for precision in {PRECISIONS[0], PRECISIONS[-1]}:
+            each = self.learn("--ranks", 1, "--encode", "each-step", *on(precision), steps=2)
+            runs = [("--ranks", 2, "--gpus", "0,0")]
+            if precision == PRECISIONS[0]:
+                half = self.learn("--ranks", 1, "--encode", "bubbles", *on(precision))
+                runs.append(("--ranks", 1, "--resume", checkpoint(half)))
+            for options in runs:
+                with self.subTest(precision, options=options):
+                    out = self.learn(*options, "--encode", "bubbles", *on(precision), steps=2)
+                    self.assertEqual(report(out)["loss"], report(each)["loss"][-len(report(out)["loss"]):])
+                    self.assertEqual(Safetensors(checkpoint(out)).tensors, Safetensors(checkpoint(each)).tensors)
+                    self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
 
     def test_pictures_by_prompt_are_the_hosts(self):
         drawn = []

@@ -7,6 +7,7 @@ Ends with 77 when diffusers, transformers or PyTorch is missing.
 import io
 import json
 import logging
+import os
 import pathlib
 import random
 import shutil
@@ -16,9 +17,10 @@ import unittest
 
 import chance
 import tiny_pipeline
+from drawn_plans import drawn
 
 WHEELS = sys.argv.pop(2)
-from pulse_train import PROGRAM, ROOM, Case, command, fresh, report
+from pulse_train import CLUSTER, PROGRAM, ROOM, Case, command, fresh, report
 from files import Safetensors
 
 tiny_pipeline.silence(WHEELS)
@@ -39,6 +41,10 @@ def changed(folder=FROM):
     copy = fresh()
     shutil.copytree(folder, copy)
     return copy
+
+
+def plan_of(folder):
+    return json.loads((folder / "plan.json").read_text())
 
 
 def write_tensors(path, tensors, shapes):
@@ -380,6 +386,24 @@ class Pictures(Case):
             self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
         self.assertGreater(report(out)["captions_cut"], 0)
 
+    def test_the_first_screen_of_the_readme(self):
+        from diffusers import UNet2DConditionModel
+
+        room = fresh()
+        room.mkdir()
+        for name, target in (("pulse_train", PROGRAM), ("stable-diffusion-2-1", FROM), ("pictures", self.data)):
+            (room / name).symlink_to(pathlib.Path(target).resolve())
+        readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+        lines = [line for line in readme.splitlines() if line.startswith("    pulse_train --model sd21 ")]
+        self.assertEqual(len(lines), 2)
+        for line in lines:
+            small = line.replace("sd21", "sd_tiny").replace("--steps 1000", "--steps 2")
+            done = subprocess.run(["bash", "-c", 'PATH="$PWD:$PATH"\n' + small], cwd=room, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        UNet2DConditionModel.from_pretrained(room / "tuned", subfolder="unet", local_files_only=True)
+        self.assertNotEqual((room / "tuned" / UNET).read_bytes(), (FROM / UNET).read_bytes())
+        self.assertEqual(json.loads((room / "drawn/pictures/metadata.jsonl").read_text())["text"], "a red cat")
+
     def test_every_pipeline_trains_alike(self):
         alone = self.learn("--steps", 3, "--ranks", 1, "--flip", "yes", "--caption-dropout", 0.4)
         for options in ("--ranks 2", "--ranks 3 --placement sequential", "--ranks 2 --recomputation stages"):
@@ -389,7 +413,7 @@ class Pictures(Case):
                 self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
         # what encodes is in the plan: so many bytes more than without
         profile = fresh()
-        runs = (self.learn("--steps", 1, "--ranks", 1, "--profile-out", profile),
+        runs = (self.learn("--steps", 1, "--ranks", 1, "--encode", "each-step", "--profile-out", profile),
                 self.train("--steps", 1, "--ranks", 1, "--profile", profile, **MODEL))
         more, less = (report(folder)["planned_peak_bytes"][0] for folder in runs)
         encoders = [PIPELINE.text_encoder, PIPELINE.vae.encoder, PIPELINE.vae.quant_conv]
@@ -399,8 +423,10 @@ class Pictures(Case):
         options = ("--flip", "yes", "--caption-dropout", 0.4)
         for ranks in ("--ranks 1", "--ranks 3 --placement sequential", "--ranks 4 --replicas 2 --recomputation stages"):
             with self.subTest(ranks):
-                before = self.learn("--steps", 3, *options, *ranks.split())
-                ahead = self.learn("--steps", 3, *options, *ranks.split(), "--encode", "bubbles")
+                before = self.learn("--steps", 3, *options, *ranks.split(), "--encode", "each-step")
+                ahead = self.learn("--steps", 3, *options, *ranks.split())
+                self.assertNotIn("frozen_tasks", plan_of(before))
+                self.assertIn("frozen_tasks", plan_of(ahead)) # nothing is said against it
                 self.same_tensors(ahead, before)
                 self.assertEqual(report(ahead)["loss"], report(before)["loss"])
                 self.assertEqual(report(ahead)["captions_cut"], report(before)["captions_cut"])
@@ -408,8 +434,65 @@ class Pictures(Case):
         ahead = (*options, "--ranks", 2, "--encode", "bubbles")
         half = self.learn("--steps", 2, *ahead)
         rest = self.learn("--steps", 3, *ahead, "--resume", half / "checkpoint.safetensors")
-        whole = self.learn("--steps", 3, *options, "--ranks", 2)
+        whole = self.learn("--steps", 3, *options, "--ranks", 2, "--encode", "each-step")
         self.same_tensors(rest, whole)
+
+    def test_drawn_plans_encode_alike(self):
+        """Whoever runs which layers on which sample, and where a run goes on: the bits and the memory that is planned."""
+        options = ("--flip", "yes", "--caption-dropout", 0.4)
+        profile = fresh()
+        before = {d: self.learn("--steps", 3, *options, "--ranks", d, "--replicas", d, "--encode", "each-step") for d in (1, 2)}
+        self.learn("--plan-only", "--ranks", 1, "--profile-out", profile)
+        self.assertGreater(len(json.loads(profile.read_text())["frozen"][0]["layers"]), 5)
+        draw = random.Random(17)
+        for number in range(int(os.environ.get("PULSE_TEST_PLANS", 4))):
+            replicas = draw.choice([1, 1, 2])
+            plan = (*options, "--profile", profile, "--encode", "bubbles", *drawn(draw, draw.choice([1, 2, 3, 4]), replicas))
+            with self.subTest(number=number, plan=plan):
+                out = self.learn("--steps", 3, *plan)
+                self.same_training(before[replicas], out)
+                self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+                self.assertEqual(report(out)["captions_cut"], report(before[replicas])["captions_cut"])
+                half = self.learn("--steps", 1, *plan)
+                self.same_tensors(before[replicas], self.learn("--steps", 3, *plan, "--resume", half / "checkpoint.safetensors"))
+
+    def test_the_planner_makes_the_same_plan_of_frozen_networks(self):
+        """From profile, cluster and request; what it makes runs to the same bits, and a profile of others does not."""
+        planner = pathlib.Path(PROGRAM).with_name("pulse_plan")
+        if not planner.exists():
+            self.skipTest("no pulse_plan")
+        whole = self.learn("--steps", 2, "--ranks", 1, "--encode", "each-step", "--microbatch-size", 2, "--microbatches", 8, size=())
+        profile = fresh()
+        known = ("--profile", profile, "--global-batch", 16)
+        self.learn("--plan-only", "--ranks", 3, "--microbatch-size", 2, "--global-batch", 16, "--profile-out", profile, size=())
+        measured = json.loads(profile.read_text())
+        self.assertEqual([part["feeds"] for part in measured["frozen"]], ["input", "context"])
+        for options in ("", "--placement sequential", "--placement folded --schedule gpipe --routing relayed"):
+            with self.subTest(options):
+                theirs = fresh()
+                self.invoke([planner, "--devices", 3, "--cluster", CLUSTER, "--time-limit", 0, "--frozen", "bubbles", "--out", theirs,
+                             *known, *options.split()], 0)
+                ours = self.learn("--ranks", 3, "--steps", 2, *known, *options.split(), size=())
+                made = [plan_of(ours), json.loads(theirs.read_text())]
+                for plan in made:
+                    plan["predicted"].pop("peak_memory_bytes") # pulse_train has the bytes of the layout
+                self.assertEqual(*made)
+                read = self.learn("--steps", 2, "--plan", theirs, size=())
+                self.assertEqual(plan_of(read)["frozen_tasks"], made[0]["frozen_tasks"])
+                for run in (ours, read):
+                    self.same_training(whole, run)
+                    self.assertEqual(report(run)["planned_peak_bytes"], report(run)["measured_peak_bytes"])
+        without = json.loads(theirs.read_text())
+        del without["frozen_tasks"], without["frozen_hosts"]
+        theirs.write_text(json.dumps(without))
+        self.assertNotIn("frozen_tasks", plan_of(self.learn("--steps", 1, "--plan", theirs, size=())))
+        out = fresh()
+        self.refuses(names=["frozen_tasks", "--encode"], out=out,
+                     raw=command("--from", FROM, "--encode", "bubbles", "--plan", theirs, out=out, size=(), **self.options))
+        measured["frozen"][0]["layers"][-1]["parameter_bytes"] += 4
+        profile.write_text(json.dumps(measured))
+        last = len(measured["frozen"][0]["layers"]) - 1
+        self.refuses("--from", FROM, "--profile", profile, names=[f"frozen[0].layers[{last}]", "bytes"], **self.options)
 
     def test_resumes(self):
         whole = self.learn("--steps", 4, "--caption-dropout", 0.5)

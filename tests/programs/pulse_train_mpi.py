@@ -20,6 +20,7 @@ import time
 import unittest
 
 from files import idx_bytes, write_cluster, write_images
+from processes import processes_of
 
 PROGRAM, RANKS, LAUNCH = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 # Far above what any run here takes; a program that hangs must not hang the tests.
@@ -91,25 +92,6 @@ def rebuilt():
 
 def loss(out):
     return json.loads((out / "report.json").read_text())["loss"]
-
-
-def processes_of(launcher):
-    """The process ids of the ranks that a launcher has started."""
-    def parent_of(process):
-        return int(pathlib.Path("/proc", str(process), "stat").read_text().rsplit(")", 1)[1].split()[1])
-
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes().split(b"\0")
-                if line[0] == PROGRAM.encode() and os.getsid(int(entry.name)) != os.getsid(0):
-                    parent = parent_of(entry.name)
-                    if launcher.pid in (parent, parent_of(parent)):
-                        found.append(int(entry.name))
-            except (OSError, IndexError):
-                continue
-    return found
 
 
 class Case(unittest.TestCase):
@@ -252,7 +234,7 @@ class Ends(Case):
         out = fresh()
         child = start("--checkpoint-every", 1, out=out, steps=1000000)
         self.first_checkpoint(child, out)
-        os.kill(max(processes_of(child)), signal.SIGINT)
+        os.kill(max(processes_of(child, PROGRAM)), signal.SIGINT)
         self.assertIn("stopped after step", self.ends(child, 0))
         self.assertTrue((out / "checkpoint.safetensors").exists())
 
@@ -260,7 +242,7 @@ class Ends(Case):
         out = fresh()
         child = start("--checkpoint-every", 1, "--timeout", 12, out=out, steps=1000000)
         self.first_checkpoint(child, out)
-        victim = max(processes_of(child))
+        victim = max(processes_of(child, PROGRAM))
         os.kill(victim, signal.SIGSTOP)
         self.assertRegex(self.ends(child), rf"rank \d \(host [^,]*, process {victim}\) has given no sign of life for")
 
@@ -282,7 +264,7 @@ class Kills(Case):
                 out = fresh()
                 child = start("--checkpoint-every", 1, "--timeout", TIMEOUT, out=out, steps=1000000, alone=alone)
                 self.first_checkpoint(child, out)
-                ranks = sorted(processes_of(child))
+                ranks = sorted(processes_of(child, PROGRAM))
                 self.assertEqual(len(ranks), RANKS)
                 time.sleep(draw.uniform(0, 0.3))
                 victim = draw.choice(ranks)

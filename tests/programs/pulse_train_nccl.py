@@ -24,6 +24,7 @@ import time
 import unittest
 
 import device_tests
+import tiny_pipeline
 from files import write_cluster
 
 PROGRAM, MODEL, PRECISION, WHERE = sys.argv[1:5]
@@ -69,7 +70,8 @@ def options(*more, out, steps=STEPS):
     size = () if "--plan" in more else ("--microbatch-size", 1)
     size += () if "--plan" in more or "--microbatches" in more else ("--microbatches", 2)
     where = () if "--backend" in more else ("--backend", "cuda", "--precision", PRECISION)
-    return [str(word) for word in (*where, "--model", MODEL, "--data", "synthetic", "--warmup", 0,
+    data = () if "--data" in more else ("--data", "synthetic")
+    return [str(word) for word in (*where, "--model", MODEL, *data, "--warmup", 0,
                                    "--steps", steps, "--sample", 0, "--out", out, *size, *planning(*more), *more)]
 
 
@@ -176,6 +178,16 @@ class Training(Case):
         """Whose plan is made from links that it measures."""
         processes = self.trained("--plan-time", 0, "--placement", "folded", ranks=2)
         self.same(processes, on_threads(ranks=2))
+
+    @unittest.skipUnless(MODEL == "sd_tiny", "one model with text is enough")
+    def test_frozen_networks_in_the_bubbles(self):
+        folder, data = tiny_pipeline.write_captioned(ROOM, lambda *words: subprocess.run(
+            [PROGRAM, "--model", MODEL, *map(str, words)], check=True, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT))
+        encoded = ("--from", folder, "--data", data, "--flip", "yes", "--encode")
+        processes = self.trained(*encoded, "bubbles", ranks=2, steps=3)
+        self.same(processes, on_threads(*encoded, "each-step", steps=3))
+        made = json.loads((processes / "report.json").read_text())
+        self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
 
     def test_two_replicas_of_two_that_share_optimizer_state(self):
         """The same bits as one rank with all microbatches; told by arguments, and met in a folder."""

@@ -5,8 +5,11 @@
 
 import json
 import os
+import random
 import sys
 import warnings
+
+from files import write_png
 
 
 def silence(wheels):
@@ -31,6 +34,19 @@ def write_vocabulary(folder):
     folder.mkdir(parents=True)
     (folder / "vocab.json").write_text(json.dumps({word: index for index, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in MERGES))
+
+
+def write_captioned(room, run):
+    """A folder of weights that are drawn by run(*options) of pulse_train, and captioned pictures for it, without any package."""
+    tokenizer, folder, data = room / "tokenizer", room / "diffusers", room / "pictures"
+    write_vocabulary(tokenizer)
+    run("--init", "--steps", 0, "--export", folder, "--tokenizer", tokenizer)
+    data.mkdir()
+    source = random.Random(14)
+    for index, text in enumerate(("a red cat", "photo of a car", "", "cat")):
+        write_png(data / f"{index}.png", 16, source.randbytes(3 * 16 * 16))
+        (data / f"{index}.txt").write_text(text)
+    return folder, data
 
 
 def write_tokenizer(folder, **options):

@@ -1,195 +1,16 @@
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <map>
-#include <mutex>
 #include <random>
-#include <span>
 #include <string>
-#include <vector>
 
+#include <support/encoded_steps.hpp>
 #include <support/random_frozen.hpp>
-#include <support/random_plan.hpp>
-#include <support/replicated.hpp>
-#include <support/toy_model.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/reference/backend.hpp>
 
 using namespace pulse;
 using namespace pulse::test;
-
-namespace {
-
-using math = host::reference_backend<float>;
-using encoded_model = toy_model<5, 8, wiring::nested, true>;
-
-/// Two frozen components: one makes the model's inputs, the other its targets.
-constexpr std::array<std::int64_t, 2> result_widths{drawn_data<encoded_model, float>::in,
-                                                    drawn_data<encoded_model, float>::out};
-constexpr int chain_layers = 3;
-
-/// What a component makes of a sample after so many of its layers.
-std::vector<float> encoded_by(int component, std::uint64_t seed, int step, int sample, int done = chain_layers) {
-    auto values = draw_values<float>(seed, static_cast<std::uint64_t>(10000 + 1000 * component + 100 * step + sample),
-                                     static_cast<std::size_t>(result_widths[static_cast<std::size_t>(component)]));
-    for (int l = 0; l != done; ++l) {
-        for (float& v : values) { v = 0.75F * v + 0.125F * static_cast<float>(l + 1); }
-    }
-    return values;
-}
-
-/// How often each layer ran on each sample: by component, layer, step, replica and sample.
-struct encode_tally {
-    std::mutex mutex{};
-    std::map<std::array<int, 5>, int> runs{};
-};
-
-/// Trains on what frozen tasks made, or on what it makes itself.
-struct encoding_task : drawn_task<encoded_model, float> {
-    std::uint64_t seed;
-    int replica;
-    int batch;
-    int step{};
-    encode_tally& seen;
-    const encoded_results* results{};
-    encoded_results latest{frozen_flow{}, 0, nullptr};
-
-    encoding_task(const drawn_data<encoded_model, float>& from, int of_replica, encode_tally& all) :
-        drawn_task{from}, seed{from.seed}, replica{of_replica}, batch{from.batch}, seen{all} {}
-
-    void encode(const encoding& call) {
-        const int of_step = step + (call.for_next_step ? 1 : 0);
-        const auto place = [](std::span<const encoding_piece> pieces, int sample, std::size_t bytes) -> std::byte* {
-            for (const encoding_piece& p : pieces) {
-                if (p.first_sample <= sample && sample < p.first_sample + p.samples) {
-                    return p.data + static_cast<std::size_t>(sample - p.first_sample) * bytes;
-                }
-            }
-            throw error{"no piece has the sample"};
-        };
-        for (int s = call.what.first_sample; s != call.what.first_sample + call.what.samples; ++s) {
-            std::vector<float> values = encoded_by(call.what.component, seed, of_step, s, 0);
-            const std::size_t bytes = values.size() * sizeof(float);
-            if (call.what.first_layer != 0) { std::memcpy(values.data(), place(call.from, s, bytes), bytes); }
-            for (int l = call.what.first_layer; l <= call.what.last_layer; ++l) {
-                for (float& v : values) { v = 0.75F * v + 0.125F * static_cast<float>(l + 1); }
-                const std::lock_guard lock{seen.mutex};
-                ++seen.runs[{call.what.component, l, of_step, replica, s}];
-            }
-            std::memcpy(place(call.to, s, bytes), values.data(), bytes);
-        }
-    }
-    void encoded(const encoded_results& now) {
-        latest = now;
-        results = &latest;
-    }
-    void copy_result(int component, int m, std::vector<float>& to) const {
-        const std::size_t each = to.size() / static_cast<std::size_t>(batch);
-        for (int i = 0; i != batch; ++i) {
-            const int sample = m * batch + i;
-            float* const at = to.data() + static_cast<std::size_t>(i) * each;
-            if (results != nullptr) {
-                std::memcpy(at, results->of(component, sample), each * sizeof(float));
-            } else {
-                const auto own = encoded_by(component, seed, step, sample);
-                std::copy(own.begin(), own.end(), at);
-            }
-        }
-    }
-    void input(int m, float* x) {
-        copy_result(0, m, inputs[static_cast<std::size_t>(m)]);
-        drawn_task::input(m, x);
-    }
-    void loss(int m, const float* y, float* dy) {
-        copy_result(1, m, targets[static_cast<std::size_t>(m)]);
-        drawn_task::loss(m, y, dy);
-        all_losses.push_back(losses[static_cast<std::size_t>(m)]);
-    }
-    std::vector<double> all_losses{};
-};
-
-/// Losses by rank and step, then the gradients of the last step by rank and layer.
-struct encoded_run {
-    std::map<int, std::vector<double>> losses{};
-    std::map<std::pair<int, int>, std::vector<float>> gradients{};
-    bool memory_as_planned{true};
-    bool operator==(const encoded_run&) const = default;
-};
-
-/// Steps of a plan; at `forgets`, the executors lose what was encoded for it.
-encoded_run run_steps(const plan& planned, const cost_table& costs, std::uint64_t seed, int steps, encode_tally& seen,
-                      int delay_us = 0, int forgets = -1) {
-    encoded_run made;
-    std::mutex mutex;
-    host::run_ranks(planned.pipeline_degree * planned.data_degree, {}, [&](host::thread_transport& plain) {
-        drifting_transport transport{plain, delay_us, static_cast<unsigned>(seed)};
-        math on;
-        executor<encoded_model, math> rank{on, transport, planned, costs};
-        const int replica = rank.place().replica;
-        encoding_task task{
-            {seed + static_cast<std::uint64_t>(replica), planned.microbatch_size, planned.microbatches}, replica, seen};
-        for (const auto& block : rank.parameters().blocks()) {
-            const auto drawn = draw_values<float>(seed, static_cast<std::uint64_t>(block.layer + 10), block.size);
-            std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
-        }
-        for (task.step = 0; task.step != steps; ++task.step) {
-            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), 0.0F);
-            poison(rank.memory());
-            if (task.step == forgets) { rank.forget_results(); }
-            rank.step(task);
-        }
-        const std::lock_guard lock{mutex};
-        made.losses[transport.rank()] = task.all_losses;
-        for (const auto& block : rank.parameters().blocks()) {
-            const auto g = rank.parameters().gradients_of(block.layer);
-            made.gradients[{transport.rank(), block.layer}] = {g.begin(), g.end()};
-        }
-        made.memory_as_planned = made.memory_as_planned && rank.memory().used_bytes() == rank.layout().total_bytes() &&
-                                 rank.memory().most_live_bytes() == rank.layout().live_peak_bytes;
-    });
-    return made;
-}
-
-cost_table costs_with_frozen(int batch) {
-    cost_table costs = blank_costs(graph_of<encoded_model>().view(), batch, sizeof(float));
-    for (std::size_t c = 0; c != result_widths.size(); ++c) {
-        const std::int64_t bytes = result_widths[c] * std::int64_t{sizeof(float)};
-        frozen_component one{.name = label{"frozen"} + static_cast<unsigned>(c),
-                             .feeds = c == 0 ? frozen_use::input : frozen_use::target,
-                             .result_bytes = bytes,
-                             .max_chunk = 64};
-        for (int l = 0; l != chain_layers; ++l) {
-            one.layers.push_back({label{"f"} + static_cast<unsigned>(l), 1.0, 1.0, 0, bytes, bytes});
-        }
-        costs.frozen.push_back(one);
-    }
-    return costs;
-}
-
-/// A plan without frozen tasks; no stages where no cut was found.
-plan draw_encoded_plan(std::mt19937& random, int devices) {
-    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
-    plan p;
-    p.pipeline_degree = devices;
-    p.data_degree = draw(1, 2);
-    p.microbatches = draw(1, 4);
-    p.microbatch_size = draw(1, 3);
-    p.split_backward = draw(0, 1) == 1;
-    p.recompute = static_cast<recomputation>(draw(0, 2));
-    p.spare_sends = draw(0, 2);
-    const auto kind = static_cast<placement>(draw(0, 2));
-    p.cut = draw_cut(costs_with_frozen(p.microbatch_size), kind, devices,
-                     kind == placement::sequential ? 1 : draw(1, 2), random);
-    if (!p.cut.stages.empty()) { p.order = draw_order(p.cut, p.microbatches, p.split_backward, random); }
-    return p;
-}
-
-} // namespace
 
 TEST_CASE("frozen tasks in any gaps give the bits of encoding inline, each layer once on each sample") {
     std::mt19937 random{71};
@@ -201,15 +22,17 @@ TEST_CASE("frozen tasks in any gaps give the bits of encoding inline, each layer
         const cost_table costs = costs_with_frozen(p.microbatch_size);
         const std::uint64_t seed = random();
         encode_tally none;
-        const encoded_run want = run_steps(p, costs, seed, steps, none);
+        const auto want = run_encoded(p, costs, seed, steps, none);
         REQUIRE(none.runs.empty());
         draw_frozen_tasks(p, costs, random);
         encode_tally seen;
         const int forgets = i % 3 == 0 ? 1 : -1;
-        const encoded_run made = run_steps(p, costs, seed, steps, seen, i % 8 == 0 ? 200 : 0, forgets);
-        CHECK(made.memory_as_planned);
-        CHECK(made.losses == want.losses);
-        CHECK(made.gradients == want.gradients);
+        const auto made = run_encoded(p, costs, seed, steps, seen, i % 8 == 0 ? 200 : 0, forgets);
+        for (const auto& [r, of_rank] : made) {
+            CHECK(of_rank.memory_as_planned);
+            CHECK(of_rank.losses == want.at(r).losses);
+            CHECK(of_rank.gradients == want.at(r).gradients);
+        }
         // The last step encodes for one that does not come; what is forgotten is encoded twice.
         const auto samples = static_cast<std::size_t>(p.microbatches * p.microbatch_size * p.data_degree);
         CHECK(seen.runs.size() == result_widths.size() * chain_layers * samples * (steps + 1));
@@ -226,8 +49,8 @@ TEST_CASE("a plan with frozen tasks is refused where the task encodes nothing") 
     std::string said;
     try {
         host::run_ranks(1, {}, [&](host::thread_transport& transport) {
-            math on;
-            executor<encoded_model, math> rank{on, transport, p, costs};
+            encoded_math on;
+            executor<encoded_model, encoded_math> rank{on, transport, p, costs};
             drawn_task<encoded_model, float> task{{1, p.microbatch_size, p.microbatches}};
             rank.step(task);
         });

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/schedule/baselines/greedy_fill.hpp>
 #include <pulse/schedule/bound/frozen_bound.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
@@ -90,17 +91,29 @@ double bound_of_all_sets(const schedule_problem& problem, const frozen_work& wor
     return bound;
 }
 
-/// The least makespan, if it is below `known`, of passes in the orders that they have and calls of one sample each, in
-/// any order on any host: every sequence of starts.
+/// When the last device ends what it does behind its passes and tasks.
+double end_us(const frozen_work& work, const filled_schedule& filled) {
+    double last = 0;
+    for (std::size_t d = 0; d != filled.tasks.size(); ++d) {
+        double end = filled.passes.devices[d].empty() ? 0.0 : filled.passes.devices[d].back().end_us;
+        if (!filled.tasks[d].empty()) { end = std::max(end, filled.tasks[d].back().end_us); }
+        last = std::max(last, end + (work.after_us.empty() ? 0.0 : work.after_us[d]));
+    }
+    return last;
+}
+
+/// The earliest end of all, if it is below `known`, of passes in the orders that they have and calls of one sample
+/// each, in any order on any host: every sequence of starts.
 class exhaustive_fill {
 public:
     exhaustive_fill(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double known) :
         problem_{problem}, work_{work}, orders_{orders_of(passes)}, best_{known}, next_(orders_.size(), 0),
-        free_(orders_.size(), 0.0),
+        free_(orders_.size(), 0.0), after_{work.after_us},
         ends_(problem.stages.size() * 3 * static_cast<std::size_t>(problem.microbatches), -1.0) {
         for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
             for (int s = 0; s != work.samples; ++s) { chains_.push_back({c, s, 0, 0.0, -1}); }
         }
+        after_.resize(orders_.size(), 0.0);
         const auto busy = busy_us(problem);
         for (const double b : busy) { left_ += b; }
         for (const auto& c : work.components) { left_ += least_work_us(c, work.samples); }
@@ -130,8 +143,10 @@ private:
         if (++nodes_ > most_nodes) { return; }
         double last = 0;
         double room = 0;
-        for (const double f : free_) { last = std::max(last, f); }
-        for (const double f : free_) { room += best_ - std::max(f, since); }
+        for (std::size_t d = 0; d != free_.size(); ++d) {
+            last = std::max(last, free_[d] + after_[d]);
+            room += best_ - after_[d] - std::max(free_[d], since);
+        }
         if (last >= best_ - 1e-9 || left_ > room - 1e-9) { return; }
         bool ended = true;
         for (std::size_t d = 0; d != orders_.size(); ++d) {
@@ -193,6 +208,7 @@ private:
     long nodes_{};
     std::vector<std::size_t> next_;
     std::vector<double> free_;
+    std::vector<double> after_;
     std::vector<double> ends_;
     std::vector<chain> chains_{};
 };
@@ -225,6 +241,48 @@ TEST_SUITE("host") {
         }
     }
 
+    TEST_CASE("fill: DiffusionPipe's greedy is valid, leaves passes where they are, and is never faster") {
+        std::mt19937 random{11};
+        int slower = 0;
+        for (int i = 0; i != 150; ++i) {
+            auto problem = limited_problem(random, 4, 2, 6, i);
+            problem.memory_limit_bytes.clear();
+            auto work = random_work(random, problem.devices, 3, 12);
+            work.hosts.clear();
+            const schedule passes = list_schedule(problem);
+            const double shortest = up_to(random, 0, 3);
+            const filled_schedule found = greedy_fill(passes, work, shortest);
+            CAPTURE(i);
+            CHECK(found.passes == passes);
+            REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
+            for (std::size_t d = 0; d != found.tasks.size(); ++d) {
+                double idle_since = 0;
+                for (const timed_pass& p : passes.devices[d]) {
+                    for (const frozen_task& t : found.tasks[d]) {
+                        const bool between = t.start_us >= idle_since && t.start_us < p.start_us;
+                        if (between) { CHECK(p.start_us - idle_since >= shortest * (1 - 1e-9)); }
+                    }
+                    idle_since = p.end_us;
+                }
+            }
+            const filled_schedule ours =
+                fill_schedule(problem, passes, work, lower_bound_us(problem), {.placements = 10'000});
+            CHECK(ours.makespan_us() <= found.makespan_us() * (1 + 1e-9));
+            slower += found.makespan_us() > ours.makespan_us() * (1 + 1e-9) ? 1 : 0;
+        }
+        CHECK(slower > 50);
+        // 10 us of one device, 4 of the other: 2 layers of both samples, then the third on one of them
+        const schedule passes{{{{pass::forward, 0, 0, 10, 20}}, {{pass::forward, 1, 0, 0, 20}}}};
+        const frozen_component chain{"f", {}, 0,
+                                     0,   1,  {{"a", 0, 2, 0, 0, 0}, {"b", 0, 2, 0, 0, 0}, {"c", 0, 2, 0, 0, 0}}};
+        const auto found = greedy_fill(passes, {{chain}, 2, {}, {}}, 0);
+        CHECK(found.tasks[0].size() == 5);
+        CHECK(found.tasks[0].back().end_us == 10);
+        CHECK(found.makespan_us() == 22);
+        CHECK(greedy_fill(passes, {{chain}, 2, {}, {}}, 11).makespan_us() == 26);
+        CHECK_THROWS_AS((void)greedy_fill(passes, {{chain}, 2, {{0}, {}}, {}}, 0), input_error);
+    }
+
     TEST_CASE("fill: the bound is that of all sets of devices, and never falls when work grows") {
         std::mt19937 random{2};
         for (int round = 0; round != 500; ++round) {
@@ -251,12 +309,15 @@ TEST_SUITE("host") {
             auto work = random_work(random, problem.devices, 1, 2);
             work.components.front().max_chunk = 1;
             if (work.components.front().layers.size() > 2) { work.components.front().layers.resize(2); }
+            for (int d = 0; d != problem.devices && judged % 2 == 1; ++d) {
+                work.after_us.push_back(up_to(random, 0, 40));
+            }
             const auto found = fill_schedule(problem, passes, work, 0.0, {.placements = 20'000});
             REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
-            const exhaustive_fill all{problem, passes, work, found.makespan_us()};
+            const exhaustive_fill all{problem, passes, work, end_us(work, found)};
             if (all.gave_up()) { continue; }
             REQUIRE(all.best() >= found.lower_bound_us * (1 - 1e-9));
-            const double gap = gap_of(found.makespan_us(), all.best());
+            const double gap = gap_of(end_us(work, found), all.best());
             ++judged;
             equal += gap < 1e-9 ? 1 : 0;
             worst = std::max(worst, gap);
@@ -295,6 +356,26 @@ TEST_SUITE("host") {
             MESSAGE(devices << " devices: mean " << 100 * sum / count << " %, worst " << 100 * worst << " %");
             CHECK(sum / count <= (devices == 8 ? 0.005 : 0.002));
             CHECK(worst <= (devices == 8 ? 0.015 : 0.01));
+        }
+    }
+
+    TEST_CASE("fill: layers of several passes' length, as much of them as of passes") {
+        frozen_component shape{"encoder", frozen_use::input, 0, 0, 1, {}};
+        for (const double length : {1, 14, 14, 2, 11, 14, 2, 11, 14, 2, 4, 4, 4, 4, 4}) {
+            shape.layers.push_back({"layer", 0, length, 0, 0, 0});
+        }
+        for (const bool split : {false, true}) {
+            const auto problem = chain_problem(placed(placement::folded, 8, 2), 8, 16, split, 10, 10, 10, 1);
+            const auto passes = list_schedule(problem);
+            frozen_work work{{shape}, 64, {}, {}};
+            double busy = 0;
+            for (const double b : busy_us(problem)) { busy += b; }
+            const double factor = busy / least_work_us(shape, work.samples);
+            for (auto& l : work.components[0].layers) { l.sample_us *= factor; }
+            const auto found = fill_schedule(problem, passes, work, passes.makespan_us());
+            REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
+            CAPTURE(split);
+            CHECK(found.gap() <= 0.005);
         }
     }
 
@@ -403,6 +484,8 @@ TEST_SUITE("host") {
         CHECK(has(says([](frozen_work& w) { w.components.push_back(w.components[0]); }), "name"));
         CHECK(has(says([](frozen_work& w) { w.components[0].layers[0].sample_us = 1e308; }), "encoder"));
         CHECK(has(says([](frozen_work& w) { w.link.latency_us = -1; }), "link"));
+        CHECK(has(says([](frozen_work& w) { w.after_us = {1.0}; }), "after_us: there are 1 for 2 devices"));
+        CHECK(has(says([](frozen_work& w) { w.after_us = {0.0, -1.0}; }), "after_us: it is negative"));
     }
 }
 

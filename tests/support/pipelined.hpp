@@ -48,6 +48,9 @@ struct drawn_data {
     [[nodiscard]] std::vector<T> parameters(int layer, std::size_t n) const {
         return draw_values<T>(seed, static_cast<std::uint64_t>(layer + 10), n);
     }
+    [[nodiscard]] std::vector<T> frozen_parameters(int layer, std::size_t n) const {
+        return draw_values<T>(seed, static_cast<std::uint64_t>(layer + 510), n);
+    }
 
 private:
     template <class Each>
@@ -147,10 +150,19 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
             const auto drawn = task.data.parameters(block.layer, block.size);
             std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
         }
+        for (const auto& block : rank.parameters().frozen_blocks()) {
+            const auto drawn = task.data.frozen_parameters(block.layer, block.size);
+            std::copy(drawn.begin(), drawn.end(), rank.parameters().frozen_values_of(block.layer).begin());
+        }
         for (int s = 0; s != steps; ++s) {
             std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), A{0});
             poison(rank.memory());
             rank.step(task);
+        }
+        for (const auto& block : rank.parameters().frozen_blocks()) {
+            const auto kept = rank.parameters().frozen_values_of(block.layer);
+            const auto drawn = task.data.frozen_parameters(block.layer, block.size);
+            if (!std::equal(kept.begin(), kept.end(), drawn.begin())) { throw error{"a step changed frozen weights"}; }
         }
         const std::lock_guard lock{mutex};
         for (const auto& block : rank.parameters().blocks()) {
@@ -185,6 +197,8 @@ run_result<typename Backend::accumulator> run_unpipelined(int batch, int microba
     drawn_task<Model, T, A> task{drawn_data<Model, T, A>{seed, batch, microbatches}};
     for (std::size_t l = 0; l != Model::layer_count; ++l) {
         oracle.parameters[l] = task.data.parameters(static_cast<int>(l), oracle.parameters[l].size());
+        oracle.frozen_parameters[l] =
+            task.data.frozen_parameters(static_cast<int>(l), oracle.frozen_parameters[l].size());
     }
     oracle.conditioning_parameters = task.data.parameters(conditioning_block, oracle.conditioning_parameters.size());
     for (int m = 0; m != microbatches; ++m) {

@@ -50,7 +50,7 @@ public:
         std::array<Vector<T>, M::skip_count> skip_gradient;
     };
 
-    std::array<Vector<T>, count> parameters;
+    std::array<Vector<T>, count> parameters, frozen_parameters;
     std::array<Vector<A>, count> gradients;
     Vector<T> conditioning_parameters;
     Vector<A> conditioning_gradients;
@@ -59,6 +59,7 @@ public:
     explicit unpipelined(B& backend) : on_{&backend} {
         for_each_layer([&]<std::size_t I>(index<I>) {
             parameters[I].resize(static_cast<std::size_t>(parameter_elements<layer_at<I>>()));
+            frozen_parameters[I].resize(static_cast<std::size_t>(frozen_parameter_elements<layer_at<I>>()));
         });
         if constexpr (M::is_conditioned) {
             conditioning_parameters.resize(static_cast<std::size_t>(parameter_elements<typename M::conditioning>()));
@@ -71,6 +72,10 @@ public:
         for_each_layer([&]<std::size_t I>(index<I>) {
             static constexpr auto list = layer_at<I>::parameters();
             nn::initialise(std::span<const parameter>{list}, seed, std::span<T>{parameters[I]});
+            if constexpr (has_frozen_parameters<layer_at<I>>) {
+                static constexpr auto frozen = layer_at<I>::frozen_parameters();
+                nn::initialise(std::span<const parameter>{frozen}, seed, std::span<T>{frozen_parameters[I]});
+            }
         });
         if constexpr (M::is_conditioned) {
             static constexpr auto list = M::conditioning::parameters();
@@ -128,31 +133,39 @@ public:
         t.input_gradient = to_input ? poisoned<T, Vector>(static_cast<std::int64_t>(t.input.size())) : Vector<T>{};
         Vector<T> from_next = std::move(gradient);
         for_each_layer_backwards([&]<std::size_t I>(index<I>) {
-            t.output_gradient[I] = std::move(from_next);
-            for (std::size_t e = 0; e != M::skip_count; ++e) {
-                if (graph.skips[e].from == static_cast<int>(I)) {
-                    on_->add(t.batch * graph.skips[e].elements, t.skip_gradient[e].data(), t.output_gradient[I].data());
+            if constexpr (!is_forward_only<layer_at<I>>()) {
+                t.output_gradient[I] = std::move(from_next);
+                for (std::size_t e = 0; e != M::skip_count; ++e) {
+                    if (graph.skips[e].from == static_cast<int>(I)) {
+                        on_->add(t.batch * gradient_elements(I), t.skip_gradient[e].data(),
+                                 t.output_gradient[I].data());
+                    }
                 }
+                const bool wanted = I != 0 && gradient_elements(I - 1) != 0;
+                from_next = poisoned<T, Vector>(wanted ? t.batch * gradient_elements(I - 1) : 0);
+                t.deferred[I] = poisoned<T, Vector>(t.batch * graph.layers[I].deferred_elements);
+                auto workspace = poisoned<T, Vector>(t.batch * graph.layers[I].workspace_elements);
+                backend_frame<B> frame = frame_of(I, t, workspace);
+                frame.input_gradient = wanted               ? from_next.data()
+                                       : I == 0 && to_input ? t.input_gradient.data()
+                                                            : nullptr;
+                if (const int edge = edge_into(I); edge >= 0) {
+                    auto& skip_gradient = t.skip_gradient[static_cast<std::size_t>(edge)];
+                    skip_gradient = poisoned<T, Vector>(t.batch * graph.skips[static_cast<std::size_t>(edge)].elements);
+                    frame.skip_gradient = skip_gradient.data();
+                }
+                layer_at<I>::backward_input(*on_, frame);
             }
-            if (I != 0) { from_next = poisoned<T, Vector>(t.batch * graph.layers[I].input_elements); }
-            t.deferred[I] = poisoned<T, Vector>(t.batch * graph.layers[I].deferred_elements);
-            auto workspace = poisoned<T, Vector>(t.batch * graph.layers[I].workspace_elements);
-            backend_frame<B> frame = frame_of(I, t, workspace);
-            frame.input_gradient = I != 0 ? from_next.data() : to_input ? t.input_gradient.data() : nullptr;
-            if (const int edge = edge_into(I); edge >= 0) {
-                auto& skip_gradient = t.skip_gradient[static_cast<std::size_t>(edge)];
-                skip_gradient = poisoned<T, Vector>(t.batch * graph.skips[static_cast<std::size_t>(edge)].elements);
-                frame.skip_gradient = skip_gradient.data();
-            }
-            layer_at<I>::backward_input(*on_, frame);
         });
     }
 
     /// Every layer's backward_weight, last to first, then the conditioning module's.
     void backward_weight(tape& t) {
         for_each_layer_backwards([&]<std::size_t I>(index<I>) {
-            auto workspace = poisoned<T, Vector>(t.batch * graph.layers[I].workspace_elements);
-            layer_at<I>::backward_weight(*on_, frame_of(I, t, workspace));
+            if constexpr (!is_forward_only<layer_at<I>>()) {
+                auto workspace = poisoned<T, Vector>(t.batch * graph.layers[I].workspace_elements);
+                layer_at<I>::backward_weight(*on_, frame_of(I, t, workspace));
+            }
         });
         if constexpr (M::is_conditioned) {
             using embedder = typename M::conditioning;
@@ -195,6 +208,10 @@ private:
         for_each_layer([&]<std::size_t I>(index<I>) { f(index<count - 1 - I>{}); });
     }
 
+    /// Of a layer's output, what has a gradient.
+    [[nodiscard]] static constexpr std::int64_t gradient_elements(std::size_t layer) {
+        return graph.layers[layer].output_elements - graph.layers[layer].frozen_output_elements;
+    }
     /// The edge whose target is the layer, or -1.
     [[nodiscard]] static int edge_into(std::size_t layer) {
         for (std::size_t e = 0; e != M::skip_count; ++e) {
@@ -213,6 +230,7 @@ private:
         }
         frame.conditioning = t.conditioning.data();
         frame.parameters = parameters[l].data();
+        frame.frozen_parameters = frozen_parameters[l].data();
         frame.output = t.output[l].data();
         frame.saved = t.saved[l].data();
         frame.statistics = t.statistics[l].data();

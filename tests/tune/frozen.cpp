@@ -8,9 +8,13 @@
 
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/require_valid.hpp>
+#include <pulse/plan/step_model.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/validate_fill.hpp>
+#include <pulse/simulate/simulator.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/frozen_step.hpp>
 #include <pulse/tune/plan_for.hpp>
@@ -41,13 +45,13 @@ cost_table beside_encoders(int samples, double share, std::int64_t text_bytes = 
     const double unit = share * load_us(backbone(1));
     frozen_component pictures{"pictures", frozen_use::input, 3000, 800, 1, {}};
     for (const double part : {0.1, 0.3, 0.2, 0.2, 0.1}) {
-        pictures.layers.push_back({label{"part"} + static_cast<unsigned>(pictures.layers.size()), 0.0, part * unit,
-                                   2'000, 4'000, 20'000});
+        pictures.layers.push_back(
+            {label{"part"} + static_cast<unsigned>(pictures.layers.size()), 0.0, part * unit, 2'000, 4'000, 20'000});
     }
     frozen_component text{"text", frozen_use::context, 300, 900, 8, {}};
     for (int i = 0; i != 4; ++i) {
-        text.layers.push_back({label{"block"} + static_cast<unsigned>(i), 0.01 * unit, 0.0225 * unit, text_bytes / 4,
-                               500, 2'000});
+        text.layers.push_back(
+            {label{"block"} + static_cast<unsigned>(i), 0.01 * unit, 0.0225 * unit, text_bytes / 4, 500, 2'000});
     }
     costs.frozen = {pictures, text};
     return costs;
@@ -79,7 +83,8 @@ std::int64_t peak_of(const tuning& found) {
     return *std::max_element(peaks.begin(), peaks.end());
 }
 
-/// That the tasks are all of the work beside the passes, and hold no more than was said.
+/// That the tasks are all of the work beside the passes, and that the plan predicts what the simulator and an exact
+/// layout make of both.
 void check_filled(const tuning& found) {
     require_valid(found.plan, "plan");
     const tune_candidate& c = found.best_row().candidate;
@@ -89,12 +94,16 @@ void check_filled(const tuning& found) {
         prepare_candidate(found.costs, *request(frozen_mode::tuned).cluster, found.plan.cut, c, options, 0)
             .step.problem;
     problem.holds.clear();
-    problem.memory_limit_bytes = found.frozen.live_bytes;
     CHECK(found.frozen.work.hosts == found.plan.frozen_hosts);
     CHECK_NOTHROW(validate_fill(problem, found.frozen.work, found.plan.order, found.plan.frozen_tasks));
     const prediction& expected = found.plan.predicted;
     CHECK(expected.step_us >= expected.lower_bound_us * (1 - 1e-9));
-    CHECK(expected.step_us >= detail::last_end_us(found.plan.order, found.plan.frozen_tasks) * (1 - 1e-9));
+    CHECK(expected.peak_memory_bytes == peak_bytes(found.plan, found.costs, found.kept));
+    if (found.plan.pipeline_degree == 1 && found.plan.data_degree > 1) { return; } // reduced while passes run
+    const step_model model{found.plan, found.costs};
+    const simulation ran = simulate(found.plan, model, lower(found.plan, model), found.world);
+    CHECK(expected.step_us == doctest::Approx(ran.step_us));
+    CHECK(expected.bubble_ratio == doctest::Approx(ran.bubble_ratio));
 }
 
 } // namespace
@@ -180,9 +189,7 @@ TEST_CASE("a component that one device has room for lives there, and its weights
     CHECK(free.size() == 4); // of two components, each everywhere or on one device
     // Room for the text encoder on device 2 alone.
     ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
-    for (std::size_t d = 0; d != 4; ++d) {
-        ready.fixed_bytes[d] = ready.limit_bytes - (d == 2 ? 1'500'000 : 500'000);
-    }
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = ready.limit_bytes - (d == 2 ? 1'500'000 : 500'000); }
     for (const frozen_placement& where : frozen_placements(costs, c, ready, frozen_mode::bubbles)) {
         for (int d = 0; d != 4; ++d) {
             CHECK(where.work.may_host(1, d) == (d == 2));
@@ -194,6 +201,34 @@ TEST_CASE("a component that one device has room for lives there, and its weights
             // Results of two steps lie where the first stage reads them.
             const std::int64_t results = cut.stages.front().device == d ? 2 * 8 * (800 + 900) : 0;
             CHECK(where.kept_bytes[at] == weights + results);
+        }
+    }
+}
+
+TEST_CASE("what is pruned would not have been chosen, as bounds are held against steps that were reached") {
+    for (const double share : {0.05, 0.4, 1.0}) {
+        CAPTURE(share);
+        tune_options space{};
+        space.devices = 4;
+        space.global_batch = 16;
+        space.kept = adamw_memory(4);
+        const auto costs = [share](int samples) { return beside_encoders(samples, share); };
+        const cluster four = *request(frozen_mode::tuned).cluster;
+        const tuning quick = tune(costs, four, space);
+        space.prune = false;
+        const tuning all = tune(costs, four, space);
+        const double best_us = quick.best_row().step_us;
+        CHECK(best_us <= all.best_row().step_us * (1 + 1e-9));
+        int pruned = 0;
+        for (const tune_row& row : quick.rows) {
+            pruned += row.verdict == tune_verdict::bound ? 1 : 0;
+            if (row.verdict == tune_verdict::bound) { CHECK(row.bound_us >= best_us * (1 - 1e-9)); }
+            if (row.verdict == tune_verdict::slower) { CHECK(row.step_us >= best_us); }
+        }
+        CHECK(pruned > 0);
+        for (const tune_row& row : all.rows) {
+            const bool has_step = row.verdict == tune_verdict::slower || row.verdict == tune_verdict::best;
+            if (has_step) { CHECK(row.step_us >= row.bound_us * (1 - 1e-9)); }
         }
     }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 
@@ -50,6 +51,11 @@ struct memory_space {
     using clock = stream_clock;
     using sections = step_graphs;
 
+    /// Copies bytes on the device, in the order of the backend's stream.
+    template <class B>
+    static void copy(const B& math, const std::byte* from, std::byte* to, std::int64_t bytes) {
+        copy_async(to, from, static_cast<std::size_t>(bytes), math.stream());
+    }
     /// Copies from host memory to the device, and back; done on return. What a stream has still to do to either side
     /// must be done before (stream::synchronize).
     template <class T>

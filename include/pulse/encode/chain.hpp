@@ -35,7 +35,7 @@ struct chain_link {
 
     /// Tensors begin at multiples of 64 elements.
     [[nodiscard]] static constexpr std::int64_t aligned(std::int64_t n) noexcept { return (n + 63) / 64 * 64; }
-    /// Of the chain's array; the caller has the input of the first layer and the output of the last.
+    /// Of the chain's array, at most; the caller has the input of the first layer and the output of the last.
     [[nodiscard]] constexpr std::int64_t all() const noexcept {
         return (first ? 0 : aligned(input)) + (last || in_place ? 0 : aligned(output)) + aligned(saved) +
                aligned(workspace);
@@ -60,7 +60,8 @@ inline constexpr auto chain_links = []<std::size_t... I>(std::index_sequence<I..
 }
 (std::make_index_sequence<Model::layer_count>{});
 
-/// Runs a model without skips and conditioning forward, sample by sample, in the memory that its greatest layer needs.
+/// Runs a model without skips and conditioning forward, sample by sample, in the memory that its greatest layer needs;
+/// whole, or some of its layers, between which others may run on other samples.
 ///
 /// A tensor between layers begins at the front of one array or ends at its back, in turns; what a layer saves and its
 /// workspace lie between its input and its output. All memory is taken when this is made, in the backend's space.
@@ -108,34 +109,27 @@ public:
     /// y = model(x) for `samples` samples, both in the backend's space.
     void run(int samples, const scalar* x, scalar* y) {
         for (int s = 0; s < samples; ++s) {
-            run_one(x + s * chain_links<Model>.front().input, y + s * chain_links<Model>.back().output);
+            run_layers(0, Model::layer_count - 1, x + s * chain_links<Model>.front().input,
+                       y + s * chain_links<Model>.back().output);
         }
     }
-
-private:
-    [[nodiscard]] static constexpr auto passes() {
-        return []<std::size_t... I>(std::index_sequence<I...>) {
-            return std::array<void (*)(B&, const backend_frame<B>&), sizeof...(I)>{
-                &Model::template layer_at<I>::template forward<B>...};
-        }
-        (std::make_index_sequence<Model::layer_count>{});
-    }
-    static constexpr auto table = passes();
-
-    void run_one(const scalar* x, scalar* y) {
+    /// Layers `first` to `last` on one sample: reads the input of the first at x, writes the output of the last to y. The
+    /// bits are those of run(), wherever it is cut.
+    void run_layers(std::size_t first, std::size_t last, const scalar* x, scalar* y) {
         backend_frame<B> frame;
         frame.batch = 1;
         frame.input = x;
         frame.parameters = parameters_.data();
+        for (std::size_t l = 0; l != first; ++l) { frame.parameters += chain_links<Model>[l].parameters; }
         frame.statistics = statistics_.data();
         scalar* held = nullptr; // the input, where it is this object's
-        for (std::size_t l = 0; l != chain_links<Model>.size(); ++l) {
+        for (std::size_t l = first; l <= last; ++l) {
             const chain_link& now = chain_links<Model>[l];
             const bool held_at_front = held == working_.data();
             std::int64_t at_front = held_at_front ? chain_link::aligned(now.input) : 0;
-            if (now.last) {
+            if (l == last) {
                 frame.output = y;
-            } else if (now.in_place) {
+            } else if (now.in_place && held != nullptr) {
                 frame.output = held;
             } else if (held_at_front) {
                 frame.output = working_.data() + (working_elements - chain_link::aligned(now.output));
@@ -151,6 +145,16 @@ private:
             frame.input = held;
         }
     }
+
+private:
+    [[nodiscard]] static constexpr auto passes() {
+        return []<std::size_t... I>(std::index_sequence<I...>) {
+            return std::array<void (*)(B&, const backend_frame<B>&), sizeof...(I)>{
+                &Model::template layer_at<I>::template forward<B>...};
+        }
+        (std::make_index_sequence<Model::layer_count>{});
+    }
+    static constexpr auto table = passes();
 
     B& math_;
     typename space::template array<scalar> parameters_;

@@ -18,9 +18,14 @@ namespace pulse {
     fingerprint all;
     all.add(model.view()).add(conditioning).add(frozen_conditioning).add(layers.size()).add(skips.size());
     for (const layer_node& node : layers) {
-        const auto& [name, input, output, parameters, saved, deferred, workspace, flops, statistics] = node;
+        const auto& [name, input, output, parameters, saved, deferred, workspace, flops, statistics, frozen,
+                    frozen_output, frozen_flops, forward_only_flops] = node;
         all.add(name.view()).add(input).add(output).add(parameters).add(saved).add(deferred).add(workspace);
         all.add(flops).add(statistics);
+        // A model without frozen layers is what it was before there were any.
+        if (frozen != 0 || frozen_output != 0) {
+            all.add(frozen).add(frozen_output).add(frozen_flops).add(forward_only_flops);
+        }
     }
     for (const auto& [from, to, elements, residual] : skips) { all.add(from).add(to).add(elements).add(residual); }
     return all;
@@ -34,9 +39,8 @@ constexpr void add_shape(fingerprint& to) {
     for (const auto extent : Shape::dims) { to.add(extent); }
 }
 
-template <class Part>
-constexpr void add_parameters(fingerprint& to) {
-    constexpr auto all = Part::parameters();
+template <class Parameters>
+constexpr void add_parameters(fingerprint& to, const Parameters& all) {
     to.add(all.size());
     for (const parameter& p : all) {
         to.add(p.name.view()).add(p.rank);
@@ -55,7 +59,8 @@ template <any_model M>
     const auto add_layer = [&]<class Layer>() {
         detail::add_shape<typename Layer::input>(all);
         detail::add_shape<typename Layer::output>(all);
-        detail::add_parameters<Layer>(all);
+        detail::add_parameters(all, Layer::parameters());
+        if constexpr (has_frozen_parameters<Layer>) { detail::add_parameters(all, Layer::frozen_parameters()); }
     };
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         (add_layer.template operator()<typename M::template layer_at<I>>(), ...);
@@ -65,7 +70,7 @@ template <any_model M>
         using module = typename M::conditioning;
         all.add(module::name.view());
         detail::add_shape<typename module::output>(all);
-        detail::add_parameters<module>(all);
+        detail::add_parameters(all, module::parameters());
     }
     return all;
 }

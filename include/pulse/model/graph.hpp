@@ -25,6 +25,13 @@ struct layer_node {
     /// Statistics of norms and attentions that forward leaves for backward: accumulators, in full precision whatever
     /// the type of the rest.
     std::int64_t statistics_elements{};
+    /// Weights that are not trained, besides parameter_elements.
+    std::int64_t frozen_parameter_elements{};
+    /// Of output_elements, at the end, what no gradient goes back of; all of it where the layer runs forward only.
+    std::int64_t frozen_output_elements{};
+    /// Of forward_flops, those with frozen weights, which W does not repeat, and those which B does not repeat either.
+    double frozen_flops{};
+    double forward_only_flops{};
 
     /// Bytes of the statistics of a microbatch, rounded up to a multiple of 64: the saved tensors lie behind them.
     /// A statistic has 4 bytes, or as many as a scalar if that has more.

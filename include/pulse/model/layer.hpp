@@ -128,6 +128,35 @@ concept statistics_are_counted = !keeps_statistics<T> || requires {
     requires std::bool_constant<(T::statistics_elements >= 0)>::value;
 };
 
+/// T reads weights that are not trained: T::frozen_parameters() is a constexpr std::array of pulse::parameter. They
+/// have no gradient and no optimizer state, and T finds them in layer_frame::frozen_parameters.
+template <class T>
+concept has_frozen_parameters = requires {
+    T::frozen_parameters();
+};
+
+template <class T>
+concept frozen_parameters_are_listed = !has_frozen_parameters<T> || requires {
+    requires is_parameter_array<std::remove_cvref_t<decltype(T::frozen_parameters())>>;
+};
+
+/// T makes something that no gradient goes back of: T::frozen_output_elements is how many scalars per sample at the end
+/// of its output, and T::frozen_input_elements how many at the end of its input it makes no gradient of. The same of
+/// the tensor of its skip edge is T::frozen_skip_elements, if it is there.
+template <class T>
+concept keeps_gradients_back = requires {
+    T::frozen_output_elements;
+    T::frozen_input_elements;
+};
+
+template <class T>
+concept frozen_ends_are_counted = !keeps_gradients_back<T> || requires {
+    requires std::bool_constant<(T::frozen_output_elements >= 0 &&
+                                 T::frozen_output_elements <= T::output::elements)>::value;
+    requires std::bool_constant<(T::frozen_input_elements >= 0 &&
+                                 T::frozen_input_elements <= T::input::elements)>::value;
+};
+
 template <class T>
 concept context_is_shape = !reads_context<T> || requires {
     requires static_shape<typename T::context>;
@@ -144,11 +173,15 @@ concept context_is_shape = !reads_context<T> || requires {
 /// 8. L::residual_input, if it is there, is the shape that L adds to its output;
 /// 9. L::context, if it is there, is the shape of the model's context (text states), which L reads;
 /// 10. L::statistics_elements, if it is there, is an integer: accumulators per sample that L keeps besides
-///    saved_elements.
+///    saved_elements;
+/// 11. L::frozen_parameters(), if it is there, is a list as parameters() is, of weights that are not trained;
+/// 12. L::frozen_output_elements and L::frozen_input_elements, if they are there, are integers, per sample: what at the
+///    end of the output no gradient goes back of, and what at the end of the input L makes no gradient of.
 template <class L>
 concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> &&
     deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> &&
-    residual_input_is_shape<L> && context_is_shape<L> && statistics_are_counted<L>;
+    residual_input_is_shape<L> && context_is_shape<L> && statistics_are_counted<L> && frozen_parameters_are_listed<L> &&
+    frozen_ends_are_counted<L>;
 
 /// What makes the model's conditioning (a time embedding): a layer whose input is the timestep, and which runs before
 /// the first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and
@@ -195,6 +228,12 @@ template <class T>
     } else if constexpr (!statistics_are_counted<T>) {
         static_assert(statistics_are_counted<T>,
                       "pulse: the statistics_elements of a layer are a 'static constexpr std::int64_t', not negative");
+    } else if constexpr (!frozen_parameters_are_listed<T>) {
+        static_assert(frozen_parameters_are_listed<T>,
+                      "pulse: the frozen_parameters() of a layer give std::array<pulse::parameter, K>");
+    } else if constexpr (!frozen_ends_are_counted<T>) {
+        static_assert(frozen_ends_are_counted<T>, "pulse: the frozen_output_elements and frozen_input_elements of a "
+                                                  "layer are not negative and not more than it has");
     }
     return layer<T>;
 }
@@ -236,6 +275,26 @@ template <has_parameters T>
     std::int64_t total = 0;
     for (const parameter& p : T::parameters()) { total += p.elements(); }
     return total;
+}
+
+/// Scalars in the weights of a layer that are not trained; 0 where it has none.
+template <class T>
+[[nodiscard]] constexpr std::int64_t frozen_parameter_elements() {
+    std::int64_t total = 0;
+    if constexpr (has_frozen_parameters<T>) {
+        for (const parameter& p : T::frozen_parameters()) { total += p.elements(); }
+    }
+    return total;
+}
+
+/// Whether nothing that T makes has a gradient: T runs forward only.
+template <class T>
+[[nodiscard]] constexpr bool is_forward_only() noexcept {
+    if constexpr (keeps_gradients_back<T>) {
+        return T::frozen_output_elements == T::output::elements;
+    } else {
+        return false;
+    }
 }
 
 /// Statistics per sample that a layer or conditioning module keeps; 0 where it has none.

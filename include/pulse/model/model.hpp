@@ -67,7 +67,7 @@ template <class Layers, class Skips, class Conditioning>
         if constexpr (reads_context<Conditioning>) { context = facts_of_shape<typename Conditioning::context>(); }
     }
     const auto facts = Layers::facts();
-    return inspect_model(facts, Skips::ends, conditioning, context);
+    return inspect_model(facts, Skips::ends, conditioning, context, trains_context<Conditioning>);
 }
 
 /// Whether the parts make a model; if not, compilation stops with the first rule that they break, in words.

@@ -42,6 +42,14 @@ struct layer_facts {
     shape_facts conditioning{};
     shape_facts residual_input{};
     shape_facts context{};
+    std::int64_t output_elements{};
+    std::int64_t frozen_output{};
+    std::int64_t frozen_input{};
+    std::int64_t frozen_skip{};
+
+    [[nodiscard]] constexpr bool forward_only() const noexcept {
+        return frozen_output != 0 && frozen_output == output_elements;
+    }
 };
 
 template <layer L>
@@ -53,6 +61,12 @@ template <layer L>
     if constexpr (reads_conditioning<L>) { facts.conditioning = facts_of_shape<typename L::conditioning>(); }
     if constexpr (adds_residual<L>) { facts.residual_input = facts_of_shape<typename L::residual_input>(); }
     if constexpr (reads_context<L>) { facts.context = facts_of_shape<typename L::context>(); }
+    facts.output_elements = L::output::elements;
+    if constexpr (keeps_gradients_back<L>) {
+        facts.frozen_output = L::frozen_output_elements;
+        facts.frozen_input = L::frozen_input_elements;
+    }
+    if constexpr (requires { L::frozen_skip_elements; }) { facts.frozen_skip = L::frozen_skip_elements; }
     return facts;
 }
 
@@ -78,6 +92,11 @@ enum class model_rule : std::uint8_t {
     addition_fits_output,
     context_is_given,
     context_agrees,
+    end_is_trained,
+    gradient_goes_back,
+    gradient_is_read,
+    skip_gradient_fits,
+    conditioning_gradient_goes_back,
 };
 
 /// The first rule that a model breaks, and the layers concerned.
@@ -117,10 +136,41 @@ struct model_finding {
     return {};
 }
 
+/// Whether what is trained gets all of its gradient: no layer drops one that is needed, nor makes one that has no room.
+/// So layers that run forward only are the first ones, and no skip comes to them from a trained one.
+[[nodiscard]] constexpr model_finding inspect_gradients(std::span<const layer_facts> layers,
+                                                        std::span<const skip_ends> skips,
+                                                        bool context_is_trained) noexcept {
+    using enum model_rule;
+    if (layers.back().frozen_output != 0) { return {end_is_trained, layers.back().name, {}}; }
+    for (std::size_t i = 0; i != layers.size(); ++i) {
+        const layer_facts& node = layers[i];
+        if (node.forward_only() && (node.conditioning.present() || (node.context.present() && context_is_trained))) {
+            return {conditioning_gradient_goes_back, node.name, {}};
+        }
+        if (i == 0) { continue; }
+        const layer_facts& before = layers[i - 1];
+        if (node.frozen_input > before.frozen_output) { return {gradient_goes_back, before.name, node.name}; }
+        // Of an input without any gradient nobody asks for one.
+        if (!before.forward_only() && node.frozen_input < before.frozen_output) {
+            return {gradient_is_read, before.name, node.name};
+        }
+    }
+    for (const skip_ends& edge : skips) {
+        const layer_facts& from = layers[find_layer(layers, edge.from)];
+        const layer_facts& to = layers[find_layer(layers, edge.to)];
+        if (!from.forward_only() && to.frozen_skip != from.frozen_output) {
+            return {skip_gradient_fits, from.name, to.name};
+        }
+    }
+    return {};
+}
+
 /// Looks for the first broken rule. `conditioning` and `context` are the shapes that the model gives, if it gives any.
 [[nodiscard]] constexpr model_finding inspect_model(std::span<const layer_facts> layers, std::span<const skip_ends> skips,
                                                     const shape_facts& conditioning,
-                                                    const shape_facts& context = {}) noexcept {
+                                                    const shape_facts& context = {},
+                                                    bool context_is_trained = false) noexcept {
     using enum model_rule;
     if (layers.empty()) { return {has_layers, {}, {}}; }
     for (std::size_t i = 0; i != layers.size(); ++i) {
@@ -156,7 +206,7 @@ struct model_finding {
             if (!(context == node.context)) { return {context_agrees, node.name, {}}; }
         }
     }
-    return {};
+    return inspect_gradients(layers, skips, context_is_trained);
 }
 
 /// Stops compilation with one sentence for the rule that is broken; the compiler prints Subject and Object beside it.
@@ -195,6 +245,16 @@ template <model_rule Broken, label Subject, label Object>
                   "pulse: a layer reads context (Subject) but the model's conditioning module gives none");
     static_assert(Broken != context_agrees,
                   "pulse: a layer reads context of another shape (Subject) than the model gives");
+    static_assert(Broken != end_is_trained,
+                  "pulse: no gradient goes back of what the last layer makes (Subject), so nothing would be trained");
+    static_assert(Broken != gradient_goes_back,
+                  "pulse: a layer (Object) makes no gradient of what a layer before it (Subject) needs one of");
+    static_assert(Broken != gradient_is_read,
+                  "pulse: a layer (Object) makes a gradient of what has none in the layer before it (Subject)");
+    static_assert(Broken != skip_gradient_fits, "pulse: a skip edge ends at a layer (Object) that makes a gradient of "
+                                                "another part of it than its source (Subject) needs");
+    static_assert(Broken != conditioning_gradient_goes_back,
+                  "pulse: a layer that runs forward only (Subject) reads conditioning or context that is trained");
     return Broken == kept;
 }
 

@@ -284,7 +284,7 @@ private:
     void unnorm_heads(B& on, std::int64_t all, const T* x, const T* weight, const A* statistics, const T* dy, T* dx,
                       A* dweight) const {
         on.layer_norm_backward(head_norm(), all * heads, x, weight, statistics, dy, dx, dweight,
-                               dweight + width / heads, into::write);
+                               dweight != nullptr ? dweight + width / heads : nullptr, into::write);
     }
 };
 

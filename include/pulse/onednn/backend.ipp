@@ -131,6 +131,7 @@ PULSE_HOST_INLINE void onednn_backend::group_norm_backward(const group_norm_shap
                         mine + group_norm_sample::constants(s), dxa + b * elements(s.pixels, s.channels),
                         second_of(s, dxb, b), how);
     });
+    if (dgamma == nullptr) { return; }
     const int all = s.all_channels();
     for (int c = 0; c != all; ++c) {
         double shift = 0.0;

@@ -57,7 +57,7 @@ PULSE_HOST_INLINE void conditioned_operations::adaptive_norm_backward(const adap
             if (scale != nullptr) {
                 dscale[at] = gamma != nullptr ? to_slope[c] * gamma[c] + to_offset[c] * beta[c] : to_slope[c];
             }
-            if (gamma != nullptr) {
+            if (dgamma != nullptr) {
                 dgamma[c] += to_slope[c] * factor;
                 dbeta[c] += to_offset[c] * factor;
             }

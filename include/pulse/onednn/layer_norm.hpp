@@ -92,6 +92,7 @@ public:
                 store<W>(adds ? load<W>(target + c) + d : d, target + c);
             });
         });
+        if (dgamma == nullptr) { return; }
         for (int c = 0; c != n; ++c) {
             double slope = 0.0;
             double shift = 0.0;

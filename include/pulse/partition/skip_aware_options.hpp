@@ -25,7 +25,8 @@ struct memory_model {
     std::vector<std::int64_t> device_limit_bytes{};
 
     [[nodiscard]] constexpr std::int64_t bytes_of(const layer_cost& layer) const noexcept {
-        return state_factor * layer.parameter_bytes + in_flight * (layer.saved_bytes + layer.output_bytes);
+        return state_factor * layer.parameter_bytes + layer.frozen_parameter_bytes +
+               in_flight * (layer.saved_bytes + layer.output_bytes);
     }
     /// What `device` may hold; 0 means no limit.
     [[nodiscard]] constexpr std::int64_t limit_of(int device) const noexcept {

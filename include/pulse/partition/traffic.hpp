@@ -29,15 +29,15 @@ struct traffic {
     return costs.layers[static_cast<std::size_t>(layer)].output_bytes + costs.conditioning_bytes;
 }
 
-/// What comes back there: the gradients of these, but for conditioning that needs none.
+/// What comes back there: the gradients of these, but for what needs none.
 [[nodiscard]] constexpr std::int64_t boundary_gradient_bytes(const cost_table& costs, int layer) noexcept {
-    return boundary_bytes(costs, layer) - costs.frozen_conditioning_bytes;
+    return costs.layers[static_cast<std::size_t>(layer)].gradient_bytes() + costs.conditioning_gradient_bytes();
 }
 
 /// Bytes that cross between devices for one microbatch of a training step under `cut`.
 ///
 /// Every boundary between stages of different devices sends its activation and conditioning forward and gradients of
-/// the same sizes back, but for conditioning that needs none. A skip tensor whose ends are on one device waits there
+/// the same sizes back, but for what needs none. A skip tensor whose ends are on one device waits there
 /// and costs nothing. Any other is sent once when `routing` is direct, and once per device change from its source stage
 /// to its target stage when relayed; its gradient goes the same way back. So does a residual edge, under every
 /// placement. Each edge counts: no tensor is shared between edges of one source, or with the main activation. Requires

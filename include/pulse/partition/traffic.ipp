@@ -27,8 +27,8 @@ PULSE_CONSTEXPR traffic traffic_of(const partition& cut, const cost_table& costs
         if (cut.stages[from].device == cut.stages[to].device) { continue; }
         const int hops = routing == skip_routing::direct ? 1 : changes[to] - changes[from];
         sum.skip_forward += edge.bytes * hops;
+        sum.skip_backward += costs.gradient_bytes(edge) * hops;
     }
-    sum.skip_backward = sum.skip_forward;
     return sum;
 }
 

@@ -98,7 +98,8 @@ public:
     [[nodiscard]] constexpr std::int64_t sample_bytes(int component) const noexcept {
         return sample_bytes_[static_cast<std::size_t>(component)];
     }
-    /// Bytes that a device keeps for frozen networks: their parameters, and what the greatest layer of each has alive.
+    /// Bytes that a device keeps for the frozen networks of its tasks: their parameters, and what the greatest layer of
+    /// each has alive.
     [[nodiscard]] constexpr std::int64_t network_bytes(int device) const noexcept {
         return networks_.empty() ? 0 : networks_[static_cast<std::size_t>(device)];
     }
@@ -254,20 +255,15 @@ private:
             networks_.push_back(networks);
         }
     }
-    /// Of a component that a device hosts, with room for the samples of its largest task there; 0 of others.
+    /// Of a component that has tasks on a device, with room for the samples of the largest; 0 of others.
     [[nodiscard]] constexpr std::int64_t bytes_of_network(const frozen_component& component, int c, int device) const {
-        bool here = hosts_.empty();
-        if (!here) {
-            const std::vector<int>& hosted = hosts_[static_cast<std::size_t>(device)];
-            here = std::find(hosted.begin(), hosted.end(), c) != hosted.end();
-        }
         int most_samples = 0;
         for (int n = first_of(device); n != first_of(device + 1); ++n) {
             if (task(n).component == c) { most_samples = std::max(most_samples, task(n).samples); }
         }
         std::int64_t live = 0;
         for (const frozen_layer& layer : component.layers) { live = std::max(live, layer.live_bytes); }
-        return here ? component.parameter_bytes() + most_samples * live : 0;
+        return most_samples > 0 ? component.parameter_bytes() + most_samples * live : 0;
     }
 };
 

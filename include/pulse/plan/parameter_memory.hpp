@@ -86,6 +86,16 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return bytes;
 }
 
+/// Bytes of the weights on a device that are not trained: they have no gradient, no state and no share.
+[[nodiscard]] constexpr std::int64_t frozen_parameter_bytes_on(const step_model& model, int device) noexcept {
+    std::int64_t bytes = 0;
+    for (int l = 0; l != model.layer_count(); ++l) {
+        if (model.device_of_stage(model.stage_of_layer(l)) != device) { continue; }
+        bytes += model.layer(l).frozen_parameter_bytes;
+    }
+    return bytes;
+}
+
 /// How many parameters so many bytes of scalars are.
 [[nodiscard]] constexpr std::int64_t elements_of(std::int64_t parameter_bytes, const parameter_memory& kept) noexcept {
     return (parameter_bytes + kept.scalar_bytes - 1) / kept.scalar_bytes;
@@ -171,7 +181,8 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     const std::int64_t values = parameter_bytes_on(model, device);
     return values + gradient_bytes_of(values, kept) + state_bytes_on(model, device, replicas, replica, kept) +
            table_bytes_on(model, device, replicas, replica, kept) + replica_bytes_on(model, device, replicas, kept) +
-           beside_bytes_on(model, device, kept) + model.frozen().network_bytes(device);
+           frozen_parameter_bytes_on(model, device) + beside_bytes_on(model, device, kept) +
+           model.frozen().network_bytes(device);
 }
 
 /// What all replicas of a stage together send while its gradients are summed: each to the replica that sums it from all

@@ -28,10 +28,10 @@ PULSE_CONSTEXPR stage_footprint lay_out_stage(const cost_table& costs, int first
         layer_offsets& at = made.layers[static_cast<std::size_t>(l - first)];
         at.saved = take(made.saved_bytes, cost.saved_bytes);
         if (held_apart[static_cast<std::size_t>(l)] == 0) { at.output = take(made.saved_bytes, cost.output_bytes); }
-        if (l < last) { largest_gradient = largest_gradient < cost.output_bytes ? cost.output_bytes : largest_gradient; }
+        if (l < last && largest_gradient < cost.gradient_bytes()) { largest_gradient = cost.gradient_bytes(); }
         largest_deferred = largest_deferred < cost.deferred_bytes ? cost.deferred_bytes : largest_deferred;
         if (split_backward) {
-            if (l < last) { at.output_gradient = take(made.deferred_bytes, cost.output_bytes); }
+            if (l < last) { at.output_gradient = take(made.deferred_bytes, cost.gradient_bytes()); }
             at.deferred = take(made.deferred_bytes, cost.deferred_bytes);
         }
     }

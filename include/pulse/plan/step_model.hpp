@@ -70,6 +70,8 @@ public:
     [[nodiscard]] constexpr bool drops_again(int l) const noexcept {
         return recompute_ == recomputation::stages && held_apart(l) && l == last_layer(stage_of_layer(l));
     }
+    /// Whether a gradient goes back of anything that layer l makes; if not, it runs forward only.
+    [[nodiscard]] constexpr bool has_gradient(int l) const noexcept { return !layer(l).forward_only(); }
     /// The lowest stage of the run of neighbouring stages on one device that contains s.
     [[nodiscard]] constexpr int conditioning_run(int s) const noexcept { return run_[static_cast<std::size_t>(s)]; }
     /// Edges whose target (source) is a layer of stage s, ascending; those inside the stage included.
@@ -96,10 +98,10 @@ public:
     /// Size of a buffer.
     [[nodiscard]] constexpr std::int64_t bytes(const buffer_id& buffer) const noexcept {
         switch (buffer.kind) {
-        case buffer_kind::activation:
-        case buffer_kind::activation_gradient: return layer(buffer.index).output_bytes;
-        case buffer_kind::skip:
-        case buffer_kind::skip_gradient: return edge(buffer.index).bytes;
+        case buffer_kind::activation: return layer(buffer.index).output_bytes;
+        case buffer_kind::activation_gradient: return layer(buffer.index).gradient_bytes();
+        case buffer_kind::skip: return edge(buffer.index).bytes;
+        case buffer_kind::skip_gradient: return costs_.gradient_bytes(edge(buffer.index));
         case buffer_kind::conditioning: return costs_.conditioning_bytes;
         case buffer_kind::conditioning_gradient: return costs_.conditioning_gradient_bytes();
         case buffer_kind::saved: return footprint(buffer.index).saved_bytes;
@@ -154,8 +156,9 @@ public:
     /// Whether the part at `position` is a skip tensor or its gradient, for counting.
     [[nodiscard]] constexpr bool is_skip_part(const message_id& message, std::size_t position) const noexcept {
         if (message.kind == message_kind::skip || message.kind == message_kind::skip_gradient) { return true; }
-        const bool second = is_backward(message) ? has_conditioning_gradient() : has_conditioning();
-        return position >= (second ? 2U : 1U);
+        if (!is_backward(message)) { return position >= (has_conditioning() ? 2U : 1U); }
+        const bool first = has_gradient(last_layer(message.index));
+        return position >= (first ? 1U : 0U) + (has_conditioning_gradient() ? 1U : 0U);
     }
 
     /// What `instruction` on `device` does with which buffers; each buffer at most once. Instructions that touch no

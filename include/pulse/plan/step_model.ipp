@@ -52,12 +52,13 @@ PULSE_CONSTEXPR std::vector<message_id> step_model::messages(microbatch_id m) co
     for (const bool backward : {false, true}) {
         for (int b = 0; b + 1 < stage_count(); ++b) {
             if (device_of_stage(b) == device_of_stage(b + 1)) { continue; }
-            all.push_back({backward ? message_kind::boundary_gradient : message_kind::boundary, b, m});
+            const message_id message{backward ? message_kind::boundary_gradient : message_kind::boundary, b, m};
+            if (!backward || !parts(message, device_of_stage(b)).empty()) { all.push_back(message); }
         }
     }
     for (const bool backward : {false, true}) {
         for (int e = 0; e != edge_count() && !relayed_; ++e) {
-            if (!is_crossing(e)) { continue; }
+            if (!is_crossing(e) || (backward && !has_gradient(edge(e).from))) { continue; }
             all.push_back({backward ? message_kind::skip_gradient : message_kind::skip, e, m});
         }
     }
@@ -79,8 +80,10 @@ PULSE_CONSTEXPR std::vector<buffer_id> step_model::parts(const message_id& messa
     if (message.kind == message_kind::skip_gradient) { return {{buffer_kind::skip_gradient, index, m}}; }
     const bool backward = message.kind == message_kind::boundary_gradient;
     const int own = sends == backward ? index + 1 : index; // the stage of this boundary on this side
-    std::vector<buffer_id> all{
-        {backward ? buffer_kind::activation_gradient : buffer_kind::activation, last_layer(index), m}};
+    std::vector<buffer_id> all{};
+    if (!backward || has_gradient(last_layer(index))) {
+        all.push_back({backward ? buffer_kind::activation_gradient : buffer_kind::activation, last_layer(index), m});
+    }
     if (backward ? has_conditioning_gradient() : has_conditioning()) {
         all.push_back(
             {backward ? buffer_kind::conditioning_gradient : buffer_kind::conditioning, conditioning_run(own), m});
@@ -88,7 +91,7 @@ PULSE_CONSTEXPR std::vector<buffer_id> step_model::parts(const message_id& messa
     for (int e = 0; e != edge_count() && relayed_; ++e) {
         if (!is_crossing(e) || source_stage(e) > index || target_stage(e) <= index) { continue; }
         if (backward) {
-            all.push_back({buffer_kind::skip_gradient, e, m});
+            if (has_gradient(edge(e).from)) { all.push_back({buffer_kind::skip_gradient, e, m}); }
         } else if (sends && conditioning_run(source_stage(e)) == conditioning_run(index)) {
             all.push_back({buffer_kind::activation, edge(e).from, m});
         } else {
@@ -197,22 +200,26 @@ PULSE_CONSTEXPR void step_model::add_backward_input(std::vector<buffer_access>& 
     // The last stage begins both gradients; in the others they arrived, and skip gradients or a stage's share are
     // added.
     const access mode = s + 1 == stage_count() ? access::write : access::update;
-    add(all, {buffer_kind::activation_gradient, last_layer(s), m}, mode);
+    if (has_gradient(last_layer(s))) { add(all, {buffer_kind::activation_gradient, last_layer(s), m}, mode); }
     if (has_conditioning_gradient()) {
         add(all, {buffer_kind::conditioning_gradient, conditioning_run(s), m}, mode);
     }
     add(all, {buffer_kind::deferred, s, m}, access::write);
-    if (s > 0) { add(all, {buffer_kind::activation_gradient, first_layer(s) - 1, m}, access::write); }
-    for (const int e : edges_into(s)) { add(all, {buffer_kind::skip_gradient, e, m}, access::write); }
+    if (s > 0 && has_gradient(first_layer(s) - 1)) {
+        add(all, {buffer_kind::activation_gradient, first_layer(s) - 1, m}, access::write);
+    }
+    for (const int e : edges_into(s)) {
+        if (has_gradient(edge(e).from)) { add(all, {buffer_kind::skip_gradient, e, m}, access::write); }
+    }
     for (const int e : edges_from(s)) {
-        if (!is_inside(e)) { add(all, {buffer_kind::skip_gradient, e, m}, access::read); }
+        if (!is_inside(e) && has_gradient(edge(e).from)) { add(all, {buffer_kind::skip_gradient, e, m}, access::read); }
     }
 }
 
 PULSE_CONSTEXPR void step_model::add_backward_weight(std::vector<buffer_access>& all, int s, microbatch_id m) const {
     add_left_by_forward(all, s, m);
     add(all, {buffer_kind::deferred, s, m}, access::read);
-    add(all, {buffer_kind::activation_gradient, last_layer(s), m}, access::read);
+    if (has_gradient(last_layer(s))) { add(all, {buffer_kind::activation_gradient, last_layer(s), m}, access::read); }
     if (s == 0 && has_conditioning_gradient()) {
         add(all, {buffer_kind::conditioning_gradient, 0, m}, access::read);
     }

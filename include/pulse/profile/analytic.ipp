@@ -35,6 +35,8 @@ PULSE_CONSTEXPR cost_table blank_costs(const graph_view& graph, int microbatch_s
         cost.output_bytes = node.output_elements * per_sample;
         cost.deferred_bytes = node.deferred_elements * per_sample;
         cost.workspace_bytes = node.workspace_elements * per_sample;
+        cost.frozen_parameter_bytes = node.frozen_parameter_elements * scalar_bytes;
+        cost.frozen_output_bytes = node.frozen_output_elements * per_sample;
         table.layers.push_back(cost);
     }
     const int layers = static_cast<int>(graph.layers.size());
@@ -60,7 +62,7 @@ PULSE_CONSTEXPR cost_table analytic_costs(const graph_view& graph, const device&
     for (std::size_t l = 0; l != graph.layers.size(); ++l) {
         const layer_node& node = graph.layers[l];
         layer_cost& cost = table.layers[l];
-        std::int64_t moved = cost.output_bytes + cost.saved_bytes + cost.parameter_bytes +
+        std::int64_t moved = cost.output_bytes + cost.saved_bytes + cost.parameter_bytes + cost.frozen_parameter_bytes +
                              node.input_elements * microbatch_size * scalar_bytes;
         for (const skip_cost& edge : table.skips) {
             if (edge.to == static_cast<int>(l)) { moved += edge.bytes; }
@@ -70,8 +72,12 @@ PULSE_CONSTEXPR cost_table analytic_costs(const graph_view& graph, const device&
         const auto pass_us = [memory_us](double busy_us) { return busy_us > memory_us ? busy_us : memory_us; };
         const bool trains = node.parameter_elements > 0;
         cost.forward_us = pass_us(compute_us);
-        cost.backward_input_us = pass_us(trains ? compute_us : 2.0 * compute_us);
-        cost.backward_weight_us = trains ? pass_us(compute_us) : 0.0;
+        if (cost.forward_only()) { continue; }
+        const double us_per_flop = microbatch_size / flops_per_us;
+        const double back_us = compute_us - node.forward_only_flops * us_per_flop;
+        const bool weighs = trains || node.frozen_parameter_elements > 0;
+        cost.backward_input_us = pass_us(weighs ? back_us : 2.0 * back_us);
+        cost.backward_weight_us = trains ? pass_us(back_us - node.frozen_flops * us_per_flop) : 0.0;
     }
     return table;
 }

@@ -48,8 +48,15 @@ constexpr void check_costs(const cost_table& costs) {
             throw input_error("costs: layer " + layer.name.str() + ": a time is negative or not finite");
         }
         if (layer.parameter_bytes < 0 || layer.saved_bytes < 0 || layer.output_bytes < 0 || layer.deferred_bytes < 0 ||
-            layer.workspace_bytes < 0) {
+            layer.workspace_bytes < 0 || layer.frozen_parameter_bytes < 0 || layer.frozen_output_bytes < 0) {
             throw input_error("costs: layer " + layer.name.str() + ": a byte count is negative");
+        }
+        if (layer.frozen_output_bytes > layer.output_bytes) {
+            throw input_error("costs: layer " + layer.name.str() + ": frozen_output_bytes is more than output_bytes");
+        }
+        if (layer.forward_only() && (layer.backward_input_us > 0 || layer.backward_weight_us > 0)) {
+            throw input_error("costs: layer " + layer.name.str() +
+                              ": no gradient goes back of its output, so its backward passes take no time");
         }
     }
     const auto layers = static_cast<int>(costs.layers.size());

@@ -24,7 +24,16 @@ struct layer_cost {
     std::int64_t deferred_bytes{};
     /// Scratch of one pass; layers on one device share it.
     std::int64_t workspace_bytes{};
+    /// Weights that are not trained, besides parameter_bytes: no gradient and no optimizer state.
+    std::int64_t frozen_parameter_bytes{};
+    /// Of output_bytes, at the end, what no gradient goes back of. Where that is all, the layer runs forward only.
+    std::int64_t frozen_output_bytes{};
 
+    /// Bytes of the gradient of the output.
+    [[nodiscard]] constexpr std::int64_t gradient_bytes() const noexcept { return output_bytes - frozen_output_bytes; }
+    [[nodiscard]] constexpr bool forward_only() const noexcept {
+        return frozen_output_bytes != 0 && frozen_output_bytes == output_bytes;
+    }
     /// F + B + W, in microseconds.
     [[nodiscard]] constexpr double load_us() const noexcept {
         return forward_us + backward_input_us + backward_weight_us;
@@ -64,6 +73,12 @@ struct cost_table {
     /// Gradient of the conditioning that every boundary sends back with that of the activation.
     [[nodiscard]] constexpr std::int64_t conditioning_gradient_bytes() const noexcept {
         return conditioning_bytes - frozen_conditioning_bytes;
+    }
+    /// Bytes of the gradient of a skip tensor: of what its source makes that has one.
+    [[nodiscard]] constexpr std::int64_t gradient_bytes(const skip_cost& edge) const noexcept {
+        const layer_cost& source = layers[static_cast<std::size_t>(edge.from)];
+        if (source.forward_only() || edge.bytes < source.frozen_output_bytes) { return 0; }
+        return edge.bytes - source.frozen_output_bytes;
     }
     [[nodiscard]] constexpr bool operator==(const cost_table&) const = default;
 };

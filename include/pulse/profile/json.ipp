@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -27,7 +28,7 @@ namespace detail {
 
 [[nodiscard]] inline layer_cost read_layer(const io::json_field& field) {
     field.only({"name", "forward_us", "backward_input_us", "backward_weight_us", "parameter_bytes", "saved_bytes",
-                "output_bytes", "deferred_bytes", "workspace_bytes"});
+                "output_bytes", "deferred_bytes", "workspace_bytes", "frozen_parameter_bytes", "frozen_output_bytes"});
     layer_cost layer{};
     layer.name = field["name"].name();
     if (layer.name.empty()) { field["name"].fail("must not be empty"); }
@@ -39,6 +40,8 @@ namespace detail {
     layer.output_bytes = field["output_bytes"].bytes();
     layer.deferred_bytes = field.bytes_or_none("deferred_bytes");
     layer.workspace_bytes = field.bytes_or_none("workspace_bytes");
+    layer.frozen_parameter_bytes = field.bytes_or_none("frozen_parameter_bytes");
+    layer.frozen_output_bytes = field.bytes_or_none("frozen_output_bytes");
     return layer;
 }
 
@@ -68,15 +71,28 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
      {"facts", frozen_use::facts},
      {"target", frozen_use::target}}};
 
+/// Sums over all samples of a step must be numbers too.
+[[nodiscard]] inline std::int64_t read_frozen_bytes(const io::json_field& field) {
+    const std::int64_t bytes = field.bytes();
+    if (bytes > std::int64_t{1} << 40) { field.fail("must be at most 2^40: a tebibyte"); }
+    return bytes;
+}
+
+[[nodiscard]] inline double read_frozen_time(const io::json_field& field) {
+    const double us = field.time();
+    if (us > 1e12) { field.fail("must be at most 1e12: eleven days"); }
+    return us;
+}
+
 [[nodiscard]] inline frozen_layer read_frozen_layer(const io::json_field& field) {
     field.only({"name", "call_us", "sample_us", "parameter_bytes", "output_bytes", "live_bytes"});
     frozen_layer layer{};
     layer.name = field["name"].name();
-    layer.call_us = field["call_us"].time();
-    layer.sample_us = field["sample_us"].time();
-    layer.parameter_bytes = field["parameter_bytes"].bytes();
-    layer.output_bytes = field["output_bytes"].bytes();
-    layer.live_bytes = field["live_bytes"].bytes();
+    layer.call_us = read_frozen_time(field["call_us"]);
+    layer.sample_us = read_frozen_time(field["sample_us"]);
+    layer.parameter_bytes = read_frozen_bytes(field["parameter_bytes"]);
+    layer.output_bytes = read_frozen_bytes(field["output_bytes"]);
+    layer.live_bytes = read_frozen_bytes(field["live_bytes"]);
     return layer;
 }
 
@@ -87,8 +103,9 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
     if (one.name.empty()) { field["name"].fail("must not be empty"); }
     const auto& [input, context, facts, target] = frozen_uses;
     one.feeds = field["feeds"].one_of<frozen_use>({input, context, facts, target});
-    one.input_bytes = field["input_bytes"].bytes();
-    one.result_bytes = field["result_bytes"].bytes();
+    one.input_bytes = read_frozen_bytes(field["input_bytes"]);
+    one.result_bytes = read_frozen_bytes(field["result_bytes"]);
+    if (one.result_bytes == 0) { field["result_bytes"].fail("must be at least 1: the component feeds nothing"); }
     one.max_chunk = field["max_chunk"].count();
     for (const io::json_field& layer : field["layers"].list()) { one.layers.push_back(read_frozen_layer(layer)); }
     if (one.layers.empty()) { field["layers"].fail("must not be empty"); }
@@ -186,16 +203,18 @@ PULSE_INLINE std::string print_profile(const cost_table& costs) {
                            ",\n \"microbatch_size\": " + std::to_string(costs.microbatch_size) + ",\n \"layers\": [";
         const char* before = "\n  ";
         for (const layer_cost& l : costs.layers) {
-            text += before + json{{"name", l.name.view()},
-                                  {"forward_us", l.forward_us},
-                                  {"backward_input_us", l.backward_input_us},
-                                  {"backward_weight_us", l.backward_weight_us},
-                                  {"parameter_bytes", l.parameter_bytes},
-                                  {"saved_bytes", l.saved_bytes},
-                                  {"output_bytes", l.output_bytes},
-                                  {"deferred_bytes", l.deferred_bytes},
-                                  {"workspace_bytes", l.workspace_bytes}}
-                                 .dump();
+            json one{{"name", l.name.view()},
+                     {"forward_us", l.forward_us},
+                     {"backward_input_us", l.backward_input_us},
+                     {"backward_weight_us", l.backward_weight_us},
+                     {"parameter_bytes", l.parameter_bytes},
+                     {"saved_bytes", l.saved_bytes},
+                     {"output_bytes", l.output_bytes},
+                     {"deferred_bytes", l.deferred_bytes},
+                     {"workspace_bytes", l.workspace_bytes}};
+            if (l.frozen_parameter_bytes != 0) { one["frozen_parameter_bytes"] = l.frozen_parameter_bytes; }
+            if (l.frozen_output_bytes != 0) { one["frozen_output_bytes"] = l.frozen_output_bytes; }
+            text += before + one.dump();
             before = ",\n  ";
         }
         const auto print_edges = [&](bool residual) {

@@ -88,6 +88,7 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
     const auto sweep = [&](bool keep) {
         for (std::size_t l = 0; l != layers; ++l) { timed(l, pass::forward, keep ? &measured[l].forward : nullptr); }
         for (std::size_t l = layers; l-- != 0;) {
+            if (table.layers[l].forward_only()) { continue; }
             timed(l, pass::backward_input, keep ? &measured[l].backward_input : nullptr);
             if (graph.layers[l].parameter_elements > 0) {
                 timed(l, pass::backward_weight, keep ? &measured[l].backward_weight : nullptr);
@@ -105,7 +106,9 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
     double medians_us = 0.0;
     for (std::size_t l = 0; l != layers; ++l) {
         table.layers[l].forward_us = detail::median(measured[l].forward);
-        table.layers[l].backward_input_us = detail::median(measured[l].backward_input);
+        if (!measured[l].backward_input.empty()) {
+            table.layers[l].backward_input_us = detail::median(measured[l].backward_input);
+        }
         if (!measured[l].backward_weight.empty()) {
             table.layers[l].backward_weight_us = detail::median(measured[l].backward_weight);
         }

@@ -147,8 +147,10 @@ public:
                 over_group(shape, b, g, [&](std::int64_t n, const auto& at) {
                     const A normal = (at(xa, xb) - mean) * inverse;
                     const A du = gradient(n, normal, at.channel);
-                    dgamma[at.channel] += du * normal;
-                    dbeta[at.channel] += du;
+                    if (dgamma != nullptr) {
+                        dgamma[at.channel] += du * normal;
+                        dbeta[at.channel] += du;
+                    }
                     sum += static_cast<A>(gamma[at.channel]) * du;
                     product += static_cast<A>(gamma[at.channel]) * du * normal;
                 });

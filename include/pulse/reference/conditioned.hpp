@@ -64,7 +64,7 @@ public:
                     const row_of_norm row{s, std::int64_t{b} * s.tokens + t, x, gamma, scale, statistics, dy};
                     to_scale += row.gradient(c) * affine(row.normal(c), gamma, beta, c);
                     to_shift += row.gradient(c);
-                    if (gamma != nullptr) {
+                    if (dgamma != nullptr) {
                         dgamma[c] += row.inner(c) * row.normal(c);
                         dbeta[c] += row.inner(c);
                     }

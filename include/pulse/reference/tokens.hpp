@@ -112,8 +112,10 @@ public:
             for (int c = 0; c != shape.features; ++c) {
                 const A g = static_cast<A>(dy[at + c]);
                 const A scaled = static_cast<A>(gamma[c]) * g;
-                dgamma[c] += g * normal(c);
-                dbeta[c] += g;
+                if (dgamma != nullptr) {
+                    dgamma[c] += g * normal(c);
+                    dbeta[c] += g;
+                }
                 sum += scaled;
                 product += scaled * normal(c);
             }

@@ -55,7 +55,7 @@ public:
     /// The streams with which messages are ordered.
     [[nodiscard]] device_streams streams() const { return calls_->streams(inner_); }
     /// Tells the transport the programs of all devices of a pipeline, of which the rank runs that of `device`, so that it
-    /// may start transfers in slots.
+    /// may start transfers in slots; none: each message starts alone. Between steps.
     void follow(const step_model& model, const std::vector<program>& programs, int device) const {
         calls_->follow(inner_, model, programs, device);
     }

@@ -154,7 +154,8 @@ enum class into : std::uint8_t { write, add };
 /// - linear, linear_backward_input, linear_backward_weight
 /// - group_norm: writes y [batch][pixels][all channels] and statistics [batch][groups][2] (mean, 1/sqrt(var + eps));
 ///   group_norm_backward: needs the sources and statistics; adds to dgamma and dbeta; the second source's gradient is
-///   always written. The input gradient and the affine gradients share their sums, so they are one operation.
+///   always written. The input gradient and the affine gradients share their sums, so they are one operation; dgamma
+///   and dbeta of this and the norms below are both null where the affine is not trained.
 /// - attention: writes o and the logarithm of each row's sum of exponentials, lse [batch][heads][tokens];
 ///   attention_backward: writes dq, dk, dv.
 /// - layer_norm: writes y and statistics [rows][2] (mean, 1/sqrt(var + eps)); layer_norm_backward adds to dgamma and

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <pulse/plan/frozen_flow.hpp>
@@ -14,6 +15,14 @@ struct encoding_piece {
     int samples{};
     std::byte* data{};
 };
+
+/// Where the values of a sample lie, which takes so many bytes, in pieces that have it.
+[[nodiscard]] inline std::byte* sample_in(std::span<const encoding_piece> pieces, int sample,
+                                          std::int64_t bytes) noexcept {
+    auto at = pieces.begin();
+    while (sample < at->first_sample || sample >= at->first_sample + at->samples) { ++at; }
+    return at->data + (sample - at->first_sample) * bytes;
+}
 
 /// One call of a frozen task: layers `what.first_layer` to `what.last_layer` of its component.
 struct encoding {

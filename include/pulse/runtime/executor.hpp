@@ -181,11 +181,10 @@ private:
         return costs;
     }
     /// The rank's program; the transport sees those of all devices.
-    [[nodiscard]] program program_of(const plan& planned) const {
-        std::vector<program> all = lower(planned, model_);
-        const auto mine = static_cast<std::size_t>(place_.device);
-        transport_.follow(model_, all, place_.device);
-        return std::move(all[mine]);
+    [[nodiscard]] program program_of(const plan& planned) {
+        programs_ = lower(planned, model_);
+        transport_.follow(model_, programs_, place_.device);
+        return programs_[static_cast<std::size_t>(place_.device)];
     }
 
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
@@ -200,12 +199,14 @@ private:
     void take_results(std::size_t& i, Task& task) {
         if constexpr (encodes<Task>) {
             if (frozen_.begins_without_results()) {
+                transport_.follow(model_, {}, place_.device); // some of a step's transfers, in their order
                 for (; i != prepared_.size(); ++i) {
                     if (!detail::is_of_frozen_tasks(prepared_.at(i))) { continue; }
                     wait(prepared_.prepared(i));
                     perform(i, prepared_.prepared(i), task);
                 }
                 i = 0;
+                transport_.follow(model_, programs_, place_.device);
                 frozen_.have_results();
             }
             task.encoded(frozen_.results());
@@ -218,16 +219,12 @@ private:
     void run(std::size_t i, Task& task) {
         detail::prepared_instruction& mine = prepared_.prepared(i);
         advance_sums();
-        if (!trace_.on()) {
-            wait(mine);
-            perform(i, mine, task);
-            return;
-        }
-        trace_.begin(static_cast<std::int32_t>(i));
+        const bool traced = trace_.on();
+        if (traced) { trace_.begin(static_cast<std::int32_t>(i)); }
         wait(mine);
-        trace_.waited();
+        if (traced) { trace_.waited(); }
         perform(i, mine, task);
-        trace_.end();
+        if (traced) { trace_.end(); }
     }
 
     /// The rank of the world that runs a pipeline device of this replica.
@@ -347,7 +344,7 @@ private:
     }
     template <class Task>
     void perform(std::size_t, const op::keep& k, const detail::prepared_instruction& mine, Task&) {
-        frozen_.keep(k, mine);
+        frozen_.keep(k, mine, math_);
     }
     template <class Task>
     void perform(std::size_t, const op::release& r, const detail::prepared_instruction& mine, Task&) {
@@ -379,6 +376,7 @@ private:
     any_transport transport_;
     replica_place place_;
     step_model model_;
+    std::vector<program> programs_{}; ///< of all devices
     program program_;
     memory_layout layout_;
     detail::prepared_program prepared_;

@@ -91,6 +91,7 @@ public:
                 }
             }
             frame.parameters = parameters_.values_of(static_cast<int>(l)).data();
+            frame.frozen_parameters = parameters_.frozen_values_of(static_cast<int>(l)).data();
             frame.output = l + 1 == table.size() ? y : outputs_[l].data();
             table[l].forward(math_, frame);
             frame.input = frame.output;

@@ -1,19 +1,16 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <span>
 #include <variant>
 #include <vector>
 
-#include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/plan/frozen_flow.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/prepared_program.hpp>
-#include <pulse/runtime/space.hpp>
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 
@@ -31,15 +28,15 @@ namespace pulse::detail {
 
 /// Runs the frozen tasks of one rank, whose results are for the next step: what a step reads is in one room and what its
 /// tasks make in the other.
+///
+/// Rooms change without waiting for a device: encoding, keeping, and what reads results are all in the order of the
+/// backend's operations, as is what is behind a wait for a message. So a room is filled behind the last read of the step
+/// before, and read behind all that fills it.
 template <class Space>
 class frozen_runner {
 public:
-    /// Throws input_error for tasks in memory that is not the host's.
     frozen_runner(const frozen_flow& flow, int device, basic_step_memory<Space>& memory) :
         flow_{flow}, device_{device}, memory_{memory} {
-        if (!std::same_as<Space, host_space> && !flow.empty()) {
-            throw input_error{"pulse: frozen tasks of a plan run on the host alone"};
-        }
         std::size_t most = 0;
         for (int n = 0; n != flow.count(); ++n) {
             most = std::max(most, flow.into(n).size() + flow.from(n).size() + 1);
@@ -78,12 +75,13 @@ public:
         const std::span<const encoding_piece> all{pieces_};
         task.encode(encoding{what, has_results_, all.first(inputs), all.subspan(inputs)});
     }
-    void keep(const op::keep& k, const prepared_instruction& mine) {
+    template <class B>
+    void keep(const op::keep& k, const prepared_instruction& mine, const B& math) {
         const frozen_task& what = flow_.task(k.task);
         const std::byte* const from = memory_.address(mine.place_of({buffer_kind::result, k.task, microbatch_id{0}}));
         std::byte* const to = memory_.results(1 - room_) + flow_.room_offset(device_, what.component) +
                               what.first_sample * flow_.sample_bytes(what.component);
-        std::copy_n(from, flow_.result_bytes(k.task), to);
+        Space::copy(math, from, to, flow_.result_bytes(k.task));
     }
 
 private:

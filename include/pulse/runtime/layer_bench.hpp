@@ -41,7 +41,7 @@ public:
             statistics = std::max(statistics, node.statistics_elements);
             deferred = std::max(deferred, node.deferred_elements);
             workspace = std::max(workspace, node.workspace_elements);
-            parameters = std::max(parameters, node.parameter_elements);
+            parameters = std::max({parameters, node.parameter_elements, node.frozen_parameter_elements});
         }
         for (const skip_link& edge : graph.skips) { widest = std::max(widest, edge.elements); }
         for (auto* tensor : {&input_, &skip_, &output_, &output_gradient_, &input_gradient_, &skip_gradient_}) {
@@ -98,6 +98,7 @@ private:
         backend_frame<B> frame;
         frame.batch = batch_;
         frame.parameters = parameters_.data();
+        frame.frozen_parameters = parameters_.data();
         frame.saved = saved_.data();
         frame.statistics = statistics_.data();
         frame.parameter_gradients = parameter_gradients_.data();

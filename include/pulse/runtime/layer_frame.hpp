@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <pulse/model/layer.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse {
@@ -60,6 +61,7 @@ struct layer_frame {
     const T* conditioning{};
     const T* context{}; ///< text states
     const T* parameters{};
+    const T* frozen_parameters{}; ///< weights that are not trained, of a layer that has_frozen_parameters
     T* output{};
     T* saved{};
     A* statistics{}; ///< means and deviations of norms, logarithms of sums of attentions
@@ -69,7 +71,7 @@ struct layer_frame {
     T* conditioning_gradient{};
     T* context_gradient{}; ///< null when nobody needs it (nothing that makes the text states is trained)
     T* deferred{};
-    A* parameter_gradients{};
+    A* parameter_gradients{}; ///< null where the parameters are not trained
     T* workspace{};
     const A* timesteps{}; ///< [batch], for a conditioning module and the forward pass of a layer that reads_timesteps
     const T* text{};      ///< [batch][text_elements], for a conditioning module that reads_text
@@ -81,8 +83,12 @@ struct layer_frame {
     [[nodiscard]] constexpr T* operator[](deferred_piece p) const noexcept { return deferred + batch * p.begin; }
     [[nodiscard]] constexpr T* operator[](workspace_piece p) const noexcept { return workspace + batch * p.begin; }
     [[nodiscard]] constexpr const T* bias(weight_piece p) const noexcept { return parameters + p.bias; }
-    [[nodiscard]] constexpr A* gradient(weight_piece p) const noexcept { return parameter_gradients + p.begin; }
-    [[nodiscard]] constexpr A* bias_gradient(weight_piece p) const noexcept { return parameter_gradients + p.bias; }
+    [[nodiscard]] constexpr A* gradient(weight_piece p) const noexcept {
+        return parameter_gradients != nullptr ? parameter_gradients + p.begin : nullptr;
+    }
+    [[nodiscard]] constexpr A* bias_gradient(weight_piece p) const noexcept {
+        return parameter_gradients != nullptr ? parameter_gradients + p.bias : nullptr;
+    }
 
     /// The frame of the layer that lies `count` times `each` behind this one, with the inputs, outputs and workspace of
     /// this one. Null stays null: a forward pass has no gradients.
@@ -120,12 +126,15 @@ concept reads_text = requires { requires C::text_elements != 0; };
 template <class L>
 concept reads_facts = requires { requires L::fact_elements != 0; };
 
-/// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame.
+/// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame, or forward
+/// alone where it runs forward only.
 template <class L, class B>
 concept runs_on = requires(B& b, const backend_frame<B>& frame) {
     L::forward(b, frame);
-    L::backward_input(b, frame);
-    L::backward_weight(b, frame);
+    requires is_forward_only<L>() || requires {
+        L::backward_input(b, frame);
+        L::backward_weight(b, frame);
+    };
 };
 
 /// A conditioning module (time embedding) that can run on backend B: it reads `timesteps` [batch] and no `input`,

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <pulse/model/layer.hpp>
-#include <pulse/model/layer.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -18,6 +17,7 @@ struct layer_entry {
     using pass_function = void (*)(B&, const backend_frame<B>&);
 
     pass_function forward{};
+    /// This and the next are null where the layer runs forward only.
     pass_function backward_input{};
     pass_function backward_weight{};
     /// Elements per sample.
@@ -25,6 +25,21 @@ struct layer_entry {
     std::int64_t saved{};
     std::int64_t statistics{};
 };
+
+namespace detail {
+
+template <class L, backend B>
+[[nodiscard]] consteval layer_entry<B> entry_of() {
+    layer_entry<B> entry{&L::template forward<B>, nullptr,           nullptr,
+                         L::output::elements,     L::saved_elements, statistics_elements<L>()};
+    if constexpr (!is_forward_only<L>()) {
+        entry.backward_input = &L::template backward_input<B>;
+        entry.backward_weight = &L::template backward_weight<B>;
+    }
+    return entry;
+}
+
+} // namespace detail
 
 /// The passes of every layer of model M on backend B.
 template <class M, backend B>
@@ -40,13 +55,11 @@ template <class M, backend B>
                       "pulse: only the first layer of a model reads the timesteps");
         static_assert(!((I != 0 && reads_facts<typename M::template layer_at<I>>) || ...),
                       "pulse: only the first layer of a model reads facts of the samples");
-        static_assert(!((concatenates<typename M::template layer_at<I>> &&
-                         adds_residual<typename M::template layer_at<I>>) || ...),
-                      "pulse: a layer that runs reads a skip or a residual, not both");
-        return std::array<layer_entry<B>, sizeof...(I)>{layer_entry<B>{
-            &M::template layer_at<I>::template forward<B>, &M::template layer_at<I>::template backward_input<B>,
-            &M::template layer_at<I>::template backward_weight<B>, M::template layer_at<I>::output::elements,
-            M::template layer_at<I>::saved_elements, statistics_elements<typename M::template layer_at<I>>()}...};
+        static_assert(
+            !((concatenates<typename M::template layer_at<I>> && adds_residual<typename M::template layer_at<I>>) ||
+              ...),
+            "pulse: a layer that runs reads a skip or a residual, not both");
+        return std::array<layer_entry<B>, sizeof...(I)>{detail::entry_of<typename M::template layer_at<I>, B>()...};
     }
     (std::make_index_sequence<M::layer_count>{});
 }

@@ -23,7 +23,9 @@ inline constexpr int conditioning_block = -1;
 ///
 /// T is the type of the values, A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
 /// Space, 0 at first; host code fills and reads those of another space than the host's by its upload and download.
-/// Layer numbers are the model's; conditioning_block is the conditioning module, which is owned with layer 0.
+/// Layer numbers are the model's; conditioning_block is the conditioning module, which is owned with layer 0. Weights
+/// that are not trained lie apart, in blocks of their own without gradients, so that nothing that goes over blocks()
+/// meets them.
 template <class T, class A = T, class Space = host_space>
 class rank_parameters {
 public:
@@ -34,14 +36,21 @@ public:
     };
 
     /// `elements[l]` for each of the rank's `layers`, in ascending order of layer.
-    rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements) {
+    /// `frozen[l]`, of weights that are not trained, likewise; empty where all are.
+    rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements,
+                    std::span<const std::int64_t> frozen = {}) {
         std::size_t total = 0;
+        std::size_t all_frozen = 0;
         for (std::size_t i = 0; i != layers.size(); ++i) {
             blocks_.push_back({layers[i], total, static_cast<std::size_t>(elements[i])});
             total += static_cast<std::size_t>(elements[i]);
+            if (frozen.empty() || frozen[i] == 0) { continue; }
+            frozen_blocks_.push_back({layers[i], all_frozen, static_cast<std::size_t>(frozen[i])});
+            all_frozen += static_cast<std::size_t>(frozen[i]);
         }
         values_ = typename Space::template array<T>(total);
         gradients_ = typename Space::template array<A>(total);
+        frozen_ = typename Space::template array<T>(all_frozen);
     }
 
     [[nodiscard]] std::span<const block> blocks() const noexcept { return blocks_; }
@@ -49,8 +58,12 @@ public:
     [[nodiscard]] std::span<const T> values() const noexcept { return {values_.data(), values_.size()}; }
     [[nodiscard]] std::span<A> gradients() noexcept { return {gradients_.data(), gradients_.size()}; }
     [[nodiscard]] std::span<const A> gradients() const noexcept { return {gradients_.data(), gradients_.size()}; }
+    /// The weights that are not trained, of the layers that have any.
+    [[nodiscard]] std::span<const block> frozen_blocks() const noexcept { return frozen_blocks_; }
+    [[nodiscard]] std::span<T> frozen_values() noexcept { return {frozen_.data(), frozen_.size()}; }
+    [[nodiscard]] std::span<const T> frozen_values() const noexcept { return {frozen_.data(), frozen_.size()}; }
     [[nodiscard]] std::int64_t bytes() const noexcept {
-        return static_cast<std::int64_t>(values_.size() * sizeof(T) + gradients_.size() * sizeof(A));
+        return static_cast<std::int64_t>((values_.size() + frozen_.size()) * sizeof(T) + gradients_.size() * sizeof(A));
     }
 
     /// Throws error when this rank does not own `layer`.
@@ -62,6 +75,13 @@ public:
     }
     [[nodiscard]] std::span<T> values_of(int layer) { return slice(values(), of(layer)); }
     [[nodiscard]] std::span<A> gradients_of(int layer) { return slice(gradients(), of(layer)); }
+    /// Empty when all weights of the layer are trained.
+    [[nodiscard]] std::span<T> frozen_values_of(int layer) {
+        for (const block& b : frozen_blocks_) {
+            if (b.layer == layer) { return slice(frozen_values(), b); }
+        }
+        return {};
+    }
 
 private:
     template <class Each>
@@ -72,6 +92,8 @@ private:
     std::vector<block> blocks_;
     typename Space::template array<T> values_;
     typename Space::template array<A> gradients_;
+    std::vector<block> frozen_blocks_;
+    typename Space::template array<T> frozen_;
 };
 
 namespace detail {
@@ -82,20 +104,28 @@ template <class Model, class T, class A, class Space, class Owned>
         return std::array<std::int64_t, sizeof...(I)>{parameter_elements<typename Model::template layer_at<I>>()...};
     }
     (std::make_index_sequence<Model::layer_count>{});
+    constexpr auto frozen_counts = []<std::size_t... I>(std::index_sequence<I...>) {
+        return std::array<std::int64_t, sizeof...(I)>{
+            frozen_parameter_elements<typename Model::template layer_at<I>>()...};
+    }
+    (std::make_index_sequence<Model::layer_count>{});
     std::vector<int> layers;
     std::vector<std::int64_t> elements;
+    std::vector<std::int64_t> frozen;
     for (int l = 0; l != static_cast<int>(counts.size()); ++l) {
         if (!owned(l)) { continue; }
         if constexpr (Model::is_conditioned) {
             if (l == 0) {
                 layers.push_back(conditioning_block);
                 elements.push_back(parameter_elements<typename Model::conditioning>());
+                frozen.push_back(0);
             }
         }
         layers.push_back(l);
         elements.push_back(counts[static_cast<std::size_t>(l)]);
+        frozen.push_back(frozen_counts[static_cast<std::size_t>(l)]);
     }
-    return {layers, elements};
+    return {layers, elements, frozen};
 }
 
 } // namespace detail
@@ -121,7 +151,7 @@ template <class Model, class T, class A = T, class Space = host_space>
     return detail::parameters_where<Model, T, A, Space>([](int) { return true; });
 }
 
-/// The parameters of a layer by name and shape, in the order in which a block holds them.
+/// The trained parameters of a layer by name and shape, in the order in which a block holds them.
 template <class Model>
 [[nodiscard]] std::vector<parameter> parameters_of(int layer) {
     // Static: a list of parameters that is made where it is read costs the compiler seconds.
@@ -138,6 +168,25 @@ template <class Model>
             ((static_cast<int>(I) == layer &&
               (found = list_of(static_cast<const typename Model::template layer_at<I>*>(nullptr)), true)) ||
              ...));
+    }
+    (std::make_index_sequence<Model::layer_count>{});
+    return found;
+}
+
+/// The weights of a layer that are not trained, in the same form.
+template <class Model>
+[[nodiscard]] std::vector<parameter> frozen_parameters_of(int layer) {
+    std::vector<parameter> found;
+    const auto take = [&]<class Owner>(const Owner*) {
+        if constexpr (has_frozen_parameters<Owner>) {
+            static constexpr auto all = Owner::frozen_parameters();
+            found.assign(all.begin(), all.end());
+        }
+    };
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        static_cast<void>(((static_cast<int>(I) == layer &&
+                            (take(static_cast<const typename Model::template layer_at<I>*>(nullptr)), true)) ||
+                           ...));
     }
     (std::make_index_sequence<Model::layer_count>{});
     return found;

@@ -88,6 +88,11 @@ struct host_space {
     template <class T>
     using adder = detail::plain_adder<T>;
 
+    /// Copies bytes within this space, in the order of the backend's operations.
+    template <class B>
+    static void copy(const B&, const std::byte* from, std::byte* to, std::int64_t bytes) {
+        std::copy_n(from, bytes, to);
+    }
     /// Copies host memory into this space, and back; done on return.
     template <class T>
     static void upload(std::span<const T> from, T* to) {

@@ -110,12 +110,15 @@ public:
             math_.fill(elements, 0.0F, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
         }
         for (int l = last; l >= model_.first_layer(s); --l) {
+            if (!model_.has_gradient(l)) { continue; }
             add_skip_gradients(s, l, m, at);
             auto frame = frame_of(s, l, m, at, skips);
             bind_gradients(frame, s, l, m, at);
             if (l == 0) { bind_conditions(frame, known); }
             entry(l).backward_input(math_, frame);
-            if (l != 0) { look(value_fault::place::input_gradient, l, frame.input_gradient, output_elements(l - 1)); }
+            if (frame.input_gradient != nullptr) {
+                look(value_fault::place::input_gradient, l, frame.input_gradient, gradient_elements(l - 1));
+            }
             if (with_weight) { entry(l).backward_weight(math_, frame); }
         }
         if (with_weight && s == 0) { end(m, at, known); }
@@ -126,6 +129,7 @@ public:
                          const conditions& known) {
         const int s = index_of(stage);
         for (int l = model_.last_layer(s); l >= model_.first_layer(s); --l) {
+            if (!model_.has_gradient(l)) { continue; }
             auto frame = frame_of(s, l, m, at, skips);
             frame.output_gradient = output_gradient_of(s, l, m, at);
             frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
@@ -139,6 +143,9 @@ public:
 private:
     [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept { return table[static_cast<std::size_t>(l)]; }
     [[nodiscard]] std::int64_t output_elements(int l) const noexcept { return entry(l).output * batch_; }
+    [[nodiscard]] std::int64_t gradient_elements(int l) const noexcept {
+        return output_elements(l) - graph.layers[static_cast<std::size_t>(l)].frozen_output_elements * batch_;
+    }
     [[nodiscard]] int run(int s) const noexcept { return model_.conditioning_run(s); }
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
         return model_.costs().conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
@@ -191,6 +198,7 @@ private:
         }
         if (const int e = edge_into(s, l); e >= 0) { frame.skip = skip_of(s, e, m, at, skips); }
         frame.parameters = parameters_.values_of(l).data();
+        frame.frozen_parameters = parameters_.frozen_values_of(l).data();
         frame.saved = saved_of(s, l, m, at);
         frame.statistics = statistics_of(s, l, m, at);
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
@@ -215,20 +223,25 @@ private:
     void add_skip_gradients(int s, int l, microbatch_id m, const prepared_instruction& at) {
         for (const int e : model_.edges_from(s)) {
             if (model_.edge(e).from != l) { continue; }
-            math_.add(table[static_cast<std::size_t>(l)].output * batch_,
-                      tensor(at, {buffer_kind::skip_gradient, e, m}), output_gradient_of(s, l, m, at));
+            math_.add(gradient_elements(l), tensor(at, {buffer_kind::skip_gradient, e, m}),
+                      output_gradient_of(s, l, m, at));
         }
     }
 
     void bind_gradients(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at) {
         frame.output_gradient = output_gradient_of(s, l, m, at);
-        if (l != model_.first_layer(s)) {
+        // Null where nobody needs it: in front of the first layer and of layers that run forward only.
+        if (l != 0 && !model_.has_gradient(l - 1)) {
+            frame.input_gradient = nullptr;
+        } else if (l != model_.first_layer(s)) {
             frame.input_gradient = output_gradient_of(s, l - 1, m, at);
         } else if (l != 0) {
             frame.input_gradient = tensor(at, {buffer_kind::activation_gradient, l - 1, m});
         }
         if (const int e = edge_into(s, l); e >= 0) {
-            frame.skip_gradient = tensor(at, {buffer_kind::skip_gradient, e, m});
+            frame.skip_gradient = model_.has_gradient(model_.edge(e).from)
+                                      ? tensor(at, {buffer_kind::skip_gradient, e, m})
+                                      : scratch_after(l);
         }
         if (model_.has_conditioning_gradient()) {
             bind_conditioning_gradient<conditioning_module>(

@@ -39,7 +39,8 @@ PULSE_INLINE std::vector<transfer_step> transfer_steps(const step_model& model, 
     for (std::size_t i = 0; i != steps.size(); ++i) {
         transfer_step& step = steps[i];
         step.waits = prepared.prepared(i).waits;
-        step.computes = is_compute(prepared.at(i)) || std::holds_alternative<op::optimizer_step>(prepared.at(i)) ||
+        step.computes = is_compute(prepared.at(i)) || std::holds_alternative<op::encode>(prepared.at(i)) ||
+                        std::holds_alternative<op::optimizer_step>(prepared.at(i)) ||
                         std::holds_alternative<op::all_reduce>(prepared.at(i));
         if (const auto* out = std::get_if<op::send>(&prepared.at(i))) {
             step.what = transfer_step::role::send;

@@ -26,6 +26,8 @@ struct frozen_work {
     std::vector<std::vector<int>> hosts{};
     /// What an activation takes that goes on on another device.
     pulse::link link{};
+    /// Per device: what it does behind its last pass and task, microseconds; empty: nothing.
+    std::vector<double> after_us{};
 
     [[nodiscard]] constexpr bool may_host(int component, int device) const {
         if (hosts.empty()) { return true; }
@@ -104,6 +106,13 @@ constexpr void require_valid(const frozen_work& work, const schedule_problem& pr
     if (!work.hosts.empty() && work.hosts.size() != static_cast<std::size_t>(problem.devices)) {
         fail("hosts: there are " + std::to_string(work.hosts.size()) + " lists for " + std::to_string(problem.devices) +
              " devices");
+    }
+    if (!work.after_us.empty() && work.after_us.size() != static_cast<std::size_t>(problem.devices)) {
+        fail("after_us: there are " + std::to_string(work.after_us.size()) + " for " + std::to_string(problem.devices) +
+             " devices");
+    }
+    for (const double after : work.after_us) {
+        if (!(after >= 0)) { fail("after_us: it is negative"); }
     }
     const int components = static_cast<int>(work.components.size());
     std::vector<char> hosted(work.components.size(), work.hosts.empty() ? 1 : 0);

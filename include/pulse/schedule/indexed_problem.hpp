@@ -45,6 +45,18 @@ constexpr void require_valid(const schedule_problem& problem) {
             fail("stages: a duration is negative or not finite");
         }
     }
+    int previous = 0;
+    for (const int first : problem.further_chains) {
+        if (first <= previous || first >= stages) { fail("further_chains: they do not begin at stages, ascending"); }
+        previous = first;
+    }
+    if (!problem.further_chains.empty() && !problem.memory_limit_bytes.empty()) {
+        fail("memory_limit_bytes: several chains are ordered without limits");
+    }
+    const auto begins_chain = [&](int s) {
+        const auto& begins = problem.further_chains;
+        return std::find(begins.begin(), begins.end(), s) != begins.end();
+    };
     const auto known = [&](stage_pass p) {
         return p.stage >= 0 && p.stage < stages && (problem.split_backward || p.op != pass::backward_weight);
     };
@@ -63,8 +75,8 @@ constexpr void require_valid(const schedule_problem& problem) {
             forward[at] = 1;
         }
         if (d.after.op == pass::backward_input) {
-            const bool last = d.after.stage == stages - 1;
-            const int neighbour = last ? stages - 1 : d.after.stage + 1;
+            const bool last = d.after.stage == stages - 1 || begins_chain(d.after.stage + 1);
+            const int neighbour = last ? d.after.stage : d.after.stage + 1;
             const bool right_pass = last ? from_forward : d.before.op == pass::backward_input;
             if (right_pass && d.before.stage == neighbour) { backward[at] = 1; }
         }
@@ -73,7 +85,8 @@ constexpr void require_valid(const schedule_problem& problem) {
         }
     }
     for (std::size_t s = 0; s != problem.stages.size(); ++s) {
-        if ((s != 0 && forward[s] == 0) || backward[s] == 0 || (problem.split_backward && weight[s] == 0)) {
+        const bool begins = s == 0 || begins_chain(static_cast<int>(s));
+        if ((!begins && forward[s] == 0) || backward[s] == 0 || (problem.split_backward && weight[s] == 0)) {
             fail("dependencies: the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) is not "
                  "complete");
         }
@@ -131,9 +144,16 @@ struct indexed_problem {
     }
 };
 
-/// Checks `problem` (`require_valid`) and numbers its passes.
-[[nodiscard]] constexpr indexed_problem index_problem(const schedule_problem& problem) {
+/// Which problems a scheduler or a bound takes.
+enum class taken_chains : bool { one, several };
+
+/// Checks `problem` (`require_valid`, and how many chains it has) and numbers its passes.
+[[nodiscard]] constexpr indexed_problem index_problem(const schedule_problem& problem,
+                                                      taken_chains taken = taken_chains::one) {
     require_valid(problem);
+    if (taken == taken_chains::one && !problem.further_chains.empty()) {
+        throw input_error("schedule_problem.further_chains: list_search alone orders several chains");
+    }
     indexed_problem out{};
     const int stages = static_cast<int>(problem.stages.size());
     out.devices = problem.devices;

@@ -95,15 +95,20 @@ PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const par
     for (int s = 0; s + 1 < count; ++s) {
         const int last_layer = stages[static_cast<std::size_t>(s)].last_layer;
         std::int64_t bytes = costs.layers[static_cast<std::size_t>(last_layer)].output_bytes + costs.conditioning_bytes;
+        std::int64_t back =
+            costs.layers[static_cast<std::size_t>(last_layer)].gradient_bytes() + costs.conditioning_gradient_bytes();
         for (const auto& edge : costs.skips) {
             const int from = stage_of(stages, edge.from);
             const int to = stage_of(stages, edge.to);
             const bool relayed = options.routing == skip_routing::relayed && !detail::share_device(stages, from, to);
-            if (relayed && from <= s && s < to) { bytes += edge.bytes; }
+            if (!relayed || from > s || s >= to) { continue; }
+            bytes += edge.bytes;
+            back += costs.gradient_bytes(edge);
         }
-        const std::int64_t back = bytes - costs.frozen_conditioning_bytes;
         dependencies.push_back({{pass::forward, s}, {pass::forward, s + 1}, lag(s, s + 1, bytes)});
-        dependencies.push_back({{pass::backward_input, s + 1}, {pass::backward_input, s}, lag(s + 1, s, back)});
+        const bool nothing = back == 0 && costs.layers[static_cast<std::size_t>(last_layer)].forward_only();
+        dependencies.push_back(
+            {{pass::backward_input, s + 1}, {pass::backward_input, s}, nothing ? 0.0 : lag(s + 1, s, back)});
     }
     dependencies.push_back({{pass::forward, count - 1}, {pass::backward_input, count - 1}, 0});
     if (options.split_backward) {
@@ -117,8 +122,9 @@ PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const par
             const int to = stage_of(stages, edge.to);
             if (detail::share_device(stages, from, to)) { continue; }
             dependencies.push_back({{pass::forward, from}, {pass::forward, to}, lag(from, to, edge.bytes)});
+            if (costs.layers[static_cast<std::size_t>(edge.from)].forward_only()) { continue; }
             dependencies.push_back(
-                {{pass::backward_input, to}, {pass::backward_input, from}, lag(to, from, edge.bytes)});
+                {{pass::backward_input, to}, {pass::backward_input, from}, lag(to, from, costs.gradient_bytes(edge))});
         }
     }
 

@@ -45,17 +45,22 @@ struct memory_hold {
     std::int64_t bytes{};
 };
 
-/// M identical microbatches through S stages: what a scheduler orders.
+/// M identical microbatches through S stages: what a scheduler orders. Several backbones on one set of devices are
+/// several chains of stages.
 struct schedule_problem {
     int devices{1};
     int microbatches{1};
     bool split_backward{true};
     std::vector<stage_timing> stages{};
-    /// Every dependency, the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) included.
+    /// Every dependency, the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) included, S being the
+    /// number of stages of a chain.
     std::vector<dependency> dependencies{};
     std::vector<memory_hold> holds{};
     /// Per device: what `holds` may sum up to at any instant; empty means unlimited.
     std::vector<std::int64_t> memory_limit_bytes{};
+    /// Where further chains begin, ascending: their first stages. Of what looks for orders, list_search alone takes
+    /// them, and without memory limits.
+    std::vector<int> further_chains{};
 
     [[nodiscard]] constexpr int passes_per_stage() const noexcept { return split_backward ? 3 : 2; }
 };

@@ -139,8 +139,8 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
             holds.add(inside_from, last, kept);
             if (inside_again) { holds.during(F(s), kept); }
 
-            holds.add(B(s), last, layer.deferred_bytes + (inner ? layer.output_bytes : 0));
-            if (!inner) { holds.add(next_is_local ? B(s + 1) : B(s), last, layer.output_bytes); }
+            holds.add(B(s), last, layer.deferred_bytes + (inner ? layer.gradient_bytes() : 0));
+            if (!inner) { holds.add(next_is_local ? B(s + 1) : B(s), last, layer.gradient_bytes()); }
         }
         if (first_of_run) {
             const std::int64_t input =
@@ -148,7 +148,9 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
             const bool asked_again = s == 0 && whole;
             holds.add(asked_again ? B(s) : F(s), last, input);
             if (asked_again) { holds.during(F(s), input); }
-            if (s != 0) { holds.during(B(s), input); }
+            if (s != 0) {
+                holds.during(B(s), costs.layers[static_cast<std::size_t>(here.first_layer) - 1].gradient_bytes());
+            }
             std::vector<int> run{s};
             while (run.back() + 1 != count && share_device(stages, s, run.back() + 1)) {
                 run.push_back(run.back() + 1);
@@ -161,16 +163,16 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
         const int from = stage_of(stages, edge.from);
         const int to = stage_of(stages, edge.to);
         if (share_device(stages, from, to)) {
-            holds.add(B(to), B(from), edge.bytes);
+            holds.add(B(to), B(from), costs.gradient_bytes(edge));
             continue;
         }
         holds.add(F(to), holds.last_pass(to), edge.bytes);
-        holds.during(B(to), edge.bytes);
-        holds.during(B(from), edge.bytes);
+        holds.during(B(to), costs.gradient_bytes(edge));
+        holds.during(B(from), costs.gradient_bytes(edge));
         if (routing == skip_routing::direct) { continue; }
         for (int s = from + 1; s < to; ++s) {
             holds.during(F(s), edge.bytes);
-            holds.during(B(s), edge.bytes);
+            holds.during(B(s), costs.gradient_bytes(edge));
         }
     }
     return holds.take();

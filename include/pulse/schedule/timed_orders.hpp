@@ -54,7 +54,7 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
 /// Throws input_error when an order misses or repeats a pass, has one that belongs elsewhere, or when the orders wait
 /// for each other in a circle (the text says where every device stands).
 [[nodiscard]] constexpr schedule timed_from_orders(const schedule_problem& problem, const device_orders& orders) {
-    const indexed_problem index = index_problem(problem);
+    const indexed_problem index = index_problem(problem, taken_chains::several);
     const auto m = static_cast<std::size_t>(index.microbatches);
     const auto total = static_cast<std::size_t>(index.ops()) * m;
     if (orders.size() != static_cast<std::size_t>(index.devices)) {

@@ -100,4 +100,10 @@ namespace pulse {
     return share == 0 ? 0.0 : exchange_us(world, rank, share, replicas);
 }
 
+/// What a rank does behind its passes and reductions: it steps its parameters, and the replicas exchange new weights.
+[[nodiscard]] constexpr double update_us(const simulation_options& world, std::size_t rank,
+                                         std::int64_t parameter_bytes, int replicas) noexcept {
+    return world.optimizer_us_of(rank) + weight_exchange_us(world, rank, parameter_bytes, replicas);
+}
+
 } // namespace pulse

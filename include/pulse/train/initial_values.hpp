@@ -21,4 +21,15 @@ template <class Model, class Parameters>
     return values;
 }
 
+/// Gives the weights that are not trained their initial values. A checkpoint does not have them: whoever has others
+/// puts them into frozen_values(), and again after a resume.
+template <class Model, class T, class A, class Space>
+void initialise_frozen(rank_parameters<T, A, Space>& owned, std::uint64_t seed) {
+    for (const auto& block : owned.frozen_blocks()) {
+        std::vector<T> values(block.size);
+        nn::initialise<T>(frozen_parameters_of<Model>(block.layer), seed, values);
+        Space::template upload<T>(values, owned.frozen_values().data() + block.first);
+    }
+}
+
 } // namespace pulse::train

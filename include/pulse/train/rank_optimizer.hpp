@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -16,6 +17,7 @@
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/ema.hpp>
@@ -61,6 +63,14 @@ struct rank_state {
     std::vector<float> first_moment{};
     std::vector<float> second_moment{};
     std::vector<float> average{};
+};
+
+/// The same, where it lies.
+struct rank_state_view {
+    std::span<const float> weights{};
+    std::span<const float> first_moment{};
+    std::span<const float> second_moment{};
+    std::span<const float> average{};
 };
 
 /// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns. `Updates` is what it
@@ -158,7 +168,18 @@ public:
         return static_cast<std::int64_t>((master_.size() + 3 * owned_size_) * sizeof(float)) + updates_.bytes();
     }
 
-    /// All that training keeps of the rank's parameters, that of other replicas included: every rank calls it.
+    /// Calls `act` with all that training keeps of the rank's parameters, that of other replicas included: a
+    /// rank_state_view on the host, unless replicas share it, else a rank_state. Every rank calls it.
+    template <class Parameters, class Act>
+    decltype(auto) with_state(Parameters& parameters, const any_transport& transport, const Act& act) {
+        if constexpr (std::same_as<space, host_space>) {
+            if (!options_.replicas.sharded) {
+                return act(rank_state_view{weights(parameters), first_moment(), second_moment(), average()});
+            }
+        }
+        return act(read_state(parameters, transport));
+    }
+    /// A copy of it: every rank calls it.
     template <class Parameters>
     [[nodiscard]] rank_state read_state(Parameters& parameters, const any_transport& transport) {
         updates_.wait();

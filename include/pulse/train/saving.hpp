@@ -80,9 +80,10 @@ train::saved_checkpoint save_trainer(trainer<Model, B>& rank, const train::check
                               .seed = rank.options().seed,
                               .config = rank.options().config};
     detail::add_loss_scale(now.config, rank.loss_scale().now());
-    const train::rank_state kept = rank.read_state();
-    const auto ranges = detail::ranges_of_state<Model, const float>(rank.runner().parameters().blocks(), kept);
-    return train::sharded_checkpoints<>{place}.save(rank.ranks(), ranges, now);
+    return rank.with_state([&](const auto& kept) {
+        const auto ranges = detail::ranges_of_state<Model, const float>(rank.runner().parameters().blocks(), kept);
+        return train::sharded_checkpoints<>{place}.save(rank.ranks(), ranges, now);
+    });
 }
 template <any_model Model, backend B>
 train::saved_checkpoint save_trainer(trainer<Model, B>& rank, const std::filesystem::path& folder) {

@@ -48,6 +48,7 @@ public:
                    train::updates_of(math_)},
         losses_(static_cast<std::size_t>(made.plan.microbatches)), batch_{made.plan.microbatch_size} {
         optimizer_.start(train::initial_values<Model>(executor_.parameters(), options.seed), executor_.parameters());
+        train::initialise_frozen<Model>(executor_.parameters(), options.seed);
     }
     trainer(const trainer&) = delete;
     trainer& operator=(const trainer&) = delete;
@@ -97,7 +98,16 @@ public:
                optimizer_.bytes();
     }
 
-    /// Weights, moments and average of the rank's layers, in the order of parameters().blocks(); every rank calls it.
+    /// Begins with these weights of the rank's layers, in the order of parameters().blocks(), instead of the initial
+    /// ones; before the first step.
+    void start(std::span<const float> weights) { optimizer_.start(weights, executor_.parameters()); }
+    /// Calls `act` with weights, moments and average of the rank's layers, in that order, which are copied only where
+    /// they are not on the host or replicas share them; every rank calls it.
+    template <class Act>
+    decltype(auto) with_state(const Act& act) {
+        return optimizer_.with_state(executor_.parameters(), ranks_, act);
+    }
+    /// A copy of them; every rank calls it.
     [[nodiscard]] train::rank_state read_state() { return optimizer_.read_state(executor_.parameters(), ranks_); }
     /// Goes on from there, with so many steps made and samples seen.
     void set_state(const train::rank_state& kept, std::int64_t steps, std::uint64_t samples) {

@@ -155,8 +155,7 @@ PULSE_CONSTEXPR double step_bound_us(const candidate_step& step, double known_us
     // What must follow the reductions of a device.
     std::vector<double> ending(devices, 0.0);
     for (std::size_t d = 0; d != devices && step.replicas > 1; ++d) {
-        const double weights = weight_exchange_us(world, d, step.parameter_bytes[d], step.replicas);
-        ending[d] = world.optimizer_us_of(d) + weights;
+        ending[d] = update_us(world, d, step.parameter_bytes[d], step.replicas);
     }
     // What the reductions of a stage last beyond its last pass, whatever else its links do.
     std::vector<double> reduced_after(plain.stages.size(), 0.0);

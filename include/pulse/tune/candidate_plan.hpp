@@ -71,11 +71,15 @@ struct memory_error : infeasible_error {
 
 namespace detail {
 
-/// Simulates one order of a prepared candidate and fills in the prediction; bytes of memory included. `tight` as in
-/// lower_within.
+/// Simulates an ordered plan of a prepared candidate, with its frozen tasks if it has any, and fills in what it
+/// predicts, with the bytes of memory of an exact layout. `limit_bytes` and `tight` as in lower_within.
 ///
 /// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages.
 /// One device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
+PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const prepared_candidate& prepared,
+                                  std::int64_t limit_bytes, bool tight);
+
+/// Simulates one order of a prepared candidate on what its frozen components leave; their bytes are added.
 [[nodiscard]] PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                                      const prepared_candidate& prepared, schedule order,
                                                                      bool tight);

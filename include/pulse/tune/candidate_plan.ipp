@@ -203,28 +203,17 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
     return ends;
 }
 
-PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
-                                                       const prepared_candidate& prepared, schedule order, bool tight) {
-    evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}, {}};
-    plan& planned = made.planned;
-    planned.order = std::move(order);
-
+PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const prepared_candidate& prepared,
+                                  std::int64_t limit_bytes, bool tight) {
     const step_model model{planned, costs};
     const candidate_step& step = prepared.step;
-    std::int64_t limit = prepared.limit_bytes;
-    for (const std::int64_t frozen : prepared.frozen_bytes) {
-        if (limit > 0) { limit = std::max<std::int64_t>(1, std::min(limit, prepared.limit_bytes - frozen)); }
-    }
-    lowered_plan lowered = lower_within(planned, model, step.world.kept, limit, tight);
+    lowered_plan lowered = lower_within(planned, model, step.world.kept, limit_bytes, tight);
     planned.predicted.peak_memory_bytes = std::move(lowered.peak_bytes);
-    for (std::size_t d = 0; d != prepared.frozen_bytes.size(); ++d) {
-        planned.predicted.peak_memory_bytes[d] += prepared.frozen_bytes[d];
-    }
     const std::vector<program>& programs = lowered.programs;
-    if (c.pipeline_degree > 1 || c.data_degree == 1) {
+    if (planned.pipeline_degree > 1 || planned.data_degree == 1) {
         const simulation ran = simulate(planned, model, programs, step.world);
         predict_step(planned, ran.step_us, std::max(0.0, ran.bubble_ratio));
-        return made;
+        return;
     }
     plan alone = planned;
     alone.data_degree = 1;
@@ -233,6 +222,20 @@ PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, 
                                        ran.step_us, step.parameter_bytes[0]);
     const double busy_us = (1.0 - ran.bubble_ratio) * ran.step_us + step.world.optimizer_us_of(0);
     predict_step(planned, step_us, step_us > 0 ? std::max(0.0, 1.0 - busy_us / step_us) : 0.0);
+}
+
+PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
+                                                       const prepared_candidate& prepared, schedule order, bool tight) {
+    evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}, {}};
+    made.planned.order = std::move(order);
+    std::int64_t limit = prepared.limit_bytes;
+    for (const std::int64_t frozen : prepared.frozen_bytes) {
+        if (limit > 0) { limit = std::max<std::int64_t>(1, std::min(limit, prepared.limit_bytes - frozen)); }
+    }
+    predict_plan(made.planned, costs, prepared, limit, tight);
+    for (std::size_t d = 0; d != prepared.frozen_bytes.size(); ++d) {
+        made.planned.predicted.peak_memory_bytes[d] += prepared.frozen_bytes[d];
+    }
     return made;
 }
 

@@ -13,12 +13,10 @@ struct frozen_placement {
     frozen_work work{};
     /// Weights of what a device hosts, and of two steps the results that its stages read.
     std::vector<std::int64_t> kept_bytes{};
-    /// The most that tasks hold at a time; before there are tasks, what one sample needs.
+    /// What the greatest layer of each hosted component needs for one sample.
     std::vector<std::int64_t> live_bytes{};
-    /// Of the passes alone: their makespan, the step and its bubbles.
-    double passes_makespan_us{};
+    /// The step of the passes alone.
     double passes_step_us{};
-    double passes_bubble_ratio{};
 
     /// Microseconds of all devices together.
     [[nodiscard]] constexpr double work_us() const {

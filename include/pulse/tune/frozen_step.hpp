@@ -15,11 +15,10 @@
 
 namespace pulse {
 
-/// A step time that no order of a candidate's passes and frozen tasks can beat, on whatever hosts, where tasks may run
-/// as `mode` says; `known_us` is any bound of its passes.
+/// A step time that no order of a candidate's passes and frozen tasks can beat, on whatever hosts; `known_us` is any
+/// bound of its passes.
 [[nodiscard]] PULSE_INLINE double frozen_step_bound_us(const cost_table& costs, const tune_candidate& c,
-                                                       const candidate_step& step, frozen_mode mode,
-                                                       double known_us = 0);
+                                                       const candidate_step& step, double known_us = 0);
 
 /// The hosts that a candidate may choose, the best first: each component on every device that has room for it, or on
 /// one. Of those whose steps can be equally short the first takes the fewest bytes; empty: no device has room.
@@ -31,10 +30,10 @@ namespace pulse {
 /// Reserves, of what the passes of a candidate may use, what its frozen components take.
 [[nodiscard]] PULSE_INLINE prepared_candidate beside_frozen(prepared_candidate prepared, const frozen_placement& where);
 
-/// Adds frozen work to what an ordered candidate expects of its step: what tasks that divide at will take, whose times
-/// fill_frozen finds.
+/// Adds frozen work to what an ordered candidate expects of its step: what tasks that divide at will take, no more than
+/// those that fill_frozen finds.
 PULSE_INLINE void expect_frozen(evaluated_candidate& made, const prepared_candidate& prepared,
-                                const frozen_placement& where, frozen_mode mode);
+                                const frozen_placement& where);
 
 namespace detail {
 
@@ -55,7 +54,7 @@ template <class Evaluate>
     const auto on = [&](const frozen_placement& where) {
         const prepared_candidate beside = beside_frozen(prepared, where);
         evaluated_candidate made = evaluate(beside);
-        expect_frozen(made, beside, where, mode);
+        expect_frozen(made, beside, where);
         return made;
     };
     const auto& least = *std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
@@ -68,11 +67,12 @@ template <class Evaluate>
     } catch (const memory_error&) { return on(least); }
 }
 
-/// Gives the tasks of an ordered candidate their times, and the passes those that they have beside them; `placements`
-/// as in fill_options. Its step is that of the passes alone and what the tasks add to their makespan. Throws
-/// infeasible_error when memory is too small for an order of the tasks.
-PULSE_INLINE void fill_frozen(evaluated_candidate& made, const prepared_candidate& prepared, frozen_mode mode,
-                              double passes_bound_us, std::int64_t placements);
+/// A candidate whose frozen tasks have their times, and whose passes those that they have beside them, from one whose
+/// passes are ordered; `placements` as in fill_options. Its step is simulated, and its bytes are those of an exact
+/// layout. Throws infeasible_error when memory is too small for the tasks.
+[[nodiscard]] PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const evaluated_candidate& alone,
+                                                           const prepared_candidate& prepared, frozen_mode mode,
+                                                           double passes_bound_us, std::int64_t placements);
 
 namespace detail {
 
@@ -80,10 +80,6 @@ namespace detail {
 /// the last one ends. `room`: bytes of each device; empty: unlimited.
 [[nodiscard]] PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_work& work,
                                                         const std::vector<std::int64_t>& room);
-
-/// The most that tasks hold on each device: live bytes of the one that runs, and activations of chains that pause.
-[[nodiscard]] PULSE_INLINE std::vector<std::int64_t>
-held_by_tasks(const frozen_work& work, const std::vector<std::vector<frozen_task>>& tasks);
 
 } // namespace detail
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +11,13 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/link.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/bound/frozen_bound.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/problem.hpp>
+#include <pulse/simulate/duration.hpp>
 #include <pulse/tune/frozen_step.hpp>
 
 namespace pulse {
@@ -26,8 +27,11 @@ namespace detail {
 /// The work of one step of one pipeline, on every device; an activation that goes on elsewhere takes the slowest link.
 [[nodiscard]] inline frozen_work frozen_work_of(const cost_table& costs, const tune_candidate& c,
                                                 const candidate_step& step) {
-    frozen_work work{costs.frozen, c.microbatches * costs.microbatch_size, {}, {}};
+    frozen_work work{costs.frozen, c.microbatches * costs.microbatch_size, {}, {}, {}};
     const int devices = step.problem.devices;
+    for (std::size_t d = 0; d != static_cast<std::size_t>(devices); ++d) {
+        work.after_us.push_back(update_us(step.world, d, step.parameter_bytes[d], step.replicas));
+    }
     const auto slower = [](double a, double b) { return a <= 0 ? b : b <= 0 ? a : std::min(a, b); };
     for (int from = 0; from != devices; ++from) {
         for (int to = 0; to != devices && !step.world.links.empty(); ++to) {
@@ -47,9 +51,16 @@ public:
         costs_{costs}, prepared_{prepared}, plain_{frozen_work_of(costs, c, prepared.step)},
         busy_{busy_us(prepared.step.problem)}, reader_bytes_(busy_.size(), 0) {
         for (const frozen_component& f : costs.frozen) {
-            const stage& reads =
-                f.feeds == frozen_use::target ? prepared.cut.stages.back() : prepared.cut.stages.front();
-            reader_bytes_[static_cast<std::size_t>(reads.device)] += 2 * f.result_bytes * plain_.samples;
+            const int first = prepared.cut.stages.front().device;
+            const int last = prepared.cut.stages.back().device;
+            // As frozen_flow::reads says.
+            for (int d = 0; d != prepared.step.problem.devices; ++d) {
+                const bool begins = d == first && f.feeds != frozen_use::target;
+                const bool ends = d == last && (f.feeds == frozen_use::target || f.feeds == frozen_use::input);
+                if (begins || ends) {
+                    reader_bytes_[static_cast<std::size_t>(d)] += 2 * f.result_bytes * plain_.samples;
+                }
+            }
         }
     }
 
@@ -96,7 +107,7 @@ private:
     [[nodiscard]] std::vector<std::size_t> devices_with_room(std::size_t f, const frozen_placement& made) const {
         std::vector<std::size_t> hosts{};
         for (std::size_t d = 0; d != busy_.size(); ++d) {
-            const std::int64_t live = std::max(made.live_bytes[d], live_of(f));
+            const std::int64_t live = made.live_bytes[d] + live_of(f);
             if (fits(d, made.kept_bytes[d] + costs_.frozen[f].parameter_bytes() + live)) { hosts.push_back(d); }
         }
         return hosts;
@@ -104,7 +115,7 @@ private:
     void add(std::size_t f, std::size_t d, frozen_placement& made) const {
         made.work.hosts[d].push_back(static_cast<int>(f));
         made.kept_bytes[d] += costs_.frozen[f].parameter_bytes();
-        made.live_bytes[d] = std::max(made.live_bytes[d], live_of(f));
+        made.live_bytes[d] += live_of(f);
     }
 };
 
@@ -119,15 +130,6 @@ PULSE_INLINE memory_error no_room_for_frozen(const cost_table& costs, const prep
                         ": its parameters are " + std::to_string(most->parameter_bytes()) + " bytes, beside at least " +
                         std::to_string(beside) + " of parameters, their copies, room for replicas and workspace of " +
                         std::to_string(prepared.limit_bytes)};
-}
-
-/// Predicts a step whose passes and tasks end at `makespan_us`, in which tasks take `encoding_us` of all devices.
-inline void predict_filled(evaluated_candidate& made, double makespan_us, double encoding_us) {
-    const frozen_placement& where = made.frozen;
-    const double step_us = where.passes_step_us + std::max(0.0, makespan_us - where.passes_makespan_us);
-    const double devices = made.planned.pipeline_degree;
-    const double busy_us = (1 - where.passes_bubble_ratio) * where.passes_step_us + encoding_us / devices;
-    predict_step(made.planned, step_us, step_us > 0 ? std::max(0.0, 1 - busy_us / step_us) : 0.0);
 }
 
 PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_work& work,
@@ -176,61 +178,11 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
     return made;
 }
 
-PULSE_INLINE std::vector<std::int64_t> held_by_tasks(const frozen_work& work,
-                                                     const std::vector<std::vector<frozen_task>>& tasks) {
-    std::vector<std::multimap<double, std::int64_t>> changes(tasks.size());
-    const auto hold = [&](int device, double from, double to, std::int64_t bytes) {
-        changes[static_cast<std::size_t>(device)].emplace(from, bytes);
-        changes[static_cast<std::size_t>(device)].emplace(to, -bytes);
-    };
-    std::map<std::pair<int, int>, std::map<int, const frozen_task*>> chains{};
-    for (const auto& list : tasks) {
-        for (const frozen_task& t : list) {
-            chains[{t.component, t.first_sample}][t.first_layer] = &t;
-            const auto& layers = work.components[static_cast<std::size_t>(t.component)].layers;
-            std::int64_t live = 0;
-            for (int l = t.first_layer; l <= t.last_layer; ++l) {
-                live = std::max(live, layers[static_cast<std::size_t>(l)].live_bytes);
-            }
-            hold(t.device, t.start_us, t.end_us, live * t.samples);
-        }
-    }
-    for (const auto& [of, chain] : chains) {
-        const frozen_task* before = nullptr;
-        for (const auto& [layer, t] : chain) {
-            if (before != nullptr) {
-                const auto& layers = work.components[static_cast<std::size_t>(t->component)].layers;
-                const std::int64_t bytes =
-                    layers[static_cast<std::size_t>(before->last_layer)].output_bytes * t->samples;
-                hold(before->device, before->end_us, t->start_us, bytes);
-                if (t->device != before->device) { hold(t->device, before->end_us, t->start_us, bytes); }
-            }
-            before = t;
-        }
-    }
-    std::vector<std::int64_t> most(tasks.size(), 0);
-    for (std::size_t d = 0; d != tasks.size(); ++d) {
-        std::int64_t level = 0;
-        for (auto at = changes[d].begin(); at != changes[d].end();) {
-            // What ends at a time is gone when what begins then is there.
-            const auto same = changes[d].equal_range(at->first);
-            for (at = same.first; at != same.second; ++at) { level += at->second; }
-            most[d] = std::max(most[d], level);
-        }
-    }
-    return most;
-}
-
 } // namespace detail
 
 PULSE_INLINE double frozen_step_bound_us(const cost_table& costs, const tune_candidate& c, const candidate_step& step,
-                                         frozen_mode mode, double known_us) {
+                                         double known_us) {
     const frozen_work work = detail::frozen_work_of(costs, c, step);
-    if (mode == frozen_mode::first) {
-        double all_us = 0;
-        for (const frozen_component& f : work.components) { all_us += least_work_us(f, work.samples); }
-        return step_bound_us(step, known_us) + all_us / step.problem.devices;
-    }
     // After passes and tasks a device steps its parameters, which it computes nothing else beside.
     double optimizer_us = std::numeric_limits<double>::infinity();
     for (std::size_t d = 0; d != static_cast<std::size_t>(step.problem.devices); ++d) {
@@ -285,49 +237,67 @@ PULSE_INLINE prepared_candidate beside_frozen(prepared_candidate prepared, const
 }
 
 PULSE_INLINE void expect_frozen(evaluated_candidate& made, const prepared_candidate& prepared,
-                                const frozen_placement& where, frozen_mode mode) {
+                                const frozen_placement& where) {
     made.frozen = where;
     const prediction& alone = made.planned.predicted;
-    made.frozen.passes_makespan_us = made.planned.order.makespan_us();
     made.frozen.passes_step_us = alone.step_us;
-    made.frozen.passes_bubble_ratio = alone.bubble_ratio;
-    const double makespan_us =
-        mode == frozen_mode::first
-            ? detail::encode_first(made.planned.order, where.work, {}).makespan_us()
-            : detail::frozen_bound_us(prepared.step.problem, where.work, made.frozen.passes_makespan_us);
-    detail::predict_filled(made, makespan_us, where.work_us());
+    const double passes_us = made.planned.order.makespan_us();
+    const double more_us = detail::frozen_bound_us(prepared.step.problem, where.work, passes_us) - passes_us;
+    const double step_us = alone.step_us + std::max(0.0, more_us);
+    const double busy_us = (1 - alone.bubble_ratio) * alone.step_us + where.work_us() / made.planned.pipeline_degree;
+    detail::predict_step(made.planned, step_us, step_us > 0 ? std::max(0.0, 1 - busy_us / step_us) : 0.0);
 }
 
-PULSE_INLINE void fill_frozen(evaluated_candidate& made, const prepared_candidate& prepared, frozen_mode mode,
-                              double passes_bound_us, std::int64_t placements) {
-    frozen_placement& where = made.frozen;
-    auto& peaks = made.planned.predicted.peak_memory_bytes;
+PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const evaluated_candidate& alone,
+                                             const prepared_candidate& prepared, frozen_mode mode,
+                                             double passes_bound_us, std::int64_t placements) {
+    const frozen_placement& where = alone.frozen;
+    const std::int64_t limit = prepared.limit_bytes;
     // What the passes hold at their peak is never there for the tasks: less than could be, and sure.
     schedule_problem problem = prepared.step.problem;
     problem.holds.clear();
-    for (std::size_t d = 0; d != peaks.size() && prepared.limit_bytes > 0; ++d) {
-        problem.memory_limit_bytes.push_back(prepared.limit_bytes - (peaks[d] - where.live_bytes[d]));
+    for (std::size_t d = 0; d != where.live_bytes.size() && limit > 0; ++d) {
+        const std::int64_t passes = alone.planned.predicted.peak_memory_bytes[d] - where.live_bytes[d];
+        problem.memory_limit_bytes.push_back(limit - passes);
     }
-    filled_schedule filled = detail::encode_first(made.planned.order, where.work, problem.memory_limit_bytes);
-    if (mode != frozen_mode::first) {
-        filled_schedule between =
-            fill_schedule(problem, made.planned.order, where.work, passes_bound_us, {.placements = placements});
-        const bool better = between.makespan_us() <= filled.makespan_us();
-        if (mode == frozen_mode::bubbles || better) { filled = std::move(between); }
+    const auto with = [&](filled_schedule filled) {
+        evaluated_candidate made = alone;
+        made.planned.order = std::move(filled.passes);
+        made.planned.frozen_tasks = std::move(filled.tasks);
+        made.planned.frozen_hosts = where.work.hosts;
+        detail::predict_plan(made.planned, costs, prepared, limit, false);
+        return made;
+    };
+    const auto over = [&](const evaluated_candidate& made) {
+        return detail::worst_over(made.planned.predicted.peak_memory_bytes, limit);
+    };
+    for (int attempt = 0;; ++attempt) {
+        std::vector<evaluated_candidate> ways{};
+        if (mode != frozen_mode::first) {
+            ways.push_back(with(
+                fill_schedule(problem, alone.planned.order, where.work, passes_bound_us, {.placements = placements})));
+        }
+        if (mode != frozen_mode::bubbles) {
+            ways.push_back(with(detail::encode_first(alone.planned.order, where.work, problem.memory_limit_bytes)));
+        }
+        evaluated_candidate& best = *std::min_element(ways.begin(), ways.end(), [&](const auto& a, const auto& b) {
+            const bool fits = over(a) < 0;
+            return fits != (over(b) < 0) ? fits : a.planned.predicted.step_us < b.planned.predicted.step_us;
+        });
+        const int worst = over(best);
+        if (worst < 0) { return std::move(best); }
+        // A layout counts all areas of tasks at once.
+        const std::vector<std::int64_t>& peaks = best.planned.predicted.peak_memory_bytes;
+        if (attempt == 4) {
+            throw memory_error(peaks[static_cast<std::size_t>(worst)],
+                               "device " + std::to_string(worst) + " needs " +
+                                   std::to_string(peaks[static_cast<std::size_t>(worst)]) + " bytes of " +
+                                   std::to_string(limit) + " beside the frozen components that it hosts");
+        }
+        for (std::size_t d = 0; d != peaks.size(); ++d) {
+            problem.memory_limit_bytes[d] -= std::max<std::int64_t>(0, peaks[d] - limit);
+        }
     }
-    const std::vector<std::int64_t> held = detail::held_by_tasks(where.work, filled.tasks);
-    for (std::size_t d = 0; d != peaks.size(); ++d) {
-        peaks[d] += held[d] - where.live_bytes[d];
-        where.live_bytes[d] = held[d];
-    }
-    double encoding_us = 0;
-    for (const auto& list : filled.tasks) {
-        for (const frozen_task& t : list) { encoding_us += t.end_us - t.start_us; }
-    }
-    detail::predict_filled(made, filled.makespan_us(), encoding_us);
-    made.planned.order = std::move(filled.passes);
-    made.planned.frozen_tasks = std::move(filled.tasks);
-    made.planned.frozen_hosts = where.work.hosts;
 }
 
 } // namespace pulse

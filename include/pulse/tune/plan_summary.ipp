@@ -91,7 +91,8 @@ namespace detail {
                                      size_text(held.workspace_bytes)};
         if (planned.data_degree > 1) { row.push_back(size_text(held.replica_bytes)); }
         if (!planned.frozen_hosts.empty()) {
-            row.push_back(size_text(found.frozen.kept_bytes[d] + found.frozen.live_bytes[d]));
+            const int device = static_cast<int>(d);
+            row.push_back(size_text(model.frozen().network_bytes(device) + 2 * model.frozen().room_bytes(device)));
         }
         for (const std::int64_t kind : {activations, skips, peak}) { row.push_back(size_text(kind)); }
         row.push_back(limit > 0 ? percent_text(static_cast<double>(peak) / static_cast<double>(limit)) : "no limit");

@@ -31,6 +31,7 @@ using cost_source = std::function<cost_table(int)>;
         layer.backward_weight_us *= factor;
         scale(layer.saved_bytes);
         scale(layer.output_bytes);
+        scale(layer.frozen_output_bytes);
         scale(layer.deferred_bytes);
         scale(layer.workspace_bytes);
     }

@@ -60,8 +60,7 @@ PULSE_CONSTEXPR double end_step_us(const std::vector<gradient_bucket>& buckets, 
         free_us = std::max(free_us, ready(b)) +
                   reduce_us(world, 0, gradient_bytes_of(buckets[b].bytes, world.kept), replicas);
     }
-    return std::max(passes_end_us, free_us) + world.optimizer_us_of(0) +
-           weight_exchange_us(world, 0, parameter_bytes, replicas);
+    return std::max(passes_end_us, free_us) + update_us(world, 0, parameter_bytes, replicas);
 }
 
 } // namespace pulse

@@ -100,8 +100,9 @@ private:
     std::map<int, cost_table> costs_{};
     std::map<cut_key, maybe_cut> cuts_{};
     std::map<std::tuple<cut_key, int, int>, least_memory> least_{}; // of the device that needs most
-    std::vector<std::int64_t> needs_{};                 // of the rows that need more memory, on their worst device
-    std::map<std::size_t, evaluated_candidate> kept_{}; // plans of the rows that are ranked so far
+    std::vector<std::int64_t> needs_{};                   // of the rows that need more memory, on their worst device
+    std::map<std::size_t, evaluated_candidate> kept_{};   // plans of the rows that are ranked so far
+    std::map<std::size_t, evaluated_candidate> passes_{}; // of those whose frozen tasks have times: before they had
 
     const cost_table& costs(int microbatch_size) {
         auto at = costs_.find(microbatch_size);
@@ -166,8 +167,7 @@ private:
     }
 
     [[nodiscard]] prepared_candidate prepare(const tune_candidate& c) {
-        const cost_table& table = costs(c.microbatch_size);
-        return prepare_candidate(table, machine_, *cut(c).cut, c, options_, limit_);
+        return prepare_candidate(costs(c.microbatch_size), machine_, *cut(c).cut, c, options_, limit_);
     }
 
     [[nodiscard]] bool encodes(const tune_candidate& c) {
@@ -176,7 +176,7 @@ private:
 
     [[nodiscard]] double bound_of(const tune_candidate& c, const candidate_step& step, double known_us) {
         if (!encodes(c)) { return step_bound_us(step, known_us); }
-        return frozen_step_bound_us(costs(c.microbatch_size), c, step, options_.frozen, known_us);
+        return frozen_step_bound_us(costs(c.microbatch_size), c, step, known_us);
     }
 
     /// With its frozen work as an estimate.
@@ -274,8 +274,28 @@ private:
         if (bounded_out(row)) { return; }
         try {
             ++made_.evaluations;
-            keep(i, evaluate(c, ready), ready.gradient_bytes);
-        } catch (const memory_error& e) { short_of_memory(i, e.bytes, e.what()); }
+            evaluated_candidate found = evaluate(c, ready);
+            needs_[i] = peak_of(found);
+            if (encodes(c) && found.planned.predicted.step_us < cutoff_us()) {
+                passes_[i] = found;
+                found = filled(c, ready, found, 40'000);
+            }
+            keep(i, std::move(found), ready.gradient_bytes);
+        } catch (const memory_error& e) { short_of_memory(i, e.bytes, e.what()); } catch (const infeasible_error& e) {
+            short_of_memory(i, needs_[i], e.what());
+        }
+    }
+
+    [[nodiscard]] static std::int64_t peak_of(const evaluated_candidate& found) {
+        const auto& peaks = found.planned.predicted.peak_memory_bytes;
+        return *std::max_element(peaks.begin(), peaks.end());
+    }
+
+    /// With times for its frozen tasks, and a step that is no estimate any more.
+    [[nodiscard]] evaluated_candidate filled(const tune_candidate& c, const prepared_candidate& ready,
+                                             const evaluated_candidate& alone, std::int64_t placements) {
+        return fill_frozen(costs(c.microbatch_size), alone, ready, options_.frozen, lower_bound_us(ready.step.plain),
+                           placements);
     }
 
     void keep(std::size_t i, evaluated_candidate found, std::int64_t gradient_bytes) {
@@ -285,7 +305,7 @@ private:
         row.step_us = expected.step_us;
         row.samples_per_s = expected.samples_per_s;
         row.bubble_ratio = expected.bubble_ratio;
-        row.peak_memory_bytes = *std::max_element(expected.peak_memory_bytes.begin(), expected.peak_memory_bytes.end());
+        row.peak_memory_bytes = peak_of(found);
         row.boundary_bytes = expected.boundary_bytes;
         row.skip_bytes = expected.skip_bytes;
         row.gradient_bytes = gradient_bytes;
@@ -298,7 +318,10 @@ private:
         ranking.insert(std::upper_bound(ranking.begin(), ranking.end(), i, before), i);
         kept_[i] = std::move(found);
         const std::size_t plans = std::max(options_.ranked, static_cast<std::size_t>(options_.refined));
-        if (ranking.size() > plans) { kept_.erase(ranking[plans]); }
+        if (ranking.size() > plans) {
+            kept_.erase(ranking[plans]);
+            passes_.erase(ranking[plans]);
+        }
     }
 
     /// Looks longer for the orders of the best few; keeps what is faster and fits, and what was proved.
@@ -313,64 +336,42 @@ private:
             const std::size_t i = best[k];
             const tune_candidate& c = made_.rows[i].candidate;
             const frozen_placement where = kept_.at(i).frozen;
-            const prepared_candidate ready = encodes(c) ? beside_frozen(prepare(c), where) : prepare(c);
+            const prepared_candidate whole = prepare(c);
+            const prepared_candidate ready = encodes(c) ? beside_frozen(whole, where) : whole;
             evaluated_candidate found{};
             double proof_us = 0;
             bool fits = true;
             try {
                 found = refine_candidate(costs(c.microbatch_size), c, ready, options_.refine, kept_.at(i).room_bytes,
                                          proof_us);
-                if (encodes(c)) { expect_frozen(found, ready, where, options_.frozen); }
+                if (encodes(c)) { expect_frozen(found, ready, where); }
             } catch (const infeasible_error&) { fits = false; }
             made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, bound_of(c, ready.step, proof_us));
-            if (!fits) { continue; }
-            if (!(found.planned.predicted.step_us < made_.rows[i].step_us)) { continue; }
+            const auto is_better = [&] { return found.planned.predicted.step_us < made_.rows[i].step_us; };
+            if (!fits || !is_better()) { continue; }
+            if (encodes(c)) {
+                const evaluated_candidate alone = found;
+                try {
+                    found = filled(c, whole, alone, 40'000);
+                } catch (const infeasible_error&) { continue; }
+                if (!is_better()) { continue; }
+                passes_[i] = alone;
+            }
             made_.ranking.erase(std::find(made_.ranking.begin(), made_.ranking.end(), i));
             keep(i, std::move(found), ready.gradient_bytes);
         }
     }
 
-    /// Gives the frozen tasks of the best few their times, until the best of the ranking has them: what was ranked by an
-    /// estimate is ranked by its step. The best is filled once more, with patience.
+    /// Fills the best with patience.
     void fill() {
-        if (!encodes(made_.rows[made_.ranking.front()].candidate)) { return; }
-        const auto fill_one = [&](std::size_t i, evaluated_candidate found, std::int64_t placements) {
-            const prepared_candidate ready = prepare(made_.rows[i].candidate);
-            fill_frozen(found, ready, options_.frozen, lower_bound_us(ready.step.plain), placements);
-            return found;
-        };
-        const std::size_t few = std::max(options_.ranked, static_cast<std::size_t>(options_.refined));
-        std::size_t best = made_.rows.size();
-        evaluated_candidate best_alone{};
-        evaluated_candidate best_filled{};
-        for (std::size_t k = 0; k != few && !made_.ranking.empty() && made_.ranking.front() != best; ++k) {
-            const std::size_t i = made_.ranking.front();
-            if (kept_.count(i) == 0 || (options_.stop.stop_requested() && best != made_.rows.size())) { break; }
-            report(k, few, "frozen tasks");
-            evaluated_candidate alone = kept_.at(i);
-            made_.ranking.erase(made_.ranking.begin());
-            try {
-                evaluated_candidate found = fill_one(i, alone, 40'000);
-                if (best == made_.rows.size() || found.planned.predicted.step_us < made_.rows[best].step_us) {
-                    best = i;
-                    best_alone = std::move(alone);
-                    best_filled = found;
-                }
-                keep(i, std::move(found), made_.rows[i].gradient_bytes);
-            } catch (const infeasible_error& e) {
-                const std::int64_t peak = made_.rows[i].peak_memory_bytes;
-                short_of_memory(i, peak, e.what());
-            }
-        }
-        if (best == made_.rows.size()) { refuse_tuning(made_, needs_); }
-        evaluated_candidate longer = fill_one(best, std::move(best_alone), 400'000);
-        if (longer.planned.predicted.step_us < made_.rows[best].step_us) { best_filled = std::move(longer); }
-        made_.ranking.erase(std::find(made_.ranking.begin(), made_.ranking.end(), best));
-        keep(best, best_filled, made_.rows[best].gradient_bytes);
-        kept_[best] = std::move(best_filled);
-        // What is still ranked before it was not filled.
-        const auto at = std::find(made_.ranking.begin(), made_.ranking.end(), best);
-        std::rotate(made_.ranking.begin(), at, at + 1);
+        const std::size_t best = made_.ranking.front();
+        const tune_candidate& c = made_.rows[best].candidate;
+        if (!encodes(c) || options_.stop.stop_requested()) { return; }
+        report(0, 1, "frozen tasks");
+        evaluated_candidate longer = filled(c, prepare(c), passes_.at(best), 400'000);
+        if (!(longer.planned.predicted.step_us < made_.rows[best].step_us)) { return; }
+        made_.ranking.erase(made_.ranking.begin());
+        keep(best, std::move(longer), made_.rows[best].gradient_bytes);
     }
 
     void conclude() {

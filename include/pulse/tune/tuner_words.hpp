@@ -61,10 +61,7 @@ inline void explain_rows(tuning& made) {
         return digits.substr(0, digits.find('.') + 3) + "%";
     };
     for (tune_row& row : made.rows) {
-        if (row.verdict == tune_verdict::slower) {
-            row.reason = row.step_us < best_us ? "not filled: its step is an estimate, which no filling need reach"
-                                               : "slower than the best by " + percent(row.step_us);
-        }
+        if (row.verdict == tune_verdict::slower) { row.reason = "slower than the best by " + percent(row.step_us); }
         if (row.verdict == tune_verdict::bound) {
             row.reason = "bound: no order of its passes comes nearer to the best than " + percent(row.bound_us);
         }

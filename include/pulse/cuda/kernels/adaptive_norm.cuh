@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(128)
         if (affine.scale != nullptr) { dscale[at] = from_float<T>(fmaf(gamma, product, beta * dy)); }
         dshift[at] = from_float<T>(dy);
     }
-    if (affine.gamma != nullptr) {
+    if (dgamma != nullptr) {
         dgamma[c] += all_products;
         dbeta[c] += all_dy;
     }

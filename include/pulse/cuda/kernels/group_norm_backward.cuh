@@ -317,6 +317,7 @@ void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, 
     t.width == 1 ? run.template operator()<1>() : run.template operator()<pack_size<T>>();
     const std::size_t used = sizeof(float) * static_cast<std::size_t>(rows) * 2 * (s.all_channels() + s.groups);
     auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);
+    if (dgamma == nullptr) { return; }
     column_sums<float, float>(on, 1, rows, 2 * s.all_channels(), affine, {dgamma, dbeta, s.all_channels()}, into::add,
                               more);
 }

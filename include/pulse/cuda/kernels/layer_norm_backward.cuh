@@ -228,6 +228,7 @@ void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_
     }
     const std::size_t used = sizeof(float) * static_cast<std::size_t>(partials * 2 * s.features);
     auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);
+    if (dgamma == nullptr) { return; }
     column_sums<float, float>(on, 1, partials, 2 * s.features, affine, {dgamma, dbeta, s.features}, into::add, more);
 }
 

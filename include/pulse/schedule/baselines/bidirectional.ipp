@@ -12,6 +12,7 @@
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/baselines/bidirectional.hpp>
+#include <pulse/schedule/cascade_problem.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
@@ -38,15 +39,7 @@ PULSE_CONSTEXPR bidirectional_problem make_bidirectional_problem(const cost_tabl
     bidirectional_problem out{};
     out.problem = make_problem(costs, cut, half);
     const schedule_problem other = make_problem(costs, mirror, half);
-    const int stages = static_cast<int>(cut.stages.size());
-    const auto shifted = [stages](stage_pass p) { return stage_pass{p.op, p.stage + stages}; };
-    for (const auto& s : other.stages) { out.problem.stages.push_back(s); }
-    for (const auto& d : other.dependencies) {
-        out.problem.dependencies.push_back({shifted(d.before), shifted(d.after), d.lag_us});
-    }
-    for (const auto& h : other.holds) {
-        out.problem.holds.push_back({h.device, shifted(h.begin), shifted(h.end), shifted(h.also_end), h.bytes});
-    }
+    detail::add_chain(out.problem, other);
     out.parameter_bytes.resize(static_cast<std::size_t>(cut.devices), 0);
     for (const auto& s : cut.stages) {
         std::int64_t bytes = 0;

@@ -10,7 +10,7 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule gpipe(const schedule_problem& problem) {
-    const detail::indexed_problem index = detail::index_problem(problem);
+    const detail::indexed_problem index = detail::index_problem(problem, detail::taken_chains::several);
     detail::device_orders orders(index.on_device.size());
     for (std::size_t d = 0; d != orders.size(); ++d) {
         for (const int op : index.on_device[d]) {

@@ -16,7 +16,7 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
-    const detail::indexed_problem index = detail::index_problem(problem);
+    const detail::indexed_problem index = detail::index_problem(problem, detail::taken_chains::several);
     const auto n = static_cast<std::size_t>(index.ops());
     const auto m = static_cast<std::size_t>(index.microbatches);
     auto links = detail::memory_links(problem, index);

@@ -33,7 +33,8 @@ public:
 
     /// With the bound of the problem, which may have been raised.
     constexpr list_search(const schedule_problem& problem, const list_options& options, schedule_bound bound) :
-        problem_{&problem}, options_{options}, index_{index_problem(problem)}, back_{mirrored(index_)},
+        problem_{&problem}, options_{options}, index_{index_problem(problem, taken_chains::several)},
+        back_{mirrored(index_)},
         memory_{profile_memory(problem, index_)}, bound_{std::move(bound)} {
         require_room(memory_);
         free_.begins.resize(memory_.begins.size(), 0);

@@ -19,8 +19,8 @@ struct fill_frame {
     indexed_problem index{};
     std::vector<std::vector<int>> sequence{}; ///< [device]
     std::vector<double> earliest_us{};        ///< [instance] start, with no task anywhere
-    std::vector<double> tail_us{};            ///< [instance] from its start to the end of the passes, at least
-    double makespan_us{};                     ///< of the earliest starts
+    std::vector<double> tail_us{};            ///< [instance] from its start to the end of all, at least
+    double end_us{};                          ///< of all that follows the earliest starts
     /// Bytes that holds take before the i-th pass of a device, and the most during it and all that follow; empty where
     /// memory is free.
     std::vector<std::vector<std::int64_t>> held_before{};
@@ -76,18 +76,20 @@ constexpr void take_levels(fill_frame& frame, const schedule_problem& problem) {
     }
 }
 
-/// Throws input_error when `passes` is not in orders that `problem` can run.
-[[nodiscard]] constexpr fill_frame frame_of(const schedule_problem& problem, const schedule& passes) {
+/// `after_us`: what each device does behind its last pass. Throws input_error when `passes` is not in orders that
+/// `problem` can run.
+[[nodiscard]] constexpr fill_frame frame_of(const schedule_problem& problem, const schedule& passes,
+                                            const std::vector<double>& after_us) {
     const schedule early = timed_from_orders(problem, orders_of(passes));
     fill_frame out{};
     out.index = index_problem(problem);
-    out.makespan_us = early.makespan_us();
     const auto n = static_cast<std::size_t>(out.instances());
     out.earliest_us.resize(n, 0.0);
     out.tail_us.resize(n, 0.0);
     std::vector<int> next(n, -1);
     std::vector<int> waits(n, 0);
     for (const auto& list : early.devices) {
+        if (!list.empty()) { out.end_us = std::max(out.end_us, list.back().end_us + after_us[out.sequence.size()]); }
         out.sequence.emplace_back();
         for (const timed_pass& p : list) {
             const int x = out.index.op_of({p.op, p.stage}) * out.index.microbatches + p.microbatch;
@@ -109,7 +111,7 @@ constexpr void take_levels(fill_frame& frame, const schedule_problem& problem) {
         const int x = due.back();
         const auto at = static_cast<std::size_t>(x);
         due.pop_back();
-        double after = next[at] >= 0 ? out.tail_us[static_cast<std::size_t>(next[at])] : 0.0;
+        double after = next[at] >= 0 ? out.tail_us[static_cast<std::size_t>(next[at])] : after_us[out.device_of(x)];
         for (const auto& l : out.index.after[out.op_of(x)]) {
             const int y = out.instance_of(static_cast<std::size_t>(l.op), x);
             after = std::max(after, l.lag_us + out.tail_us[static_cast<std::size_t>(y)]);

@@ -16,7 +16,7 @@ namespace pulse::detail {
 
 /// How gaps are walked.
 struct fill_rules {
-    /// Passes start so early that they can end by then.
+    /// Passes start so early that all can end by then.
     double end_us{};
     /// A task that would delay the next pass by more than this share of its own time runs later.
     double delay{};
@@ -33,7 +33,8 @@ public:
         frame_{frame},
         work_{work}, pieces_{pieces}, rules_{rules}, limit_{problem.memory_limit_bytes}, lanes_(frame.sequence.size()),
         pending_(static_cast<std::size_t>(frame.instances()), 0),
-        ready_us_(static_cast<std::size_t>(frame.instances()), 0.0), progress_(pieces.size()) {
+        ready_us_(static_cast<std::size_t>(frame.instances()), 0.0), done_(ready_us_.size(), 0),
+        progress_(pieces.size()) {
         for (int x = 0; x != frame.instances(); ++x) {
             pending_[static_cast<std::size_t>(x)] = static_cast<int>(frame.index.before[frame.op_of(x)].size());
         }
@@ -71,9 +72,10 @@ public:
         }
         return true;
     }
-    [[nodiscard]] constexpr double makespan_us() const {
+    /// When the last device ends, each with so much behind its passes and tasks.
+    [[nodiscard]] constexpr double end_us(const std::vector<double>& after_us) const {
         double last = 0;
-        for (const lane& l : lanes_) { last = std::max(last, l.free_us); }
+        for (std::size_t d = 0; d != lanes_.size(); ++d) { last = std::max(last, lanes_[d].free_us + after_us[d]); }
         return last;
     }
     /// Time that a device stood still with tasks to do.
@@ -90,6 +92,7 @@ private:
         double free_us{};
         double wake_us{}; ///< when it has to decide; never while it waits for others
         double lost_us{};
+        double late_us{};          ///< of its last pass, against its earliest start
         std::vector<int> pieces{}; ///< not ended
         bool after_task{};         ///< its last was a task, which the next layer may join
         std::int64_t paused{};     ///< bytes of activations between tasks
@@ -121,7 +124,7 @@ private:
         const bool known = more && pending_[at] == 0;
         if (known && !(ready_us_[at] > now)) { return run_pass(d, x, now); }
         const double latest = more ? rules_.end_us - frame_.tail_us[at] : never;
-        const double wanted = more ? std::max(ready_us_[at], frame_.earliest_us[at]) : never;
+        const double wanted = more ? expected_us(x, 4) : never;
         if (const int p = choose(l, d, now, latest - now, wanted - now); p >= 0) { return run_layer(d, p, now); }
         double wake = known ? ready_us_[at] : never;
         for (const int p : l.pieces) {
@@ -129,6 +132,23 @@ private:
             if (ready > now) { wake = std::min(wake, ready); }
         }
         l.wake_us = wake;
+    }
+
+    /// When a pass that has not run will be ready: as far as can be seen from `depth` passes back, whose devices are as
+    /// late as they were last.
+    [[nodiscard]] constexpr double expected_us(int x, int depth) const {
+        const auto at = static_cast<std::size_t>(x);
+        double ready = std::max(ready_us_[at], frame_.earliest_us[at]);
+        if (pending_[at] == 0) { return ready; }
+        for (const auto& link : frame_.index.before[frame_.op_of(x)]) {
+            const int y = frame_.instance_of(static_cast<std::size_t>(link.op), x);
+            if (done_[static_cast<std::size_t>(y)] != 0) { continue; }
+            const lane& there = lanes_[frame_.device_of(y)];
+            double start = frame_.earliest_us[static_cast<std::size_t>(y)] + there.late_us;
+            if (depth != 0) { start = std::max(there.free_us, expected_us(y, depth - 1)); }
+            ready = std::max(ready, start + frame_.duration_us(y) + link.lag_us);
+        }
+        return ready;
     }
 
     /// The piece whose next layer best fills the gap, -1 when none fits.
@@ -192,6 +212,8 @@ private:
         if (!limit_.empty()) { l.running = frame_.held_from[d][l.next] + l.paused; }
         l.free_us = l.wake_us = end;
         l.after_task = false;
+        l.late_us = now - frame_.earliest_us[static_cast<std::size_t>(x)];
+        done_[static_cast<std::size_t>(x)] = 1;
         ++l.next;
         for (const auto& link : frame_.index.after[frame_.op_of(x)]) {
             const int y = frame_.instance_of(static_cast<std::size_t>(link.op), x);
@@ -255,6 +277,7 @@ private:
     std::vector<lane> lanes_;
     std::vector<int> pending_;
     std::vector<double> ready_us_;
+    std::vector<char> done_; ///< [instance] whether it has its place
     std::vector<piece_progress> progress_;
     schedule passes_{};
     std::vector<std::vector<frozen_task>> tasks_{};

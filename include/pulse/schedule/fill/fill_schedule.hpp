@@ -15,8 +15,9 @@ struct fill_options {
     std::int64_t placements{400'000};
 };
 
-/// Frozen work in the gaps of `passes`, a schedule of `problem`, for the least makespan that could be found. The orders
-/// of the passes stay, and their times where there is no work.
+/// Frozen work in the gaps of `passes`, a schedule of `problem`, for the earliest end that could be found of all that
+/// devices do, after_us of the work included; without that the least makespan. The orders of the passes stay, and their
+/// times where there is no work.
 ///
 /// `passes_bound_us` is a makespan that the passes alone cannot beat: `lower_bound_us` of a synthesis. Throws
 /// input_error for bad work and for orders that cannot run; infeasible_error when some layer fits on no host.

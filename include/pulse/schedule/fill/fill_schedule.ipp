@@ -40,16 +40,20 @@ public:
     constexpr filler(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double bound_us,
                      std::int64_t placements) :
         problem_{problem},
-        work_{work}, left_{placements}, frame_{frame_of(problem, passes)}, busy_{busy_us(problem)}, bound_us_{
-                                                                                                        bound_us} {}
+        work_{work}, left_{placements}, busy_{busy_us(problem)}, bound_us_{bound_us}, after_us_{work.after_us} {
+        after_us_.resize(busy_.size(), 0.0);
+        for (std::size_t d = 0; d != busy_.size(); ++d) { busy_[d] += after_us_[d]; }
+        frame_ = frame_of(problem, passes, after_us_);
+        least_us_ = std::max(frame_.end_us, bound_us + *std::min_element(after_us_.begin(), after_us_.end()));
+    }
 
-    /// The makespan of a choice; never where memory does not allow it. Keeps what is better than all before;
+    /// When all ends with a choice; never where memory does not allow it. Keeps what is better than all before;
     /// `lost_us`, if given, is how long each device stood still with tasks to do.
     constexpr double walk(const fill_choice& choice, std::vector<double>* lost_us = nullptr) {
         std::vector<double> base = busy_;
         for (std::size_t d = 0; d != base.size(); ++d) { base[d] += choice.bias_us[d]; }
         const auto pieces = cut_chains(work_, base, choice.chunk, choice.line, choice.cut);
-        double end = frame_.makespan_us;
+        double end = frame_.end_us;
         for (const chain_piece& p : pieces) {
             base[static_cast<std::size_t>(p.device)] +=
                 work_.components[static_cast<std::size_t>(p.component)].duration_us(p.first_layer, p.last_layer,
@@ -60,16 +64,16 @@ public:
         for (const double b : base) { end = std::max(end, b); }
         fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open}};
         if (!run.run()) { return never; }
-        const double makespan = run.makespan_us();
+        const double end_us = run.end_us(after_us_);
         if (lost_us != nullptr) {
             for (std::size_t d = 0; d != base.size(); ++d) { (*lost_us)[d] = run.lost_us(d); }
         }
-        if (makespan < best_us_) {
-            best_us_ = makespan;
+        if (end_us < best_us_) {
+            best_us_ = end_us;
             best_choice_ = choice;
             best_ = std::move(run).result(bound_us_);
         }
-        return makespan;
+        return end_us;
     }
 
     /// Walks with one rule, each with the shares that the time lost in the one before asks for.
@@ -77,12 +81,12 @@ public:
         std::vector<double> lost(busy_.size(), 0.0);
         double here = never;
         for (int round = 0, since = 0; since != 3 && goes_on(); ++round, ++since) {
-            const double makespan = walk(choice, &lost);
-            if (makespan == never) { return; }
+            const double end_us = walk(choice, &lost);
+            if (end_us == never) { return; }
             for (std::size_t d = 0; d != lost.size(); ++d) {
                 choice.bias_us[d] = round == 0 ? lost[d] : 0.5 * (choice.bias_us[d] + lost[d]);
             }
-            if (makespan < here * (1 - 1e-6)) { here = makespan, since = 0; }
+            if (end_us < here * (1 - 1e-6)) { here = end_us, since = 0; }
         }
     }
 
@@ -91,7 +95,7 @@ public:
         random_numbers random{};
         const std::size_t devices = busy_.size();
         fill_choice here = best_choice_;
-        double makespan = best_us_;
+        double end_us = best_us_;
         while (goes_on()) {
             fill_choice next = here;
             const auto share = [&] { return 2 * random.unit() - 1; };
@@ -101,15 +105,15 @@ public:
             case 2: std::swap(next.line[random.below(devices)], next.line[random.below(devices)]); break;
             default:
                 for (double& b : next.bias_us) {
-                    if (random.below(2) == 0) { b += 2 * share() * (makespan - bound_us_); }
+                    if (random.below(2) == 0) { b += 2 * share() * (end_us - least_us_); }
                 }
             }
             const double found = walk(next);
-            if (found <= makespan) { makespan = found, here = std::move(next); }
+            if (found <= end_us) { end_us = found, here = std::move(next); }
         }
     }
     [[nodiscard]] constexpr bool goes_on() const {
-        return !found() || (left_ > 0 && best_us_ > bound_us_ * (1 + 1e-9));
+        return !found() || (left_ > 0 && best_us_ > least_us_ * (1 + 1e-9));
     }
     [[nodiscard]] constexpr bool found() const { return best_us_ < never; }
     [[nodiscard]] constexpr filled_schedule result() && { return std::move(best_); }
@@ -120,9 +124,11 @@ private:
     const schedule_problem& problem_;
     const frozen_work& work_;
     std::int64_t left_; ///< of the placements
-    fill_frame frame_;
-    std::vector<double> busy_;
+    std::vector<double> busy_; ///< by passes, and behind all
     double bound_us_;
+    std::vector<double> after_us_;
+    fill_frame frame_{};
+    double least_us_{}; ///< no choice ends before
     double best_us_{never};
     fill_choice best_choice_{};
     filled_schedule best_{};

@@ -1,0 +1,178 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include <pulse/core/label.hpp>
+#include <pulse/model/layer.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/nn/locked.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+#include <pulse/tensor/shape.hpp>
+
+// ControlNet (Zhang et al. 2023): a trained copy of a backbone's encoder reads the picture and a hint, and what its
+// layers make is added, through 1x1 convolutions, to what those of the locked encoder hand to the locked decoder. Copy
+// and locked encoder run side by side in one chain: the activation is both of theirs, one behind the other, each over
+// the whole batch, and so is a skip tensor, which thus waits on the rank of the decoder's stage. Whoever trains one
+// gives the copy the locked weights, and the convolutions 0, to begin with.
+
+namespace pulse::nn {
+
+/// `Trained` on the first part of the activation and `Locked`, forward only, on what lies behind.
+template <label Name, layer Trained, layer Locked>
+struct beside {
+    static_assert(detail::is_plain<Trained>, "pulse: what runs beside a locked layer is trained as a whole");
+    static_assert(!concatenates<Trained> && !adds_residual<Trained> && !concatenates<Locked> && !adds_residual<Locked>,
+                  "pulse: layers that run side by side read no skip and no residual");
+    static_assert(!reads_conditioning<Trained> && !reads_conditioning<Locked> && !reads_context<Trained> &&
+                      !reads_context<Locked> && !reads_timesteps<Trained> && !reads_timesteps<Locked>,
+                  "pulse: layers that run side by side read their inputs alone");
+    using unchanged = forward_only<Locked>;
+
+    static constexpr label name = Name;
+    using input = shape<static_cast<int>(Trained::input::elements + Locked::input::elements)>;
+    using output = shape<static_cast<int>(Trained::output::elements + Locked::output::elements)>;
+    static constexpr std::int64_t saved_elements = Trained::saved_elements;
+    static constexpr std::int64_t statistics_elements = pulse::statistics_elements<Trained>();
+    static constexpr std::int64_t deferred_elements = Trained::deferred_elements;
+    static constexpr std::int64_t workspace_elements =
+        std::max<std::int64_t>(Trained::workspace_elements, unchanged::workspace_elements);
+    static constexpr std::int64_t frozen_input_elements = Locked::input::elements;
+    static constexpr std::int64_t frozen_output_elements = Locked::output::elements;
+
+    [[nodiscard]] static constexpr auto parameters() { return Trained::parameters(); }
+    [[nodiscard]] static constexpr auto frozen_parameters() { return Locked::parameters(); }
+    [[nodiscard]] static constexpr double forward_flops() { return Trained::forward_flops() + Locked::forward_flops(); }
+    [[nodiscard]] static constexpr double forward_only_flops() { return Locked::forward_flops(); }
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& frame) {
+        Trained::forward(on, frame);
+        backend_frame<B> behind = frame;
+        behind.input += frame.batch * Trained::input::elements;
+        behind.output += frame.batch * Trained::output::elements;
+        unchanged::forward(on, behind);
+    }
+    template <backend B>
+    static void backward_input(B& on, const backend_frame<B>& frame) {
+        Trained::backward_input(on, frame);
+    }
+    template <backend B>
+    static void backward_weight(B& on, const backend_frame<B>& frame) {
+        Trained::backward_weight(on, frame);
+    }
+};
+
+namespace detail {
+
+/// The 1x1 convolution of what the copy made of Shape, whose last extent is its channels, or whose first is where there
+/// are three.
+template <static_shape Shape>
+struct control {
+    static constexpr int channels = Shape::dims[Shape::rank == 3 ? 0 : Shape::rank - 1];
+    static constexpr linear_shape matrix{channels, channels};
+    static constexpr std::int64_t elements = Shape::elements;
+    static constexpr std::int64_t rows = elements / channels;
+    static constexpr double flops = 2.0 * static_cast<double>(elements) * channels;
+    /// Both parts, the copy's first.
+    using wide = shape<static_cast<int>(2 * elements)>;
+
+    [[nodiscard]] static constexpr auto parameters_of(const label& name) {
+        return std::array<parameter, 2>{parameter{name + ".weight", {channels, channels, 1, 1}, 4},
+                                        parameter{name + ".bias", {channels, 1, 1, 1}, 1}};
+    }
+    template <backend B, class T>
+    static void add(B& on, int batch, const T* both, const T* weight, T* sum) {
+        on.copy(batch * elements, both + batch * elements, sum);
+        on.linear(matrix, batch * rows, both, weight, weight + channels * channels, sum, into::add);
+    }
+    template <backend B, class T>
+    static void add_backward_input(B& on, int batch, const T* sum_gradient, const T* weight, T* gradient) {
+        if (gradient != nullptr) {
+            on.linear_backward_input(matrix, batch * rows, sum_gradient, weight, gradient, into::write);
+        }
+    }
+    template <backend B, class T, class A>
+    static void add_backward_weight(B& on, int batch, const T* both, const T* sum_gradient, A* gradient) {
+        on.linear_backward_weight(matrix, batch * rows, both, sum_gradient, gradient, gradient + channels * channels);
+    }
+};
+
+} // namespace detail
+
+/// Behind the last layer of copy and locked encoder: hands on what the locked one made, of Shape, plus the control.
+template <label Name, static_shape Shape>
+struct join_control {
+    using control = detail::control<Shape>;
+
+    static constexpr label name = Name;
+    using input = typename control::wide;
+    using output = Shape;
+    static constexpr std::int64_t saved_elements = 0, deferred_elements = 0, workspace_elements = 0;
+    static constexpr std::int64_t frozen_input_elements = control::elements, frozen_output_elements = 0;
+
+    [[nodiscard]] static constexpr auto parameters() { return control::parameters_of(name); }
+    [[nodiscard]] static constexpr double forward_flops() { return control::flops; }
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& f) {
+        control::add(on, f.batch, f.input, f.parameters, f.output);
+    }
+    template <backend B>
+    static void backward_input(B& on, const backend_frame<B>& f) {
+        control::add_backward_input(on, f.batch, f.output_gradient, f.parameters, f.input_gradient);
+    }
+    template <backend B>
+    static void backward_weight(B& on, const backend_frame<B>& f) {
+        control::add_backward_weight(on, f.batch, f.input, f.output_gradient, f.parameter_gradients);
+    }
+};
+
+/// The locked decoder layer L, whose skip is what the locked encoder's layer made plus the control, the convolution
+/// `Control` of what the copy's made.
+template <label Control, layer L>
+    requires(concatenates<L>)
+struct controlled : L {
+    using inner = locked<L>;
+    using control = detail::control<typename L::skip_input>;
+
+    using skip_input = typename control::wide;
+    static constexpr std::int64_t frozen_skip_elements = control::elements;
+    static constexpr std::int64_t sum_in = detail::padded(L::saved_elements);
+    static constexpr std::int64_t saved_elements = sum_in + control::elements;
+    static constexpr std::int64_t deferred_elements = control::elements;
+    static constexpr std::int64_t workspace_elements = inner::workspace_elements;
+
+    [[nodiscard]] static constexpr auto parameters() { return control::parameters_of(Control); }
+    [[nodiscard]] static constexpr auto frozen_parameters() { return L::parameters(); }
+    [[nodiscard]] static constexpr double forward_flops() { return L::forward_flops() + control::flops; }
+    [[nodiscard]] static constexpr double frozen_flops() { return L::forward_flops(); }
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& f) {
+        control::add(on, f.batch, f.skip, f.parameters, f.saved + f.batch * sum_in);
+        inner::forward(on, of_decoder(f));
+    }
+    template <backend B>
+    static void backward_input(B& on, const backend_frame<B>& f) {
+        inner::backward_input(on, of_decoder(f));
+        control::add_backward_input(on, f.batch, f.deferred, f.parameters, f.skip_gradient);
+    }
+    template <backend B>
+    static void backward_weight(B& on, const backend_frame<B>& f) {
+        control::add_backward_weight(on, f.batch, f.skip, f.deferred, f.parameter_gradients);
+    }
+
+private:
+    /// L reads the sum as its skip, whose gradient waits for the control's weights.
+    template <class T, class A>
+    [[nodiscard]] static constexpr layer_frame<T, A> of_decoder(layer_frame<T, A> f) noexcept {
+        f.skip = f.saved + f.batch * sum_in;
+        f.skip_gradient = f.deferred;
+        return f;
+    }
+};
+
+} // namespace pulse::nn

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <pulse/model/layer.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/layer_frame.hpp>
+
+namespace pulse::nn {
+
+namespace detail {
+
+/// Elements per sample, so many that what lies behind them begins as aligned as they do.
+[[nodiscard]] constexpr std::int64_t padded(std::int64_t elements) noexcept { return (elements + 63) / 64 * 64; }
+
+/// Whether L is a layer of which nothing is frozen yet.
+template <class L>
+inline constexpr bool is_plain = layer<L> && !has_frozen_parameters<L> && !keeps_gradients_back<L>;
+
+/// What remains of a layer when its weights become frozen ones.
+template <layer L>
+struct frozen_weights : L {
+    static_assert(is_plain<L>, "pulse: a layer is locked, or runs forward only, once");
+
+    static constexpr std::int64_t deferred_elements = 0;
+
+    [[nodiscard]] static constexpr auto parameters() { return std::array<parameter, 0>{}; }
+    [[nodiscard]] static constexpr auto frozen_parameters() { return L::parameters(); }
+};
+
+} // namespace detail
+
+/// L with weights that are not trained: gradients go through it, none are made of its weights.
+///
+/// Of what its forward pass saves all is kept, what only the gradients of weights would read too.
+template <layer L>
+struct locked : detail::frozen_weights<L> {
+    static constexpr std::int64_t deferred_in = detail::padded(L::workspace_elements);
+    static constexpr std::int64_t workspace_elements = deferred_in + L::deferred_elements;
+
+    [[nodiscard]] static constexpr double frozen_flops() { return L::forward_flops(); }
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& frame) {
+        L::forward(on, of_frozen(frame));
+    }
+    template <backend B>
+    static void backward_input(B& on, const backend_frame<B>& frame) {
+        L::backward_input(on, of_frozen(frame));
+    }
+    template <backend B>
+    static void backward_weight(B&, const backend_frame<B>&) {}
+
+    /// The frame in which L finds its weights, and leaves what it deferred where nobody looks.
+    template <class T, class A>
+    [[nodiscard]] static constexpr layer_frame<T, A> of_frozen(layer_frame<T, A> frame) noexcept {
+        frame.parameters = frame.frozen_parameters;
+        frame.parameter_gradients = nullptr;
+        frame.deferred = frame.workspace + frame.batch * deferred_in;
+        return frame;
+    }
+};
+
+/// L without backward passes: neither it nor anything in front of it is trained. It saves nothing.
+template <layer L>
+struct forward_only : detail::frozen_weights<L> {
+    static constexpr std::int64_t frozen_input_elements = L::input::elements;
+    static constexpr std::int64_t frozen_output_elements = L::output::elements;
+    static constexpr std::int64_t saved_elements = 0;
+    static constexpr std::int64_t statistics_elements = 0;
+    static constexpr std::int64_t statistics_in = detail::padded(L::workspace_elements);
+    /// An accumulator is two scalars wide at most.
+    static constexpr std::int64_t saved_in = statistics_in + detail::padded(2 * pulse::statistics_elements<L>());
+    static constexpr std::int64_t workspace_elements = saved_in + L::saved_elements;
+
+    [[nodiscard]] static constexpr double forward_only_flops() { return L::forward_flops(); }
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& frame) {
+        backend_frame<B> inner = frame;
+        inner.parameters = frame.frozen_parameters;
+        inner.saved = frame.workspace + frame.batch * saved_in;
+        inner.statistics = reinterpret_cast<typename B::accumulator*>(frame.workspace + frame.batch * statistics_in);
+        L::forward(on, inner);
+    }
+};
+
+} // namespace pulse::nn

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <pulse/core/error.hpp>
+#include <pulse/partition/partition.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/make_problem.hpp>
+#include <pulse/schedule/problem.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// Puts the stages of another problem behind those of `problem`, on the same devices, as a chain of its own.
+constexpr void add_chain(schedule_problem& problem, const schedule_problem& other) {
+    const int stages = static_cast<int>(problem.stages.size());
+    const auto shifted = [stages](stage_pass p) { return stage_pass{p.op, p.stage + stages}; };
+    problem.further_chains.push_back(stages);
+    for (const auto& s : other.stages) { problem.stages.push_back(s); }
+    for (const auto& d : other.dependencies) {
+        problem.dependencies.push_back({shifted(d.before), shifted(d.after), d.lag_us});
+    }
+    for (const auto& h : other.holds) {
+        problem.holds.push_back({h.device, shifted(h.begin), shifted(h.end), shifted(h.also_end), h.bytes});
+    }
+}
+
+} // namespace detail
+
+/// Two backbones on the devices of one pipeline, cut by `first_cut` and `second_cut` (find_cascade_cut): as many
+/// microbatches of each, the stages of the second numbered behind those of the first. list_search orders it, and its
+/// bound holds: the two share devices and nothing else. Throws input_error as make_problem, for cuts over different
+/// numbers of devices, and for a memory limit, under which several chains are not ordered: peak_holds says what an order
+/// takes.
+[[nodiscard]] inline schedule_problem make_cascade_problem(const cost_table& first, const partition& first_cut,
+                                                              const cost_table& second, const partition& second_cut,
+                                                              const problem_options& options) {
+    if (first_cut.devices != second_cut.devices) {
+        throw input_error("cascade: the two cuts are over different devices");
+    }
+    if (!options.memory_limit_bytes.empty()) {
+        throw input_error("cascade: an order under a memory limit is not looked for");
+    }
+    schedule_problem problem = make_problem(first, first_cut, options);
+    detail::add_chain(problem, make_problem(second, second_cut, options));
+    return problem;
+}
+
+} // namespace pulse

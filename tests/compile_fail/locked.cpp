@@ -1,0 +1,60 @@
+// What is locked beside, before and behind what is trained.
+//
+// error-1: pulse: no gradient goes back of what the last layer makes (Subject), so nothing would be trained
+// error-2: pulse: a layer (Object) makes no gradient of what a layer before it (Subject) needs one of
+// error-3: pulse: a layer that runs forward only (Subject) reads conditioning or context that is trained
+// error-4: pulse: a layer (Object) makes a gradient of what has none in the layer before it (Subject)
+// error-5: pulse: a skip edge ends at a layer (Object) that makes a gradient of another part of it
+// error-6: pulse: a layer is locked, or runs forward only, once
+// error-7: pulse: layers that run side by side read no skip and no residual
+// error-8: pulse: layers that run side by side read their inputs alone
+
+#include <pulse/model/model.hpp>
+#include <pulse/nn/control.hpp>
+#include <pulse/nn/locked.hpp>
+
+#include "../support/archetype.hpp"
+
+using pulse::layers;
+using pulse::model;
+using pulse::shape;
+using pulse::skip;
+using pulse::skips;
+using pulse::nn::beside;
+using pulse::nn::forward_only;
+using pulse::nn::join_control;
+using pulse::nn::locked;
+
+using in = archetype::layer<"in", shape<1>, shape<4>>;
+using body = archetype::layer<"body", shape<4>>;
+using tail = archetype::layer<"tail", shape<4>>;
+using timed = archetype::conditioned_layer<"timed", shape<4>, shape<16>>;
+using clock = archetype::module<"clock", shape<16>>;
+using join = archetype::joining_layer<"join", shape<4>, shape<4>>;
+using wide_join = archetype::joining_layer<"join", shape<4>, shape<8>>;
+using pair = beside<"pair", archetype::layer<"copy", shape<4>>, archetype::layer<"original", shape<4>>>;
+using joined = join_control<"control", shape<4>>;
+
+#if CASE == 0
+struct prefix : model<"prefix", layers<forward_only<in>, body, locked<tail>>> {};
+struct skipping : model<"skipping", layers<forward_only<in>, body, join>, skips<skip<"in", "join">>> {};
+struct timely : model<"timely", layers<forward_only<in>, locked<timed>>, skips<>, clock> {};
+struct control
+    : model<"control", layers<pair, joined, pulse::nn::controlled<"zero", join>>, skips<skip<"pair", "join">>> {};
+#elif CASE == 1
+struct wrong : model<"wrong", layers<forward_only<in>, forward_only<body>>> {};
+#elif CASE == 2
+struct wrong : model<"wrong", layers<in, forward_only<body>, tail>> {};
+#elif CASE == 3
+struct wrong : model<"wrong", layers<forward_only<in>, forward_only<timed>, body>, skips<>, clock> {};
+#elif CASE == 4
+struct wrong : model<"wrong", layers<pair, archetype::layer<"whole", shape<8>>>> {};
+#elif CASE == 5
+struct wrong : model<"wrong", layers<pair, joined, wide_join>, skips<skip<"pair", "join">>> {};
+#elif CASE == 6
+struct wrong : model<"wrong", layers<forward_only<locked<in>>, body>> {};
+#elif CASE == 7
+struct wrong : model<"wrong", layers<in, beside<"both", join, body>, tail>> {};
+#elif CASE == 8
+struct wrong : model<"wrong", layers<beside<"both", timed, body>, joined>, skips<>, clock> {};
+#endif

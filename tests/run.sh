@@ -36,9 +36,12 @@ for preset in "${presets[@]}"; do
         echo "$preset: $((SECONDS - started)) s"
         grep 'tests passed,' "$log" || true
         sed -n '/tests FAILED:/,$p' "$log"
-        # What those have said: from the line of a failure to the line of another test.
-        awk '/\*\*\*/ { on = !/\*\*\*Skipped/ } /^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test)/ && !/\*\*\*/ { on = 0 } on' "$log" |
-            head -n 100 || true
+        # The end of what each of those has said: from the line of its failure to the line of another test.
+        awk 'function tell() { for (i = n > 60 ? n - 60 : 0; i < n; ++i) print said[i]; n = 0 }
+            /\*\*\*/ && !/\*\*\*Skipped/ { tell(); on = 1; print; next }
+            /^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test)/ { tell(); on = 0 }
+            on { said[n++] = substr($0, 1, 400) }
+            END { tell() }' "$log"
     } >>"$summary"
 done
 

@@ -133,8 +133,11 @@ TEST_CASE("settings that would change ids, or give none, are refused with file a
     CHECK(refusal("{}") == "tokenizer_config.json: the file has no model_max_length, and none is given");
     CHECK(refusal(R"({"model_max_length": null})") ==
           "tokenizer_config.json: the file has no model_max_length, and none is given");
-    CHECK(refusal(R"({"model_max_length": 1000000000000000019884624838656})") ==
-          "tokenizer_config.json: model_max_length is no limit, and none is given");
+    for (const std::string length : {"1000000000000000019884624838656", "2147483647", "65537"}) {
+        CHECK(refusal(R"({"model_max_length": )" + length + "}") ==
+              "tokenizer_config.json: model_max_length is beyond 65536, and no length is given");
+    }
+    CHECK(refusal(R"({"model_max_length": 65536})") == "accepted");
     CHECK(refusal(R"({"model_max_length": 2})") ==
           "tokenizer_config.json: model_max_length leaves no room between begin and end");
     CHECK(refusal(R"({"model_max_length": "77"})") == "tokenizer_config.json: model_max_length must be a number");

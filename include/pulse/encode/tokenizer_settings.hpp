@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -94,12 +93,15 @@ public:
         if (name.ends_with("Fast")) { name.resize(name.size() - 4); }
         return name;
     }
-    /// `asked`, or the config's model_max_length. A missing length is written as 1e30.
+    /// `asked`, or the config's model_max_length. A missing length is written as 1e30; every text takes the length's
+    /// bytes, so that one beyond what text encoders read is refused.
     [[nodiscard]] int length(std::optional<int> asked) const {
         if (asked) { return *asked; }
         if (!given(config_, "model_max_length")) { config_field().fail("has no model_max_length, and none is given"); }
         const io::json_field field = config_field()["model_max_length"];
-        if (field.number() > std::numeric_limits<int>::max()) { field.fail("is no limit, and none is given"); }
+        if (constexpr int most = 65536; field.number() > most) {
+            field.fail("is beyond " + std::to_string(most) + ", and no length is given");
+        }
         const int value = field.count();
         if (value < 3) { field.fail("leaves no room between begin and end"); }
         return value;

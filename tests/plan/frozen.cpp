@@ -220,6 +220,10 @@ TEST_CASE("frozen tasks that do not do a step's work are refused by name") {
           std::string::npos);
     CHECK(with_task([](auto&, auto& t) { t.last_layer = 99; }).find("layers that its component") != std::string::npos);
     CHECK(with_task([](auto&, auto& t) { t.samples = 99; }).find("samples that a step") != std::string::npos);
+    CHECK(with_task([](auto& c, auto& t) {
+              auto& of = c.costs.frozen[static_cast<std::size_t>(t.component)];
+              of.max_chunk = t.samples - 1;
+          }).find("more samples than the") != std::string::npos);
     CHECK(with_task([](auto& c, auto&) { c.planned.frozen_hosts.back().clear(); }).find("does not host") !=
           std::string::npos);
     CHECK(with_task([](auto& c, auto&) { c.planned.frozen_tasks.pop_back(); }).find("one list for each device") !=
@@ -230,6 +234,7 @@ TEST_CASE("frozen tasks that do not do a step's work are refused by name") {
     // A chain whose second half stands before its first.
     CHECK(refusal([](planned_model& c) {
               c.costs.frozen.resize(1);
+              c.costs.frozen[0].max_chunk = 1000;
               c.costs.frozen[0].layers.resize(1);
               c.costs.frozen[0].layers.push_back(c.costs.frozen[0].layers[0]);
               const int all = c.planned.microbatches * c.planned.microbatch_size;

@@ -153,21 +153,24 @@ private:
                 if (t.component < 0 || t.component >= static_cast<int>(costs.frozen.size())) {
                     refuse(d, i, "is of a component that the costs do not have");
                 }
-                const int layers = static_cast<int>(costs.frozen[static_cast<std::size_t>(t.component)].layers.size());
+                const frozen_component& of = costs.frozen[static_cast<std::size_t>(t.component)];
+                const int layers = static_cast<int>(of.layers.size());
                 if (t.first_layer < 0 || t.last_layer < t.first_layer || t.last_layer >= layers) {
                     refuse(d, i, "has layers that its component does not have");
                 }
                 if (t.first_sample < 0 || t.samples < 1 || t.samples > samples_ - t.first_sample) {
                     refuse(d, i, "has samples that a step does not have");
                 }
+                if (t.samples > of.max_chunk) {
+                    refuse(d, i, "has more samples than the " + std::to_string(of.max_chunk) + " that " +
+                                     of.name.str() + " takes at once");
+                }
                 if (!hosts_.empty() && std::find(hosts_[d].begin(), hosts_[d].end(), t.component) == hosts_[d].end()) {
                     refuse(d, i, "is of a component that its device does not host");
                 }
                 node one{};
                 one.what = t;
-                if (t.last_layer + 1 == layers) {
-                    one.result_bytes = t.samples * costs.frozen[static_cast<std::size_t>(t.component)].result_bytes;
-                }
+                if (t.last_layer + 1 == layers) { one.result_bytes = t.samples * of.result_bytes; }
                 tasks_.push_back(one);
             }
         }

@@ -57,6 +57,13 @@ TEST_CASE("UTF-8 is every character in its shortest form and nothing else") {
     CHECK(wrong == 0);
 }
 
+TEST_CASE("a name is one line of UTF-8") {
+    using pulse::data::one_line;
+    CHECK(one_line("a\xC3\xA9/b.png") == "a\xC3\xA9/b.png");
+    CHECK(one_line("a\n\x1b[31m\x7f") == "a??[31m?");
+    CHECK(one_line("\xFF""a\xC3\xE4\xB8") == "?a???");
+}
+
 TEST_CASE("a caption is what stands between white space, and is named when it is wrong") {
     using pulse::data::checked_caption;
     CHECK(checked_caption("\xEF\xBB\xBF a cat,\n sitting \r\n", "x").substr() == "a cat,\n sitting");

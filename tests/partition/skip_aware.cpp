@@ -241,8 +241,10 @@ TEST_CASE("bad arguments are refused by name") {
     bad.layers[3].backward_input_us = std::numeric_limits<double>::infinity();
     CHECK(refused(bad, 2, 1, {}).find("a time is negative or not finite") != std::string::npos);
     bad = costs;
-    bad.layers[3].saved_bytes = -1;
-    CHECK(refused(bad, 2, 1, {}).find("a byte count is negative") != std::string::npos);
+    for (const std::int64_t bytes : {std::int64_t{-1}, (std::int64_t{1} << 40) + 1}) {
+        bad.layers[3].saved_bytes = bytes;
+        CHECK(refused(bad, 2, 1, {}).find("a byte count is not from 0 to 2^40") != std::string::npos);
+    }
 }
 
 TEST_CASE("a search that would grow too large says so") {

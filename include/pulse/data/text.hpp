@@ -8,13 +8,6 @@
 
 namespace pulse::data {
 
-/// A name for one line of text: control characters, which names of files may hold, are shown as '?'.
-[[nodiscard]] inline std::string one_line(std::string_view name) {
-    std::string shown{name};
-    for (char& c : shown) { c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c; }
-    return shown;
-}
-
 /// Bytes of `text` before the first that is not UTF-8 (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF);
 /// all of them when it is.
 [[nodiscard]] constexpr std::size_t valid_utf8(std::string_view text) noexcept {
@@ -38,6 +31,15 @@ namespace pulse::data {
         at += length;
     }
     return at;
+}
+
+/// A name for one line of text: control characters, which names of files may hold, are shown as '?', and so is each byte
+/// that is not UTF-8.
+[[nodiscard]] inline std::string one_line(std::string_view name) {
+    std::string shown{name};
+    for (std::size_t at = valid_utf8(shown); at != shown.size(); at = valid_utf8(shown)) { shown[at] = '?'; }
+    for (char& c : shown) { c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c; }
+    return shown;
 }
 
 /// The most bytes of a caption: what is longer was never one.

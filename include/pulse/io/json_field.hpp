@@ -101,7 +101,6 @@ public:
         if (value < 0) { fail("must not be negative"); }
         return value;
     }
-    [[nodiscard]] std::int64_t bytes_or_none(const char* name) const { return has(name) ? (*this)[name].bytes() : 0; }
     [[nodiscard]] int count() const {
         const std::int64_t value = bytes();
         if (value < 1 || value > std::numeric_limits<int>::max()) { fail("must be at least 1 and fit an int"); }

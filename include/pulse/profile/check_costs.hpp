@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string>
@@ -11,8 +14,19 @@
 
 namespace pulse {
 
+namespace detail {
+
+/// The most bytes of anything in a cost table, a tebibyte: sums over a step must be numbers too.
+inline constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
+
+[[nodiscard]] constexpr bool are_bytes(std::initializer_list<std::int64_t> counts) noexcept {
+    return std::all_of(counts.begin(), counts.end(), [](std::int64_t n) { return n >= 0 && n <= most_bytes; });
+}
+
+} // namespace detail
+
 /// Throws input_error, naming component and field, unless every component has layers, a name that no other has, a chunk
-/// of at least 1, finite times and bytes that are not negative.
+/// of at least 1, finite times and bytes of 0 to 2^40.
 constexpr void check_frozen(std::span<const frozen_component> components) {
     for (std::size_t c = 0; c != components.size(); ++c) {
         const frozen_component& one = components[c];
@@ -24,22 +38,24 @@ constexpr void check_frozen(std::span<const frozen_component> components) {
             if (components[other].name == one.name) { fail("name: is that of another component"); }
         }
         if (one.max_chunk < 1) { fail("max_chunk: must be at least 1, not " + std::to_string(one.max_chunk)); }
-        if (one.input_bytes < 0 || one.result_bytes < 0) { fail("input_bytes or result_bytes: is negative"); }
+        if (!detail::are_bytes({one.input_bytes, one.result_bytes})) {
+            fail("input_bytes or result_bytes: is not from 0 to 2^40");
+        }
         if (one.layers.empty()) { fail("layers: there is none"); }
         for (const frozen_layer& layer : one.layers) {
             const auto is_time = [](double us) { return us >= 0.0 && us <= std::numeric_limits<double>::max(); };
             if (!is_time(layer.call_us) || !is_time(layer.sample_us)) {
                 fail("layer " + layer.name.str() + ": a time is negative or not finite");
             }
-            if (layer.parameter_bytes < 0 || layer.output_bytes < 0 || layer.live_bytes < 0) {
-                fail("layer " + layer.name.str() + ": a byte count is negative");
+            if (!detail::are_bytes({layer.parameter_bytes, layer.output_bytes, layer.live_bytes})) {
+                fail("layer " + layer.name.str() + ": a byte count is not from 0 to 2^40");
             }
         }
     }
 }
 
-/// Throws input_error unless the table has a layer, every time is finite and not negative, no byte count is negative,
-/// every skip goes forwards between two of its layers, and its frozen components are valid (check_frozen).
+/// Throws input_error unless the table has a layer, every time is finite and not negative, every byte count is from 0 to
+/// 2^40, every skip goes forwards between two of its layers, and its frozen components are valid (check_frozen).
 constexpr void check_costs(const cost_table& costs) {
     if (costs.layers.empty()) { throw input_error("costs: layers: there is none"); }
     const auto is_time = [](double us) { return us >= 0.0 && us <= std::numeric_limits<double>::max(); };
@@ -47,9 +63,9 @@ constexpr void check_costs(const cost_table& costs) {
         if (!is_time(layer.forward_us) || !is_time(layer.backward_input_us) || !is_time(layer.backward_weight_us)) {
             throw input_error("costs: layer " + layer.name.str() + ": a time is negative or not finite");
         }
-        if (layer.parameter_bytes < 0 || layer.saved_bytes < 0 || layer.output_bytes < 0 || layer.deferred_bytes < 0 ||
-            layer.workspace_bytes < 0 || layer.frozen_parameter_bytes < 0 || layer.frozen_output_bytes < 0) {
-            throw input_error("costs: layer " + layer.name.str() + ": a byte count is negative");
+        if (!detail::are_bytes({layer.parameter_bytes, layer.saved_bytes, layer.output_bytes, layer.deferred_bytes,
+                                layer.workspace_bytes, layer.frozen_parameter_bytes, layer.frozen_output_bytes})) {
+            throw input_error("costs: layer " + layer.name.str() + ": a byte count is not from 0 to 2^40");
         }
         if (layer.frozen_output_bytes > layer.output_bytes) {
             throw input_error("costs: layer " + layer.name.str() + ": frozen_output_bytes is more than output_bytes");
@@ -64,9 +80,11 @@ constexpr void check_costs(const cost_table& costs) {
         if (edge.from < 0 || edge.from >= edge.to || edge.to >= layers) {
             throw input_error("costs: a skip must go forwards between two of the layers");
         }
-        if (edge.bytes < 0) { throw input_error("costs: a skip has a negative byte count"); }
+        if (!detail::are_bytes({edge.bytes})) {
+            throw input_error("costs: the byte count of a skip is not from 0 to 2^40");
+        }
     }
-    if (costs.conditioning_bytes < 0 || costs.input_bytes < 0 || costs.microbatch_size < 1) {
+    if (!detail::are_bytes({costs.conditioning_bytes, costs.input_bytes}) || costs.microbatch_size < 1) {
         throw input_error("costs: conditioning_bytes, input_bytes or microbatch_size is out of range");
     }
     if (costs.frozen_conditioning_bytes < 0 || costs.frozen_conditioning_bytes > costs.conditioning_bytes) {

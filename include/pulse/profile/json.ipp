@@ -26,6 +26,16 @@ namespace pulse {
 
 namespace detail {
 
+[[nodiscard]] inline std::int64_t read_bytes(const io::json_field& field) {
+    const std::int64_t bytes = field.bytes();
+    if (bytes > most_bytes) { field.fail("must be at most 2^40: a tebibyte"); }
+    return bytes;
+}
+
+[[nodiscard]] inline std::int64_t read_bytes_or_none(const io::json_field& field, const char* name) {
+    return field.has(name) ? read_bytes(field[name]) : 0;
+}
+
 [[nodiscard]] inline layer_cost read_layer(const io::json_field& field) {
     field.only({"name", "forward_us", "backward_input_us", "backward_weight_us", "parameter_bytes", "saved_bytes",
                 "output_bytes", "deferred_bytes", "workspace_bytes", "frozen_parameter_bytes", "frozen_output_bytes"});
@@ -35,13 +45,13 @@ namespace detail {
     layer.forward_us = field["forward_us"].time();
     layer.backward_input_us = field["backward_input_us"].time();
     layer.backward_weight_us = field["backward_weight_us"].time();
-    layer.parameter_bytes = field["parameter_bytes"].bytes();
-    layer.saved_bytes = field["saved_bytes"].bytes();
-    layer.output_bytes = field["output_bytes"].bytes();
-    layer.deferred_bytes = field.bytes_or_none("deferred_bytes");
-    layer.workspace_bytes = field.bytes_or_none("workspace_bytes");
-    layer.frozen_parameter_bytes = field.bytes_or_none("frozen_parameter_bytes");
-    layer.frozen_output_bytes = field.bytes_or_none("frozen_output_bytes");
+    layer.parameter_bytes = read_bytes(field["parameter_bytes"]);
+    layer.saved_bytes = read_bytes(field["saved_bytes"]);
+    layer.output_bytes = read_bytes(field["output_bytes"]);
+    layer.deferred_bytes = read_bytes_or_none(field, "deferred_bytes");
+    layer.workspace_bytes = read_bytes_or_none(field, "workspace_bytes");
+    layer.frozen_parameter_bytes = read_bytes_or_none(field, "frozen_parameter_bytes");
+    layer.frozen_output_bytes = read_bytes_or_none(field, "frozen_output_bytes");
     return layer;
 }
 
@@ -60,7 +70,7 @@ namespace detail {
     edge.from = read_end(field["from"], costs);
     edge.to = read_end(field["to"], costs);
     if (edge.to <= edge.from) { field["to"].fail("must name a layer after the one in from"); }
-    edge.bytes = field["bytes"].bytes();
+    edge.bytes = read_bytes(field["bytes"]);
     edge.residual = residual;
     return edge;
 }
@@ -70,13 +80,6 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
      {"context", frozen_use::context},
      {"facts", frozen_use::facts},
      {"target", frozen_use::target}}};
-
-/// Sums over all samples of a step must be numbers too.
-[[nodiscard]] inline std::int64_t read_frozen_bytes(const io::json_field& field) {
-    const std::int64_t bytes = field.bytes();
-    if (bytes > std::int64_t{1} << 40) { field.fail("must be at most 2^40: a tebibyte"); }
-    return bytes;
-}
 
 [[nodiscard]] inline double read_frozen_time(const io::json_field& field) {
     const double us = field.time();
@@ -90,9 +93,9 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
     layer.name = field["name"].name();
     layer.call_us = read_frozen_time(field["call_us"]);
     layer.sample_us = read_frozen_time(field["sample_us"]);
-    layer.parameter_bytes = read_frozen_bytes(field["parameter_bytes"]);
-    layer.output_bytes = read_frozen_bytes(field["output_bytes"]);
-    layer.live_bytes = read_frozen_bytes(field["live_bytes"]);
+    layer.parameter_bytes = read_bytes(field["parameter_bytes"]);
+    layer.output_bytes = read_bytes(field["output_bytes"]);
+    layer.live_bytes = read_bytes(field["live_bytes"]);
     return layer;
 }
 
@@ -103,8 +106,8 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
     if (one.name.empty()) { field["name"].fail("must not be empty"); }
     const auto& [input, context, facts, target] = frozen_uses;
     one.feeds = field["feeds"].one_of<frozen_use>({input, context, facts, target});
-    one.input_bytes = read_frozen_bytes(field["input_bytes"]);
-    one.result_bytes = read_frozen_bytes(field["result_bytes"]);
+    one.input_bytes = read_bytes(field["input_bytes"]);
+    one.result_bytes = read_bytes(field["result_bytes"]);
     if (one.result_bytes == 0) { field["result_bytes"].fail("must be at least 1: the component feeds nothing"); }
     one.max_chunk = field["max_chunk"].count();
     for (const io::json_field& layer : field["layers"].list()) { one.layers.push_back(read_frozen_layer(layer)); }
@@ -174,12 +177,12 @@ PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view so
             costs.skips.push_back(detail::read_edge(one, costs, true));
         }
     }
-    costs.conditioning_bytes = root["conditioning_bytes"].bytes();
-    costs.frozen_conditioning_bytes = root.bytes_or_none("frozen_conditioning_bytes");
+    costs.conditioning_bytes = detail::read_bytes(root["conditioning_bytes"]);
+    costs.frozen_conditioning_bytes = detail::read_bytes_or_none(root, "frozen_conditioning_bytes");
     if (costs.frozen_conditioning_bytes > costs.conditioning_bytes) {
         root["frozen_conditioning_bytes"].fail("must not be above conditioning_bytes");
     }
-    costs.input_bytes = root.bytes_or_none("input_bytes");
+    costs.input_bytes = detail::read_bytes_or_none(root, "input_bytes");
     if (root.has("frozen")) {
         std::set<std::string> components{};
         for (const io::json_field& one : root["frozen"].list()) {

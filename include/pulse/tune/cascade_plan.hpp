@@ -24,13 +24,12 @@ namespace pulse {
 /// The candidate is folded, in one wave, on one pipeline, its skips collocated and its order that of the list
 /// scheduler. Throws input_error for any other and as join_costs does, infeasible_error where both cannot be cut over
 /// the devices or do not fit into their memory.
-[[nodiscard]] PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& second, tune_candidate c,
-                                                const cluster& machine,
+[[nodiscard]] PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& second,
+                                                const tune_candidate& c, const cluster& machine,
                                                 const candidate_options& options = candidate_options{});
 
-/// The best plan of a cascade, and those of its backbones alone.
-struct cascade_tuning : planned {
-    tune_candidate candidate{};
+/// The best plan of a cascade, with what became of every candidate, and those of its backbones alone.
+struct cascade_tuning : tuning {
     /// Of each backbone alone, on a pipeline of the same devices and with as many samples: trained one after the other,
     /// they take the sum of their steps.
     tuning first{};

@@ -74,19 +74,19 @@ inline void require_cascade(const tune_candidate& c) {
     return joined;
 }
 
-} // namespace detail
-
-PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& second, tune_candidate c,
-                                  const cluster& machine, const candidate_options& options) {
+/// As plan_cascade; `world` becomes where it is simulated.
+[[nodiscard]] inline planned plan_cascade_in(simulation_options& world, const cost_table& first,
+                                             const cost_table& second, const tune_candidate& c,
+                                             const cluster& machine, const candidate_options& options) {
     check_parameter_memory(options.kept);
-    detail::require_cascade(c);
+    require_cascade(c);
     cost_table costs = join_costs(first, second);
     const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
     const parameter_memory kept = parameter_memory_of(options, c);
-    const cascade_cut cut = detail::cut_cascade(first, second, c, kept, limit);
+    const cascade_cut cut = cut_cascade(first, second, c, kept, limit);
 
     prepared_candidate ready{};
-    ready.cut = detail::join_cuts(cut, static_cast<int>(first.layers.size()));
+    ready.cut = join_cuts(cut, static_cast<int>(first.layers.size()));
     ready.limit_bytes = limit;
     candidate_step& step = ready.step;
     step.world = simulated_on(machine, rank_grid{c.layout, c.pipeline_degree, 1}, options.exchange);
@@ -131,17 +131,16 @@ PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& sec
     bound_us = std::max(bound_us, lower_bound_us(step.plain) + least_optimizer_us);
 
     made.order = list_schedule(step.problem, options.list);
-    detail::predict_plan(made, costs, ready, limit, false);
+    predict_plan(made, costs, ready, limit, false);
     const auto& peaks = made.predicted.peak_memory_bytes;
     const auto most = std::max_element(peaks.begin(), peaks.end());
     if (limit > 0 && *most > limit) {
         const int device = static_cast<int>(most - peaks.begin());
         throw memory_error(device, *most, limit, kept_bytes_on(model, device, 1, 0, kept));
     }
+    world = std::move(step.world);
     return {std::move(made), std::move(costs), kept, c.layout};
 }
-
-namespace detail {
 
 /// Refuses a request for what no cascade does, naming the field.
 inline void require_cascade_request(const plan_request& asked) {
@@ -165,11 +164,12 @@ inline void require_cascade_request(const plan_request& asked) {
     }
 }
 
-/// Sizes of microbatches that make the batch, the smallest first.
+/// Sizes of microbatches that make the batch, the smallest first: powers of two, where none is given.
 [[nodiscard]] inline std::vector<int> cascade_sizes(const plan_request& asked) {
     std::vector<int> sizes;
     for (int size = 1; size <= asked.global_batch; ++size) {
-        if (asked.global_batch % size == 0 && asked.microbatch_size.value_or(size) == size &&
+        const bool wanted = asked.microbatch_size || asked.microbatches || (size & (size - 1)) == 0;
+        if (wanted && asked.global_batch % size == 0 && asked.microbatch_size.value_or(size) == size &&
             asked.microbatches.value_or(asked.global_batch / size) == asked.global_batch / size) {
             sizes.push_back(size);
         }
@@ -177,7 +177,35 @@ inline void require_cascade_request(const plan_request& asked) {
     return sizes;
 }
 
+/// Microbatch sizes, recomputation and splits that a request leaves open.
+[[nodiscard]] inline std::vector<tune_candidate> cascade_candidates(const plan_request& asked, int devices) {
+    std::vector<tune_candidate> all;
+    for (const auto recompute : {recomputation::none, recomputation::skips, recomputation::stages}) {
+        for (const int size : cascade_sizes(asked)) {
+            for (const bool split : {true, false}) {
+                if (asked.recompute.value_or(recompute) != recompute) { continue; }
+                if (asked.split_backward.value_or(split) != split) { continue; }
+                tune_candidate c{};
+                c.pipeline_degree = devices;
+                c.microbatch_size = size;
+                c.microbatches = asked.global_batch / size;
+                c.split_backward = split;
+                c.recompute = recompute;
+                c.routing = asked.routing.value_or(skip_routing::direct);
+                all.push_back(c);
+            }
+        }
+    }
+    return all;
+}
+
 } // namespace detail
+
+PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& second, const tune_candidate& c,
+                                  const cluster& machine, const candidate_options& options) {
+    simulation_options world{};
+    return detail::plan_cascade_in(world, first, second, c, machine, options);
+}
 
 PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cost_source& second, plan_request asked) {
     detail::require_cascade_request(asked);
@@ -209,52 +237,70 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
         one_node(devices, usual_link_of(asked.device ? asked.device->name.view() : std::string_view{}).line,
                  asked.device ? asked.device->memory_bytes : 0));
 
-    std::vector<tune_candidate> candidates;
-    for (const int size : detail::cascade_sizes(asked)) {
-        for (const auto recompute : {recomputation::none, recomputation::skips, recomputation::stages}) {
-            for (const bool split : {true, false}) {
-                if (asked.recompute.value_or(recompute) != recompute) { continue; }
-                if (asked.split_backward.value_or(split) != split) { continue; }
-                tune_candidate c{};
-                c.pipeline_degree = devices;
-                c.microbatch_size = size;
-                c.microbatches = asked.global_batch / size;
-                c.split_backward = split;
-                c.recompute = recompute;
-                c.routing = asked.routing.value_or(skip_routing::direct);
-                candidates.push_back(c);
-            }
-        }
-    }
-    std::optional<std::string> why;
-    for (const tune_candidate& c : candidates) {
-        if (asked.stop.stop_requested() && found.plan.predicted.step_us > 0) { break; }
+    std::string why{};
+    for (const tune_candidate& c : detail::cascade_candidates(asked, devices)) {
+        found.rows.push_back({.candidate = c});
+        tune_row& row = found.rows.back();
+        const bool none = found.ranking.empty();
+        if (!none && asked.stop.stop_requested()) { continue; }
         const cost_table a = one(c.microbatch_size);
         const cost_table b = other(c.microbatch_size);
         double load_us = 0;
         for (const cost_table* costs : {&a, &b}) {
             for (const layer_cost& layer : costs->layers) { load_us += layer.load_us(); }
         }
-        const bool none = found.plan.predicted.step_us == 0;
-        // No order is faster than its share of the work.
-        if (!none && c.microbatches * load_us / devices >= found.plan.predicted.step_us) { continue; }
-        // A pass that runs again helps where memory binds alone.
-        if (!none && c.recompute != recomputation::none && found.candidate.recompute == recomputation::none) {
+        row.bound_us = c.microbatches * load_us / devices;
+        if (!none && row.bound_us >= found.plan.predicted.step_us) {
+            row.verdict = tune_verdict::bound;
+            row.reason = "its share of the work alone takes longer";
+            continue;
+        }
+        if (!none && c.recompute != recomputation::none && found.plan.recompute == recomputation::none) {
+            row.verdict = tune_verdict::slower;
+            row.reason = "nothing needs to run again: a plan fits without";
             continue;
         }
         try {
-            planned made = plan_cascade(a, b, c, machine, options);
-            if (none || made.plan.predicted.step_us < found.plan.predicted.step_us) {
+            simulation_options world{};
+            planned made = detail::plan_cascade_in(world, a, b, c, machine, options);
+            const prediction& expected = made.plan.predicted;
+            row.verdict = tune_verdict::slower;
+            row.reason = "another is faster";
+            row.bound_us = expected.lower_bound_us;
+            row.step_us = expected.step_us;
+            row.samples_per_s = expected.samples_per_s;
+            row.bubble_ratio = expected.bubble_ratio;
+            row.peak_memory_bytes = *std::max_element(expected.peak_memory_bytes.begin(),
+                                                      expected.peak_memory_bytes.end());
+            row.boundary_bytes = expected.boundary_bytes;
+            row.skip_bytes = expected.skip_bytes;
+            ++found.evaluations;
+            found.ranking.push_back(found.rows.size() - 1);
+            if (none || expected.step_us < found.plan.predicted.step_us) {
                 static_cast<planned&>(found) = std::move(made);
-                found.candidate = c;
+                found.world = std::move(world);
+                found.chosen = found.rows.size() - 1;
             }
+        } catch (const memory_error& e) {
+            row.verdict = tune_verdict::memory;
+            row.reason = e.what();
         } catch (const infeasible_error& e) {
-            if (!why) { why = e.what(); }
+            row.verdict = tune_verdict::cut;
+            row.reason = e.what();
         }
+        if (why.empty()) { why = row.reason; }
     }
-    if (found.plan.predicted.step_us == 0) {
-        throw infeasible_error(why.value_or("the microbatches that were asked for do not make the batch"));
+    if (found.ranking.empty()) {
+        throw infeasible_error(why.empty() ? "no microbatches make the batch that was asked for" : why);
     }
+    found.rows[found.chosen].verdict = tune_verdict::best;
+    found.rows[found.chosen].reason.clear();
+    for (const tune_row& row : found.rows) { ++found.counts[static_cast<std::size_t>(row.verdict)]; }
+    std::stable_sort(found.ranking.begin(), found.ranking.end(),
+                     [&](std::size_t a, std::size_t b) { return found.rows[a].step_us < found.rows[b].step_us; });
+    found.finished = found.count(tune_verdict::not_reached) == 0;
+    found.assumptions = found.first.assumptions;
+    found.memory_limit_bytes = found.first.memory_limit_bytes;
     return found;
 }
 

@@ -13,6 +13,7 @@ struct arguments {
     std::string model{};
     std::string device{};
     std::string profile{};
+    std::string cascade_with{};
     std::string cluster{};
     std::string out{};
     std::string svg{};

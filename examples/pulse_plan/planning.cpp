@@ -57,12 +57,15 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
     watched.asked.stop = stop;
     watched.asked.progress = [&shown](const pulse::tune_progress& state) { shown.tuning(state); };
     watched.asked.search_progress = [&shown](const pulse::synthesis_progress& state) { shown.solving(state); };
-    const pulse::tuning found = plan_of(watched);
+    pulse::cascade_tuning both{};
+    if (!a.cascade_with.empty()) { both = cascade_of(watched); }
+    const pulse::tuning found = a.cascade_with.empty() ? plan_of(watched) : both;
     shown.clear();
 
     std::cout << heading_text(a, found);
     if (!found.finished) { std::cout << "stopped before the search ended: the best plan so far\n"; }
     std::cout << pulse::plan_summary(found) << '\n';
+    if (!a.cascade_with.empty()) { std::cout << cascade_text(both) << '\n'; }
     if (!found.plan.frozen_hosts.empty() && !stop.stop_requested()) {
         // What it is compared with has a plan of its own.
         watched.asked.frozen = pulse::frozen_mode::none;

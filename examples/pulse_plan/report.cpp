@@ -82,6 +82,19 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
                                 : std::string{"never wins\n"});
 }
 
+std::string cascade_text(const pulse::cascade_tuning& found) {
+    std::string text = "each alone, on a pipeline of the same devices:\n";
+    double sum_us = 0;
+    for (const pulse::tuning* alone : {&found.first, &found.second}) {
+        const double step_us = alone->plan.predicted.step_us;
+        sum_us += step_us;
+        text += "  " + alone->plan.model.str() + ": " + pulse::duration_text(step_us) + " (" +
+                pulse::to_text(alone->best_row().candidate) + ")\n";
+    }
+    return text + "  one after the other " + pulse::duration_text(sum_us) + ": " + number_text(found.gain(), 3) +
+           "x the cascade's step\n";
+}
+
 std::string heading_text(const arguments& a, const pulse::tuning& found) {
     const pulse::cost_table& costs = found.costs;
     std::int64_t parameter_bytes = 0;

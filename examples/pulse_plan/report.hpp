@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <pulse/tune/cascade_plan.hpp>
 #include <pulse/tune/tuning.hpp>
 
 #include "arguments.hpp"
@@ -17,5 +18,8 @@ namespace pulse_plan {
 
 /// The best candidates, and why the others lost.
 [[nodiscard]] std::string ranking_text(const pulse::tuning& found);
+
+/// What training the backbones one after the other takes, each with its own best plan.
+[[nodiscard]] std::string cascade_text(const pulse::cascade_tuning& found);
 
 } // namespace pulse_plan

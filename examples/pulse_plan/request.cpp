@@ -1,5 +1,7 @@
 #include "request.hpp"
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include <pulse/core/error.hpp>
@@ -7,14 +9,21 @@
 #include <pulse/hardware/json.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/json.hpp>
+#include <pulse/tune/cascade_plan.hpp>
 #include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/scaled_costs.hpp>
 
 #include "../glpk_search.hpp"
 #include "catalogue.hpp"
 
 namespace pulse_plan {
 
-pulse::tuning plan_of(const arguments& a) {
+namespace {
+
+constexpr int scalar_bytes = 2; // bf16
+
+/// The request in the words of the command line, with its cluster and device.
+pulse::plan_request request_of(const arguments& a) {
     pulse::plan_request asked = a.asked;
     asked.search = pulse_examples::glpk_search();
     if (asked.schedule == pulse::schedule_method::ilp && !asked.search) {
@@ -35,23 +44,59 @@ pulse::tuning plan_of(const arguments& a) {
                    .frozen = "--frozen",
                    .seconds = "--time-limit"};
     if (!a.cluster.empty()) { asked.cluster = pulse::load_cluster(a.cluster); }
-    if (!a.profile.empty()) { return pulse::plan_for(pulse::load_profile(a.profile), asked); }
-
-    constexpr int scalar_bytes = 2; // bf16
+    if (!a.profile.empty()) { return asked; }
     const pulse::device* const on = pulse::find_device(a.device);
     if (on == nullptr) { throw pulse::input_error("--device: '" + a.device + "' is not known"); }
     if (on->tflops_16 == 0) { throw pulse::input_error("--device: no 16-bit rate of " + a.device + " is known"); }
     asked.device = *on;
     asked.kept = pulse::adamw_memory(scalar_bytes);
+    return asked;
+}
+
+} // namespace
+
+pulse::tuning plan_of(const arguments& a) {
+    const pulse::plan_request asked = request_of(a);
+    if (!a.profile.empty()) { return pulse::plan_for(pulse::load_profile(a.profile), asked); }
     const pulse::graph_view graph = backbone_of(a.model);
-    const std::vector<pulse::frozen_component> frozen = frozen_costs_of(a.model, *on, scalar_bytes);
+    const std::vector<pulse::frozen_component> frozen = frozen_costs_of(a.model, *asked.device, scalar_bytes);
     return pulse::plan_for(
         [&](int samples) {
-            pulse::cost_table costs = pulse::analytic_costs(graph, *on, samples, scalar_bytes);
+            pulse::cost_table costs = pulse::analytic_costs(graph, *asked.device, samples, scalar_bytes);
             costs.frozen = frozen;
             return costs;
         },
         asked);
+}
+
+pulse::cascade_tuning cascade_of(const arguments& a) {
+    pulse::plan_request asked = request_of(a);
+    if (a.profile.empty()) {
+        const std::vector<std::string> names = backbone_names();
+        if (std::find(names.begin(), names.end(), a.cascade_with) == names.end()) {
+            throw pulse::input_error("--cascade-with: beside --model it is another model, and there is no model '" +
+                                     a.cascade_with + "'");
+        }
+        const auto costs_of = [&asked](const std::string& model) {
+            return [on = *asked.device, graph = backbone_of(model)](int samples) {
+                return pulse::analytic_costs(graph, on, samples, scalar_bytes);
+            };
+        };
+        return pulse::plan_cascade_for(costs_of(a.model), costs_of(a.cascade_with), asked);
+    }
+    const pulse::cost_table first = pulse::load_profile(a.profile);
+    const pulse::cost_table second = pulse::load_profile(a.cascade_with);
+    if (const pulse::device* known = pulse::find_device(first.device.view())) { asked.device = *known; }
+    if (!asked.microbatch_size) {
+        if (first.microbatch_size != second.microbatch_size) {
+            throw pulse::input_error("--cascade-with: its profile is of microbatches of " +
+                                     std::to_string(second.microbatch_size) + " samples, that of --profile of " +
+                                     std::to_string(first.microbatch_size) + "; --microbatch-size says which");
+        }
+        asked.microbatch_size = first.microbatch_size;
+    }
+    return pulse::plan_cascade_for([&first](int samples) { return pulse::scaled_costs(first, samples); },
+                                   [&second](int samples) { return pulse::scaled_costs(second, samples); }, asked);
 }
 
 } // namespace pulse_plan

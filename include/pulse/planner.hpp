@@ -57,6 +57,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/simulate/simulator.hpp>
 
 #include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/cascade_plan.hpp>
 #include <pulse/tune/frozen_step.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_summary.hpp>

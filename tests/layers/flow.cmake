@@ -19,7 +19,8 @@ set(flow_plan_json io/atomic_file io/json_field io/parse_json)
 set(flow_simulate core plan schedule/schedule schedule/problem partition/partition profile/cost_table hardware)
 # The tuner tries the algorithms of every planning stage.
 set(flow_tune core model hardware profile partition schedule plan simulate)
-set(flow_runtime core tensor model plan partition/partition schedule/schedule profile/cost_table schedule/frozen_work)
+set(flow_runtime core tensor model plan partition/partition schedule/schedule profile/cost_table schedule/frozen_work
+    profile/join_costs)
 # That ranks hold the same is agreed before the first step, over a transport or before there is one.
 set(flow_runtime_same_run launch/agree launch/build)
 # What ranks measure of their links is the cluster that they are.

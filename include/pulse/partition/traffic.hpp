@@ -26,12 +26,13 @@ struct traffic {
 
 /// What a cut after `layer` sends when the next stage is on another device: the main activation and the conditioning.
 [[nodiscard]] constexpr std::int64_t boundary_bytes(const cost_table& costs, int layer) noexcept {
-    return costs.layers[static_cast<std::size_t>(layer)].output_bytes + costs.conditioning_bytes;
+    return costs.layers[static_cast<std::size_t>(layer)].output_bytes + costs.chain_of(layer).conditioning_bytes;
 }
 
 /// What comes back there: the gradients of these, but for what needs none.
 [[nodiscard]] constexpr std::int64_t boundary_gradient_bytes(const cost_table& costs, int layer) noexcept {
-    return costs.layers[static_cast<std::size_t>(layer)].gradient_bytes() + costs.conditioning_gradient_bytes();
+    return costs.layers[static_cast<std::size_t>(layer)].gradient_bytes() +
+           costs.chain_of(layer).conditioning_gradient_bytes();
 }
 
 /// Bytes that cross between devices for one microbatch of a training step under `cut`.

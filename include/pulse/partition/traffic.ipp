@@ -15,6 +15,8 @@ PULSE_CONSTEXPR traffic traffic_of(const partition& cut, const cost_table& costs
     std::vector<int> changes(cut.stages.size(), 0); // device changes on the way from stage 0 to each stage
     for (std::size_t s = 1; s < cut.stages.size(); ++s) {
         changes[s] = changes[s - 1];
+        const int first_layer = cut.stages[s].first_layer;
+        if (costs.chain_of(first_layer).first_layer == first_layer) { continue; } // another backbone's
         if (cut.stages[s - 1].device != cut.stages[s].device) {
             sum.boundary_forward += boundary_bytes(costs, cut.stages[s - 1].last_layer);
             sum.boundary_backward += boundary_gradient_bytes(costs, cut.stages[s - 1].last_layer);

@@ -14,7 +14,7 @@ namespace pulse {
 
 /// Scratch that the passes of `device` share: the largest of its layers.
 ///
-/// After a layer's own there is room for what a recompute writes and nobody reads: at layer 0 the conditioning (the one
+/// After a layer's own there is room for what a recompute writes and nobody reads: at the first layer of a backbone the conditioning (the one
 /// in use must not be touched), and at the last layer of a stage the output where step_model::drops_again; a layer with
 /// a skip from one that runs forward only leaves its gradient there.
 [[nodiscard]] constexpr std::int64_t workspace_bytes_of(const step_model& model, int device) noexcept {
@@ -22,7 +22,9 @@ namespace pulse {
     for (int l = 0; l != model.layer_count(); ++l) {
         if (model.device_of_stage(model.stage_of_layer(l)) != device) { continue; }
         const std::int64_t own = model.layer(l).workspace_bytes;
-        std::int64_t again = l == 0 ? model.costs().conditioning_bytes : 0;
+        const chain_costs chain = model.costs().chain_of(l);
+        const bool begins = l == chain.first_layer;
+        std::int64_t again = begins ? chain.conditioning_bytes : 0;
         // The gradient of a skip that has none, from a layer that makes one all the same.
         for (const int e : model.edges_into(model.stage_of_layer(l))) {
             const skip_cost& edge = model.edge(e);
@@ -30,7 +32,7 @@ namespace pulse {
             if (dropped && again < edge.bytes) { again = edge.bytes; }
         }
         if (model.drops_again(l) && again < model.layer(l).output_bytes) { again = model.layer(l).output_bytes; }
-        const std::int64_t bytes = l == 0 || again > 0 ? aligned(own) + again : own;
+        const std::int64_t bytes = begins || again > 0 ? aligned(own) + again : own;
         largest = largest < bytes ? bytes : largest;
     }
     return largest;

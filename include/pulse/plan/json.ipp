@@ -96,7 +96,7 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
     root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches",
                "microbatch_size", "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_sends",
-               "stages", "schedule", "frozen_tasks", "frozen_hosts", "predicted"});
+               "stages", "schedule", "frozen_tasks", "frozen_hosts", "further_chains", "predicted"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     plan made{};
     made.model = root["model"].name();
@@ -133,6 +133,11 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
         for (const io::json_field& one : device.list()) { made.order.devices.back().push_back(detail::read_pass(one)); }
     }
     detail::read_frozen(root, made);
+    if (root.has("further_chains")) {
+        for (const io::json_field& one : root["further_chains"].list()) {
+            made.further_chains.push_back(one.small_integer());
+        }
+    }
     made.predicted = detail::read_prediction(root["predicted"]);
     require_valid(made, source);
     return made;
@@ -175,6 +180,7 @@ PULSE_INLINE std::string print_plan(const plan& planned) {
         });
         text += field("frozen_hosts", planned.frozen_hosts) + ",\n";
     }
+    if (!planned.further_chains.empty()) { text += field("further_chains", planned.further_chains) + ",\n"; }
     const prediction& p = planned.predicted;
     return text +
            field("predicted", json{{"step_us", p.step_us},

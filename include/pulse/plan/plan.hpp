@@ -45,6 +45,9 @@ struct plan {
     std::vector<std::vector<frozen_task>> frozen_tasks{};
     /// Per device: the frozen components whose weights it has.
     std::vector<std::vector<int>> frozen_hosts{};
+    /// Of a cascade: the first stage of the second backbone, whose stages and layers are numbered behind those of the
+    /// first and lie on the devices the other way round; empty: one backbone.
+    std::vector<int> further_chains{};
     prediction predicted{};
 
     [[nodiscard]] constexpr bool operator==(const plan&) const = default;

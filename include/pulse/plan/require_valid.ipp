@@ -27,6 +27,7 @@ public:
 
     void run() const {
         counts();
+        chains();
         stages();
         schedule_shape();
         schedule_times();
@@ -70,8 +71,25 @@ private:
         const auto most = std::int64_t{1} << 24;
         if (std::int64_t{plan_.pipeline_degree} * plan_.cut.waves > most) { fail("waves", "is too large"); }
     }
+    [[nodiscard]] int stages_of_chain() const {
+        return stage_count(plan_.cut.kind, plan_.pipeline_degree, plan_.cut.waves);
+    }
+    [[nodiscard]] int chain_count() const { return static_cast<int>(plan_.further_chains.size()) + 1; }
+    /// A second backbone has as many stages as the first.
+    void chains() const {
+        if (plan_.further_chains.empty()) { return; }
+        if (plan_.cut.kind != placement::folded || plan_.cut.waves != 1) {
+            fail("further_chains", "must be absent unless placement is folded in one wave");
+        }
+        if (plan_.data_degree != 1) { fail("further_chains", "must be absent where data_degree is not 1"); }
+        if (!plan_.frozen_tasks.empty()) { fail("further_chains", "must be absent where there are frozen_tasks"); }
+        if (plan_.further_chains != std::vector<int>{stages_of_chain()}) {
+            fail("further_chains", "must hold " + std::to_string(stages_of_chain()) +
+                                       " alone: a second backbone follows the stages of the first");
+        }
+    }
     void stages() const {
-        const int wanted = stage_count(plan_.cut.kind, plan_.pipeline_degree, plan_.cut.waves);
+        const int wanted = chain_count() * stages_of_chain();
         if (plan_.cut.stages.size() != static_cast<std::size_t>(wanted)) {
             fail("stages", "has " + std::to_string(plan_.cut.stages.size()) + " entries; " +
                                std::string(name_of(plan_.cut.kind)) + " placement over these devices and waves has " +
@@ -82,7 +100,9 @@ private:
             const auto i = static_cast<std::size_t>(s);
             const stage& one = plan_.cut.stages[i];
             if (one.index != s) { fail(at("stages", i) + ".index", "must be " + std::to_string(s)); }
-            const int device = device_of(plan_.cut.kind, s, plan_.pipeline_degree);
+            // A second backbone lies the other way round.
+            const int ahead = device_of(plan_.cut.kind, s % stages_of_chain(), plan_.pipeline_degree);
+            const int device = s < stages_of_chain() ? ahead : plan_.pipeline_degree - 1 - ahead;
             if (one.device != device) {
                 fail(at("stages", i) + ".device", "must be " + std::to_string(device) + " under " +
                                                       std::string(name_of(plan_.cut.kind)) + " placement");
@@ -165,7 +185,7 @@ private:
                 if (i > 0 && p.start_us < devices[d][i - 1].end_us - slack) {
                     fail(entry(d, i) + ".start_us", "is before the end of the pass that is listed before it");
                 }
-                const bool first = p.op == pass::forward && p.stage == 0;
+                const bool first = p.op == pass::forward && p.stage % stages_of_chain() == 0;
                 if (first) { continue; }
                 pass op = p.op;
                 int stage = p.stage;
@@ -173,7 +193,7 @@ private:
                     --stage;
                 } else if (op == pass::backward_weight) {
                     op = pass::backward_input;
-                } else if (stage + 1 == stage_total()) {
+                } else if ((stage + 1) % stages_of_chain() == 0) {
                     op = pass::forward;
                 } else {
                     ++stage;

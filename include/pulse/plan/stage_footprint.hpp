@@ -30,7 +30,7 @@ struct layer_offsets {
 /// The inside of a stage's `saved` and `deferred` buffers.
 struct stage_footprint {
     int first_layer{};
-    /// Saved block: the model's input; -1 in every stage but the first.
+    /// Saved block: the model's input; -1 in every stage but the first of a backbone.
     std::int64_t input{-1};
     /// Entry i belongs to layer first_layer + i.
     std::vector<layer_offsets> layers{};

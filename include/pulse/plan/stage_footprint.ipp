@@ -20,7 +20,8 @@ PULSE_CONSTEXPR stage_footprint lay_out_stage(const cost_table& costs, int first
         end += aligned(bytes);
         return at;
     };
-    if (first == 0) { made.input = take(made.saved_bytes, costs.input_bytes); }
+    const chain_costs chain = costs.chain_of(first);
+    if (first == chain.first_layer) { made.input = take(made.saved_bytes, chain.input_bytes); }
     std::int64_t largest_gradient = 0;
     std::int64_t largest_deferred = 0;
     for (int l = first; l <= last; ++l) {

@@ -30,7 +30,7 @@ public:
     PULSE_CONSTEXPR step_model(const plan& planned, cost_table costs) :
         costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
         split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),
-        recompute_(planned.recompute) {
+        recompute_(planned.recompute), further_chains_(planned.further_chains) {
         lay_out();
         frozen_ = frozen_flow{planned, costs_};
     }
@@ -42,10 +42,21 @@ public:
     [[nodiscard]] constexpr int device_count() const noexcept { return devices_; }
     [[nodiscard]] constexpr bool split_backward() const noexcept { return split_backward_; }
     [[nodiscard]] constexpr recomputation recompute() const noexcept { return recompute_; }
-    [[nodiscard]] constexpr bool has_conditioning() const noexcept { return costs_.conditioning_bytes > 0; }
-    /// Whether any of the conditioning needs a gradient.
-    [[nodiscard]] constexpr bool has_conditioning_gradient() const noexcept {
-        return costs_.conditioning_gradient_bytes() > 0;
+    /// First stages of the backbones behind the first (plan::further_chains).
+    [[nodiscard]] constexpr const std::vector<int>& further_chains() const noexcept { return further_chains_; }
+    /// Whether s is the first (last) stage of its backbone.
+    [[nodiscard]] constexpr bool begins_chain(int s) const noexcept {
+        return s == 0 || std::find(further_chains_.begin(), further_chains_.end(), s) != further_chains_.end();
+    }
+    [[nodiscard]] constexpr bool ends_chain(int s) const noexcept {
+        return s + 1 == stage_count() || begins_chain(s + 1);
+    }
+    /// Costs of the backbone of stage s.
+    [[nodiscard]] constexpr chain_costs chain_of(int s) const noexcept { return costs_.chain_of(first_layer(s)); }
+    [[nodiscard]] constexpr bool has_conditioning(int s = 0) const noexcept { return chain_of(s).conditioning_bytes > 0; }
+    /// Whether any of the conditioning of stage s needs a gradient.
+    [[nodiscard]] constexpr bool has_conditioning_gradient(int s = 0) const noexcept {
+        return chain_of(s).conditioning_gradient_bytes() > 0;
     }
     [[nodiscard]] constexpr const layer_cost& layer(int l) const noexcept {
         return costs_.layers[static_cast<std::size_t>(l)];
@@ -102,8 +113,8 @@ public:
         case buffer_kind::activation_gradient: return layer(buffer.index).gradient_bytes();
         case buffer_kind::skip: return edge(buffer.index).bytes;
         case buffer_kind::skip_gradient: return costs_.gradient_bytes(edge(buffer.index));
-        case buffer_kind::conditioning: return costs_.conditioning_bytes;
-        case buffer_kind::conditioning_gradient: return costs_.conditioning_gradient_bytes();
+        case buffer_kind::conditioning: return chain_of(buffer.index).conditioning_bytes;
+        case buffer_kind::conditioning_gradient: return chain_of(buffer.index).conditioning_gradient_bytes();
         case buffer_kind::saved: return footprint(buffer.index).saved_bytes;
         case buffer_kind::deferred: return footprint(buffer.index).deferred_bytes;
         case buffer_kind::paused: return frozen_.pause_bytes(buffer.index, index_of(buffer.microbatch));
@@ -156,9 +167,9 @@ public:
     /// Whether the part at `position` is a skip tensor or its gradient, for counting.
     [[nodiscard]] constexpr bool is_skip_part(const message_id& message, std::size_t position) const noexcept {
         if (message.kind == message_kind::skip || message.kind == message_kind::skip_gradient) { return true; }
-        if (!is_backward(message)) { return position >= (has_conditioning() ? 2U : 1U); }
+        if (!is_backward(message)) { return position >= (has_conditioning(message.index) ? 2U : 1U); }
         const bool first = has_gradient(last_layer(message.index));
-        return position >= (first ? 1U : 0U) + (has_conditioning_gradient() ? 1U : 0U);
+        return position >= (first ? 1U : 0U) + (has_conditioning_gradient(message.index) ? 1U : 0U);
     }
 
     /// What `instruction` on `device` does with which buffers; each buffer at most once. Instructions that touch no
@@ -172,6 +183,7 @@ private:
     bool split_backward_;
     bool relayed_;
     recomputation recompute_;
+    std::vector<int> further_chains_; // first stages
     std::vector<int> stage_of_layer_{};
     std::vector<char> held_apart_{}; // of bool: clang 14 has no constexpr vector<bool>
     std::vector<char> waits_here_{}; // whether a later stage of the same device reads the layer's output as a skip

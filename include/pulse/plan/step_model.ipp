@@ -32,9 +32,9 @@ PULSE_CONSTEXPR void step_model::lay_out() {
     run_.resize(stages, 0);
     for (int s = 0; s != stage_count(); ++s) {
         const auto at = static_cast<std::size_t>(s);
-        run_[at] = s > 0 && device_of_stage(s - 1) == device_of_stage(s) ? run_[at - 1] : s;
+        run_[at] = !begins_chain(s) && device_of_stage(s - 1) == device_of_stage(s) ? run_[at - 1] : s;
         for (int l = first_layer(s); l <= last_layer(s); ++l) { stage_of_layer_[static_cast<std::size_t>(l)] = s; }
-        if (s + 1 != stage_count()) { held_apart_[static_cast<std::size_t>(last_layer(s))] = 1; }
+        if (!ends_chain(s)) { held_apart_[static_cast<std::size_t>(last_layer(s))] = 1; }
     }
     for (int e = 0; e != edge_count(); ++e) {
         into_[static_cast<std::size_t>(target_stage(e))].push_back(e);
@@ -51,7 +51,7 @@ PULSE_CONSTEXPR std::vector<message_id> step_model::messages(microbatch_id m) co
     std::vector<message_id> all{};
     for (const bool backward : {false, true}) {
         for (int b = 0; b + 1 < stage_count(); ++b) {
-            if (device_of_stage(b) == device_of_stage(b + 1)) { continue; }
+            if (ends_chain(b) || device_of_stage(b) == device_of_stage(b + 1)) { continue; }
             const message_id message{backward ? message_kind::boundary_gradient : message_kind::boundary, b, m};
             if (!backward || !parts(message, device_of_stage(b)).empty()) { all.push_back(message); }
         }
@@ -84,7 +84,7 @@ PULSE_CONSTEXPR std::vector<buffer_id> step_model::parts(const message_id& messa
     if (!backward || has_gradient(last_layer(index))) {
         all.push_back({backward ? buffer_kind::activation_gradient : buffer_kind::activation, last_layer(index), m});
     }
-    if (backward ? has_conditioning_gradient() : has_conditioning()) {
+    if (backward ? has_conditioning_gradient(own) : has_conditioning(own)) {
         all.push_back(
             {backward ? buffer_kind::conditioning_gradient : buffer_kind::conditioning, conditioning_run(own), m});
     }
@@ -144,6 +144,17 @@ PULSE_CONSTEXPR void step_model::validate() const {
         refuse("stages", stage_count() - 1,
                "must end at the model's last layer, " + std::to_string(layer_count() - 1));
     }
+    if (further_chains_.size() != costs_.further_chains.size()) {
+        throw input_error("pulse: plan: further_chains has " + std::to_string(further_chains_.size()) +
+                          " entries, the costs have " + std::to_string(costs_.further_chains.size()) +
+                          " backbones behind the first");
+    }
+    for (std::size_t c = 0; c != further_chains_.size(); ++c) {
+        const int s = further_chains_[c];
+        if (s < 1 || s >= stage_count() || first_layer(s) != costs_.further_chains[c].first_layer) {
+            refuse("further_chains", static_cast<int>(c), "is not the stage of a backbone's first layer");
+        }
+    }
     for (int e = 0; e != edge_count(); ++e) {
         if (edge(e).from < 0 || edge(e).to >= layer_count() || edge(e).from >= edge(e).to) {
             refuse("skips", e, "must go from a layer to a later layer of the model");
@@ -157,7 +168,7 @@ PULSE_CONSTEXPR void step_model::add(std::vector<buffer_access>& all, buffer_id 
 }
 
 PULSE_CONSTEXPR void step_model::add_inputs(std::vector<buffer_access>& all, int s, microbatch_id m) const {
-    if (s > 0) { add(all, {buffer_kind::activation, first_layer(s) - 1, m}, access::read); }
+    if (!begins_chain(s)) { add(all, {buffer_kind::activation, first_layer(s) - 1, m}, access::read); }
     for (const int e : edges_into(s)) {
         if (is_inside(e)) { continue; }
         add(all,
@@ -170,10 +181,10 @@ PULSE_CONSTEXPR void step_model::add_inputs(std::vector<buffer_access>& all, int
 PULSE_CONSTEXPR void step_model::add_forward(std::vector<buffer_access>& all, int s, microbatch_id m,
                                              bool again) const {
     add_inputs(all, s, m);
-    if (has_conditioning()) {
-        // Stage 0 makes the conditioning once; the buffer outlives what a recompute restores.
+    if (has_conditioning(s)) {
+        // The first stage makes the conditioning once; the buffer outlives what a recompute restores.
         add(all, {buffer_kind::conditioning, conditioning_run(s), m},
-            s == 0 && !again ? access::write : access::read);
+            begins_chain(s) && !again ? access::write : access::read);
     }
     add(all, {buffer_kind::saved, s, m}, access::write);
     for (int l = first_layer(s); l <= last_layer(s); ++l) {
@@ -188,7 +199,7 @@ PULSE_CONSTEXPR void step_model::add_forward(std::vector<buffer_access>& all, in
 
 PULSE_CONSTEXPR void step_model::add_left_by_forward(std::vector<buffer_access>& all, int s, microbatch_id m) const {
     add_inputs(all, s, m);
-    if (has_conditioning()) { add(all, {buffer_kind::conditioning, conditioning_run(s), m}, access::read); }
+    if (has_conditioning(s)) { add(all, {buffer_kind::conditioning, conditioning_run(s), m}, access::read); }
     add(all, {buffer_kind::saved, s, m}, access::read);
     for (int l = first_layer(s); l < last_layer(s); ++l) {
         if (held_apart(l)) { add(all, {buffer_kind::activation, l, m}, access::read); }
@@ -197,15 +208,15 @@ PULSE_CONSTEXPR void step_model::add_left_by_forward(std::vector<buffer_access>&
 
 PULSE_CONSTEXPR void step_model::add_backward_input(std::vector<buffer_access>& all, int s, microbatch_id m) const {
     add_left_by_forward(all, s, m);
-    // The last stage begins both gradients; in the others they arrived, and skip gradients or a stage's share are
+    // A last stage begins both gradients; in the others they arrived, and skip gradients or a stage's share are
     // added.
-    const access mode = s + 1 == stage_count() ? access::write : access::update;
+    const access mode = ends_chain(s) ? access::write : access::update;
     if (has_gradient(last_layer(s))) { add(all, {buffer_kind::activation_gradient, last_layer(s), m}, mode); }
-    if (has_conditioning_gradient()) {
+    if (has_conditioning_gradient(s)) {
         add(all, {buffer_kind::conditioning_gradient, conditioning_run(s), m}, mode);
     }
     add(all, {buffer_kind::deferred, s, m}, access::write);
-    if (s > 0 && has_gradient(first_layer(s) - 1)) {
+    if (!begins_chain(s) && has_gradient(first_layer(s) - 1)) {
         add(all, {buffer_kind::activation_gradient, first_layer(s) - 1, m}, access::write);
     }
     for (const int e : edges_into(s)) {
@@ -220,8 +231,8 @@ PULSE_CONSTEXPR void step_model::add_backward_weight(std::vector<buffer_access>&
     add_left_by_forward(all, s, m);
     add(all, {buffer_kind::deferred, s, m}, access::read);
     if (has_gradient(last_layer(s))) { add(all, {buffer_kind::activation_gradient, last_layer(s), m}, access::read); }
-    if (s == 0 && has_conditioning_gradient()) {
-        add(all, {buffer_kind::conditioning_gradient, 0, m}, access::read);
+    if (begins_chain(s) && has_conditioning_gradient(s)) {
+        add(all, {buffer_kind::conditioning_gradient, s, m}, access::read);
     }
 }
 

@@ -59,7 +59,7 @@ public:
         waits_.resize(nodes_.size(), 0);
         add_passes(planned, model);
         for (int m = 0; m != microbatches_; ++m) {
-            chain(m);
+            chain(model, m);
             for (const message_id& message : model.messages(microbatch_id{m})) { add_message(model, message); }
         }
         chain_tasks();
@@ -163,9 +163,9 @@ private:
             }
         }
     }
-    constexpr void chain(int m) {
+    constexpr void chain(const step_model& model, int m) {
         for (int s = 0; s != stages_; ++s) {
-            if (s + 1 != stages_) {
+            if (!model.ends_chain(s)) {
                 arc(node(pass::forward, s, m), node(pass::forward, s + 1, m));
                 arc(node(pass::backward_input, s + 1, m), node(pass::backward_input, s, m));
             } else {

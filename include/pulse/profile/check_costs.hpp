@@ -55,9 +55,13 @@ constexpr void check_frozen(std::span<const frozen_component> components) {
 }
 
 /// Throws input_error unless the table has a layer, every time is finite and not negative, every byte count is from 0 to
-/// 2^40, every skip goes forwards between two of its layers, and its frozen components are valid (check_frozen).
+/// 2^40, every skip goes forwards between two of its layers, its frozen components are valid (check_frozen), and it is
+/// of one backbone.
 constexpr void check_costs(const cost_table& costs) {
     if (costs.layers.empty()) { throw input_error("costs: layers: there is none"); }
+    if (!costs.further_chains.empty()) {
+        throw input_error("costs: further_chains: a table of several backbones is neither cut nor saved as one");
+    }
     const auto is_time = [](double us) { return us >= 0.0 && us <= std::numeric_limits<double>::max(); };
     for (const layer_cost& layer : costs.layers) {
         if (!is_time(layer.forward_us) || !is_time(layer.backward_input_us) || !is_time(layer.backward_weight_us)) {

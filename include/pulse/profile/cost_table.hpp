@@ -52,6 +52,19 @@ struct skip_cost {
     [[nodiscard]] constexpr bool operator==(const skip_cost&) const = default;
 };
 
+/// A backbone in a table of several (join_costs): where it begins, and the fields of its own table that a table has once.
+struct chain_costs {
+    int first_layer{};
+    std::int64_t conditioning_bytes{};
+    std::int64_t frozen_conditioning_bytes{};
+    std::int64_t input_bytes{};
+
+    [[nodiscard]] constexpr std::int64_t conditioning_gradient_bytes() const noexcept {
+        return conditioning_bytes - frozen_conditioning_bytes;
+    }
+    [[nodiscard]] constexpr bool operator==(const chain_costs&) const = default;
+};
+
 /// Seconds and bytes of every layer of a model on one device: what a profile measures and a partition reads.
 ///
 /// The cost of the conditioning module (time embedding) is part of layer 0, because stage 0 runs it.
@@ -69,7 +82,17 @@ struct cost_table {
     std::int64_t input_bytes{};
     /// What runs beside the layers and is not trained.
     std::vector<frozen_component> frozen{};
+    /// Of several backbones: those behind the first, ascending by first layer.
+    std::vector<chain_costs> further_chains{};
 
+    /// The backbone that a layer is of.
+    [[nodiscard]] constexpr chain_costs chain_of(int layer) const noexcept {
+        chain_costs found{0, conditioning_bytes, frozen_conditioning_bytes, input_bytes};
+        for (const chain_costs& chain : further_chains) {
+            if (chain.first_layer <= layer) { found = chain; }
+        }
+        return found;
+    }
     /// Gradient of the conditioning that every boundary sends back with that of the activation.
     [[nodiscard]] constexpr std::int64_t conditioning_gradient_bytes() const noexcept {
         return conditioning_bytes - frozen_conditioning_bytes;

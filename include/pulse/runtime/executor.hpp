@@ -16,7 +16,6 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/core/separate.hpp>
-#include <pulse/model/graph_of.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
@@ -28,13 +27,13 @@
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/cascade_runner.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/replica_sum.hpp>
-#include <pulse/runtime/require_fit.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/stage_runner.hpp>
@@ -75,12 +74,16 @@ namespace detail {
 /// With D replicas the transport is of all P D ranks, and the rank finds its place in the grid by its number; all
 /// replicas run the program of their pipeline device. Gradients of a stage are summed over the replicas from its
 /// all_reduce on, in the order of replicas, beside the instructions that follow; task.optimize() finds the sums.
+///
+/// Of a cascade the task has two tasks, `first` and `second`, for the data and losses of each backbone, and
+/// `optimize()`; parameters() are a cascade_parameters. It runs without replicas.
 template <class Model, backend B>
 class executor {
 public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
     using conditions = detail::backend_conditions<B>;
+    using parameter_set = typename detail::model_parameters<Model, B>::type;
     /// Where the tensors are.
     using space = space_of<B>;
 
@@ -91,7 +94,7 @@ public:
         transport_{transport}, place_{detail::placed(planned, transport, options.layout)},
         model_{planned, fitting(planned, costs)}, program_{program_of(planned)}, layout_{lay_out(model_, program_)},
         prepared_{model_, program_, layout_}, memory_{layout_, transport},
-        parameters_{detail::owned_parameters<Model, scalar, accumulator, space>(model_, place_.device)},
+        parameters_{detail::model_parameters<Model, B>::owned(model_, place_.device)},
         runner_{math, model_, planned.microbatch_size, parameters_, memory_},
         skips_{static_cast<std::size_t>(model_.edge_count()), detail::most_in_flight(model_, program_)},
         sections_{math, program_}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
@@ -140,8 +143,8 @@ public:
     /// The next step is not that of the samples which were encoded: it encodes for itself, on every rank.
     void forget_results() noexcept { frozen_.forget_results(); }
 
-    [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
-    [[nodiscard]] const backend_parameters<B>& parameters() const noexcept { return parameters_; }
+    [[nodiscard]] parameter_set& parameters() noexcept { return parameters_; }
+    [[nodiscard]] const parameter_set& parameters() const noexcept { return parameters_; }
     [[nodiscard]] const step_model& model() const noexcept { return model_; }
     [[nodiscard]] const program& instructions() const noexcept { return program_; }
     [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }
@@ -176,8 +179,7 @@ public:
 private:
     /// The costs, when plan, costs and model fit together.
     [[nodiscard]] static const cost_table& fitting(const plan& planned, const cost_table& costs) {
-        static constexpr auto graph = graph_of<Model>();
-        require_fit(graph.view(), costs, planned.microbatch_size, static_cast<int>(sizeof(scalar)));
+        detail::model_parameters<Model, B>::require(costs, planned.microbatch_size);
         return costs;
     }
     /// The rank's program; the transport sees those of all devices.
@@ -381,7 +383,7 @@ private:
     memory_layout layout_;
     detail::prepared_program prepared_;
     basic_step_memory<space> memory_;
-    backend_parameters<B> parameters_;
+    parameter_set parameters_;
     detail::stage_runner<Model, B> runner_;
     skip_cache<scalar> skips_;
     typename space::sections sections_;

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/instruction.hpp>
@@ -45,9 +47,10 @@ public:
     using adder = typename space_of<B>::template adder<accumulator>;
 
     /// `parameters` must outlive it and keep its arrays. With `shares_only`, sums are not sent back: a replica ends up
-    /// with those of its own share alone.
+    /// with those of its own share alone. Throws input_error for replicas of a cascade.
+    template <class Parameters>
     replica_sum(B& math, any_transport transport, const replica_place& place, const step_model& model,
-                backend_parameters<B>& parameters, bool shares_only) :
+                Parameters& parameters, bool shares_only) :
         transport_{transport},
         adder_{math, transport}, place_{place}, shares_only_{shares_only} {
         if (place.replicas() < 2) { return; }
@@ -55,7 +58,11 @@ public:
         std::int64_t slot_bytes = 0;
         for (int s = 0; s != model.stage_count(); ++s) {
             if (model.device_of_stage(s) != place.device) { continue; }
-            slot_bytes = std::max(slot_bytes, prepare(model, parameters, s));
+            if constexpr (std::same_as<Parameters, backend_parameters<B>>) {
+                slot_bytes = std::max(slot_bytes, prepare(model, parameters, s));
+            } else {
+                throw input_error{"pulse: a cascade runs without replicas: data_degree must be 1"};
+            }
         }
         scratch_bytes_ = slot_bytes * (place.replicas() - 1);
         scratch_ = transport.allocate(static_cast<std::size_t>(scratch_bytes_));

@@ -40,11 +40,12 @@ public:
     using conditioning_module = typename Model::conditioning;
     using conditions = backend_conditions<B>;
 
-    /// `model` must be of costs that fit the Model at this batch (require_fit).
+    /// `model` must be of costs that fit the Model at this batch (require_fit), from `first_stage` on.
     stage_runner(B& math, const step_model& model, int batch, backend_parameters<B>& parameters,
-                 const basic_step_memory<space_of<B>>& memory) :
+                 const basic_step_memory<space_of<B>>& memory, int first_stage = 0) :
         math_{math},
-        model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory} {}
+        model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory}, first_stage_{first_stage},
+        first_layer_{model.first_layer(first_stage)} {}
 
     [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
         return reinterpret_cast<scalar*>(memory_.address(at.place_of(buffer)));
@@ -53,19 +54,20 @@ public:
     /// The data of a microbatch enter stage 0; nothing in another stage.
     template <class Task>
     void feed(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {
-        if (index_of(stage) != 0) { return; }
-        task.input(index_of(m), block(0, m, at, buffer_kind::saved, model_.footprint(0).input));
+        if (index_of(stage) != first_stage_) { return; }
+        task.input(index_of(m),
+                   block(first_stage_, m, at, buffer_kind::saved, model_.footprint(first_stage_).input));
     }
     /// What the task knows of a microbatch for stage 0; nothing in another stage.
     template <class Task>
     [[nodiscard]] conditions conditions_for(stage_id stage, microbatch_id m, Task& task) {
-        return index_of(stage) == 0 ? conditions_of<Model, B>(task, index_of(m)) : conditions{};
+        return index_of(stage) == first_stage_ ? conditions_of<Model, B>(task, index_of(m)) : conditions{};
     }
     /// The task makes the gradient of the last stage's output; nothing in another stage.
     template <class Task>
     void loss(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {
         const int s = index_of(stage);
-        if (s + 1 != model_.stage_count()) { return; }
+        if (!model_.ends_chain(s)) { return; }
         const int last = model_.last_layer(s);
         task.loss(index_of(m), output_of(s, last, m, at), output_gradient_of(s, last, m, at));
     }
@@ -75,16 +77,16 @@ public:
     void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips,
                  const conditions& known, bool again, Look&& look = {}) {
         const int s = index_of(stage);
-        if (s == 0) {
+        if (s == first_stage_) {
             begin(m, at, known, again);
             if (Model::is_conditioned && !again) {
-                look(value_fault::place::output, conditioning_block, tensor(at, {buffer_kind::conditioning, 0, m}),
+                look(value_fault::place::output, conditioning_block, tensor(at, {buffer_kind::conditioning, first_stage_, m}),
                      conditioning_elements());
             }
         }
         for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
             auto frame = frame_of(s, l, m, at, skips);
-            if (l == 0) {
+            if (l == first_layer_) {
                 bind_conditions(frame, known);
                 look(value_fault::place::output, value_fault::model_input, frame.input,
                      graph.layers[0].input_elements * batch_);
@@ -101,12 +103,12 @@ public:
                         const Cache& skips, const conditions& known, Look&& look = {}) {
         const int s = index_of(stage);
         const int last = model_.last_layer(s);
-        if (s + 1 == model_.stage_count()) {
+        if (model_.ends_chain(s)) {
             look(value_fault::place::loss_gradient, last, output_gradient_of(s, last, m, at), output_elements(last));
         }
-        if (s + 1 == model_.stage_count() && model_.has_conditioning_gradient()) {
+        if (model_.ends_chain(s) && model_.has_conditioning_gradient(first_stage_)) {
             const auto elements =
-                model_.costs().conditioning_gradient_bytes() / static_cast<std::int64_t>(sizeof(scalar));
+                model_.chain_of(first_stage_).conditioning_gradient_bytes() / static_cast<std::int64_t>(sizeof(scalar));
             math_.fill(elements, 0.0F, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
         }
         for (int l = last; l >= model_.first_layer(s); --l) {
@@ -114,14 +116,14 @@ public:
             add_skip_gradients(s, l, m, at);
             auto frame = frame_of(s, l, m, at, skips);
             bind_gradients(frame, s, l, m, at);
-            if (l == 0) { bind_conditions(frame, known); }
+            if (l == first_layer_) { bind_conditions(frame, known); }
             entry(l).backward_input(math_, frame);
             if (frame.input_gradient != nullptr) {
                 look(value_fault::place::input_gradient, l, frame.input_gradient, gradient_elements(l - 1));
             }
             if (with_weight) { entry(l).backward_weight(math_, frame); }
         }
-        if (with_weight && s == 0) { end(m, at, known); }
+        if (with_weight && s == first_stage_) { end(m, at, known); }
     }
 
     template <class Cache>
@@ -133,22 +135,24 @@ public:
             auto frame = frame_of(s, l, m, at, skips);
             frame.output_gradient = output_gradient_of(s, l, m, at);
             frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
-            frame.parameter_gradients = parameters_.gradients_of(l).data();
-            if (l == 0) { bind_conditions(frame, known); }
+            frame.parameter_gradients = parameters_.gradients_of(l - first_layer_).data();
+            if (l == first_layer_) { bind_conditions(frame, known); }
             entry(l).backward_weight(math_, frame);
         }
-        if (s == 0) { end(m, at, known); }
+        if (s == first_stage_) { end(m, at, known); }
     }
 
 private:
-    [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept { return table[static_cast<std::size_t>(l)]; }
+    [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept { return table[own(l)]; }
+    /// A layer's number in the Model.
+    [[nodiscard]] std::size_t own(int l) const noexcept { return static_cast<std::size_t>(l - first_layer_); }
     [[nodiscard]] std::int64_t output_elements(int l) const noexcept { return entry(l).output * batch_; }
     [[nodiscard]] std::int64_t gradient_elements(int l) const noexcept {
-        return output_elements(l) - graph.layers[static_cast<std::size_t>(l)].frozen_output_elements * batch_;
+        return output_elements(l) - graph.layers[own(l)].frozen_output_elements * batch_;
     }
     [[nodiscard]] int run(int s) const noexcept { return model_.conditioning_run(s); }
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
-        return model_.costs().conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
+        return model_.chain_of(first_stage_).conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
     }
     [[nodiscard]] scalar* block(int s, microbatch_id m, const prepared_instruction& at, buffer_kind kind,
                                 std::int64_t offset) const {
@@ -162,7 +166,7 @@ private:
     /// Where the saved tensors of layer l lie: behind its statistics.
     [[nodiscard]] scalar* saved_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
         const std::int64_t statistics =
-            graph.layers[static_cast<std::size_t>(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
+            graph.layers[own(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
         return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved + statistics);
     }
     [[nodiscard]] scalar* output_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
@@ -185,20 +189,20 @@ private:
                                             const Cache& skips) {
         backend_frame<B> frame;
         frame.batch = batch_;
-        if (l == 0) {
+        if (l == first_layer_) {
             frame.input = block(s, m, at, buffer_kind::saved, model_.footprint(s).input);
         } else if (l == model_.first_layer(s)) {
             frame.input = tensor(at, {buffer_kind::activation, l - 1, m});
         } else {
             frame.input = output_of(s, l - 1, m, at);
         }
-        if (model_.has_conditioning()) {
+        if (model_.has_conditioning(first_stage_)) {
             const scalar* const conditioning = tensor(at, {buffer_kind::conditioning, run(s), m});
             bind_conditioning<conditioning_module>(frame, conditioning);
         }
         if (const int e = edge_into(s, l); e >= 0) { frame.skip = skip_of(s, e, m, at, skips); }
-        frame.parameters = parameters_.values_of(l).data();
-        frame.frozen_parameters = parameters_.frozen_values_of(l).data();
+        frame.parameters = parameters_.values_of(l - first_layer_).data();
+        frame.frozen_parameters = parameters_.frozen_values_of(l - first_layer_).data();
         frame.saved = saved_of(s, l, m, at);
         frame.statistics = statistics_of(s, l, m, at);
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
@@ -231,11 +235,11 @@ private:
     void bind_gradients(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at) {
         frame.output_gradient = output_gradient_of(s, l, m, at);
         // Null where nobody needs it: in front of the first layer and of layers that run forward only.
-        if (l != 0 && !model_.has_gradient(l - 1)) {
+        if (l != first_layer_ && !model_.has_gradient(l - 1)) {
             frame.input_gradient = nullptr;
         } else if (l != model_.first_layer(s)) {
             frame.input_gradient = output_gradient_of(s, l - 1, m, at);
-        } else if (l != 0) {
+        } else if (l != first_layer_) {
             frame.input_gradient = tensor(at, {buffer_kind::activation_gradient, l - 1, m});
         }
         if (const int e = edge_into(s, l); e >= 0) {
@@ -243,12 +247,12 @@ private:
                                       ? tensor(at, {buffer_kind::skip_gradient, e, m})
                                       : scratch_after(l);
         }
-        if (model_.has_conditioning_gradient()) {
+        if (model_.has_conditioning_gradient(first_stage_)) {
             bind_conditioning_gradient<conditioning_module>(
                 frame, tensor(at, {buffer_kind::conditioning_gradient, run(s), m}));
         }
         frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
-        frame.parameter_gradients = parameters_.gradients_of(l).data();
+        frame.parameter_gradients = parameters_.gradients_of(l - first_layer_).data();
     }
 
     /// The conditioning of a microbatch enters stage 0.
@@ -258,7 +262,7 @@ private:
             auto frame = conditioner_frame(m, at, known);
             // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it
             // alone.
-            frame.output = again ? scratch_after(0) : tensor(at, {buffer_kind::conditioning, 0, m});
+            frame.output = again ? scratch_after(first_layer_) : tensor(at, {buffer_kind::conditioning, first_stage_, m});
             conditioning_module::forward(math_, frame);
         }
     }
@@ -267,8 +271,8 @@ private:
              [[maybe_unused]] const conditions& known) {
         if constexpr (Model::is_conditioned) {
             auto frame = conditioner_frame(m, at, known);
-            if (model_.has_conditioning_gradient()) {
-                frame.output_gradient = tensor(at, {buffer_kind::conditioning_gradient, 0, m});
+            if (model_.has_conditioning_gradient(first_stage_)) {
+                frame.output_gradient = tensor(at, {buffer_kind::conditioning_gradient, first_stage_, m});
             }
             frame.parameter_gradients = parameters_.gradients_of(conditioning_block).data();
             conditioning_module::backward_weight(math_, frame);
@@ -281,8 +285,8 @@ private:
         frame.batch = batch_;
         bind_conditions(frame, known);
         frame.parameters = parameters_.values_of(conditioning_block).data();
-        frame.saved = saved_of(0, 0, m, at) + table[0].saved * batch_;
-        frame.statistics = statistics_of(0, 0, m, at) + table[0].statistics * batch_;
+        frame.saved = saved_of(first_stage_, first_layer_, m, at) + table[0].saved * batch_;
+        frame.statistics = statistics_of(first_stage_, first_layer_, m, at) + table[0].statistics * batch_;
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
         return frame;
     }
@@ -292,6 +296,8 @@ private:
     int batch_;
     backend_parameters<B>& parameters_;
     const basic_step_memory<space_of<B>>& memory_;
+    int first_stage_; ///< of the Model, where a plan has several
+    int first_layer_;
 };
 
 } // namespace pulse::detail

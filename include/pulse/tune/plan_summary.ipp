@@ -48,7 +48,9 @@ namespace detail {
             backward += layer.backward_input_us;
             weight += layer.backward_weight_us;
         }
-        const bool last = i + 1 == planned.cut.stages.size();
+        // The next stage may be another backbone's.
+        const int next = s.last_layer + 1;
+        const bool last = i + 1 == planned.cut.stages.size() || costs.chain_of(next).first_layer == next;
         const bool local = last || planned.cut.stages[i + 1].device == s.device;
         const std::string sent = last ? "" : local ? "stays" : size_text(boundary_bytes(costs, s.last_layer));
         table.row({std::to_string(s.index), std::to_string(s.device), layer_range(costs, s),
@@ -126,7 +128,7 @@ namespace detail {
         ", skips " + size_text(planned.predicted.skip_bytes) + "; " +
         (planned.data_degree > 1 ? "gradients to the other replicas " + size_text(row.gradient_bytes) + "\n"
                                  : std::string{"no replicas\n"});
-    if (planned.pipeline_degree < 2) { return text; }
+    if (planned.pipeline_degree < 2 || !planned.further_chains.empty()) { return text; }
     const std::int64_t own = planned.predicted.boundary_bytes + planned.predicted.skip_bytes;
     for (const auto& [name, once] : other_placements(costs, planned.pipeline_degree)) {
         const std::int64_t all = once * planned.microbatches;

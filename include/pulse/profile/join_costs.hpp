@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <pulse/core/error.hpp>
+#include <pulse/profile/check_costs.hpp>
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+/// One table of two backbones that are trained together, the layers of the second behind those of the first: what a
+/// plan of a cascade is lowered and simulated with. Throws input_error for a bad table, for different microbatch sizes
+/// and for frozen components, which no cascade encodes.
+[[nodiscard]] constexpr cost_table join_costs(const cost_table& first, const cost_table& second) {
+    for (const cost_table* costs : {&first, &second}) {
+        check_costs(*costs);
+        if (!costs->frozen.empty()) {
+            throw input_error("cascade: " + costs->model.str() + " has frozen components, which no cascade encodes");
+        }
+    }
+    if (first.microbatch_size != second.microbatch_size) {
+        throw input_error("cascade: the two cost tables are of different microbatch sizes");
+    }
+    cost_table joined = first;
+    const auto name = joined.model.view().size() + second.model.view().size() + 1;
+    if (name < label::capacity) { joined.model = joined.model + "+" + second.model.view(); }
+    const int layers = static_cast<int>(first.layers.size());
+    joined.further_chains.push_back(
+        {layers, second.conditioning_bytes, second.frozen_conditioning_bytes, second.input_bytes});
+    for (const layer_cost& layer : second.layers) { joined.layers.push_back(layer); }
+    for (skip_cost edge : second.skips) {
+        edge.from += layers;
+        edge.to += layers;
+        joined.skips.push_back(edge);
+    }
+    return joined;
+}
+
+/// The two tables that were joined, but for the name of the model. Throws input_error for a table of one backbone.
+[[nodiscard]] constexpr std::array<cost_table, 2> split_costs(const cost_table& joined) {
+    if (joined.further_chains.size() != 1) { throw input_error("cascade: the costs are not of two backbones"); }
+    const chain_costs chain = joined.further_chains.front();
+    if (chain.first_layer < 1 || chain.first_layer >= static_cast<int>(joined.layers.size())) {
+        throw input_error("cascade: the second backbone of the costs begins at no layer of theirs");
+    }
+    std::array<cost_table, 2> parts{joined, joined};
+    const auto at = joined.layers.begin() + chain.first_layer;
+    parts[0].layers.assign(joined.layers.begin(), at);
+    parts[1].layers.assign(at, joined.layers.end());
+    for (cost_table& part : parts) {
+        part.further_chains.clear();
+        part.skips.clear();
+    }
+    for (skip_cost edge : joined.skips) {
+        const bool behind = edge.from >= chain.first_layer;
+        edge.from -= behind ? chain.first_layer : 0;
+        edge.to -= behind ? chain.first_layer : 0;
+        parts[behind ? 1 : 0].skips.push_back(edge);
+    }
+    parts[1].conditioning_bytes = chain.conditioning_bytes;
+    parts[1].frozen_conditioning_bytes = chain.frozen_conditioning_bytes;
+    parts[1].input_bytes = chain.input_bytes;
+    return parts;
+}
+
+} // namespace pulse

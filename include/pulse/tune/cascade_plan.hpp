@@ -1,0 +1,73 @@
+#pragma once
+
+#include <utility>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/hardware/cluster.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/profile/analytic.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/tune/candidate.hpp>
+#include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/plan_request.hpp>
+#include <pulse/tune/scaled_costs.hpp>
+#include <pulse/tune/tuning.hpp>
+
+namespace pulse {
+
+/// The plan of a cascade of two backbones whose every choice is made: both cut together (find_cascade_cut), ordered
+/// together (list_search) and simulated, with as many microbatches of each. Its costs are join_costs of both.
+///
+/// The candidate is folded, in one wave, on one pipeline, its skips collocated and its order that of the list
+/// scheduler. Throws input_error for any other and as join_costs does, infeasible_error where both cannot be cut over
+/// the devices or do not fit into their memory.
+[[nodiscard]] PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& second,
+                                                const tune_candidate& c, const cluster& machine,
+                                                const candidate_options& options = candidate_options{});
+
+/// The best plan of a cascade, with what became of every candidate, and those of its backbones alone.
+struct cascade_tuning : tuning {
+    /// Of each backbone alone, on a pipeline of the same devices and with as many samples: trained one after the other,
+    /// they take the sum of their steps.
+    tuning first{};
+    tuning second{};
+
+    /// How many times longer one after the other takes.
+    [[nodiscard]] double gain() const noexcept {
+        return (first.plan.predicted.step_us + second.plan.predicted.step_us) / plan.predicted.step_us;
+    }
+};
+
+/// The best plan of a cascade for a request, which is read as plan_for reads it: microbatch size, split and
+/// recomputation are tuned where they are absent, and `seconds` go to the plans of the backbones alone. Its batch is of
+/// both.
+///
+/// Throws input_error, which names the field, for what no cascade does: replicas, other placements or orders, waves,
+/// frozen networks.
+[[nodiscard]] PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cost_source& second,
+                                                           plan_request request);
+
+/// For two models on a backend, with the costs that the rates of the request's device suggest (analytic_costs).
+template <class First, class Second, class Backend>
+[[nodiscard]] cascade_tuning plan_cascade_for(plan_request request) {
+    if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
+    // What an optimizer's tables take, each backbone's optimizer adds.
+    if (!request.kept) { request.kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar))); }
+    const auto costs_of = [on = *request.device]<class Model>(const Model*) {
+        return [on](int samples) {
+            static constexpr auto graph = graph_of<Model>();
+            return analytic_costs(graph.view(), on, samples, static_cast<int>(sizeof(typename Backend::scalar)));
+        };
+    };
+    return plan_cascade_for(cost_source{costs_of(static_cast<const First*>(nullptr))},
+                            cost_source{costs_of(static_cast<const Second*>(nullptr))}, std::move(request));
+}
+
+} // namespace pulse
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/tune/cascade_plan.ipp> // IWYU pragma: keep
+#endif

@@ -1,0 +1,307 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/hardware/cluster.hpp>
+#include <pulse/hardware/clusters.hpp>
+#include <pulse/partition/cascade.hpp>
+#include <pulse/partition/traffic.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/join_costs.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/cascade_problem.hpp>
+#include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/simulate/grid_links.hpp>
+#include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/cascade_plan.hpp>
+#include <pulse/tune/step_end.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// Refuses what plan_cascade does not do.
+inline void require_cascade(const tune_candidate& c) {
+    if (c.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
+    if (c.data_degree != 1) { throw input_error("data_degree: a cascade has one pipeline, without replicas"); }
+    if (c.kind != placement::folded || c.waves != 1 || c.fold != fold_cut::collocated || c.slack > 0) {
+        throw input_error("placement: a cascade is folded in one wave, both ends of every skip on one device");
+    }
+    if (c.method != schedule_method::list) {
+        throw input_error("schedule: the list scheduler alone orders a cascade, not " +
+                          std::string{name_of(c.method)});
+    }
+}
+
+/// The cut of both, within the memory of the devices where there is one.
+[[nodiscard]] inline cascade_cut cut_cascade(const cost_table& first, const cost_table& second,
+                                             const tune_candidate& c, const parameter_memory& kept,
+                                             std::int64_t limit_bytes) {
+    memory_model memory{};
+    memory.limit_bytes = limit_bytes;
+    memory.state_factor = (kept.total_bytes() + kept.scalar_bytes - 1) / kept.scalar_bytes;
+    memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
+    cascade_cut found = find_cascade_cut(first, second, c.pipeline_degree, memory);
+    if (!found.found() && limit_bytes > 0) { found = find_cascade_cut(first, second, c.pipeline_degree); }
+    if (found.found()) { return found; }
+    throw infeasible_error("a cascade of " + first.model.str() + " and " + second.model.str() + " has no cut over " +
+                           std::to_string(c.pipeline_degree) +
+                           " devices: each needs two stages on each, and both ends of every skip on one");
+}
+
+/// The stages of the second behind those of the first.
+[[nodiscard]] inline partition join_cuts(const cascade_cut& cut, int first_layers) {
+    partition joined = cut.first;
+    const int stages = static_cast<int>(joined.stages.size());
+    for (stage s : cut.second.stages) {
+        s.index += stages;
+        s.first_layer += first_layers;
+        s.last_layer += first_layers;
+        joined.stages.push_back(s);
+    }
+    return joined;
+}
+
+/// As plan_cascade; `world` becomes where it is simulated.
+[[nodiscard]] inline planned plan_cascade_in(simulation_options& world, const cost_table& first,
+                                             const cost_table& second, const tune_candidate& c,
+                                             const cluster& machine, const candidate_options& options) {
+    check_parameter_memory(options.kept);
+    require_cascade(c);
+    cost_table costs = join_costs(first, second);
+    const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
+    const parameter_memory kept = parameter_memory_of(options, c);
+    const cascade_cut cut = cut_cascade(first, second, c, kept, limit);
+
+    prepared_candidate ready{};
+    ready.cut = join_cuts(cut, static_cast<int>(first.layers.size()));
+    ready.limit_bytes = limit;
+    candidate_step& step = ready.step;
+    step.world = simulated_on(machine, rank_grid{c.layout, c.pipeline_degree, 1}, options.exchange);
+    step.world.kept = kept;
+    problem_options ask{};
+    ask.microbatches = c.microbatches;
+    ask.split_backward = c.split_backward;
+    ask.routing = c.routing;
+    ask.links = step.world.links;
+    step.plain = make_cascade_problem(first, cut.first, second, cut.second, ask);
+    ask.recompute = c.recompute;
+    step.problem = make_cascade_problem(first, cut.first, second, cut.second, ask);
+
+    plan made{};
+    made.model = costs.model;
+    made.pipeline_degree = c.pipeline_degree;
+    made.microbatches = c.microbatches;
+    made.microbatch_size = costs.microbatch_size;
+    made.split_backward = c.split_backward;
+    made.routing = c.routing;
+    made.recompute = c.recompute;
+    made.cut = ready.cut;
+    made.further_chains = step.problem.further_chains;
+    const traffic moved = traffic_of(made.cut, costs, c.routing);
+    made.predicted.boundary_bytes = moved.boundary() * c.microbatches;
+    made.predicted.skip_bytes = moved.skip() * c.microbatches;
+
+    // A device steps its parameters behind its last pass.
+    const step_model model{made, costs};
+    double least_optimizer_us = std::numeric_limits<double>::infinity();
+    double& bound_us = made.predicted.lower_bound_us;
+    for (int d = 0; d != c.pipeline_degree; ++d) {
+        const double own_us = optimizer_us(parameter_bytes_on(model, d), kept, options.memory_gb_per_s);
+        double load_us = 0;
+        for (const stage_timing& s : step.plain.stages) {
+            if (s.device == d) { load_us += s.forward_us + s.backward_input_us + s.backward_weight_us; }
+        }
+        step.world.device_optimizer_us.push_back(own_us);
+        least_optimizer_us = std::min(least_optimizer_us, own_us);
+        bound_us = std::max(bound_us, c.microbatches * load_us + own_us);
+    }
+    bound_us = std::max(bound_us, lower_bound_us(step.plain) + least_optimizer_us);
+
+    made.order = list_schedule(step.problem, options.list);
+    predict_plan(made, costs, ready, limit, false);
+    const auto& peaks = made.predicted.peak_memory_bytes;
+    const auto most = std::max_element(peaks.begin(), peaks.end());
+    if (limit > 0 && *most > limit) {
+        const int device = static_cast<int>(most - peaks.begin());
+        throw memory_error(device, *most, limit, kept_bytes_on(model, device, 1, 0, kept));
+    }
+    world = std::move(step.world);
+    return {std::move(made), std::move(costs), kept, c.layout};
+}
+
+/// Refuses a request for what no cascade does, naming the field.
+inline void require_cascade_request(const plan_request& asked) {
+    const request_words& words = asked.words;
+    const auto refuse = [](const std::string& word, const char* why) {
+        throw input_error(word + ": a cascade " + why);
+    };
+    if (asked.data_degree.value_or(1) != 1) { refuse(words.data_degree, "has one pipeline, without replicas"); }
+    if (asked.waves.value_or(1) != 1) { refuse(words.waves, "is folded in one wave"); }
+    if (asked.placement.value_or(placement::folded) != placement::folded) { refuse("placement", "is folded"); }
+    if (asked.slack > 0) { refuse(words.slack, "is cut by load"); }
+    if (asked.schedule.value_or(schedule_method::list) != schedule_method::list) {
+        refuse(words.schedule, "is ordered by list alone");
+    }
+    if (asked.sharded_optimizer.value_or(false)) { refuse(words.sharded_optimizer, "has no replicas to share with"); }
+    if (asked.frozen == frozen_mode::first || asked.frozen == frozen_mode::bubbles) {
+        refuse(words.frozen, "encodes nothing: its data come encoded");
+    }
+    if (asked.pipeline_degree && asked.devices != 0 && *asked.pipeline_degree != asked.devices) {
+        refuse(words.pipeline_degree, "is one pipeline of all devices");
+    }
+}
+
+/// Sizes of microbatches that make the batch, the smallest first: powers of two, where none is given.
+[[nodiscard]] inline std::vector<int> cascade_sizes(const plan_request& asked) {
+    std::vector<int> sizes;
+    for (int size = 1; size <= asked.global_batch; ++size) {
+        const bool wanted = asked.microbatch_size || asked.microbatches || (size & (size - 1)) == 0;
+        if (wanted && asked.global_batch % size == 0 && asked.microbatch_size.value_or(size) == size &&
+            asked.microbatches.value_or(asked.global_batch / size) == asked.global_batch / size) {
+            sizes.push_back(size);
+        }
+    }
+    return sizes;
+}
+
+/// Microbatch sizes, recomputation and splits that a request leaves open.
+[[nodiscard]] inline std::vector<tune_candidate> cascade_candidates(const plan_request& asked, int devices) {
+    std::vector<tune_candidate> all;
+    for (const auto recompute : {recomputation::none, recomputation::skips, recomputation::stages}) {
+        for (const int size : cascade_sizes(asked)) {
+            for (const bool split : {true, false}) {
+                if (asked.recompute.value_or(recompute) != recompute) { continue; }
+                if (asked.split_backward.value_or(split) != split) { continue; }
+                tune_candidate c{};
+                c.pipeline_degree = devices;
+                c.microbatch_size = size;
+                c.microbatches = asked.global_batch / size;
+                c.split_backward = split;
+                c.recompute = recompute;
+                c.routing = asked.routing.value_or(skip_routing::direct);
+                all.push_back(c);
+            }
+        }
+    }
+    return all;
+}
+
+} // namespace detail
+
+PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& second, const tune_candidate& c,
+                                  const cluster& machine, const candidate_options& options) {
+    simulation_options world{};
+    return detail::plan_cascade_in(world, first, second, c, machine, options);
+}
+
+PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cost_source& second, plan_request asked) {
+    detail::require_cascade_request(asked);
+    asked.data_degree = 1;
+    asked.frozen = frozen_mode::none;
+    const auto without_frozen = [](const cost_source& costs_of) {
+        return [&costs_of](int samples) {
+            cost_table costs = costs_of(samples);
+            costs.frozen.clear();
+            return costs;
+        };
+    };
+    const cost_source one = without_frozen(first);
+    const cost_source other = without_frozen(second);
+    cascade_tuning found{};
+    // These say what is wrong with the rest of the request.
+    asked.seconds /= 2;
+    found.first = plan_for(one, asked);
+    found.second = plan_for(other, asked);
+    const tuning& alone = found.first;
+    const int devices = alone.plan.pipeline_degree;
+    asked.global_batch = alone.plan.microbatches * alone.plan.microbatch_size;
+
+    candidate_options options{};
+    options.kept = asked.kept.value_or(adamw_memory(4));
+    options.memory_limit_bytes = asked.memory_limit_bytes;
+    if (asked.device) { options.memory_gb_per_s = asked.device->memory_gb_per_s * asked.device->efficiency; }
+    const cluster machine = asked.cluster.value_or(
+        one_node(devices, usual_link_of(asked.device ? asked.device->name.view() : std::string_view{}).line,
+                 asked.device ? asked.device->memory_bytes : 0));
+
+    std::string why{};
+    for (const tune_candidate& c : detail::cascade_candidates(asked, devices)) {
+        found.rows.push_back({.candidate = c});
+        tune_row& row = found.rows.back();
+        const bool none = found.ranking.empty();
+        if (!none && asked.stop.stop_requested()) { continue; }
+        const cost_table a = one(c.microbatch_size);
+        const cost_table b = other(c.microbatch_size);
+        double load_us = 0;
+        for (const cost_table* costs : {&a, &b}) {
+            for (const layer_cost& layer : costs->layers) { load_us += layer.load_us(); }
+        }
+        row.bound_us = c.microbatches * load_us / devices;
+        if (!none && row.bound_us >= found.plan.predicted.step_us) {
+            row.verdict = tune_verdict::bound;
+            row.reason = "its share of the work alone takes longer";
+            continue;
+        }
+        if (!none && c.recompute != recomputation::none && found.plan.recompute == recomputation::none) {
+            row.verdict = tune_verdict::slower;
+            row.reason = "nothing needs to run again: a plan fits without";
+            continue;
+        }
+        try {
+            simulation_options world{};
+            planned made = detail::plan_cascade_in(world, a, b, c, machine, options);
+            const prediction& expected = made.plan.predicted;
+            row.verdict = tune_verdict::slower;
+            row.reason = "another is faster";
+            row.bound_us = expected.lower_bound_us;
+            row.step_us = expected.step_us;
+            row.samples_per_s = expected.samples_per_s;
+            row.bubble_ratio = expected.bubble_ratio;
+            row.peak_memory_bytes = *std::max_element(expected.peak_memory_bytes.begin(),
+                                                      expected.peak_memory_bytes.end());
+            row.boundary_bytes = expected.boundary_bytes;
+            row.skip_bytes = expected.skip_bytes;
+            ++found.evaluations;
+            found.ranking.push_back(found.rows.size() - 1);
+            if (none || expected.step_us < found.plan.predicted.step_us) {
+                static_cast<planned&>(found) = std::move(made);
+                found.world = std::move(world);
+                found.chosen = found.rows.size() - 1;
+            }
+        } catch (const memory_error& e) {
+            row.verdict = tune_verdict::memory;
+            row.reason = e.what();
+        } catch (const infeasible_error& e) {
+            row.verdict = tune_verdict::cut;
+            row.reason = e.what();
+        }
+        if (why.empty()) { why = row.reason; }
+    }
+    if (found.ranking.empty()) {
+        throw infeasible_error(why.empty() ? "no microbatches make the batch that was asked for" : why);
+    }
+    found.rows[found.chosen].verdict = tune_verdict::best;
+    found.rows[found.chosen].reason.clear();
+    for (const tune_row& row : found.rows) { ++found.counts[static_cast<std::size_t>(row.verdict)]; }
+    std::stable_sort(found.ranking.begin(), found.ranking.end(),
+                     [&](std::size_t a, std::size_t b) { return found.rows[a].step_us < found.rows[b].step_us; });
+    found.finished = found.count(tune_verdict::not_reached) == 0;
+    found.assumptions = found.first.assumptions;
+    found.memory_limit_bytes = found.first.memory_limit_bytes;
+    return found;
+}
+
+} // namespace pulse

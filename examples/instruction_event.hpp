@@ -18,14 +18,14 @@ namespace pulse_examples {
     const auto pass = [&](char kind, const auto& p) {
         e.kind = kind;
         e.stage = pulse::index_of(p.stage);
-        e.microbatch = pulse::index_of(p.microbatch);
+        e.microbatch = pulse::data_of(p.microbatch);
     };
     const auto transfer = [&](char kind, const auto& t) {
         e.kind = kind;
-        e.microbatch = pulse::index_of(t.message.microbatch);
+        e.microbatch = pulse::data_of(t.message.microbatch);
     };
     if (const auto* f = std::get_if<op::forward>(&what)) {
-        pass('F', *f);
+        pass(pulse::is_preview(f->microbatch) ? 'P' : 'F', *f);
     } else if (const auto* r = std::get_if<op::recompute>(&what)) {
         pass('R', *r);
     } else if (const auto* b = std::get_if<op::backward_input>(&what)) {

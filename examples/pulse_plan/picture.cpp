@@ -47,7 +47,7 @@ std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
     for (const pulse::simulated_transfer& t : ran.transfers) {
         pulse::io::timeline_event e;
         e.flow = ++flow;
-        if (!pulse::is_of_frozen_task(t.message.kind)) { e.microbatch = pulse::index_of(t.message.microbatch); }
+        if (!pulse::is_of_frozen_task(t.message.kind)) { e.microbatch = pulse::data_of(t.message.microbatch); }
         e.bytes = t.boundary_bytes + t.skip_bytes;
         e.start_us = t.start_us;
         e.rank = t.from;

@@ -127,8 +127,24 @@ struct run_result {
     std::size_t most_skips_held{};
 };
 
+/// The task of a plan with previews: half of the prediction is added to the input, over and over.
+template <class Model, class T, class A = T>
+struct conditioned_task : drawn_task<Model, T, A> {
+    using drawn_task<Model, T, A>::drawn_task;
+
+    void input(int m, T* x, const T* prediction) const {
+        drawn_task<Model, T, A>::input(m, x);
+        if (prediction == nullptr) { return; }
+        const auto& data = this->data;
+        for (std::size_t i = 0; i != static_cast<std::size_t>(data.in * data.batch); ++i) {
+            const A shown = static_cast<A>(prediction[i % static_cast<std::size_t>(data.out * data.batch)]);
+            x[i] = static_cast<T>(static_cast<A>(x[i]) + static_cast<A>(0.5) * shown);
+        }
+    }
+};
+
 /// `steps` steps of a plan on thread ranks; gradients are those of the last step.
-template <class Model, class Backend>
+template <class Model, class Backend, template <class, class, class> class Task = drawn_task>
 run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std::uint64_t seed,
                                                         const host::link_options& link = {}, int steps = 1) {
     using T = typename Backend::scalar;
@@ -145,7 +161,7 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
     host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
         Backend math;
         executor<Model, Backend> rank{math, transport, planned, costs};
-        drawn_task<Model, T, A> task{drawn_data<Model, T, A>{seed, planned.microbatch_size, planned.microbatches}};
+        Task<Model, T, A> task{drawn_data<Model, T, A>{seed, planned.microbatch_size, planned.microbatches}};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
             std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
@@ -187,14 +203,16 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
     return result;
 }
 
-/// The same step without a pipeline, executor or plan: what every run_pipelined must equal bit for bit.
+/// The same step without a pipeline, executor or plan: what every run_pipelined must equal bit for bit. The last
+/// `previews` microbatches run forward once more before, and their input takes what comes of it.
 template <class Model, class Backend>
-run_result<typename Backend::accumulator> run_unpipelined(int batch, int microbatches, std::uint64_t seed) {
+run_result<typename Backend::accumulator> run_unpipelined(int batch, int microbatches, std::uint64_t seed,
+                                                          int previews = 0) {
     using T = typename Backend::scalar;
     using A = typename Backend::accumulator;
     Backend math;
     unpipelined<Model, Backend> oracle{math};
-    drawn_task<Model, T, A> task{drawn_data<Model, T, A>{seed, batch, microbatches}};
+    conditioned_task<Model, T, A> task{drawn_data<Model, T, A>{seed, batch, microbatches}};
     for (std::size_t l = 0; l != Model::layer_count; ++l) {
         oracle.parameters[l] = task.data.parameters(static_cast<int>(l), oracle.parameters[l].size());
         oracle.frozen_parameters[l] =
@@ -203,7 +221,14 @@ run_result<typename Backend::accumulator> run_unpipelined(int batch, int microba
     oracle.conditioning_parameters = task.data.parameters(conditioning_block, oracle.conditioning_parameters.size());
     for (int m = 0; m != microbatches; ++m) {
         const auto at = static_cast<std::size_t>(m);
-        auto tape = oracle.forward(batch, task.inputs[at], task.times[at], task.texts[at], task.known[at]);
+        const auto forward = [&](const T* prediction) {
+            std::vector<T> x(task.inputs[at].size());
+            task.input(m, x.data(), prediction);
+            return oracle.forward(batch, std::move(x), task.times[at], task.texts[at], task.known[at]);
+        };
+        const bool previewed = m >= microbatches - previews;
+        const std::vector<T> shown = previewed ? oracle.output(forward(nullptr)) : std::vector<T>{};
+        auto tape = forward(previewed ? shown.data() : nullptr);
         std::vector<T> gradient(oracle.output(tape).size());
         task.loss(m, oracle.output(tape).data(), gradient.data());
         oracle.backward(tape, std::move(gradient));

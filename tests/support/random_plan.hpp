@@ -45,18 +45,22 @@ inline partition draw_cut(const cost_table& costs, placement kind, int devices, 
 }
 
 /// A random order that respects dependencies and keeps the microbatches of every pass in order; a pass lasts a random
-/// time.
-inline schedule draw_order(const partition& cut, int microbatches, bool split, std::mt19937& random) {
+/// time. The last `previews` microbatches have a preview.
+inline schedule draw_order(const partition& cut, int microbatches, bool split, std::mt19937& random,
+                           int previews = 0) {
     const int stages = static_cast<int>(cut.stages.size());
     const int kinds = split ? 3 : 2;
     const auto slot = [&](int kind, int stage) { return static_cast<std::size_t>(kind * stages + stage); };
-    std::vector<std::vector<double>> ends(static_cast<std::size_t>(kinds * stages));
+    const auto without = static_cast<std::size_t>(microbatches - previews);
+    std::vector<std::vector<double>> ends(static_cast<std::size_t>(4 * stages));
+    for (int s = 0; s != stages; ++s) { ends[slot(3, s)].resize(without); }
     std::vector<double> free_at(static_cast<std::size_t>(cut.devices), 0.0);
     schedule made;
     made.devices.resize(static_cast<std::size_t>(cut.devices));
-    for (int left = kinds * stages * microbatches; left != 0; --left) {
+    for (int left = stages * (kinds * microbatches + previews); left != 0; --left) {
         std::vector<timed_pass> ready;
-        for (int kind = 0; kind != kinds; ++kind) {
+        for (int kind = 0; kind != 4; ++kind) {
+            if (kind == 2 && !split) { continue; }
             for (int s = 0; s != stages; ++s) {
                 const auto m = ends[slot(kind, s)].size();
                 if (m == static_cast<std::size_t>(microbatches)) { continue; }
@@ -66,6 +70,8 @@ inline schedule draw_order(const partition& cut, int microbatches, bool split, s
                 };
                 double begin = 0;
                 if (kind == 0 && s > 0) { begin = after(0, s - 1); }
+                if (kind == 0 && s == 0 && m >= without) { begin = after(3, stages - 1); }
+                if (kind == 3 && s > 0) { begin = after(3, s - 1); }
                 if (kind == 1) { begin = s + 1 == stages ? after(0, s) : after(1, s + 1); }
                 if (kind == 2) { begin = after(1, s); }
                 if (begin >= 0) { ready.push_back({static_cast<pass>(kind), s, static_cast<int>(m), begin, 0}); }

@@ -68,7 +68,7 @@ struct replicated_options {
 };
 
 /// Steps of a plan on P D thread ranks; replica r is given the data of seed + r. Gradients are those of the last step.
-template <class Model, class Backend>
+template <class Model, class Backend, template <class, class, class> class Task = drawn_task>
 replicated_result<typename Backend::accumulator> run_replicated(const plan& planned, std::uint64_t seed,
                                                                 const replicated_options& options = {}) {
     using T = typename Backend::scalar;
@@ -86,11 +86,15 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
         Backend math;
         executor<Model, Backend> rank{math, transport, planned, costs, options.how};
         const auto replica = static_cast<std::size_t>(rank.place().replica);
-        drawn_task<Model, T, A> task{
+        Task<Model, T, A> task{
             drawn_data<Model, T, A>{seed + replica, planned.microbatch_size, planned.microbatches}};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
             std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
+        }
+        for (const auto& block : rank.parameters().frozen_blocks()) {
+            const auto drawn = task.data.frozen_parameters(block.layer, block.size);
+            std::copy(drawn.begin(), drawn.end(), rank.parameters().frozen_values_of(block.layer).begin());
         }
         for (int s = 0; s != options.steps; ++s) {
             std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), A{0});
@@ -112,11 +116,14 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
 /// What the replicas' gradients add up to, replica 0 first, each of them by a step without a pipeline.
 template <class Model, class Backend>
 std::map<int, std::vector<typename Backend::accumulator>> added_gradients(const plan& planned, std::uint64_t seed) {
-    auto sum = run_unpipelined<Model, Backend>(planned.microbatch_size, planned.microbatches, seed).gradients;
+    const auto of_replica = [&](int r) {
+        return run_unpipelined<Model, Backend>(planned.microbatch_size, planned.microbatches,
+                                               seed + static_cast<std::uint64_t>(r), planned.previews)
+            .gradients;
+    };
+    auto sum = of_replica(0);
     for (int r = 1; r < planned.data_degree; ++r) {
-        const auto next = run_unpipelined<Model, Backend>(planned.microbatch_size, planned.microbatches,
-                                                          seed + static_cast<std::uint64_t>(r))
-                              .gradients;
+        const auto next = of_replica(r);
         for (auto& [layer, values] : sum) {
             for (std::size_t i = 0; i != values.size(); ++i) { values[i] = values[i] + next.at(layer)[i]; }
         }

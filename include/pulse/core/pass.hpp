@@ -5,12 +5,18 @@
 namespace pulse {
 
 /// F, B, W of a stage or a layer on a microbatch. Where the backward is not split, backward_input includes the weight
-/// gradient.
-enum class pass : std::uint8_t { forward, backward_input, backward_weight };
+/// gradient. A preview is a forward pass whose result the microbatch's own forward reads, and which leaves nothing else.
+enum class pass : std::uint8_t { forward, backward_input, backward_weight, preview };
 
-/// F, B or W.
+/// F, B, W or P.
 [[nodiscard]] constexpr char letter_of(pass kind) noexcept {
-    return kind == pass::forward ? 'F' : kind == pass::backward_input ? 'B' : 'W';
+    switch (kind) {
+    case pass::forward: return 'F';
+    case pass::backward_input: return 'B';
+    case pass::backward_weight: return 'W';
+    case pass::preview: return 'P';
+    }
+    return '?';
 }
 
 } // namespace pulse

@@ -20,10 +20,11 @@ struct event_look {
     std::string_view ink;
 };
 
-inline constexpr std::array<event_look, 10> event_looks{{
+inline constexpr std::array<event_look, 11> event_looks{{
     {'F', "forward", "#8ec5ff", "#3b8eea", "#0b2545"},
     {'B', "backward", "#ffc078", "#f08c00", "#3d1f00"},
     {'W', "weight gradient", "#8ce99a", "#37b24d", "#0b3d16"},
+    {'P', "preview", "#fcc2d7", "#f783ac", "#4a0520"},
     {'R', "recompute", "#d0bfff", "#9775fa", "#2b1a5c"},
     {'E', "encode", "#99e9f2", "#22b8cf", "#083344"},
     {'S', "send", "#868e96", "#868e96", "#ffffff"},

@@ -79,7 +79,7 @@ private:
     constexpr void next_pass(pass kind, stage_id stage, microbatch_id m) {
         if (passes_ == scheduled().size()) { return fail("the schedule has no pass left here"); }
         const timed_pass& due = scheduled()[passes_++];
-        if (due.op != kind || due.stage != index_of(stage) || due.microbatch != index_of(m)) {
+        if (due.op != kind || due.stage != index_of(stage) || due.microbatch != data_of(m)) {
             fail("the schedule has " + to_text(due.op, due.stage, due.microbatch) + " here");
         }
         if (kind == (planned_.split_backward ? pass::backward_weight : pass::backward_input)) {
@@ -93,7 +93,7 @@ private:
     /// Passes are those of the schedule, in its order; everything else happens at most once.
     constexpr void follow_order(const instruction& what) {
         if (const auto* f = std::get_if<op::forward>(&what)) {
-            next_pass(pass::forward, f->stage, f->microbatch);
+            next_pass(is_preview(f->microbatch) ? pass::preview : pass::forward, f->stage, f->microbatch);
         } else if (const auto* b = std::get_if<op::backward_input>(&what)) {
             next_pass(pass::backward_input, b->stage, b->microbatch);
         } else if (const auto* w = std::get_if<op::backward_weight>(&what)) {
@@ -175,8 +175,8 @@ private:
             }
         }
         if (!require_messages(frozen.messages())) { return; }
-        for (int m = 0; m != planned_.microbatches; ++m) {
-            if (!require_messages(model_.messages(microbatch_id{m}))) { return; }
+        for (const microbatch_id m : model_.microbatches()) {
+            if (!require_messages(model_.messages(m))) { return; }
         }
         for (int s = 0; s != model_.stage_count() && planned_.data_degree > 1; ++s) {
             if (model_.device_of_stage(s) == program_.device && !reduced_.contains(stage_id{s})) {

@@ -9,7 +9,7 @@ namespace pulse {
 [[nodiscard]] constexpr fingerprint fingerprint_of(const plan& planned) {
     // Taken apart by count, so that a member that comes to be does not stay outside.
     const auto& [model, pipeline_degree, data_degree, microbatches, microbatch_size, split_backward, routing, recompute,
-                 spare_sends, cut, order, frozen_tasks, frozen_hosts, further_chains, predicted] = planned;
+                 spare_sends, cut, order, previews, frozen_tasks, frozen_hosts, further_chains, predicted] = planned;
     static_cast<void>(predicted);
     fingerprint all;
     all.add(model.view()).add(pipeline_degree).add(data_degree).add(microbatches).add(microbatch_size);
@@ -28,6 +28,7 @@ namespace pulse {
         }
     }
     for (const int first : further_chains) { all.add(first); }
+    if (previews > 0) { all.add(previews); }
     if (frozen_tasks.empty() && frozen_hosts.empty()) { return all; }
     all.add(frozen_tasks.size()).add(frozen_hosts.size());
     for (const auto& tasks : frozen_tasks) {

@@ -20,7 +20,15 @@ enum class buffer_kind : std::uint8_t {
     skip_gradient,         ///< gradient of the tensor of skip edge `index`
     paused,                ///< what frozen task `index` leaves for task `microbatch`, which goes on with its chains
     result,                ///< what frozen task `index` makes for the next step
+    prediction,            ///< the model's output, which a preview leaves for the forward of its microbatch
 };
+
+/// The preview of a microbatch as if it were one of its own: what it runs are forwards, and its buffers and messages
+/// are apart from those of the microbatch.
+[[nodiscard]] constexpr microbatch_id preview_of(microbatch_id m) noexcept { return microbatch_id{-1 - index_of(m)}; }
+[[nodiscard]] constexpr bool is_preview(microbatch_id m) noexcept { return index_of(m) < 0; }
+/// The number of the microbatch, of whose data the preview is.
+[[nodiscard]] constexpr int data_of(microbatch_id m) noexcept { return is_preview(m) ? -1 - index_of(m) : index_of(m); }
 
 /// One buffer of one microbatch, or of frozen tasks, on one rank.
 struct buffer_id {
@@ -41,6 +49,7 @@ enum class message_kind : std::uint8_t {
     weight_share,      ///< between replicas: new weights of a share, from the replica that keeps its optimizer state
     encoding,          ///< from frozen task `index` to task `microbatch` of another rank: `paused`
     encoded,           ///< from frozen task `index` to the rank `microbatch`, which reads its `result` a step later
+    prediction,        ///< of a preview, from the last stage to the first one
 };
 
 /// Whether the message carries what frozen tasks make; `index` and `microbatch` are numbers of tasks and ranks then.
@@ -66,6 +75,7 @@ struct message_id {
 
 namespace op {
 
+/// Of a preview (is_preview) too.
 struct forward {
     stage_id stage{};
     microbatch_id microbatch{};

@@ -25,7 +25,10 @@ namespace detail {
 
 [[nodiscard]] inline timed_pass read_pass(const io::json_field& field) {
     field.only({"op", "stage", "microbatch", "start_us", "end_us"});
-    return {field["op"].one_of<pass>({{"F", pass::forward}, {"B", pass::backward_input}, {"W", pass::backward_weight}}),
+    return {field["op"].one_of<pass>({{"F", pass::forward},
+                                      {"B", pass::backward_input},
+                                      {"W", pass::backward_weight},
+                                      {"P", pass::preview}}),
             field["stage"].small_integer(), field["microbatch"].small_integer(), field["start_us"].number(),
             field["end_us"].number()};
 }
@@ -96,7 +99,7 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
     root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches",
                "microbatch_size", "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_sends",
-               "stages", "schedule", "frozen_tasks", "frozen_hosts", "further_chains", "predicted"});
+               "previews", "stages", "schedule", "frozen_tasks", "frozen_hosts", "further_chains", "predicted"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     plan made{};
     made.model = root["model"].name();
@@ -123,6 +126,7 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
             {{"resident", recomputation::none}, {"recomputed", recomputation::skips}});
     }
     if (root.has("spare_sends")) { made.spare_sends = root["spare_sends"].small_integer(); }
+    if (root.has("previews")) { made.previews = root["previews"].small_integer(); }
     for (const io::json_field& one : root["stages"].list()) {
         one.only({"index", "device", "first_layer", "last_layer"});
         made.cut.stages.push_back({one["index"].small_integer(), one["device"].small_integer(),
@@ -161,7 +165,7 @@ PULSE_INLINE std::string print_plan(const plan& planned) {
             ",\n" + field("split_backward", planned.split_backward) + ",\n" +
             field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
             field("recomputation", name_of(planned.recompute)) + ",\n" + field("spare_sends", planned.spare_sends) +
-            ",\n \"stages\": [";
+            (planned.previews > 0 ? ",\n" + field("previews", planned.previews) : std::string{}) + ",\n \"stages\": [";
     const char* before = "\n  ";
     for (const stage& s : planned.cut.stages) {
         text += before + json{{"index", s.index}, {"device", s.device}, {"first_layer", s.first_layer},

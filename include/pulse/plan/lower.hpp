@@ -23,6 +23,8 @@ namespace pulse {
 /// skips; under recomputation::stages every stage is, right before each of its B. stash follows what makes the value
 /// that a decoder reads: the recompute under recomputation::skips, otherwise the forward.
 ///
+/// A preview is a forward of preview_of(m). Nothing of it is recomputed, and its skips are stashed as it makes them.
+///
 /// Frozen tasks are events as passes are, each by its start among the passes of its device.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<program> lower(const plan& planned, const step_model& model);
 

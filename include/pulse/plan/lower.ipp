@@ -56,6 +56,10 @@ public:
             emit(device, op::backward_input{stage, m, !split_});
             break;
         case pass::backward_weight: emit(device, op::backward_weight{stage, m}); break;
+        case pass::preview:
+            emit(device, op::forward{stage, preview_of(m)});
+            stash_of(s, preview_of(m));
+            break;
         }
         if (event.work.op == (split_ ? pass::backward_weight : pass::backward_input) &&
             ++gradients_done_[static_cast<std::size_t>(s)] == microbatches_ && reduces_) {

@@ -22,6 +22,7 @@ namespace pulse {
     case buffer_kind::skip_gradient: return "skip_gradient";
     case buffer_kind::paused: return "paused";
     case buffer_kind::result: return "result";
+    case buffer_kind::prediction: return "prediction";
     }
     return "?";
 }
@@ -37,6 +38,7 @@ namespace pulse {
     case message_kind::weight_share: return "weight_share";
     case message_kind::encoding: return "encoding";
     case message_kind::encoded: return "encoded";
+    case message_kind::prediction: return "prediction";
     }
     return "?";
 }

@@ -12,14 +12,22 @@
 
 namespace pulse {
 
+namespace detail {
+
+/// " of microbatch 3", " of the preview of microbatch 3".
+[[nodiscard]] inline std::string of(microbatch_id m) {
+    return (is_preview(m) ? " of the preview of microbatch " : " of microbatch ") + std::to_string(data_of(m));
+}
+
+} // namespace detail
+
 PULSE_INLINE std::string to_text(const buffer_id& buffer) {
     if (buffer.kind == buffer_kind::result) { return "result of frozen task " + std::to_string(buffer.index); }
     if (buffer.kind == buffer_kind::paused) {
         return "activation of frozen task " + std::to_string(buffer.index) + " for task " +
                std::to_string(index_of(buffer.microbatch));
     }
-    return std::string(name_of(buffer.kind)) + ' ' + std::to_string(buffer.index) + " of microbatch " +
-           std::to_string(index_of(buffer.microbatch));
+    return std::string(name_of(buffer.kind)) + ' ' + std::to_string(buffer.index) + detail::of(buffer.microbatch);
 }
 
 PULSE_INLINE std::string to_text(const message_id& message) {
@@ -32,8 +40,7 @@ PULSE_INLINE std::string to_text(const message_id& message) {
                (message.kind == message_kind::encoded ? " for rank " : " for task ") +
                std::to_string(index_of(message.microbatch));
     }
-    return std::string(name_of(message.kind)) + ' ' + std::to_string(message.index) + " of microbatch " +
-           std::to_string(index_of(message.microbatch));
+    return std::string(name_of(message.kind)) + ' ' + std::to_string(message.index) + detail::of(message.microbatch);
 }
 
 PULSE_INLINE std::string to_text(pass kind, int stage, int microbatch) {
@@ -46,7 +53,7 @@ namespace detail {
 struct instruction_text {
     template <class Id>
     static std::string of(const char* what, Id id, microbatch_id m) {
-        return std::string(what) + ' ' + std::to_string(index_of(id)) + " of microbatch " + std::to_string(index_of(m));
+        return std::string(what) + ' ' + std::to_string(index_of(id)) + detail::of(m);
     }
     std::string operator()(const op::forward& i) const { return of("forward", i.stage, i.microbatch); }
     std::string operator()(const op::recompute& i) const { return of("recompute", i.stage, i.microbatch); }

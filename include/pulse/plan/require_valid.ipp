@@ -54,6 +54,7 @@ private:
     }
     [[nodiscard]] int stage_total() const { return static_cast<int>(plan_.cut.stages.size()); }
     [[nodiscard]] int kinds() const { return plan_.split_backward ? 3 : 2; }
+    [[nodiscard]] int first_preview() const { return plan_.microbatches - plan_.previews; }
 
     void counts() const {
         positive("pipeline_degree", plan_.pipeline_degree);
@@ -61,6 +62,8 @@ private:
         positive("waves", plan_.cut.waves);
         positive("microbatches", plan_.microbatches);
         positive("microbatch_size", plan_.microbatch_size);
+        if (plan_.previews < 0) { fail("previews", "must not be negative"); }
+        if (plan_.previews > plan_.microbatches) { fail("previews", "must not be more than microbatches"); }
         // So that slots can be counted in an int.
         if (plan_.spare_sends < 0) { fail("spare_sends", "must not be negative"); }
         if (plan_.spare_sends > (1 << 20)) { fail("spare_sends", "is too large"); }
@@ -83,6 +86,7 @@ private:
         }
         if (plan_.data_degree != 1) { fail("further_chains", "must be absent where data_degree is not 1"); }
         if (!plan_.frozen_tasks.empty()) { fail("further_chains", "must be absent where there are frozen_tasks"); }
+        if (plan_.previews != 0) { fail("further_chains", "must be absent where there are previews"); }
         if (plan_.further_chains != std::vector<int>{stages_of_chain()}) {
             fail("further_chains", "must hold " + std::to_string(stages_of_chain()) +
                                        " alone: a second backbone follows the stages of the first");
@@ -128,12 +132,13 @@ private:
             listed += static_cast<std::int64_t>(devices[d].size());
             for (std::size_t i = 0; i != devices[d].size(); ++i) { pass_numbers(d, i); }
         }
-        const std::int64_t wanted = std::int64_t{kinds()} * stage_total() * plan_.microbatches;
+        const std::int64_t wanted = std::int64_t{stage_total()} *
+                                    (std::int64_t{kinds()} * plan_.microbatches + plan_.previews);
         if (listed != wanted) {
             fail("schedule", "has " + std::to_string(listed) + " passes; its stages and microbatches need " +
                                  std::to_string(wanted));
         }
-        std::vector<bool> seen(static_cast<std::size_t>(wanted));
+        std::vector<bool> seen(number_of_all());
         for (std::size_t d = 0; d != devices.size(); ++d) {
             for (std::size_t i = 0; i != devices[d].size(); ++i) {
                 const timed_pass& p = devices[d][i];
@@ -145,6 +150,9 @@ private:
     }
     [[nodiscard]] static std::string entry(std::size_t d, std::size_t i) {
         return at("schedule", d) + '[' + std::to_string(i) + ']';
+    }
+    [[nodiscard]] std::size_t number_of_all() const {
+        return static_cast<std::size_t>(4 * std::int64_t{stage_total()} * plan_.microbatches);
     }
     [[nodiscard]] std::size_t number_of(pass op, int stage, int m) const {
         const auto stages = static_cast<std::size_t>(stage_total());
@@ -164,6 +172,9 @@ private:
         if (p.microbatch < 0 || p.microbatch >= plan_.microbatches) {
             fail(entry(d, i) + ".microbatch", "names no microbatch");
         }
+        if (p.op == pass::preview && p.microbatch < first_preview()) {
+            fail(entry(d, i) + ".microbatch", "names one that has no preview");
+        }
         number(entry(d, i) + ".start_us", p.start_us);
         number(entry(d, i) + ".end_us", p.end_us);
         if (p.end_us < p.start_us) { fail(entry(d, i) + ".end_us", "is before start_us"); }
@@ -174,8 +185,7 @@ private:
         const auto& devices = plan_.order.devices;
         const double makespan = plan_.order.makespan_us();
         const double slack = makespan > 1 ? 1e-9 * makespan : 1e-9;
-        std::vector<double> end(static_cast<std::size_t>(kinds() * stage_total()) *
-                                static_cast<std::size_t>(plan_.microbatches));
+        std::vector<double> end(number_of_all());
         for (const auto& passes : devices) {
             for (const timed_pass& p : passes) { end[number_of(p.op, p.stage, p.microbatch)] = p.end_us; }
         }
@@ -185,11 +195,15 @@ private:
                 if (i > 0 && p.start_us < devices[d][i - 1].end_us - slack) {
                     fail(entry(d, i) + ".start_us", "is before the end of the pass that is listed before it");
                 }
-                const bool first = p.op == pass::forward && p.stage % stages_of_chain() == 0;
-                if (first) { continue; }
+                const bool begins = p.stage % stages_of_chain() == 0;
                 pass op = p.op;
                 int stage = p.stage;
-                if (op == pass::forward) {
+                if (begins && op == pass::forward && p.microbatch >= first_preview()) {
+                    op = pass::preview;
+                    stage = stage_total() - 1;
+                } else if (begins && (op == pass::forward || op == pass::preview)) {
+                    continue;
+                } else if (op == pass::forward || op == pass::preview) {
                     --stage;
                 } else if (op == pass::backward_weight) {
                     op = pass::backward_input;

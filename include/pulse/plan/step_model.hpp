@@ -30,7 +30,8 @@ public:
     PULSE_CONSTEXPR step_model(const plan& planned, cost_table costs) :
         costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
         split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),
-        recompute_(planned.recompute), further_chains_(planned.further_chains) {
+        recompute_(planned.recompute), further_chains_(planned.further_chains), microbatches_(planned.microbatches),
+        previews_(planned.previews) {
         lay_out();
         frozen_ = frozen_flow{planned, costs_};
     }
@@ -42,6 +43,18 @@ public:
     [[nodiscard]] constexpr int device_count() const noexcept { return devices_; }
     [[nodiscard]] constexpr bool split_backward() const noexcept { return split_backward_; }
     [[nodiscard]] constexpr recomputation recompute() const noexcept { return recompute_; }
+    /// How many microbatches have a preview, and whether this one has; false of a preview.
+    [[nodiscard]] constexpr int previews() const noexcept { return previews_; }
+    [[nodiscard]] constexpr bool has_preview(microbatch_id m) const noexcept {
+        return index_of(m) >= microbatches_ - previews_ && index_of(m) < microbatches_;
+    }
+    /// Those of a step, then their previews.
+    [[nodiscard]] constexpr std::vector<microbatch_id> microbatches() const {
+        std::vector<microbatch_id> all{};
+        for (int m = 0; m < microbatches_; ++m) { all.push_back(microbatch_id{m}); }
+        for (int m = microbatches_ - previews_; m < microbatches_; ++m) { all.push_back(preview_of(microbatch_id{m})); }
+        return all;
+    }
     /// First stages of the backbones behind the first (plan::further_chains).
     [[nodiscard]] constexpr const std::vector<int>& further_chains() const noexcept { return further_chains_; }
     /// Whether s is the first (last) stage of its backbone.
@@ -115,16 +128,21 @@ public:
         case buffer_kind::skip_gradient: return costs_.gradient_bytes(edge(buffer.index));
         case buffer_kind::conditioning: return chain_of(buffer.index).conditioning_bytes;
         case buffer_kind::conditioning_gradient: return chain_of(buffer.index).conditioning_gradient_bytes();
-        case buffer_kind::saved: return footprint(buffer.index).saved_bytes;
+        case buffer_kind::saved:
+            // The model's output, which lies behind all the rest, is the preview's prediction.
+            return is_preview(buffer.microbatch) && buffer.index + 1 == stage_count()
+                       ? footprint(buffer.index).of_layer(last_layer(buffer.index)).output
+                       : footprint(buffer.index).saved_bytes;
         case buffer_kind::deferred: return footprint(buffer.index).deferred_bytes;
         case buffer_kind::paused: return frozen_.pause_bytes(buffer.index, index_of(buffer.microbatch));
         case buffer_kind::result: return frozen_.result_bytes(buffer.index);
+        case buffer_kind::prediction: return layer(layer_count() - 1).output_bytes;
         }
         return 0;
     }
 
-    /// Every message of one microbatch: boundaries, their gradients, then direct skips and theirs. Those of frozen tasks
-    /// are of no microbatch.
+    /// Every message of one microbatch: boundaries, their gradients, then direct skips and theirs; of a preview those
+    /// without gradients, then the prediction. Those of frozen tasks are of no microbatch.
     [[nodiscard]] PULSE_CONSTEXPR std::vector<message_id> messages(microbatch_id m) const;
     /// The stage whose F (of a boundary, a skip) or B (of a gradient) makes what the message carries; -1 between
     /// replicas and of frozen tasks.
@@ -134,6 +152,7 @@ public:
         case message_kind::boundary_gradient: return message.index + 1;
         case message_kind::skip: return source_stage(message.index);
         case message_kind::skip_gradient: return target_stage(message.index);
+        case message_kind::prediction: return stage_count() - 1;
         default: return -1;
         }
     }
@@ -144,6 +163,7 @@ public:
         case message_kind::boundary_gradient: return message.index;
         case message_kind::skip: return target_stage(message.index);
         case message_kind::skip_gradient: return source_stage(message.index);
+        case message_kind::prediction: return 0;
         default: return -1;
         }
     }
@@ -184,6 +204,8 @@ private:
     bool relayed_;
     recomputation recompute_;
     std::vector<int> further_chains_; // first stages
+    int microbatches_;
+    int previews_;
     std::vector<int> stage_of_layer_{};
     std::vector<char> held_apart_{}; // of bool: clang 14 has no constexpr vector<bool>
     std::vector<char> waits_here_{}; // whether a later stage of the same device reads the layer's output as a skip

@@ -50,6 +50,7 @@ PULSE_CONSTEXPR void step_model::lay_out() {
 PULSE_CONSTEXPR std::vector<message_id> step_model::messages(microbatch_id m) const {
     std::vector<message_id> all{};
     for (const bool backward : {false, true}) {
+        if (backward && is_preview(m)) { break; }
         for (int b = 0; b + 1 < stage_count(); ++b) {
             if (ends_chain(b) || device_of_stage(b) == device_of_stage(b + 1)) { continue; }
             const message_id message{backward ? message_kind::boundary_gradient : message_kind::boundary, b, m};
@@ -57,10 +58,14 @@ PULSE_CONSTEXPR std::vector<message_id> step_model::messages(microbatch_id m) co
         }
     }
     for (const bool backward : {false, true}) {
+        if (backward && is_preview(m)) { break; }
         for (int e = 0; e != edge_count() && !relayed_; ++e) {
             if (!is_crossing(e) || (backward && !has_gradient(edge(e).from))) { continue; }
             all.push_back({backward ? message_kind::skip_gradient : message_kind::skip, e, m});
         }
+    }
+    if (is_preview(m) && device_of_stage(stage_count() - 1) != device_of_stage(0)) {
+        all.push_back({message_kind::prediction, 0, m});
     }
     return all;
 }
@@ -70,6 +75,7 @@ PULSE_CONSTEXPR std::vector<buffer_id> step_model::parts(const message_id& messa
     const int index = message.index;
     if (message.kind == message_kind::encoding) { return {{buffer_kind::paused, index, m}}; }
     if (message.kind == message_kind::encoded) { return {{buffer_kind::result, index, microbatch_id{0}}}; }
+    if (message.kind == message_kind::prediction) { return {{buffer_kind::prediction, 0, m}}; }
     const bool sends = sender(message) == device;
     if (message.kind == message_kind::skip) {
         // Named, because nvcc 13 crashes on the conditional inside the braces.
@@ -186,6 +192,8 @@ PULSE_CONSTEXPR void step_model::add_forward(std::vector<buffer_access>& all, in
         add(all, {buffer_kind::conditioning, conditioning_run(s), m},
             begins_chain(s) && !again ? access::write : access::read);
     }
+    if (s == 0 && has_preview(m)) { add(all, {buffer_kind::prediction, 0, preview_of(m)}, access::read); }
+    if (s + 1 == stage_count() && is_preview(m)) { add(all, {buffer_kind::prediction, 0, m}, access::write); }
     add(all, {buffer_kind::saved, s, m}, access::write);
     for (int l = first_layer(s); l <= last_layer(s); ++l) {
         if (!held_apart(l) || (again && drops_again(l))) { continue; }

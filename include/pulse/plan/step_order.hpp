@@ -44,12 +44,15 @@ class step_graph {
 public:
     constexpr step_graph(const plan& planned, const step_model& model) :
         stages_(model.stage_count()), microbatches_(planned.microbatches), split_(planned.split_backward),
-        frozen_(&model.frozen()) {
+        previews_(planned.previews), frozen_(&model.frozen()) {
         if (microbatches_ < 1) { throw input_error("pulse: plan: microbatches must be positive"); }
         if (planned.order.devices.size() != static_cast<std::size_t>(model.device_count())) {
             throw input_error("pulse: plan: schedule must have one list for each device");
         }
-        nodes_.resize(static_cast<std::size_t>((split_ ? 3 : 2) * stages_ * microbatches_), step_event{});
+        if (previews_ < 0 || previews_ > microbatches_) {
+            throw input_error("pulse: plan: previews must be from 0 to microbatches");
+        }
+        nodes_.resize(static_cast<std::size_t>(((split_ ? 3 : 2) * microbatches_ + previews_) * stages_), step_event{});
         first_task_ = nodes_.size();
         for (int n = 0; n != frozen_->count(); ++n) {
             const frozen_task& t = frozen_->task(n);
@@ -58,9 +61,9 @@ public:
         after_.resize(nodes_.size());
         waits_.resize(nodes_.size(), 0);
         add_passes(planned, model);
-        for (int m = 0; m != microbatches_; ++m) {
-            chain(model, m);
-            for (const message_id& message : model.messages(microbatch_id{m})) { add_message(model, message); }
+        for (int m = 0; m != microbatches_; ++m) { chain(model, m); }
+        for (const microbatch_id m : model.microbatches()) {
+            for (const message_id& message : model.messages(m)) { add_message(model, message); }
         }
         chain_tasks();
     }
@@ -106,13 +109,21 @@ private:
     int stages_;
     int microbatches_;
     bool split_;
+    int previews_;
     const frozen_flow* frozen_;
     std::size_t first_task_{}; // frozen tasks follow the passes
     std::vector<step_event> nodes_{};
     std::vector<std::vector<std::size_t>> after_{};
     std::vector<int> waits_{};
 
+    [[nodiscard]] constexpr int first_of(pass op) const noexcept {
+        return op == pass::preview ? microbatches_ - previews_ : 0;
+    }
     [[nodiscard]] constexpr std::size_t node(pass op, int stage, int m) const noexcept {
+        if (op == pass::preview) { // behind the others
+            return static_cast<std::size_t>(((split_ ? 3 : 2) * microbatches_ + previews_) * stages_ -
+                                            (stages_ - stage) * previews_ + m - first_of(op));
+        }
         return static_cast<std::size_t>((static_cast<int>(op) * stages_ + stage) * microbatches_ + m);
     }
     [[nodiscard]] constexpr std::size_t node_of_task(int n) const noexcept {
@@ -144,6 +155,7 @@ private:
                 if (!split_ && p.op == pass::backward_weight) {
                     refuse_order(p, "is not there without a split backward");
                 }
+                if (p.microbatch < first_of(p.op)) { refuse_order(p, "is of a microbatch without a preview"); }
                 if (model.device_of_stage(p.stage) != static_cast<int>(d)) { refuse_order(p, "is on another device"); }
                 const std::size_t n = node(p.op, p.stage, p.microbatch);
                 if (seen[n] != 0) { refuse_order(p, "is there twice"); }
@@ -154,17 +166,19 @@ private:
             }
             add_tasks(std::numeric_limits<double>::infinity());
         }
-        for (int op = 0; op != (split_ ? 3 : 2); ++op) {
+        for (const pass kind : {pass::forward, pass::backward_input, pass::backward_weight, pass::preview}) {
+            if (kind == pass::backward_weight && !split_) { continue; }
             for (int s = 0; s != stages_; ++s) {
-                for (int m = 0; m != microbatches_; ++m) {
-                    const auto kind = static_cast<pass>(op);
+                for (int m = first_of(kind); m != microbatches_; ++m) {
                     if (seen[node(kind, s, m)] == 0) { refuse_order({kind, s, m, 0, 0}, "is missing"); }
                 }
             }
         }
     }
     constexpr void chain(const step_model& model, int m) {
+        const bool previewed = m >= first_of(pass::preview);
         for (int s = 0; s != stages_; ++s) {
+            if (previewed && s + 1 != stages_) { arc(node(pass::preview, s, m), node(pass::preview, s + 1, m)); }
             if (!model.ends_chain(s)) {
                 arc(node(pass::forward, s, m), node(pass::forward, s + 1, m));
                 arc(node(pass::backward_input, s + 1, m), node(pass::backward_input, s, m));
@@ -172,6 +186,10 @@ private:
                 arc(node(pass::forward, s, m), node(pass::backward_input, s, m));
             }
             if (split_) { arc(node(pass::backward_input, s, m), node(pass::backward_weight, s, m)); }
+        }
+        // Elsewhere a message says so.
+        if (previewed && model.device_of_stage(0) == model.device_of_stage(stages_ - 1)) {
+            arc(node(pass::preview, stages_ - 1, m), node(pass::forward, 0, m));
         }
     }
     /// Tasks wait for the chains that they go on with, which may come as messages.
@@ -198,9 +216,12 @@ private:
         return nodes_.size() - 1;
     }
     constexpr void add_message(const step_model& model, const message_id& message) {
-        const pass op = step_model::is_backward(message) ? pass::backward_input : pass::forward;
-        const int m = index_of(message.microbatch);
-        const std::size_t after = node(op, model.consumer_stage(message), m);
+        const pass op = is_preview(message.microbatch)           ? pass::preview
+                        : step_model::is_backward(message) ? pass::backward_input
+                                                           : pass::forward;
+        const pass read_by = message.kind == message_kind::prediction ? pass::forward : op;
+        const int m = data_of(message.microbatch);
+        const std::size_t after = node(read_by, model.consumer_stage(message), m);
         arc(post_after(node(op, model.producer_stage(message), m), message), after);
     }
     /// Follows waits backwards from any node that never became ready until one repeats: that one is on a cycle.

@@ -23,7 +23,10 @@ public:
     constexpr instruction_rules(const plan& planned, const step_model& model, int device)
         : planned_(planned), model_(model), device_(device) {}
 
-    constexpr verdict operator()(const op::forward& i) const { return pass_of(i.stage, i.microbatch); }
+    constexpr verdict operator()(const op::forward& i) const {
+        if (auto why = stage_here(i.stage)) { return why; }
+        return microbatch(i.microbatch);
+    }
     constexpr verdict operator()(const op::recompute& i) const {
         if (planned_.recompute == recomputation::none) { return "the plan recomputes nothing"; }
         return pass_of(i.stage, i.microbatch);
@@ -81,12 +84,15 @@ private:
         if (model_.device_of_stage(s) != device_) { return "the stage is on another device"; }
         return {};
     }
+    /// Or the preview of one.
     [[nodiscard]] constexpr verdict microbatch(microbatch_id m) const {
+        if (is_preview(m) && model_.has_preview(preview_of(m))) { return {}; }
         if (index_of(m) < 0 || index_of(m) >= planned_.microbatches) { return "there is no such microbatch"; }
         return {};
     }
     [[nodiscard]] constexpr verdict pass_of(stage_id stage, microbatch_id m) const {
         if (auto why = stage_here(stage)) { return why; }
+        if (is_preview(m)) { return "a preview has no such pass"; }
         return microbatch(m);
     }
     [[nodiscard]] constexpr verdict message(const message_id& id, device_id peer, bool sends) const {

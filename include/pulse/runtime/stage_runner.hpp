@@ -20,6 +20,12 @@
 
 namespace pulse::detail {
 
+/// T, a task of the executor, writes the model's input from data alone, or from data and a prediction.
+template <class T, class Scalar>
+concept takes_input = requires(T& task, Scalar* x) { task.input(0, x); };
+template <class T, class Scalar>
+concept takes_prediction = requires(T& task, Scalar* x, const Scalar* y) { task.input(0, x, y); };
+
 /// For passes whose tensors nobody wants to see.
 struct nobody_looks {
     constexpr void operator()(auto&&...) const noexcept {}
@@ -51,17 +57,23 @@ public:
         return reinterpret_cast<scalar*>(memory_.address(at.place_of(buffer)));
     }
 
-    /// The data of a microbatch enter stage 0; nothing in another stage.
+    /// The data of a microbatch enter stage 0, with what its preview has predicted; nothing in another stage.
     template <class Task>
     void feed(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {
         if (index_of(stage) != first_stage_) { return; }
-        task.input(index_of(m),
-                   block(first_stage_, m, at, buffer_kind::saved, model_.footprint(first_stage_).input));
+        scalar* const x = block(first_stage_, m, at, buffer_kind::saved, model_.footprint(first_stage_).input);
+        if (model_.previews() == 0) {
+            if constexpr (takes_input<Task, scalar>) { task.input(data_of(m), x); }
+        } else if constexpr (takes_prediction<Task, scalar>) {
+            const bool predicted = model_.has_preview(m);
+            const scalar* const y = predicted ? tensor(at, {buffer_kind::prediction, 0, preview_of(m)}) : nullptr;
+            task.input(data_of(m), x, y);
+        }
     }
     /// What the task knows of a microbatch for stage 0; nothing in another stage.
     template <class Task>
     [[nodiscard]] conditions conditions_for(stage_id stage, microbatch_id m, Task& task) {
-        return index_of(stage) == first_stage_ ? conditions_of<Model, B>(task, index_of(m)) : conditions{};
+        return index_of(stage) == first_stage_ ? conditions_of<Model, B>(task, data_of(m)) : conditions{};
     }
     /// The task makes the gradient of the last stage's output; nothing in another stage.
     template <class Task>
@@ -170,6 +182,7 @@ private:
         return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved + statistics);
     }
     [[nodiscard]] scalar* output_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
+        if (is_preview(m) && l + 1 == model_.layer_count()) { return tensor(at, {buffer_kind::prediction, 0, m}); }
         if (model_.held_apart(l)) { return tensor(at, {buffer_kind::activation, l, m}); }
         return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).output);
     }

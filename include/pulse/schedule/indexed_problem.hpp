@@ -19,8 +19,9 @@ namespace pulse {
 namespace detail {
 
 /// Place of a pass when one microbatch runs alone: F0 .. F(S-1), then B and W of S-1 down to 0, each W right after its
-/// B.
+/// B; previews, in the order of stages, before all.
 [[nodiscard]] constexpr int alone_rank(stage_pass p, int stages) noexcept {
+    if (p.op == pass::preview) { return p.stage - stages; }
     if (p.op == pass::forward) { return p.stage; }
     return stages + 2 * (stages - 1 - p.stage) + (p.op == pass::backward_weight ? 1 : 0);
 }
@@ -41,7 +42,8 @@ constexpr void require_valid(const schedule_problem& problem) {
     const auto is_time = [](double t) { return t >= 0 && t < 1e300; };
     for (const auto& s : problem.stages) {
         if (s.device < 0 || s.device >= problem.devices) { fail("stages: no such device"); }
-        if (!is_time(s.forward_us) || !is_time(s.backward_input_us) || !is_time(s.backward_weight_us)) {
+        if (!is_time(s.forward_us) || !is_time(s.backward_input_us) || !is_time(s.backward_weight_us) ||
+            !is_time(s.preview_us)) {
             fail("stages: a duration is negative or not finite");
         }
     }
@@ -53,16 +55,23 @@ constexpr void require_valid(const schedule_problem& problem) {
     if (!problem.further_chains.empty() && !problem.memory_limit_bytes.empty()) {
         fail("memory_limit_bytes: several chains are ordered without limits");
     }
+    if (problem.previews < 0 || problem.previews > problem.microbatches) {
+        fail("previews: there are not so many microbatches");
+    }
+    if (problem.previews > 0 && !problem.further_chains.empty()) {
+        fail("previews: several chains are ordered without previews");
+    }
     const auto begins_chain = [&](int s) {
         const auto& begins = problem.further_chains;
         return std::find(begins.begin(), begins.end(), s) != begins.end();
     };
     const auto known = [&](stage_pass p) {
-        return p.stage >= 0 && p.stage < stages && (problem.split_backward || p.op != pass::backward_weight);
+        return p.stage >= 0 && p.stage < stages && problem.has(p.op);
     };
     std::vector<char> forward(problem.stages.size(), 0);
     std::vector<char> backward = forward;
     std::vector<char> weight = forward;
+    std::vector<char> preview = forward; // by the stage before: the last one's leads to the forward
     for (const auto& d : problem.dependencies) {
         if (!known(d.before) || !known(d.after)) { fail("dependencies: no such pass"); }
         if (!is_time(d.lag_us)) { fail("dependencies: a lag is negative or not finite"); }
@@ -70,6 +79,11 @@ constexpr void require_valid(const schedule_problem& problem) {
             fail("dependencies: a pass depends on a later one");
         }
         const bool from_forward = d.before.op == pass::forward;
+        if (d.before.op == pass::preview) {
+            const bool ends = d.before.stage == stages - 1;
+            const stage_pass next{ends ? pass::forward : pass::preview, ends ? 0 : d.before.stage + 1};
+            if (d.after == next) { preview[static_cast<std::size_t>(d.before.stage)] = 1; }
+        }
         const auto at = static_cast<std::size_t>(d.after.stage);
         if (d.after.op == pass::forward && d.before == stage_pass{pass::forward, d.after.stage - 1}) {
             forward[at] = 1;
@@ -90,6 +104,9 @@ constexpr void require_valid(const schedule_problem& problem) {
             fail("dependencies: the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) is not "
                  "complete");
         }
+        if (problem.previews > 0 && preview[s] == 0) {
+            fail("dependencies: the chain P(s) -> P(s+1), P(S-1) -> F(0) is not complete");
+        }
     }
     for (const auto& h : problem.holds) {
         if (!known(h.begin) || !known(h.end) || !known(h.also_end)) { fail("holds: no such pass"); }
@@ -100,6 +117,11 @@ constexpr void require_valid(const schedule_problem& problem) {
             }
         }
         if (h.begin.op == pass::backward_weight) { fail("holds: a hold begins with a weight pass"); }
+        for (const auto p : {h.end, h.also_end}) {
+            if ((p.op == pass::preview) != (h.begin.op == pass::preview)) {
+                fail("holds: some but not all of its passes are previews");
+            }
+        }
         const int begin = detail::alone_rank(h.begin, stages);
         if (begin > std::max(detail::alone_rank(h.end, stages), detail::alone_rank(h.also_end, stages))) {
             fail("holds: a hold ends before it begins");
@@ -113,7 +135,8 @@ constexpr void require_valid(const schedule_problem& problem) {
 
 namespace detail {
 
-/// A problem with its passes numbered (stage * passes_per_stage + pass) and its dependencies in both directions.
+/// A problem with its passes numbered (stage * passes_per_stage + pass, previews by stage behind them) and its
+/// dependencies in both directions.
 struct indexed_problem {
     struct link {
         int op{};
@@ -123,8 +146,12 @@ struct indexed_problem {
     int devices{};
     int microbatches{};
     int passes{};
+    int stages{};
     std::vector<int> device{};
     std::vector<double> duration{};
+    /// The microbatches that an operation runs on: from `first` to before `end`.
+    std::vector<int> first{};
+    std::vector<int> end{};
     std::vector<std::vector<link>> before{};
     std::vector<std::vector<link>> after{};
     /// Every operation in the order of a microbatch that runs alone, and the same per device.
@@ -132,11 +159,25 @@ struct indexed_problem {
     std::vector<std::vector<int>> on_device{};
 
     [[nodiscard]] constexpr int ops() const noexcept { return static_cast<int>(device.size()); }
-    [[nodiscard]] constexpr int op_of(stage_pass p) const noexcept { return p.stage * passes + static_cast<int>(p.op); }
+    [[nodiscard]] constexpr int op_of(stage_pass p) const noexcept {
+        return p.op == pass::preview ? stages * passes + p.stage : p.stage * passes + static_cast<int>(p.op);
+    }
     [[nodiscard]] constexpr stage_pass pass_of(int op) const noexcept {
+        if (is_preview(op)) { return {pass::preview, op - stages * passes}; }
         return {static_cast<pass>(op % passes), op / passes};
     }
-    /// Microseconds of work of one microbatch on device `d`.
+    [[nodiscard]] constexpr bool is_preview(int op) const noexcept { return op >= stages * passes; }
+    /// Whether the operation runs on the microbatch.
+    [[nodiscard]] constexpr bool runs_on(std::size_t op, int microbatch) const {
+        return first[op] <= microbatch && microbatch < end[op];
+    }
+    /// Operations, each on every microbatch that it runs on.
+    [[nodiscard]] constexpr std::size_t instances() const {
+        std::size_t sum = 0;
+        for (std::size_t op = 0; op != first.size(); ++op) { sum += static_cast<std::size_t>(end[op] - first[op]); }
+        return sum;
+    }
+    /// Microseconds of work of one microbatch, its preview included, on device `d`.
     [[nodiscard]] constexpr double load_us(int d) const {
         double sum = 0;
         for (const int op : on_device[static_cast<std::size_t>(d)]) { sum += duration[static_cast<std::size_t>(op)]; }
@@ -144,7 +185,7 @@ struct indexed_problem {
     }
 };
 
-/// Which problems a scheduler or a bound takes.
+/// Which problems a scheduler or a bound takes: of one chain without previews, or any.
 enum class taken_chains : bool { one, several };
 
 /// Checks `problem` (`require_valid`, and how many chains it has) and numbers its passes.
@@ -154,12 +195,16 @@ enum class taken_chains : bool { one, several };
     if (taken == taken_chains::one && !problem.further_chains.empty()) {
         throw input_error("schedule_problem.further_chains: list_search alone orders several chains");
     }
+    if (taken == taken_chains::one && problem.previews > 0) {
+        throw input_error("schedule_problem.previews: list_search alone orders previews");
+    }
     indexed_problem out{};
     const int stages = static_cast<int>(problem.stages.size());
     out.devices = problem.devices;
     out.microbatches = problem.microbatches;
     out.passes = problem.passes_per_stage();
-    const int ops = stages * out.passes;
+    out.stages = stages;
+    const int ops = stages * (out.passes + (problem.previews > 0 ? 1 : 0));
     const auto n = static_cast<std::size_t>(ops);
     out.before.resize(n);
     out.after.resize(n);
@@ -170,6 +215,8 @@ enum class taken_chains : bool { one, several };
         const stage_timing& s = problem.stages[static_cast<std::size_t>(p.stage)];
         out.device.push_back(s.device);
         out.duration.push_back(s.duration_us(p.op));
+        out.first.push_back(problem.first_microbatch(p.op));
+        out.end.push_back(problem.microbatches);
         out.alone[static_cast<std::size_t>(op)] = op;
     }
     std::sort(out.alone.begin(), out.alone.end(),
@@ -191,6 +238,10 @@ enum class taken_chains : bool { one, several };
     indexed_problem out = problem;
     out.before = problem.after;
     out.after = problem.before;
+    for (std::size_t op = 0; op != out.first.size(); ++op) {
+        out.first[op] = problem.microbatches - problem.end[op];
+        out.end[op] = problem.microbatches - problem.first[op];
+    }
     std::reverse(out.alone.begin(), out.alone.end());
     for (auto& ops : out.on_device) { std::reverse(ops.begin(), ops.end()); }
     return out;

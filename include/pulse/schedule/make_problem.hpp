@@ -27,6 +27,8 @@ struct problem_options {
     std::vector<std::int64_t> memory_limit_bytes{};
     /// Relative speed of each device; empty means that all run at the speed of the cost table.
     std::vector<double> device_speed{};
+    /// How many microbatches, the last ones, have a preview: self-conditioning.
+    int previews{};
 };
 
 /// The scheduling problem of a cut model. Microseconds and bytes, for one microbatch.
@@ -40,7 +42,10 @@ struct problem_options {
 /// the conditioning and the relayed skips, forward and backward. A direct skip between devices adds F(from) -> F(to)
 /// and B(to) -> B(from). A residual edge is a skip like any other here, and takes the same route when it crosses.
 ///
-/// What is held where and how long: `make_holds`. Throws input_error when table, cut and options do not fit together.
+/// The preview of a microbatch is a chain of forwards like its own, whose end the first forward waits for: the last
+/// layer's output goes from the last stage to the first one.
+///
+/// What is held where and how long: `make_holds`, `add_preview_holds`. Throws input_error when table, cut and options do not fit together.
 [[nodiscard]] PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const partition& cut,
                                                             const problem_options& options = problem_options{});
 

@@ -36,6 +36,9 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
         if (e.from < 0 || e.to <= e.from || e.to >= layers) { fail("a skip of the cost table has no such layers"); }
     }
     if (options.microbatches < 1) { fail("microbatches is less than 1"); }
+    if (options.previews < 0 || options.previews > options.microbatches) {
+        fail("previews must be from 0 to microbatches");
+    }
     check_device_speed(options.device_speed, cut.devices);
     const std::size_t devices = static_cast<std::size_t>(cut.devices);
     const std::size_t limits = options.memory_limit_bytes.size();
@@ -69,6 +72,10 @@ PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const par
         timing.backward_input_us /= speed;
         timing.backward_weight_us /= speed;
         problem.stages.push_back(timing);
+    }
+    if (options.previews > 0) {
+        problem.previews = options.previews;
+        for (auto& timing : problem.stages) { timing.preview_us = timing.forward_us; }
     }
     if (options.recompute == recomputation::skips) {
         const auto readers = detail::first_local_readers(costs, stages);
@@ -129,6 +136,17 @@ PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const par
     }
 
     problem.holds = detail::make_holds(costs, stages, options.split_backward, options.routing, options.recompute);
+    if (options.previews > 0) {
+        std::vector<dependency> preview{};
+        for (const auto& d : dependencies) {
+            if (d.before.op != pass::forward || d.after.op != pass::forward) { continue; }
+            preview.push_back({{pass::preview, d.before.stage}, {pass::preview, d.after.stage}, d.lag_us});
+        }
+        const auto& predicted = costs.layers.back();
+        preview.push_back({{pass::preview, count - 1}, {pass::forward, 0}, lag(count - 1, 0, predicted.output_bytes)});
+        dependencies.insert(dependencies.end(), preview.begin(), preview.end());
+        detail::add_preview_holds(costs, stages, options.routing, problem.holds);
+    }
     problem.memory_limit_bytes = options.memory_limit_bytes;
     if (problem.memory_limit_bytes.size() == 1) {
         problem.memory_limit_bytes.assign(static_cast<std::size_t>(cut.devices), options.memory_limit_bytes.front());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -88,16 +89,24 @@ class memory_guard {
 public:
     constexpr memory_guard(const memory_profile& memory, const indexed_problem& index) :
         memory_{&memory}, index_{&index}, held_(index.on_device.size(), 0), oldest_(index.on_device.size(), 0),
-        chain_(static_cast<std::size_t>(index.ops()), -1), done_(static_cast<std::size_t>(index.ops()), 0) {
-        const auto m = static_cast<std::size_t>(index.microbatches);
+        chain_(static_cast<std::size_t>(index.ops()), -1), done_(index.first) {
         for (const auto& ops : index.on_device) {
             int position = 0;
+            std::vector<int> previews{};
             for (const int op : ops) {
+                if (index.is_preview(op)) { previews.push_back(op); }
                 if (index.pass_of(op).op != pass::backward_weight) {
                     chain_[static_cast<std::size_t>(op)] = position++;
                 }
             }
-            jobs_.push_back(std::vector<job>(m, job{0, 0, static_cast<int>(ops.size())}));
+            jobs_.emplace_back();
+            for (int k = 0; k != index.microbatches; ++k) {
+                // A microbatch without previews begins behind them in the chain.
+                const bool whole = previews.empty() || index.runs_on(static_cast<std::size_t>(previews.front()), k);
+                const int before = whole ? 0 : static_cast<int>(previews.size());
+                jobs_.back().push_back({0, before, static_cast<int>(ops.size()) - before});
+            }
+            begun_.push_back(0);
         }
     }
 
@@ -113,10 +122,10 @@ public:
         if (held > limit) { return false; }
         const std::int64_t freed = freed_by(op, done_[at]);
         held -= freed;
-        for (std::size_t j = oldest_[d]; j < jobs_[d].size(); ++j) {
+        // Those that have not begun before one that has, as a preview may, run before it.
+        for (std::size_t j = oldest_[d]; j < std::max(begun_[d], k + 1); ++j) {
             const job& other = jobs_[d][j];
             const bool same = j == k;
-            if (other.position == 0 && !same) { break; }
             const int position = same ? chain_[at] + 1 : other.position;
             const std::int64_t own = same ? other.held + more - freed : other.held;
             if (held - own + memory_->peak_from[d][static_cast<std::size_t>(position)] > limit) { return false; }
@@ -135,6 +144,7 @@ public:
         job& own = jobs_[d][static_cast<std::size_t>(k)];
         held_[d] += change;
         own.held += change;
+        begun_[d] = std::max(begun_[d], static_cast<std::size_t>(k) + 1);
         if (chain_[at] >= 0) { own.position = chain_[at] + 1; }
         --own.left;
         while (oldest_[d] < jobs_[d].size() && jobs_[d][oldest_[d]].left == 0) { ++oldest_[d]; }
@@ -159,6 +169,7 @@ private:
     const indexed_problem* index_;
     std::vector<std::int64_t> held_;
     std::vector<std::size_t> oldest_;
+    std::vector<std::size_t> begun_{}; // behind the last microbatch that has begun
     std::vector<int> chain_;
     std::vector<int> done_;
     std::vector<std::vector<job>> jobs_{};

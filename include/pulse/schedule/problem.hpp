@@ -23,9 +23,17 @@ struct stage_timing {
     double backward_input_us{};
     /// 0 and unused when the backward is not split.
     double backward_weight_us{};
+    /// A forward without what recomputation adds; unused where no microbatch has a preview.
+    double preview_us{};
 
     [[nodiscard]] constexpr double duration_us(pass op) const noexcept {
-        return op == pass::forward ? forward_us : op == pass::backward_input ? backward_input_us : backward_weight_us;
+        switch (op) {
+        case pass::forward: return forward_us;
+        case pass::backward_input: return backward_input_us;
+        case pass::backward_weight: return backward_weight_us;
+        case pass::preview: return preview_us;
+        }
+        return 0;
     }
 };
 
@@ -61,8 +69,18 @@ struct schedule_problem {
     /// Where further chains begin, ascending: their first stages. Of what looks for orders, list_search alone takes
     /// them, and without memory limits.
     std::vector<int> further_chains{};
+    /// How many microbatches, the last ones, have a preview: P(s) -> P(s+1), P(S-1) -> F(0) are among the dependencies.
+    /// Of what looks for orders, list_search alone takes previews.
+    int previews{};
 
     [[nodiscard]] constexpr int passes_per_stage() const noexcept { return split_backward ? 3 : 2; }
+    /// The first microbatch that has a pass of this kind.
+    [[nodiscard]] constexpr int first_microbatch(pass op) const noexcept {
+        return op == pass::preview ? microbatches - previews : 0;
+    }
+    [[nodiscard]] constexpr bool has(pass op) const noexcept {
+        return op == pass::preview ? previews > 0 : split_backward || op != pass::backward_weight;
+    }
 };
 
 } // namespace pulse

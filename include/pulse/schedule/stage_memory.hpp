@@ -40,6 +40,11 @@ namespace pulse::detail {
                                                                   const std::vector<stage>& stages, bool split_backward,
                                                                   skip_routing routing, recomputation recompute);
 
+/// Adds what a preview holds: what lies inside a stage, a boundary or a relayed skip during its pass; a tensor that a
+/// later stage of the device reads, until that one's pass ends. The prediction that it leaves is not counted here.
+PULSE_CONSTEXPR void add_preview_holds(const cost_table& costs, const std::vector<stage>& stages, skip_routing routing,
+                                       std::vector<memory_hold>& holds);
+
 } // namespace pulse::detail
 
 #ifndef PULSE_SEPARATE_COMPILATION

@@ -178,4 +178,40 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
     return holds.take();
 }
 
+PULSE_CONSTEXPR void add_preview_holds(const cost_table& costs, const std::vector<stage>& stages, skip_routing routing,
+                                       std::vector<memory_hold>& holds) {
+    const int count = static_cast<int>(stages.size());
+    hold_list made{stages, false};
+    const auto P = [](int s) { return stage_pass{pass::preview, s}; };
+    for (int s = 0; s != count; ++s) {
+        const stage& here = stages[static_cast<std::size_t>(s)];
+        const bool next_is_local = s + 1 != count && share_device(stages, s, s + 1);
+        for (int l = here.first_layer; l <= here.last_layer; ++l) {
+            const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
+            int last = l == here.last_layer && next_is_local ? s + 1 : s;
+            for (const auto& edge : costs.skips) {
+                const int to = stage_of(stages, edge.to);
+                if (edge.from == l && share_device(stages, s, to) && to > last) { last = to; }
+            }
+            made.add(P(s), P(last), layer.output_bytes);
+            made.during(P(s), layer.saved_bytes);
+        }
+        if (s == 0) { made.during(P(s), costs.input_bytes); }
+        if (s != 0 && share_device(stages, s - 1, s)) { continue; }
+        if (s != 0) {
+            made.during(P(s), costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes);
+        }
+        int last = s;
+        while (last + 1 != count && share_device(stages, s, last + 1)) { ++last; }
+        made.add(P(s), P(last), costs.conditioning_bytes);
+    }
+    for (const auto& edge : costs.skips) {
+        const int from = stage_of(stages, edge.from);
+        const int to = stage_of(stages, edge.to);
+        if (share_device(stages, from, to)) { continue; }
+        for (int s = routing == skip_routing::direct ? to : from + 1; s <= to; ++s) { made.during(P(s), edge.bytes); }
+    }
+    for (const auto& h : made.take()) { holds.push_back(h); }
+}
+
 } // namespace pulse::detail

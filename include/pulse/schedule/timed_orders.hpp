@@ -39,7 +39,9 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
         text +=
             " device " + std::to_string(d) + " is at " + describe({p.op, p.stage}, p.microbatch) + " and waits for ";
         for (const auto& link : index.before[static_cast<std::size_t>(index.op_of({p.op, p.stage}))]) {
-            if (done[static_cast<std::size_t>(link.op) * m + static_cast<std::size_t>(p.microbatch)] != 0) { continue; }
+            const auto before = static_cast<std::size_t>(link.op);
+            if (!index.runs_on(before, p.microbatch)) { continue; }
+            if (done[before * m + static_cast<std::size_t>(p.microbatch)] != 0) { continue; }
             text += describe(index.pass_of(link.op), p.microbatch);
             break;
         }
@@ -56,17 +58,18 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
 [[nodiscard]] constexpr schedule timed_from_orders(const schedule_problem& problem, const device_orders& orders) {
     const indexed_problem index = index_problem(problem, taken_chains::several);
     const auto m = static_cast<std::size_t>(index.microbatches);
-    const auto total = static_cast<std::size_t>(index.ops()) * m;
+    const auto size = static_cast<std::size_t>(index.ops()) * m;
+    const std::size_t total = index.instances();
     if (orders.size() != static_cast<std::size_t>(index.devices)) {
         throw input_error("orders: not one list per device");
     }
-    std::vector<char> listed(total, 0);
+    std::vector<char> listed(size, 0);
     std::size_t count = 0;
     for (std::size_t d = 0; d != orders.size(); ++d) {
         for (const auto& p : orders[d]) {
             const bool known = p.stage >= 0 && p.stage < static_cast<int>(problem.stages.size()) && p.microbatch >= 0 &&
-                               p.microbatch < index.microbatches &&
-                               (problem.split_backward || p.op != pass::backward_weight);
+                               p.microbatch < index.microbatches && problem.has(p.op) &&
+                               p.microbatch >= problem.first_microbatch(p.op);
             if (!known) { throw_bad_order(d, p, "does not exist"); }
             const int op = index.op_of({p.op, p.stage});
             if (index.device[static_cast<std::size_t>(op)] != static_cast<int>(d)) {
@@ -82,8 +85,8 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
 
     schedule out{};
     out.devices.resize(orders.size());
-    std::vector<char> done(total, 0);
-    std::vector<double> end(total, 0.0);
+    std::vector<char> done(size, 0);
+    std::vector<double> end(size, 0.0);
     std::vector<std::size_t> next(orders.size(), 0);
     std::vector<double> free_at(orders.size(), 0.0);
     std::size_t placed = 0;
@@ -96,6 +99,7 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
                 double start = free_at[d];
                 bool ready = true;
                 for (const auto& link : index.before[op]) {
+                    if (!index.runs_on(static_cast<std::size_t>(link.op), p.microbatch)) { continue; }
                     const auto at = static_cast<std::size_t>(link.op) * m + static_cast<std::size_t>(p.microbatch);
                     ready = ready && done[at] != 0;
                     start = std::max(start, end[at] + link.lag_us);

@@ -20,9 +20,9 @@ namespace detail {
 [[nodiscard]] constexpr std::vector<std::int64_t> hold_levels(const schedule_problem& problem,
                                                               const std::vector<timed_pass>& passes, int device) {
     const auto m = static_cast<std::size_t>(problem.microbatches);
-    std::vector<std::size_t> place(problem.stages.size() * 3 * m, passes.size());
+    std::vector<std::size_t> place(problem.stages.size() * 4 * m, passes.size());
     const auto key = [&](stage_pass p, std::size_t k) {
-        return (static_cast<std::size_t>(p.stage) * 3 + static_cast<std::size_t>(p.op)) * m + k;
+        return (static_cast<std::size_t>(p.stage) * 4 + static_cast<std::size_t>(p.op)) * m + k;
     };
     for (std::size_t i = 0; i != passes.size(); ++i) {
         const auto& p = passes[i];
@@ -31,7 +31,7 @@ namespace detail {
     std::vector<std::int64_t> change(passes.size() + 2, 0);
     for (const auto& h : problem.holds) {
         if (h.device != device) { continue; }
-        for (std::size_t k = 0; k != m; ++k) {
+        for (auto k = static_cast<std::size_t>(problem.first_microbatch(h.begin.op)); k != m; ++k) {
             const std::size_t begin = place[key(h.begin, k)];
             const std::size_t one = place[key(h.end, k)];
             const std::size_t two = place[key(h.also_end, k)];
@@ -61,11 +61,13 @@ PULSE_CONSTEXPR std::vector<std::int64_t> peak_holds(const schedule_problem& pro
 
 PULSE_CONSTEXPR double bubble_ratio(const schedule_problem& problem, const schedule& timed) {
     double busy = 0;
+    double previews = 0;
     for (const auto& s : problem.stages) {
         busy += s.forward_us + s.backward_input_us + (problem.split_backward ? s.backward_weight_us : 0.0);
+        previews += s.preview_us;
     }
     const double total = problem.devices * timed.makespan_us();
-    const double idle = total - busy * problem.microbatches;
+    const double idle = total - busy * problem.microbatches - previews * problem.previews;
     return total > 0 && idle > 0 ? idle / total : 0.0; // sums of times are not exact: no idle time may come out below 0
 }
 
@@ -74,7 +76,7 @@ PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& proble
     const double slack = time_tolerance_us(timed);
     const auto m = static_cast<std::size_t>(problem.microbatches);
     const int stages = static_cast<int>(problem.stages.size());
-    const auto kinds = static_cast<std::size_t>(problem.passes_per_stage());
+    constexpr std::size_t kinds = 4;
     if (timed.devices.size() != static_cast<std::size_t>(problem.devices)) {
         return {rule::device_count,
                 0,
@@ -90,7 +92,8 @@ PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& proble
     for (int d = 0; d != problem.devices; ++d) {
         for (const auto& p : timed.devices[static_cast<std::size_t>(d)]) {
             if (p.stage < 0 || p.stage >= stages || p.microbatch < 0 || p.microbatch >= problem.microbatches ||
-                static_cast<std::size_t>(p.op) >= kinds) {
+                static_cast<std::size_t>(p.op) >= kinds || !problem.has(p.op) ||
+                p.microbatch < problem.first_microbatch(p.op)) {
                 return {rule::unknown_pass, d, p, {}, 0, 0};
             }
             const auto& home = problem.stages[static_cast<std::size_t>(p.stage)];
@@ -102,8 +105,8 @@ PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& proble
     }
     for (int s = 0; s != stages; ++s) {
         for (std::size_t o = 0; o != kinds; ++o) {
-            for (int k = 0; k != problem.microbatches; ++k) {
-                const auto op = static_cast<pass>(o);
+            const auto op = static_cast<pass>(o);
+            for (int k = problem.first_microbatch(op); k != problem.microbatches && problem.has(op); ++k) {
                 if (found[key(op, s, k)] != nullptr) { continue; }
                 return {rule::missing, problem.stages[static_cast<std::size_t>(s)].device, {op, s, k, 0, 0}, {}, 0, 0};
             }
@@ -136,7 +139,7 @@ PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& proble
         }
     }
     for (const auto& need : problem.dependencies) {
-        for (int k = 0; k != problem.microbatches; ++k) {
+        for (int k = problem.first_microbatch(need.before.op); k != problem.microbatches; ++k) {
             const timed_pass& a = *found[key(need.before.op, need.before.stage, k)];
             const timed_pass& b = *found[key(need.after.op, need.after.stage, k)];
             const double ready = a.end_us + need.lag_us;

@@ -45,7 +45,14 @@ struct task_rules {
     static constexpr bool needs_facts = reads_facts<embedder> || reads_facts<first_layer>;
 
     template <class T>
-    static constexpr bool input = requires(T& t, const work<B>& at, std::span<scalar> x) { t.input(at, x); };
+    static constexpr bool plain_input = requires(T& t, const work<B>& at, std::span<scalar> x) { t.input(at, x); };
+    template <class T>
+    static constexpr bool conditioned_input = requires(T& t, const work<B>& at, std::span<scalar> x,
+                                                       std::span<const scalar> prediction) {
+        t.input(at, x, prediction);
+    };
+    template <class T>
+    static constexpr bool input = plain_input<T> || conditioned_input<T>;
     template <class T>
     static constexpr bool loss = requires(T& t, const work<B>& at, std::span<const scalar> y, std::span<scalar> dy) {
         t.loss(at, y, dy);
@@ -83,6 +90,9 @@ struct task_rules {
 /// What a trainer asks for: the data and the loss. All pointers and spans are memory of the backend; on a device, the
 /// task puts its work into the work's stream.
 /// - `input(at, x)` writes the model's input, [samples][input], where stage 0 is; again when stage 0 is recomputed.
+/// - `input(at, x, prediction)` instead where the plan has previews (self-conditioning): `prediction` is what the model
+///   has made of the same input without one, [samples][output], and empty for a microbatch without a preview and in
+///   previews.
 /// - `loss(at, y, dy)` reads the model's output, writes the loss's gradient and adds the loss to *at.loss, where the
 ///   last stage is; once a microbatch.
 /// - `timesteps(at)`, `text(at)`, `facts(at)`: pointers to what the model reads of each sample, kept until the step

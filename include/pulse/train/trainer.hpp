@@ -140,8 +140,13 @@ private:
         [[nodiscard]] auto timesteps(int m) { return data.timesteps(of.work_of(m)); }
         [[nodiscard]] auto text(int m) { return data.text(of.work_of(m)); }
         [[nodiscard]] auto facts(int m) { return data.facts(of.work_of(m)); }
-        void input(int m, scalar* x) {
+        void input(int m, scalar* x) requires rules::template plain_input<Task> {
             data.input(of.work_of(m), {x, of.elements(Model::template layer_at<0>::input::elements)});
+        }
+        void input(int m, scalar* x, const scalar* prediction) requires rules::template conditioned_input<Task> {
+            const std::size_t n = of.elements(Model::template layer_at<Model::layer_count - 1>::output::elements);
+            data.input(of.work_of(m), {x, of.elements(Model::template layer_at<0>::input::elements)},
+                       {prediction, prediction == nullptr ? 0 : n});
         }
         void loss(int m, const scalar* y, scalar* dy) {
             const std::size_t n = of.elements(Model::template layer_at<Model::layer_count - 1>::output::elements);

@@ -16,7 +16,7 @@ PULSE_CONSTEXPR schedule gpipe(const schedule_problem& problem) {
         for (const int op : index.on_device[d]) {
             const stage_pass p = index.pass_of(op);
             if (p.op == pass::backward_weight) { continue; }
-            for (int k = 0; k != index.microbatches; ++k) {
+            for (int k = problem.first_microbatch(p.op); k != index.microbatches; ++k) {
                 orders[d].push_back({p.op, p.stage, k});
                 if (p.op == pass::backward_input && problem.split_backward) {
                     orders[d].push_back({pass::backward_weight, p.stage, k});

@@ -31,7 +31,7 @@ PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
         std::vector<detail::machine_job> jobs{};
         for (const int o : index.on_device[d]) {
             const auto op = static_cast<std::size_t>(o);
-            for (std::size_t k = 0; k != m; ++k) {
+            for (auto k = static_cast<std::size_t>(index.first[op]); k != m; ++k) {
                 const std::size_t at = op * m + k;
                 jobs.push_back({out.head[at], index.duration[op], out.tail[at]});
                 out.makespan_us = std::max(out.makespan_us, out.head[at] + index.duration[op] + out.tail[at]);
@@ -39,6 +39,7 @@ PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
         }
         out.makespan_us = std::max(out.makespan_us, detail::jackson_preemptive(std::move(jobs)));
     }
+    if (problem.previews > 0) { return out; } // what follows counts the same passes of every microbatch
     const auto path = detail::least_paths(index);
     for (int d = 0; d != static_cast<int>(problem.memory_limit_bytes.size()); ++d) {
         const double area = detail::hold_area_bound(problem, index, path, out.head, out.tail, d);

@@ -26,6 +26,7 @@ struct memory_link {
                                                               const indexed_problem& index) {
     std::vector<memory_link> links{};
     const int stages = static_cast<int>(problem.stages.size());
+    if (problem.previews > 0) { return links; } // they are told for passes of every microbatch
     for (std::size_t d = 0; d != problem.memory_limit_bytes.size(); ++d) {
         const std::int64_t limit = problem.memory_limit_bytes[d];
         for (const int x : index.on_device[d]) {
@@ -77,7 +78,8 @@ struct memory_link {
 ///
 /// The maximum of: the execution before it; its predecessors; on every device D and every set A of its ancestors there
 /// that start late, the least start of A + (k + 1) x work of A + the least path from A on (plus k x the operation
-/// itself when it runs on D); the memory links. Of `mirrored(index)` with turned links: tails.
+/// itself when it runs on D); the memory links. Of `mirrored(index)` with turned links: tails. Previews, which not every
+/// microbatch has, are in no A; where there is none, its head means nothing.
 [[nodiscard]] constexpr std::vector<double> order_statistic_heads(const indexed_problem& index,
                                                                   const std::vector<memory_link>& links) {
     struct line {
@@ -96,13 +98,14 @@ struct memory_link {
         const auto op = static_cast<std::size_t>(o);
         for (const auto& link : index.before[op]) {
             const auto p = static_cast<std::size_t>(link.op);
+            if (!index.runs_on(p, 0)) { continue; }
             head[op * m] = std::max(head[op * m], head[p * m] + index.duration[p] + link.lag_us);
         }
         for (std::size_t d = 0; d != index.on_device.size(); ++d) {
             const bool own = index.device[op] == static_cast<int>(d);
             std::vector<std::size_t> ancestors{};
             for (const int a : index.on_device[d]) {
-                if (path[static_cast<std::size_t>(a) * n + op] >= 0) {
+                if (!index.is_preview(a) && path[static_cast<std::size_t>(a) * n + op] >= 0) {
                     ancestors.push_back(static_cast<std::size_t>(a));
                 }
             }
@@ -123,9 +126,12 @@ struct memory_link {
     for (std::size_t k = 1; k < m; ++k) {
         for (const int o : index.alone) {
             const auto op = static_cast<std::size_t>(o);
-            double at = head[op * m + k - 1] + index.duration[op];
+            const int now = static_cast<int>(k);
+            if (!index.runs_on(op, now)) { continue; }
+            double at = index.runs_on(op, now - 1) ? head[op * m + k - 1] + index.duration[op] : 0.0;
             for (const auto& link : index.before[op]) {
                 const auto p = static_cast<std::size_t>(link.op);
+                if (!index.runs_on(p, now)) { continue; }
                 at = std::max(at, head[p * m + k] + index.duration[p] + link.lag_us);
             }
             for (const auto& l : lines[op]) { at = std::max(at, l.base + static_cast<double>(k) * l.slope); }

@@ -44,25 +44,26 @@ struct list_limits {
                                           const list_limits& limits) {
     constexpr double never = std::numeric_limits<double>::infinity();
     const auto n = static_cast<std::size_t>(index.ops());
-    const int count = index.microbatches;
-    const auto m = static_cast<std::size_t>(count);
+    const auto m = static_cast<std::size_t>(index.microbatches);
     const auto devices = static_cast<std::size_t>(index.devices);
     memory_guard guard{memory, index};
     list_run out{std::vector<double>(n * m, 0.0), std::vector<std::vector<int>>(devices), 0};
-    std::vector<int> done(n, 0);
+    std::vector<int> done = index.first; // the next microbatch of every operation
     std::vector<double> ready(n, never);
     std::vector<double> free_at(devices, 0.0);
     std::vector<double> wake(devices, never);
-    const auto entry = static_cast<std::size_t>(index.alone.front());
-    const auto exit = static_cast<std::size_t>(index.alone.back());
+    const auto no_preview = [&](int op) { return !index.is_preview(op); };
+    const auto entry = static_cast<std::size_t>(*std::find_if(index.alone.begin(), index.alone.end(), no_preview));
+    const auto exit = static_cast<std::size_t>(*std::find_if(index.alone.rbegin(), index.alone.rend(), no_preview));
 
     const auto refresh = [&](std::size_t op) {
         const int k = done[op];
         ready[op] = never;
-        if (k == count) { return; }
+        if (k == index.end[op]) { return; }
         double at = 0;
         for (const auto& link : index.before[op]) {
             const auto p = static_cast<std::size_t>(link.op);
+            if (!index.runs_on(p, k)) { continue; }
             if (done[p] <= k) { return; }
             at = std::max(at, out.start[p * m + static_cast<std::size_t>(k)] + index.duration[p] + link.lag_us);
         }
@@ -83,7 +84,7 @@ struct list_limits {
     for (std::size_t op = 0; op != n; ++op) { refresh(op); }
     for (std::size_t d = 0; d != devices; ++d) { set_alarm(d); }
 
-    for (std::size_t left = n * m; left != 0; --left) {
+    for (std::size_t left = index.instances(); left != 0; --left) {
         const auto d = static_cast<std::size_t>(std::min_element(wake.begin(), wake.end()) - wake.begin());
         const double now = wake[d];
         std::size_t chosen = n;

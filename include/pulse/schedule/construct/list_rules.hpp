@@ -17,7 +17,8 @@ namespace detail {
 /// Weights of a priority rule. Key of an operation of microbatch k = base + k x T, T = the largest device load, smaller
 /// first, with h the earliest start in a microbatch that runs alone:
 /// base(F) = forward h(F); base(B) = forward h(last F) + backward (h(B) - h(last F)) - early T;
-/// base(W) = base(B) + duration(B) + late T.
+/// base(W) = base(B) + duration(B) + late T; the previews of a microbatch, base(P), end
+/// ahead T before its first forward when they run without a pause.
 struct list_rule {
     /// 2 makes deeper stages less urgent, -1 goes depth first.
     double forward{1};
@@ -26,6 +27,8 @@ struct list_rule {
     double late{};
     /// See list_limits.
     double delay{};
+    /// How early previews run before the forward that reads them.
+    double ahead{};
 };
 
 /// The rules of an effort, the likeliest winners first.
@@ -61,7 +64,7 @@ public:
     /// base of every operation.
     [[nodiscard]] constexpr std::vector<double> base(const list_rule& rule) const {
         const auto m = static_cast<std::size_t>(index_->microbatches);
-        const auto stages = static_cast<std::size_t>(index_->ops() / index_->passes);
+        const auto stages = static_cast<std::size_t>(index_->stages);
         const auto head = [&](pass op, std::size_t s) {
             return (*head_)[(s * static_cast<std::size_t>(index_->passes) + static_cast<std::size_t>(op)) * m];
         };
@@ -74,6 +77,12 @@ public:
             base.push_back(backward);
             if (index_->passes == 3) { base.push_back(backward + index_->duration[s * 3 + 1] + rule.late * period_); }
         }
+        double now = 0; // where previews begin one behind the other, as early as they can
+        for (auto op = base.size(); op != index_->duration.size(); ++op) {
+            base.push_back(now - rule.ahead * period_);
+            now += index_->duration[op];
+        }
+        for (auto op = stages * static_cast<std::size_t>(index_->passes); op != base.size(); ++op) { base[op] -= now; }
         return base;
     }
 

@@ -33,6 +33,7 @@ pulse::tuning plan_of(const arguments& a) {
                    .sharded_optimizer = "--shard-optimizer",
                    .schedule = "--schedule",
                    .frozen = "--frozen",
+                   .self_conditioning = "--self-conditioning",
                    .seconds = "--time-limit"};
     if (!a.cluster.empty()) { asked.cluster = pulse::load_cluster(a.cluster); }
     if (!a.profile.empty()) { return pulse::plan_for(pulse::load_profile(a.profile), asked); }

@@ -42,6 +42,7 @@ pulse::plan_request request_of(const arguments& a) {
                    .sharded_optimizer = "--shard-optimizer",
                    .schedule = "--schedule",
                    .frozen = "--frozen",
+                   .self_conditioning = "--self-conditioning",
                    .seconds = "--time-limit"};
     if (!a.cluster.empty()) { asked.cluster = pulse::load_cluster(a.cluster); }
     if (!a.profile.empty()) { return asked; }

@@ -91,7 +91,7 @@ struct filled_schedule {
     std::vector<double> busy(static_cast<std::size_t>(problem.devices), 0.0);
     for (const stage_timing& s : problem.stages) {
         const double once = s.forward_us + s.backward_input_us + (problem.split_backward ? s.backward_weight_us : 0.0);
-        busy[static_cast<std::size_t>(s.device)] += once * problem.microbatches;
+        busy[static_cast<std::size_t>(s.device)] += once * problem.microbatches + s.preview_us * problem.previews;
     }
     return busy;
 }

@@ -184,7 +184,7 @@ constexpr void add_running_holds(const schedule_problem& problem, const frozen_w
         }
     }
     for (const memory_hold& h : problem.holds) {
-        for (int k = 0; k != problem.microbatches; ++k) {
+        for (int k = problem.first_microbatch(h.begin.op); k != problem.microbatches; ++k) {
             held_while one{0, 0, h.bytes, nullptr};
             for (const timed_pass& p : passes.devices[static_cast<std::size_t>(h.device)]) {
                 const stage_pass which{p.op, p.stage};

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <pulse/core/separate.hpp>
 #include <pulse/partition/partition.hpp>
@@ -54,6 +55,8 @@ struct candidate_options {
     replica_exchange exchange{replica_exchange::direct};
     /// How long the list scheduler looks for an order.
     list_options list{};
+    /// Half of the microbatches, which must be even in number, have a preview.
+    bool self_conditioning{};
 };
 
 /// What each rank of a candidate keeps of its parameters.
@@ -62,6 +65,15 @@ struct candidate_options {
     parameter_memory kept = options.kept;
     kept.sharded = c.sharded_optimizer && c.data_degree > 1;
     return kept;
+}
+
+/// Why no previews are planned for a candidate, in one clause; empty when they are.
+[[nodiscard]] constexpr std::string_view unmet_by_previews(const tune_candidate& c) noexcept {
+    if (c.microbatches % 2 != 0) { return "self-conditioning needs an even number of microbatches"; }
+    if (c.method != schedule_method::list && c.method != schedule_method::gpipe) {
+        return "self-conditioning needs the schedule method list or gpipe: no other orders previews";
+    }
+    return {};
 }
 
 /// A candidate in a few words: degrees, placement, sizes.

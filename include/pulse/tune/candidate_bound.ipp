@@ -144,7 +144,8 @@ PULSE_CONSTEXPR double step_bound_us(const candidate_step& step, double known_us
         const auto d = static_cast<std::size_t>(plain.stages[s].device);
         const stage_timing& once = plain.stages[s];
         const stage_timing& all = step.problem.stages[s];
-        load[d] += times * (all.forward_us + all.backward_input_us + all.backward_weight_us);
+        load[d] += times * (all.forward_us + all.backward_input_us + all.backward_weight_us) +
+                   plain.previews * once.preview_us;
         head[d] = chain.forward_head[s]; // the device's lowest stage is the last one here
         // An unsplit device ends with B of its lowest stage; a split one may end with a W that nothing waits for.
         after[d] = plain.split_backward ? 0.0 : chain.backward_rest[s] - once.backward_input_us;

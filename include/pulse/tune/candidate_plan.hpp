@@ -27,6 +27,12 @@ namespace pulse {
 [[nodiscard]] PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c,
                                                       const parameter_memory& kept, std::int64_t limit_bytes);
 
+/// The costs by which a cut is to balance devices: with previews, F counts once and a half.
+[[nodiscard]] constexpr cost_table balanced_costs(cost_table costs, bool self_conditioning) {
+    for (layer_cost& layer : costs.layers) { layer.forward_us *= self_conditioning ? 1.5 : 1.0; }
+    return costs;
+}
+
 /// A candidate with everything that precedes its order of passes.
 struct prepared_candidate {
     partition cut{};

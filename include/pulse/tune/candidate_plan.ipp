@@ -46,7 +46,8 @@ namespace detail {
 [[nodiscard]] constexpr int divided_up(int number, int by) noexcept { return (number + by - 1) / by; }
 
 /// The plan of a cut before its passes are ordered, with the bytes of a step predicted.
-[[nodiscard]] constexpr plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c) {
+[[nodiscard]] constexpr plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c,
+                                            int previews) {
     plan made{};
     made.model = costs.model;
     made.pipeline_degree = cut.devices;
@@ -56,9 +57,12 @@ namespace detail {
     made.split_backward = c.split_backward;
     made.routing = c.routing;
     made.recompute = c.recompute;
+    made.previews = previews;
     const traffic moved = traffic_of(cut, costs, c.routing);
-    made.predicted.boundary_bytes = moved.boundary() * c.microbatches;
-    made.predicted.skip_bytes = moved.skip() * c.microbatches;
+    const bool apart = cut.stages.front().device != cut.stages.back().device;
+    const std::int64_t preview = moved.boundary_forward + (apart ? costs.layers.back().output_bytes : 0);
+    made.predicted.boundary_bytes = moved.boundary() * c.microbatches + preview * previews;
+    made.predicted.skip_bytes = moved.skip() * c.microbatches + moved.skip_forward * previews;
     made.cut = std::move(cut);
     return made;
 }
@@ -122,11 +126,12 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
     ask.split_backward = c.split_backward;
     ask.routing = c.routing;
     ask.links = step.world.links;
+    ask.previews = options.self_conditioning ? c.microbatches / 2 : 0;
     step.plain = make_problem(costs, made.cut, ask);
     ask.recompute = c.recompute;
     step.problem = make_problem(costs, made.cut, ask);
 
-    const step_model model{detail::unordered_plan(costs, made.cut, c), costs};
+    const step_model model{detail::unordered_plan(costs, made.cut, c, ask.previews), costs};
     for (int d = 0; d != c.pipeline_degree; ++d) {
         const std::int64_t one = parameter_bytes_on(model, d);
         const std::int64_t stepped = kept.sharded ? share_bytes_of(one, c.data_degree) : one;
@@ -156,7 +161,7 @@ namespace detail {
 /// scheduler that is given less refuses.
 [[nodiscard]] constexpr std::vector<std::int64_t> least_holds(const schedule_problem& problem) {
     std::vector<std::int64_t> least{};
-    for (const auto& peaks : profile_memory(problem, index_problem(problem)).peak_from) {
+    for (const auto& peaks : profile_memory(problem, index_problem(problem, taken_chains::several)).peak_from) {
         least.push_back(peaks.front());
     }
     return least;
@@ -226,7 +231,7 @@ PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const 
 
 PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                        const prepared_candidate& prepared, schedule order, bool tight) {
-    evaluated_candidate made{unordered_plan(costs, prepared.cut, c), {}, {}};
+    evaluated_candidate made{unordered_plan(costs, prepared.cut, c, prepared.step.plain.previews), {}, {}};
     made.planned.order = std::move(order);
     std::int64_t limit = prepared.limit_bytes;
     for (const std::int64_t frozen : prepared.frozen_bytes) {
@@ -322,11 +327,16 @@ PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c
     if (const auto need = unmet_need(c.method, c.kind, c.waves, c.split_backward); !need.empty()) {
         throw input_error("schedule method " + std::string{name_of(c.method)} + ": " + std::string{need});
     }
+    if (options.self_conditioning && !unmet_by_previews(c).empty()) {
+        throw input_error(std::string{unmet_by_previews(c)});
+    }
     c.microbatch_size = costs.microbatch_size;
     const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
     const parameter_memory kept = parameter_memory_of(options, c);
     const prepared_candidate ready =
-        prepare_candidate(costs, machine, cut_candidate(costs, c, kept, limit), c, options, limit);
+        prepare_candidate(costs, machine,
+                          cut_candidate(balanced_costs(costs, options.self_conditioning), c, kept, limit), c, options,
+                          limit);
     plan made = evaluate_candidate(costs, c, ready, options.list).planned;
     made.predicted.lower_bound_us = step_bound_us(ready.step, lower_bound_us(ready.step.plain));
     return {std::move(made), costs, kept, c.layout};

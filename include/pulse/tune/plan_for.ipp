@@ -111,8 +111,14 @@ inline void require_consistent(const plan_request& asked) {
         refuse_request(words.split_backward,
                        ": with " + words.pipeline_degree + " 1 nothing waits for a weight gradient");
     }
+    if (asked.self_conditioning && asked.microbatches.value_or(2) % 2 != 0) {
+        refuse_request(words.self_conditioning, ": " + words.microbatches + " must be even, as half of them have a preview");
+    }
     if (!asked.schedule) { return; }
     const std::string name = " " + std::string{name_of(*asked.schedule)};
+    if (asked.self_conditioning && asked.schedule != schedule_method::list && asked.schedule != schedule_method::gpipe) {
+        refuse_request(words.self_conditioning, ": " + words.schedule + name + " orders no previews, list and gpipe do");
+    }
     if (const auto only = placement_of(*asked.schedule)) {
         const std::string_view need = unmet_need(*asked.schedule, asked.placement.value_or(*only),
                                                  asked.waves.value_or(1), asked.split_backward.value_or(true));
@@ -188,6 +194,7 @@ inline void require_consistent(const plan_request& asked) {
     }
     fix(space.placements, asked.placement);
     space.frozen = asked.frozen;
+    space.self_conditioning = asked.self_conditioning;
     space.stop = asked.stop;
     space.progress = asked.progress;
     return space;
@@ -196,7 +203,8 @@ inline void require_consistent(const plan_request& asked) {
 /// Looks longer for the orders of the best candidates: the list scheduler with all its rules, or a search, which shares
 /// its seconds equally; a candidate that is asked again, with less memory, takes from what is left of all.
 inline void set_refinement(tune_options& space, const plan_request& asked) {
-    if (asked.schedule == schedule_method::list) {
+    // What else searches takes no previews.
+    if (asked.schedule == schedule_method::list || (asked.self_conditioning && !asked.schedule)) {
         space.refine = [](const schedule_problem& problem) {
             list_result found = pulse::list_search(problem);
             return synthesis{.best = std::move(found.order),

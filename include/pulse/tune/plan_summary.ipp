@@ -19,6 +19,7 @@
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/simulate/memory_timeline.hpp>
 #include <pulse/simulate/simulator.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/plan_summary.hpp>
 #include <pulse/tune/tuning.hpp>
 
@@ -65,7 +66,8 @@ namespace detail {
     const plan& planned = found.plan;
     const step_model model{planned, found.costs};
     const std::vector<memory_timeline> memory = simulate(planned, model, lower(planned, model), found.world).memory;
-    const partition_report loads = report_of(planned.cut, found.costs, planned.routing);
+    const partition_report loads =
+        report_of(planned.cut, balanced_costs(found.costs, planned.previews > 0), planned.routing);
     const std::int64_t limit = found.memory_limit_bytes;
     text_table table;
     // Where replicas send their gradients, there is room for them.
@@ -152,6 +154,10 @@ PULSE_INLINE std::string plan_summary(const tuning& found) {
     const prediction& expected = found.plan.predicted;
     const tune_row& row = found.best_row();
     std::string text = "plan: " + to_text(row.candidate) + "\n";
+    if (found.plan.previews > 0) {
+        text += "self-conditioning: " + std::to_string(found.plan.previews) + " of " +
+                std::to_string(found.plan.microbatches) + " microbatches have a preview\n";
+    }
     text += "step " + duration_text(expected.step_us) + ", lower bound " + duration_text(expected.lower_bound_us) +
             " (gap " + percent_text(gap_of(expected.step_us, expected.lower_bound_us)) + "), bubble " +
             percent_text(expected.bubble_ratio) + ", " + number_text(expected.samples_per_s, 2) + " samples/s\n\n";

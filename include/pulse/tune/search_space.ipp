@@ -200,7 +200,9 @@ PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options
             c.recompute != recomputation::stages) {
             continue;
         }
-        if (const std::string why = detail::unmet_text(c, split_only); !why.empty()) {
+        std::string why = detail::unmet_text(c, split_only);
+        if (why.empty() && options.self_conditioning) { why = unmet_by_previews(c); }
+        if (!why.empty()) {
             if (left_out.unmet++ == 0) { left_out.why = why; }
             continue;
         }

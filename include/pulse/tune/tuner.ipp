@@ -136,7 +136,8 @@ private:
         if (at == cuts_.end()) {
             maybe_cut found{};
             try {
-                found.cut = cut_candidate(costs(c.microbatch_size), c, parameter_memory_of(options_, c), limit_);
+                found.cut = cut_candidate(balanced_costs(costs(c.microbatch_size), options_.self_conditioning), c,
+                                          parameter_memory_of(options_, c), limit_);
             } catch (const infeasible_error& e) { found.why = e.what(); }
             at = cuts_.emplace(key, std::move(found)).first;
         }

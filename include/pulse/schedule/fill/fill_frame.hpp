@@ -55,7 +55,7 @@ constexpr void take_levels(fill_frame& frame, const schedule_problem& problem) {
         const auto at = [&](stage_pass p, int k) {
             return place[static_cast<std::size_t>(frame.index.op_of(p) * problem.microbatches + k)];
         };
-        for (int k = 0; k != problem.microbatches; ++k) {
+        for (int k = problem.first_microbatch(h.begin.op); k != problem.microbatches; ++k) {
             const std::size_t begin = at(h.begin, k);
             const std::size_t end = std::max(at(h.end, k), at(h.also_end, k));
             during[begin] += h.bytes;
@@ -82,7 +82,7 @@ constexpr void take_levels(fill_frame& frame, const schedule_problem& problem) {
                                             const std::vector<double>& after_us) {
     const schedule early = timed_from_orders(problem, orders_of(passes));
     fill_frame out{};
-    out.index = index_problem(problem);
+    out.index = index_problem(problem, problem.further_chains.empty() ? taken_chains::several : taken_chains::one);
     const auto n = static_cast<std::size_t>(out.instances());
     out.earliest_us.resize(n, 0.0);
     out.tail_us.resize(n, 0.0);

@@ -36,7 +36,12 @@ public:
         ready_us_(static_cast<std::size_t>(frame.instances()), 0.0), done_(ready_us_.size(), 0),
         progress_(pieces.size()) {
         for (int x = 0; x != frame.instances(); ++x) {
-            pending_[static_cast<std::size_t>(x)] = static_cast<int>(frame.index.before[frame.op_of(x)].size());
+            const int k = x % frame.index.microbatches;
+            const auto at = static_cast<std::size_t>(x);
+            done_[at] = frame.index.runs_on(frame.op_of(x), k) ? 0 : 1; // a preview that there is not
+            for (const auto& link : frame.index.before[frame.op_of(x)]) {
+                pending_[at] += frame.index.runs_on(static_cast<std::size_t>(link.op), k) ? 1 : 0;
+            }
         }
         for (std::size_t p = 0; p != pieces.size(); ++p) {
             lane& of = lanes_[static_cast<std::size_t>(pieces[p].device)];

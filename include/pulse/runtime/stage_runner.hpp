@@ -281,6 +281,7 @@ private:
         frame.batch = batch_;
         bind_conditions(frame, known);
         frame.parameters = parameters_.values_of(conditioning_block).data();
+        frame.frozen_parameters = parameters_.frozen_values_of(conditioning_block).data();
         frame.saved = saved_of(0, 0, m, at) + table[0].saved * batch_;
         frame.statistics = statistics_of(0, 0, m, at) + table[0].statistics * batch_;
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());

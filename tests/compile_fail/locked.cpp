@@ -7,11 +7,18 @@
 // error-5: pulse: a skip edge ends at a layer (Object) that makes a gradient of another part of it
 // error-6: pulse: a layer is locked, or runs forward only, once
 // error-7: pulse: layers that run side by side read no skip and no residual
-// error-8: pulse: layers that run side by side read their inputs alone
+// error-8: pulse: layers that run side by side read the same conditioning and context, or none
+// error-9: pulse: layers that run side by side read no timesteps and no facts
+// error-10: pulse: a layer that runs forward only (Subject) reads conditioning or context that is trained
+// error-11: pulse: a layer reads conditioning of another shape (Subject) than the model gives
+// error-12: pulse: a conditioning module that is locked beside its copy trains all its weights and no context
+// error-13: pulse: a ControlNet is one of a unet that is not fine
 
 #include <pulse/model/model.hpp>
 #include <pulse/nn/control.hpp>
+#include <pulse/nn/controlnet.hpp>
 #include <pulse/nn/locked.hpp>
+#include <pulse/zoo/sdxl.hpp>
 
 #include "../support/archetype.hpp"
 
@@ -35,7 +42,21 @@ using wide_join = archetype::joining_layer<"join", shape<4>, shape<8>>;
 using pair = beside<"pair", archetype::layer<"copy", shape<4>>, archetype::layer<"original", shape<4>>>;
 using joined = join_control<"control", shape<4>>;
 
+using text = pulse::shape<3, 2>;
+using attending = archetype::attending_layer<"attending", shape<4>, text>;
+using clock_with_text = archetype::module_with_text<"clock", shape<16>, text>;
+using pulse::nn::both_conditionings;
+struct dated : archetype::layer<"dated", shape<4>> {
+    static constexpr bool reads_timesteps = true;
+};
+struct trains_text : clock_with_text {
+    static constexpr bool trains_context = true;
+};
+
 #if CASE == 0
+struct reading
+    : model<"reading", layers<pair, beside<"a", timed, timed>, beside<"b", attending, attending>, joined>, skips<>,
+            both_conditionings<clock_with_text>> {};
 struct prefix : model<"prefix", layers<forward_only<in>, body, locked<tail>>> {};
 struct skipping : model<"skipping", layers<forward_only<in>, body, join>, skips<skip<"in", "join">>> {};
 struct timely : model<"timely", layers<forward_only<in>, locked<timed>>, skips<>, clock> {};
@@ -57,4 +78,14 @@ struct wrong : model<"wrong", layers<forward_only<locked<in>>, body>> {};
 struct wrong : model<"wrong", layers<in, beside<"both", join, body>, tail>> {};
 #elif CASE == 8
 struct wrong : model<"wrong", layers<beside<"both", timed, body>, joined>, skips<>, clock> {};
+#elif CASE == 9
+struct wrong : model<"wrong", layers<beside<"both", dated, dated>, joined>> {};
+#elif CASE == 10
+struct wrong : model<"wrong", layers<beside<"both", attending, attending>, joined>, skips<>, trains_text> {};
+#elif CASE == 11
+struct wrong : model<"wrong", layers<beside<"both", timed, timed>, joined>, skips<>, clock> {};
+#elif CASE == 12
+struct wrong : model<"wrong", layers<pair, joined>, skips<>, both_conditionings<trains_text>> {};
+#elif CASE == 13
+struct wrong : pulse::controlnet<pulse::sdxl_fine::config> {};
 #endif

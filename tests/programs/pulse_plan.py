@@ -28,7 +28,8 @@ serial = itertools.count()
 OPTIONS = ("--model", "--device", "--profile", "--devices", "--cluster", "--global-batch", "--pipeline", "--data", "--waves",
            "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--frozen", "--memory-limit", "--schedule",
            "--time-limit", "--out", "--svg", "--trace")
-MODELS = {"sd15": 859520964, "sd21": 865910724, "sdxl": 2567463684, "sdxl_fine": 2567463684, "uvit_s2": 44255328,
+MODELS = {"sd15": 859520964, "sd21": 865910724, "controlnet_sd15": 361279120,
+          "sdxl": 2567463684, "sdxl_fine": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
           "hunyuan_dit_v12": 1499952032, "ddpm_cifar10": 35746307, "ddpm_fmnist": 1623169}
 SMALL = ("--model", "uvit_s2", "--device", "a100-80gb", "--devices", "4", "--global-batch", "32", "--time-limit", "0")

@@ -52,7 +52,7 @@ public:
 
     std::array<Vector<T>, count> parameters, frozen_parameters;
     std::array<Vector<A>, count> gradients;
-    Vector<T> conditioning_parameters;
+    Vector<T> conditioning_parameters, frozen_conditioning_parameters;
     Vector<A> conditioning_gradients;
 
     /// Parameters and gradients are zero.
@@ -62,7 +62,9 @@ public:
             frozen_parameters[I].resize(static_cast<std::size_t>(frozen_parameter_elements<layer_at<I>>()));
         });
         if constexpr (M::is_conditioned) {
-            conditioning_parameters.resize(static_cast<std::size_t>(parameter_elements<typename M::conditioning>()));
+            using embedder = typename M::conditioning;
+            conditioning_parameters.resize(static_cast<std::size_t>(parameter_elements<embedder>()));
+            frozen_conditioning_parameters.resize(static_cast<std::size_t>(frozen_parameter_elements<embedder>()));
         }
         clear_gradients();
     }
@@ -80,6 +82,10 @@ public:
         if constexpr (M::is_conditioned) {
             static constexpr auto list = M::conditioning::parameters();
             nn::initialise(std::span<const parameter>{list}, seed, std::span<T>{conditioning_parameters});
+            if constexpr (has_frozen_parameters<typename M::conditioning>) {
+                static constexpr auto frozen = M::conditioning::frozen_parameters();
+                nn::initialise(std::span<const parameter>{frozen}, seed, std::span<T>{frozen_conditioning_parameters});
+            }
         }
     }
 
@@ -110,6 +116,7 @@ public:
             frame.text = t.text.data();
             frame.facts = t.facts.data();
             frame.parameters = conditioning_parameters.data();
+            frame.frozen_parameters = frozen_conditioning_parameters.data();
             frame.output = t.conditioning.data();
             frame.saved = t.conditioning_saved.data();
             frame.statistics = t.conditioning_statistics.data();
@@ -176,6 +183,7 @@ public:
             frame.text = t.text.data();
             frame.facts = t.facts.data();
             frame.parameters = conditioning_parameters.data();
+            frame.frozen_parameters = frozen_conditioning_parameters.data();
             frame.saved = t.conditioning_saved.data();
             frame.statistics = t.conditioning_statistics.data();
             frame.output_gradient = t.conditioning_gradient.data();

@@ -19,11 +19,20 @@
 #include <pulse/threads/transport.hpp>
 #include <pulse/train/trainer.hpp>
 #include <pulse/tune/plan_for.hpp>
+#include <pulse/zoo/controlnet.hpp>
 
 using namespace pulse;
 using math = host::reference_backend<float>;
 
 namespace {
+
+constexpr unet_config small_hints() {
+    unet_config config = sd_tiny::config;
+    config.sample_size = 4;
+    return config;
+}
+/// controlnet_tiny with a quarter of the pixels.
+struct controlnet_of_small_hints : controlnet<small_hints()> {};
 
 /// Numbers that depend on the sample alone, and the mean squared error.
 struct wave_task {
@@ -34,6 +43,18 @@ struct wave_task {
     void input(const work<B>& at, std::span<float> x) const {
         for (std::size_t i = 0; i != x.size(); ++i) { x[i] = value(at.first_sample, i); }
     }
+    [[nodiscard]] const float* timesteps(const work<math>& at) {
+        auto& of = times[at.first_sample];
+        of.resize(static_cast<std::size_t>(at.samples));
+        for (std::size_t i = 0; i != of.size(); ++i) { of[i] = static_cast<float>((at.first_sample + i) % 7); }
+        return of.data();
+    }
+    [[nodiscard]] const float* text(const work<math>& at) {
+        auto& of = texts[at.first_sample];
+        of.resize(static_cast<std::size_t>(at.samples) * 7 * 24);
+        for (std::size_t i = 0; i != of.size(); ++i) { of[i] = value(at.first_sample, i); }
+        return of.data();
+    }
     template <class B>
     void loss(const work<B>& at, std::span<const float> y, std::span<float> dy) const {
         const auto n = static_cast<float>(static_cast<std::size_t>(at.step_samples) * y.size());
@@ -43,6 +64,8 @@ struct wave_task {
             *at.loss += static_cast<double>(off) * static_cast<double>(off) / static_cast<double>(n);
         }
     }
+
+    std::map<std::uint64_t, std::vector<float>> times{}, texts{};
 };
 
 /// What is left of a run, the same whatever the plan.
@@ -64,7 +87,7 @@ measured train_on(const tuning& made, int steps) {
     std::mutex mutex;
     host::run_ranks(made.plan.pipeline_degree, {}, [&](host::thread_transport& transport) {
         trainer<Model, math> rank{transport, made, {.seed = 3, .learning_rate = {.peak = 1e-2}}};
-        const wave_task data;
+        wave_task data;
         std::vector<double> losses;
         for (int s = 0; s != steps; ++s) { losses.push_back(rank.step(data).loss); }
         const std::lock_guard lock{mutex};
@@ -136,4 +159,29 @@ TEST_CASE("a ControlNet is planned, trained on folded ranks to the bits of one r
 
 TEST_CASE("a UNet whose encoder is locked is trained on folded ranks to the bits of one rank") {
     check_model<test::encoder_locked_unet>({2});
+}
+
+TEST_CASE("a ControlNet that reads text, time and a hint is trained on folded ranks to the bits of one rank") {
+    check_model<controlnet_of_small_hints>({2, 4});
+}
+
+TEST_CASE("a ControlNet's copy begins with the locked weights, and its controls with 0") {
+    auto owned = whole_model<controlnet_tiny, float>();
+    train::initialise_frozen<controlnet_tiny>(owned, 3);
+    const std::vector<float> initial = train::initial_values<controlnet_tiny>(owned, 3);
+    CHECK(initial == train::with_locked_values<controlnet_tiny>(owned, initial));
+    for (float& value : owned.frozen_values()) { value += 1; }
+    const std::vector<float> moved = train::with_locked_values<controlnet_tiny>(owned, initial);
+    std::size_t at = 0;
+    for (const auto& block : owned.blocks()) {
+        for (const parameter& one : parameters_of<controlnet_tiny>(block.layer)) {
+            CAPTURE(one.name.str());
+            const bool added = one.name.view().starts_with("controlnet_");
+            for (std::int64_t i = 0; i != one.elements(); ++i, ++at) {
+                REQUIRE(moved[at] == (added ? initial[at] : initial[at] + 1));
+                if (one.zero) { REQUIRE(initial[at] == 0.0F); }
+            }
+        }
+    }
+    CHECK(at == initial.size());
 }

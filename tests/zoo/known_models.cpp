@@ -13,6 +13,7 @@ using namespace pulse;
 TEST_CASE("every backbone is found by its name, with its published parameter total, and can be planned") {
     const std::map<std::string, std::int64_t> totals{{"sd15", 859'520'964},
                                                      {"sd21", 865'910'724},
+                                                     {"controlnet_sd15", 361'279'120},
                                                      {"sdxl", 2'567'463'684},
                                                      {"sdxl_fine", 2'567'463'684},
                                                      {"uvit_s2", 44'255'328},

@@ -6,6 +6,7 @@
 #include <support/check_both.hpp>
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/layer_table.hpp>
+#include <pulse/zoo/controlnet.hpp>
 #include <pulse/zoo/hunyuan_dit.hpp>
 #include <pulse/zoo/sdxl.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
@@ -40,6 +41,7 @@ std::size_t compiled_passes() {
 
 TEST_CASE("the backbones of the zoo run: all their layers compile for a backend") {
     CHECK(compiled_passes<sd21>() < sd21::layer_count);
+    CHECK(compiled_passes<controlnet_sd15>() < controlnet_sd15::layer_count);
     CHECK(compiled_passes<sdxl>() < sdxl::layer_count);
     // Cut finely, most layers are blocks of equal numbers.
     CHECK(compiled_passes<sdxl_fine>() < sdxl_fine::layer_count / 4);

@@ -71,6 +71,7 @@ template <any_model M>
         all.add(module::name.view());
         detail::add_shape<typename module::output>(all);
         detail::add_parameters(all, module::parameters());
+        if constexpr (has_frozen_parameters<module>) { detail::add_parameters(all, module::frozen_parameters()); }
     }
     return all;
 }

@@ -54,6 +54,10 @@ template <any_model M>
         layer_node& first = graph.layers[0];
         first.parameter_elements += parameter_elements<module>();
         first.forward_flops += module::forward_flops();
+        first.frozen_parameter_elements += frozen_parameter_elements<module>();
+        if constexpr (requires { module::forward_only_flops(); }) {
+            first.forward_only_flops += module::forward_only_flops();
+        }
         first.saved_elements += module::saved_elements;
         first.statistics_elements += statistics_elements<module>();
         first.workspace_elements = std::max<std::int64_t>(first.workspace_elements, module::workspace_elements);

@@ -13,6 +13,7 @@ struct parameter {
     label name{};
     std::array<int, 4> dims{};
     int rank{};
+    bool zero{}; ///< starts at 0 when it is not read from a checkpoint
 
     [[nodiscard]] constexpr std::int64_t elements() const noexcept {
         std::int64_t n = 1;

@@ -145,7 +145,8 @@ struct model_finding {
     if (layers.back().frozen_output != 0) { return {end_is_trained, layers.back().name, {}}; }
     for (std::size_t i = 0; i != layers.size(); ++i) {
         const layer_facts& node = layers[i];
-        if (node.forward_only() && (node.conditioning.present() || (node.context.present() && context_is_trained))) {
+        if ((node.forward_only() && node.conditioning.present()) ||
+            (node.frozen_output != 0 && node.context.present() && context_is_trained)) {
             return {conditioning_gradient_goes_back, node.name, {}};
         }
         if (i == 0) { continue; }

@@ -7,6 +7,7 @@
 #include <pulse/core/label.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/model/rules.hpp>
 #include <pulse/nn/locked.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -15,21 +16,104 @@
 // ControlNet (Zhang et al. 2023): a trained copy of a backbone's encoder reads the picture and a hint, and what its
 // layers make is added, through 1x1 convolutions, to what those of the locked encoder hand to the locked decoder. Copy
 // and locked encoder run side by side in one chain: the activation is both of theirs, one behind the other, each over
-// the whole batch, and so is a skip tensor, which thus waits on the rank of the decoder's stage. Whoever trains one
-// gives the copy the locked weights, and the convolutions 0, to begin with.
+// the whole batch, and so is a skip tensor, which thus waits on the rank of the decoder's stage. The convolutions
+// start at 0, the copy with the locked weights (train::with_locked_values).
 
 namespace pulse::nn {
 
+namespace detail {
+
+// What layers side by side read besides their inputs: each has an embedding of its own, the copy's lies first; the
+// context is the same for both.
+
+template <class L>
+struct both_embeddings {};
+template <reads_conditioning L>
+struct both_embeddings<L> {
+    using conditioning = shape<static_cast<int>(2 * L::conditioning::elements)>;
+};
+template <class L>
+struct same_context {};
+template <reads_context L>
+struct same_context<L> {
+    using context = typename L::context;
+};
+
+template <layer One, layer Other>
+inline constexpr bool reads_the_same = facts_of<One>().conditioning == facts_of<Other>().conditioning &&
+                                       facts_of<One>().context == facts_of<Other>().context;
+
+} // namespace detail
+
+/// L of the locked backbone: of two embeddings it reads the second. Nobody wants the gradient of that one.
+template <layer L>
+struct of_locked : L {};
+template <layer L>
+    requires(reads_conditioning<L>)
+struct of_locked<L> : L {
+    using conditioning = typename detail::both_embeddings<L>::conditioning;
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& frame) {
+        L::forward(on, second(frame));
+    }
+    template <backend B>
+    static void backward_input(B& on, const backend_frame<B>& frame) {
+        L::backward_input(on, second(frame));
+    }
+    template <backend B>
+    static void backward_weight(B& on, const backend_frame<B>& frame) {
+        L::backward_weight(on, second(frame));
+    }
+
+private:
+    template <class T, class A>
+    [[nodiscard]] static constexpr layer_frame<T, A> second(layer_frame<T, A> f) noexcept {
+        const std::int64_t first = f.batch * L::conditioning::elements;
+        f.conditioning += first;
+        if (f.conditioning_gradient != nullptr) { f.conditioning_gradient += first; }
+        return f;
+    }
+};
+
+/// What makes both embeddings, each with weights of its own, the second's frozen, and the context that both read.
+template <conditioner C>
+struct both_conditionings : C {
+    static_assert(!trains_context<C> && !has_frozen_parameters<C>,
+                  "pulse: a conditioning module that is locked beside its copy trains all its weights and no context");
+    using output = shape<static_cast<int>(2 * C::output::elements)>;
+    using unchanged = detail::unsaved<C>;
+    static constexpr std::int64_t workspace_elements =
+        std::max<std::int64_t>(C::workspace_elements, unchanged::workspace_elements);
+
+    [[nodiscard]] static constexpr auto frozen_parameters() { return C::parameters(); }
+    [[nodiscard]] static constexpr double forward_flops() { return 2 * C::forward_flops(); }
+    [[nodiscard]] static constexpr double forward_only_flops() { return C::forward_flops(); }
+
+    /// The context lies behind the embedding that is made last.
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& frame) {
+        C::forward(on, frame);
+        backend_frame<B> behind = unchanged::frame(frame);
+        behind.output += frame.batch * C::output::elements;
+        C::forward(on, behind);
+    }
+};
+
 /// `Trained` on the first part of the activation and `Locked`, forward only, on what lies behind.
+///
+/// Where they read conditioning, the model's holds two, the first for `Trained` (see both_conditionings).
 template <label Name, layer Trained, layer Locked>
-struct beside {
+struct beside : detail::both_embeddings<Trained>, detail::same_context<Trained> {
     static_assert(detail::is_plain<Trained>, "pulse: what runs beside a locked layer is trained as a whole");
     static_assert(!concatenates<Trained> && !adds_residual<Trained> && !concatenates<Locked> && !adds_residual<Locked>,
                   "pulse: layers that run side by side read no skip and no residual");
-    static_assert(!reads_conditioning<Trained> && !reads_conditioning<Locked> && !reads_context<Trained> &&
-                      !reads_context<Locked> && !reads_timesteps<Trained> && !reads_timesteps<Locked>,
-                  "pulse: layers that run side by side read their inputs alone");
-    using unchanged = forward_only<Locked>;
+    static_assert(!reads_timesteps<Trained> && !reads_timesteps<Locked> && !reads_facts<Trained> &&
+                      !reads_facts<Locked>,
+                  "pulse: layers that run side by side read no timesteps and no facts");
+    static_assert(detail::reads_the_same<Trained, Locked>,
+                  "pulse: layers that run side by side read the same conditioning and context, or none");
+    using unchanged = forward_only<of_locked<Locked>>;
 
     static constexpr label name = Name;
     using input = shape<static_cast<int>(Trained::input::elements + Locked::input::elements)>;
@@ -49,11 +133,7 @@ struct beside {
 
     template <backend B>
     static void forward(B& on, const backend_frame<B>& frame) {
-        Trained::forward(on, frame);
-        backend_frame<B> behind = frame;
-        behind.input += frame.batch * Trained::input::elements;
-        behind.output += frame.batch * Trained::output::elements;
-        unchanged::forward(on, behind);
+        run(on, frame, frame.input + frame.batch * Trained::input::elements);
     }
     template <backend B>
     static void backward_input(B& on, const backend_frame<B>& frame) {
@@ -62,6 +142,30 @@ struct beside {
     template <backend B>
     static void backward_weight(B& on, const backend_frame<B>& frame) {
         Trained::backward_weight(on, frame);
+    }
+
+protected:
+    template <backend B>
+    static void run(B& on, const backend_frame<B>& frame, const typename B::scalar* locked_input) {
+        Trained::forward(on, frame);
+        backend_frame<B> behind = frame;
+        behind.input = locked_input;
+        behind.output += frame.batch * Trained::output::elements;
+        unchanged::forward(on, behind);
+    }
+};
+
+/// The first layer of copy and locked encoder, on one input: `Locked` reads the beginning of what `Trained` reads. No
+/// gradient is made of it.
+template <label Name, layer Trained, layer Locked>
+    requires(Trained::input::elements >= Locked::input::elements)
+struct enter_control : beside<Name, Trained, Locked> {
+    using input = typename Trained::input;
+    static constexpr std::int64_t frozen_input_elements = 0;
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& frame) {
+        beside<Name, Trained, Locked>::run(on, frame, frame.input);
     }
 };
 
@@ -80,8 +184,8 @@ struct control {
     using wide = shape<static_cast<int>(2 * elements)>;
 
     [[nodiscard]] static constexpr auto parameters_of(const label& name) {
-        return std::array<parameter, 2>{parameter{name + ".weight", {channels, channels, 1, 1}, 4},
-                                        parameter{name + ".bias", {channels, 1, 1, 1}, 1}};
+        return std::array<parameter, 2>{parameter{name + ".weight", {channels, channels, 1, 1}, 4, true},
+                                        parameter{name + ".bias", {channels, 1, 1, 1}, 1, true}};
     }
     template <backend B, class T>
     static void add(B& on, int batch, const T* both, const T* weight, T* sum) {
@@ -134,8 +238,8 @@ struct join_control {
 /// `Control` of what the copy's made.
 template <label Control, layer L>
     requires(concatenates<L>)
-struct controlled : L {
-    using inner = locked<L>;
+struct controlled : of_locked<L> {
+    using inner = locked<of_locked<L>>;
     using control = detail::control<typename L::skip_input>;
 
     using skip_input = typename control::wide;

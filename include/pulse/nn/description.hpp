@@ -90,6 +90,10 @@ public:
         if (bias) { list(name, ".bias", {*dims.begin()}); }
         return {begin, end};
     }
+    /// What was listed last starts at 0: a weight and its bias.
+    constexpr void start_at_zero() noexcept {
+        if (next_ != nullptr) { next_[-1].zero = next_[-2].zero = true; }
+    }
     /// An affine norm.
     constexpr weight_piece norm(std::string_view name, int channels) { return weight(name, {channels}); }
     /// A linear layer of so many vectors.

@@ -35,7 +35,7 @@ namespace pulse::nn {
 /// Fills the parameters of one layer as PyTorch's default does: weights and biases of convolutions and linear layers
 /// uniform in +-1/sqrt(fan in) (kaiming_uniform with a = sqrt(5)), weights of norms 1, their biases 0. Learned vectors,
 /// which are neither and have two dimensions or more (a position embedding), are uniform with the standard deviation
-/// 0.02.
+/// 0.02. What is marked as zero is 0.
 ///
 /// `values` is the layer's block, the parameters in order without gaps. The result depends on the seed and the names
 /// only, so that every partition of a model starts from the same weights. T is any type that a double converts to
@@ -54,6 +54,10 @@ void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::
         const parameter& p = parameters[i];
         const std::span<T> block = values.subspan(begin, static_cast<std::size_t>(p.elements()));
         begin += block.size();
+        if (p.zero) {
+            for (T& value : block) { value = static_cast<T>(0.0); }
+            continue;
+        }
         const std::string_view name = p.name.view();
         const bool weight = name.ends_with(".weight");
         const std::uint64_t sequence = sequence_of(seed, name);

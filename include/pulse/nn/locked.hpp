@@ -30,6 +30,24 @@ struct frozen_weights : L {
     [[nodiscard]] static constexpr auto frozen_parameters() { return L::parameters(); }
 };
 
+/// The frame of L, a layer or conditioning module, with its weights frozen and without backward passes: what it saves
+/// lies in the workspace.
+template <class L>
+struct unsaved {
+    static constexpr std::int64_t statistics_in = padded(L::workspace_elements);
+    /// An accumulator is two scalars wide at most.
+    static constexpr std::int64_t saved_in = statistics_in + padded(2 * pulse::statistics_elements<L>());
+    static constexpr std::int64_t workspace_elements = saved_in + L::saved_elements;
+
+    template <class T, class A>
+    [[nodiscard]] static layer_frame<T, A> frame(layer_frame<T, A> f) noexcept {
+        f.parameters = f.frozen_parameters;
+        f.saved = f.workspace + f.batch * saved_in;
+        f.statistics = reinterpret_cast<A*>(f.workspace + f.batch * statistics_in);
+        return f;
+    }
+};
+
 } // namespace detail
 
 /// L with weights that are not trained: gradients go through it, none are made of its weights.
@@ -70,20 +88,13 @@ struct forward_only : detail::frozen_weights<L> {
     static constexpr std::int64_t frozen_output_elements = L::output::elements;
     static constexpr std::int64_t saved_elements = 0;
     static constexpr std::int64_t statistics_elements = 0;
-    static constexpr std::int64_t statistics_in = detail::padded(L::workspace_elements);
-    /// An accumulator is two scalars wide at most.
-    static constexpr std::int64_t saved_in = statistics_in + detail::padded(2 * pulse::statistics_elements<L>());
-    static constexpr std::int64_t workspace_elements = saved_in + L::saved_elements;
+    static constexpr std::int64_t workspace_elements = detail::unsaved<L>::workspace_elements;
 
     [[nodiscard]] static constexpr double forward_only_flops() { return L::forward_flops(); }
 
     template <backend B>
     static void forward(B& on, const backend_frame<B>& frame) {
-        backend_frame<B> inner = frame;
-        inner.parameters = frame.frozen_parameters;
-        inner.saved = frame.workspace + frame.batch * saved_in;
-        inner.statistics = reinterpret_cast<typename B::accumulator*>(frame.workspace + frame.batch * statistics_in);
-        L::forward(on, inner);
+        L::forward(on, detail::unsaved<L>::frame(frame));
     }
 };
 

@@ -79,6 +79,7 @@ public:
         if constexpr (Model::is_conditioned) {
             frame.output = conditioning_.data();
             frame.parameters = parameters_.values_of(conditioning_block).data();
+            frame.frozen_parameters = parameters_.frozen_values_of(conditioning_block).data();
             embedder::forward(math_, frame);
             detail::bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
         }

@@ -118,7 +118,7 @@ template <class Model, class T, class A, class Space, class Owned>
             if (l == 0) {
                 layers.push_back(conditioning_block);
                 elements.push_back(parameter_elements<typename Model::conditioning>());
-                frozen.push_back(0);
+                frozen.push_back(frozen_parameter_elements<typename Model::conditioning>());
             }
         }
         layers.push_back(l);
@@ -183,6 +183,9 @@ template <class Model>
             found.assign(all.begin(), all.end());
         }
     };
+    if constexpr (Model::is_conditioned) {
+        if (layer == conditioning_block) { take(static_cast<const typename Model::conditioning*>(nullptr)); }
+    }
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         static_cast<void>(((static_cast<int>(I) == layer &&
                             (take(static_cast<const typename Model::template layer_at<I>*>(nullptr)), true)) ||

@@ -298,6 +298,7 @@ private:
         frame.batch = batch_;
         bind_conditions(frame, known);
         frame.parameters = parameters_.values_of(conditioning_block).data();
+        frame.frozen_parameters = parameters_.frozen_values_of(conditioning_block).data();
         frame.saved = saved_of(first_stage_, first_layer_, m, at) + table[0].saved * batch_;
         frame.statistics = statistics_of(first_stage_, first_layer_, m, at) + table[0].statistics * batch_;
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include <pulse/model/parameter.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/runtime/parameters.hpp>
 
@@ -30,6 +32,30 @@ void initialise_frozen(rank_parameters<T, A, Space>& owned, std::uint64_t seed) 
         nn::initialise<T>(frozen_parameters_of<Model>(block.layer), seed, values);
         Space::template upload<T>(values, owned.frozen_values().data() + block.first);
     }
+}
+
+/// `values`, the trained weights of a rank as initial_values gives them, where each that has a frozen one of its name
+/// in its layer takes that one's value: a ControlNet's copy begins as what it is a copy of, wherever that came from.
+template <class Model, class T, class A, class Space>
+[[nodiscard]] std::vector<float> with_locked_values(rank_parameters<T, A, Space>& owned, std::vector<float> values) {
+    for (const auto& block : owned.frozen_blocks()) {
+        std::vector<T> locked(block.size);
+        Space::template download<T>(owned.frozen_values_of(block.layer).data(), locked);
+        const std::vector<parameter> originals = frozen_parameters_of<Model>(block.layer);
+        std::size_t to = owned.of(block.layer).first;
+        for (const parameter& copy : parameters_of<Model>(block.layer)) {
+            std::size_t from = 0;
+            for (const parameter& original : originals) {
+                const auto count = static_cast<std::size_t>(original.elements());
+                for (std::size_t i = 0; copy.name == original.name && i != count; ++i) {
+                    values[to + i] = static_cast<float>(locked[from + i]);
+                }
+                from += count;
+            }
+            to += static_cast<std::size_t>(copy.elements());
+        }
+    }
+    return values;
 }
 
 } // namespace pulse::train

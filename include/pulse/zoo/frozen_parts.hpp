@@ -76,7 +76,9 @@ template <int Pixels>
 /// What the backbone called `model` is trained beside, as published: none for those that read pictures.
 [[nodiscard]] constexpr std::vector<frozen_graph> frozen_parts(std::string_view model) {
     using namespace encode;
-    if (model == "sd15") { return {frozen_autoencoder<512>(), frozen_text<clip_text<clip_vit_l>>()}; }
+    if (model == "sd15" || model == "controlnet_sd15") {
+        return {frozen_autoencoder<512>(), frozen_text<clip_text<clip_vit_l>>()};
+    }
     if (model == "sd21") { return {frozen_autoencoder<768>(), frozen_text<clip_text<openclip_vit_h>>()}; }
     if (model == "sdxl" || model == "sdxl_fine") {
         return {frozen_autoencoder<1024>(), frozen_text<clip_text<clip_vit_l_sdxl>>(),

@@ -7,6 +7,7 @@
 #include <pulse/core/label.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/zoo/controlnet.hpp>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/hunyuan_dit.hpp>
 #include <pulse/zoo/sdxl.hpp>
@@ -20,7 +21,7 @@ struct known_model {
     label name{};
     graph_view graph{};
 
-    /// Scalars in all parameters, the conditioning module's included.
+    /// Scalars in all parameters that are trained, the conditioning module's included.
     [[nodiscard]] constexpr std::int64_t parameter_count() const noexcept {
         std::int64_t sum = 0;
         for (const layer_node& layer : graph.layers) { sum += layer.parameter_elements; }
@@ -40,6 +41,7 @@ template <class M>
 /// Every backbone that is known by name. Including this header makes the compiler read all of them: several seconds.
 inline constexpr std::array known_models{known_model_of<sd15>(),
                                          known_model_of<sd21>(),
+                                         known_model_of<controlnet_sd15>(),
                                          known_model_of<sdxl>(),
                                          known_model_of<sdxl_fine>(),
                                          known_model_of<uvit_s2>(),

@@ -1,7 +1,6 @@
 #include <pulse/schedule/fill/exact_fill.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -14,6 +13,8 @@
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/frozen_work.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
 #include <pulse/schedule/validate_fill.hpp>
 
@@ -57,6 +58,19 @@ frozen_work small_work(std::mt19937& random, int devices, int most_layers, int m
         for (double& a : out.after_us) { a = draw(random, 0, 12); }
     }
     return out;
+}
+
+/// One microbatch after the other: an order that memory always allows, and far from the best.
+schedule one_by_one(const schedule_problem& problem) {
+    const auto index = detail::index_problem(problem);
+    detail::device_orders orders(static_cast<std::size_t>(problem.devices));
+    for (int k = 0; k != problem.microbatches; ++k) {
+        for (const int op : index.alone) {
+            const stage_pass p = index.pass_of(op);
+            orders[static_cast<std::size_t>(index.device[static_cast<std::size_t>(op)])].push_back({p.op, p.stage, k});
+        }
+    }
+    return detail::timed_from_orders(problem, orders);
 }
 
 double end_of_all(const frozen_work& work, const schedule& passes, const std::vector<std::vector<frozen_task>>& tasks) {
@@ -237,15 +251,17 @@ TEST_SUITE("host") {
             auto problem = pulse::test::limited_problem(random, 2, 1, 2, judged);
             const auto work = small_work(random, problem.devices, 2, 2, pauses);
             for (auto& limit : problem.memory_limit_bytes) { limit += draw(random, 0, 8); }
-            if (exact_fill_size(problem, work) > 10) { continue; }
-            exact_fill found{};
+            if (exact_fill_size(problem, work) > 12) { continue; }
+            const auto passes = one_by_one(problem);
+            filled_schedule filled{};
             try {
-                found = fill_exactly(problem, list_schedule(problem), work, 0.0, {.nodes = 100'000}, {.placements = 1});
+                filled = fill_schedule(problem, passes, work, 0.0, {.placements = 1});
             } catch (const infeasible_error&) { continue; }
+            const auto found = fill_exactly(problem, passes, work, 0.0, {.nodes = 100'000}, {.placements = 1});
+            if (judged % 4 != 0 && found.nodes == 0) { continue; } // most are those that the bound alone does not close
             CAPTURE(judged);
             REQUIRE_NOTHROW(validate_fill(problem, work, found.best.passes, found.best.tasks));
             REQUIRE(end_of_all(work, found.best.passes, found.best.tasks) == doctest::Approx(found.end_us));
-            const auto filled = fill_schedule(problem, list_schedule(problem), work, 0.0, {.placements = 1});
             const double filled_us = end_of_all(work, filled.passes, filled.tasks);
             REQUIRE(found.end_us <= filled_us * (1 + 1e-9));
             const every_order all{problem, work, filled_us};
@@ -254,7 +270,6 @@ TEST_SUITE("host") {
             better += found.end_us < filled_us * (1 - 1e-9) ? 1 : 0;
             open += found.closed() ? 0 : 1;
             REQUIRE(found.bound_us <= all.best() * (1 + 1e-9));
-            REQUIRE(found.end_us <= all.best() * (1 + 1e-9));
             if (found.closed()) { REQUIRE(all.best() == doctest::Approx(found.end_us).epsilon(1e-9)); }
             if (problem.memory_limit_bytes.empty() || !pauses) { REQUIRE(found.closed()); }
         }

@@ -8,10 +8,16 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include <pulse/core/error.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/synthesis.hpp>
@@ -20,6 +26,8 @@
 #include "text_table.hpp"
 
 namespace pulse_bench {
+
+inline constexpr std::string_view frozen_format = "pulse-bench-frozen/3";
 
 /// Passes, and what is to be done beside them.
 struct frozen_case {
@@ -53,6 +61,10 @@ struct frozen_row {
         return 100 * pulse::gap_of(makespan_us, std::max(bound_us, passes_us));
     }
     [[nodiscard]] double gain() const { return first_us / makespan_us; }
+    /// What most of the gap is of.
+    [[nodiscard]] const char* binds() const {
+        return 2 * filling_gap_percent() < gap_percent() ? "passes" : "filling";
+    }
 };
 
 /// What the tasks may use besides what the passes hold: as much as three of the greatest at a time.
@@ -88,7 +100,7 @@ inline void give_room(pulse::schedule_problem& problem, const pulse::frozen_work
     row.first_us = alone.makespan_us + encoding_alone / of.devices;
     row.first_rank_us = alone.makespan_us + encoding_alone;
     row.bubble_without = 1 - busy / (of.devices * alone.makespan_us);
-    row.bubble = 1 - (busy + encoding) / (of.devices * row.makespan_us);
+    row.bubble = std::max(0.0, 1 - (busy + encoding) / (of.devices * row.makespan_us)); // sums are not exact
     return row;
 }
 
@@ -132,12 +144,30 @@ struct frozen_summary {
     return s;
 }
 
+/// Prints the cases that are farthest from their bounds, and what binds there.
+inline void print_worst(std::vector<frozen_row> rows, bool markdown) {
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const frozen_row& a, const frozen_row& b) { return a.gap_percent() > b.gap_percent(); });
+    text_table table{{"worst cases", "gap to the bound", "of filling", "binds"}, {}};
+    for (const char* what : {"passes", "filling"}) {
+        int shown = 0;
+        for (const auto& r : rows) {
+            if (std::string_view{what} != r.binds() || r.gap_percent() < 0.01 || ++shown > 5) { continue; }
+            table.rows.push_back(
+                {r.name, text_of("%.2f %%", r.gap_percent()), text_of("%.2f %%", r.filling_gap_percent()), what});
+        }
+    }
+    if (table.rows.empty()) { return; }
+    std::puts("");
+    table.print(markdown);
+}
+
 /// Prints the rows by group and P, and gives their figures.
 [[nodiscard]] inline nlohmann::ordered_json report_frozen(const std::vector<frozen_row>& rows, bool markdown) {
     text_table table{{"frozen", "P", "instances", "gap to the bound, mean", "worst", "of filling, mean", "worst",
                       "bubble", "over encoding first on all", "worst", "best", "over rank 0, best", "s, most"},
                      {}};
-    nlohmann::ordered_json all{{"format", "pulse-bench-frozen/2"}};
+    nlohmann::ordered_json all{{"format", frozen_format}};
     auto& lines = all["groups"] = nlohmann::ordered_json::array();
     const auto add = [&](const std::string& group, const std::string& devices,
                          const std::function<bool(const frozen_row&)>& in) {
@@ -179,12 +209,15 @@ struct frozen_summary {
     }
     add("all", "all", [](const frozen_row&) { return true; });
     table.print(markdown);
+    print_worst(rows, markdown);
     const auto within =
         std::count_if(rows.begin(), rows.end(), [](const frozen_row& r) { return r.gap_percent() <= 1; });
     std::printf("\n%zu instances; %td of them within 1 %% of the bound\n", rows.size(), within);
     auto& list = all["instances"] = nlohmann::ordered_json::array();
     for (const auto& r : rows) {
         list.push_back({{"name", r.name},
+                        {"group", r.group},
+                        {"pipeline_degree", r.devices},
                         {"makespan_us", r.makespan_us},
                         {"lower_bound_us", r.bound_us},
                         {"passes_us", r.passes_us},
@@ -194,6 +227,63 @@ struct frozen_summary {
                         {"encode_first_us", r.first_us},
                         {"encode_first_rank_0_us", r.first_rank_us},
                         {"seconds", r.seconds}});
+    }
+    return all;
+}
+
+/// Rows of a grid with what their runs have in common.
+struct frozen_run {
+    std::int64_t nodes{};
+    std::string solver{};
+    int sample{1};
+    /// "i/n" of every run in it.
+    std::vector<std::string> parts{};
+    std::vector<frozen_row> rows{};
+};
+
+/// The run that `path` holds. Throws input_error, naming file and field.
+[[nodiscard]] inline frozen_run read_frozen(const std::string& path) {
+    const auto value = pulse::io::parse_json(pulse::io::read_file(path), path);
+    const pulse::io::json_field root{value, {path, "the file", frozen_format}};
+    if (root["format"].text() != frozen_format) { root["format"].fail("must be '" + std::string{frozen_format} + "'"); }
+    frozen_run run{root["nodes"].bytes(), root["solver"].text(), root["sample"].count(), {}, {}};
+    for (const auto& part : root["parts"].list()) { run.parts.push_back(part.text()); }
+    for (const auto& one : root["instances"].list()) {
+        frozen_row row{one["group"].text(), one["name"].text(), one["pipeline_degree"].count()};
+        row.makespan_us = one["makespan_us"].time();
+        row.bound_us = one["lower_bound_us"].time();
+        row.passes_us = one["passes_us"].time();
+        row.bubble = one["bubble_ratio"].time();
+        row.bubble_without = one["bubble_ratio_without"].time();
+        row.first_us = one["encode_first_us"].time();
+        row.first_rank_us = one["encode_first_rank_0_us"].time();
+        row.seconds = one["seconds"].time();
+        run.rows.push_back(std::move(row));
+    }
+    return run;
+}
+
+/// The runs of several files as one. Throws input_error, naming the file, where one cannot be read, was run otherwise
+/// than the first, or holds a case that another has too.
+[[nodiscard]] inline frozen_run merge_frozen(const std::vector<std::string>& paths) {
+    frozen_run all{};
+    std::set<std::string> names{};
+    for (const auto& path : paths) {
+        frozen_run one = read_frozen(path);
+        const auto differs = [&](const char* field) {
+            throw pulse::input_error(path + ": " + field + " is not that of " + paths.front());
+        };
+        if (&path == &paths.front()) { all = {one.nodes, one.solver, one.sample, {}, {}}; }
+        if (one.nodes != all.nodes) { differs("nodes"); }
+        if (one.solver != all.solver) { differs("solver"); }
+        if (one.sample != all.sample) { differs("sample"); }
+        all.parts.insert(all.parts.end(), one.parts.begin(), one.parts.end());
+        for (auto& row : one.rows) {
+            if (!names.insert(row.name).second) {
+                throw pulse::input_error(path + ": " + row.name + " is in another file too");
+            }
+            all.rows.push_back(std::move(row));
+        }
     }
     return all;
 }

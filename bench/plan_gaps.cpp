@@ -252,16 +252,19 @@ std::vector<gaps_target> frozen_targets(const std::vector<frozen_row>& rows) {
     return out;
 }
 
-void report_frozen_grid(const std::vector<frozen_row>& rows, const gaps_options& options, json_output& json) {
-    auto all = report_frozen(rows, options.markdown);
-    all["nodes"] = options.nodes;
-    all["solver"] = options.solver;
-    all["sample"] = options.sample;
-    all["part"] = options.part;
-    std::printf("passes of at most %lld nodes each, solver %s%s\n", static_cast<long long>(options.nodes),
-                options.solver.c_str(),
-                options.sample > 1 || options.part != "1/1" ? "; a sample, so the targets are only indicated" : "");
-    all["targets"] = judge(frozen_targets(rows));
+void report_frozen_grid(const frozen_run& run, bool markdown, json_output& json) {
+    auto all = report_frozen(run.rows, markdown);
+    all["nodes"] = run.nodes;
+    all["solver"] = run.solver;
+    all["sample"] = run.sample;
+    all["parts"] = run.parts;
+    const auto missing = missing_parts(run.parts);
+    std::printf("passes of at most %lld nodes each, solver %s%s", static_cast<long long>(run.nodes),
+                run.solver.c_str(),
+                run.sample > 1 || !missing.empty() ? "; a sample, so the targets are only indicated" : "");
+    for (const auto& part : missing) { std::printf("; without part %s", part.c_str()); }
+    std::puts("");
+    all["targets"] = judge(frozen_targets(run.rows));
     json.write(all);
 }
 
@@ -269,11 +272,15 @@ void run(const gaps_options& options) {
     json_output json{options.json};
     if (!options.merged.empty()) {
         gaps_run merged{};
+        frozen_run beside{};
         try {
-            merged = merge_gaps(options.merged);
+            if (options.frozen) {
+                beside = merge_frozen(options.merged);
+            } else {
+                merged = merge_gaps(options.merged);
+            }
         } catch (const pulse::input_error& e) { throw CLI::ValidationError("--merge", e.what()); }
-        report(merged, options, json);
-        return;
+        return options.frozen ? report_frozen_grid(beside, options.markdown, json) : report(merged, options, json);
     }
     grid_filter filter{options.pipeline, options.waves, {}, {}};
     if (options.split != "both") { filter.split = {options.split == "yes"}; }
@@ -282,7 +289,7 @@ void run(const gaps_options& options) {
     const auto step = static_cast<std::size_t>(options.sample);
     const auto grid = schedule_grid(filter);
     gaps_run measured{options.seconds, options.solver, options.sample, {options.part}, {}};
-    std::vector<frozen_row> beside{};
+    frozen_run beside{options.nodes, options.solver, options.sample, {options.part}, {}};
     for (std::size_t i = static_cast<std::size_t>(part - 1) * step; i < grid.size();
          i += step * static_cast<std::size_t>(parts)) {
         if (options.frozen) {
@@ -290,8 +297,8 @@ void run(const gaps_options& options) {
             counted.limit = {.nodes = options.nodes};
             const auto alone = synthesize(grid[i].problem, counted, options.solver);
             for (const auto& one : frozen_cases(grid[i], options.microbatch_size)) {
-                beside.push_back(measure_frozen(one, alone));
-                if (options.each) { print_row(beside.back()); }
+                beside.rows.push_back(measure_frozen(one, alone));
+                if (options.each) { print_row(beside.rows.back()); }
             }
             continue;
         }
@@ -302,7 +309,7 @@ void run(const gaps_options& options) {
                         r.gap_percent(), r.seconds);
         }
     }
-    if (options.frozen) { return report_frozen_grid(beside, options, json); }
+    if (options.frozen) { return report_frozen_grid(beside, options.markdown, json); }
     report(measured, options, json);
 }
 
@@ -333,16 +340,14 @@ void add_gaps_part(CLI::App& app) {
     auto* frozen = part->add_flag("--frozen", options->frozen,
                                   "beside 10, 25, 40 and 100 % of each instance's load as frozen work");
     frozen->excludes(seconds);
-    part->add_option("--nodes", options->nodes,
-                     "with --frozen, instead of seconds: of the synthesizer, per instance (400000, about a second)")
-        ->check(CLI::PositiveNumber)
-        ->needs(frozen);
-    part->add_option("--microbatch-size", options->microbatch_size, "samples to encode for each microbatch (4)")
-        ->check(CLI::PositiveNumber)
-        ->needs(frozen);
-    auto* merge = part->add_option("--merge", options->merged, "measure nothing: one table of these files of --json");
+    auto* nodes = part->add_option("--nodes", options->nodes,
+                     "with --frozen, instead of seconds: of the synthesizer, per instance (400000, about a second)");
+    auto* size = part->add_option("--microbatch-size", options->microbatch_size,
+                                  "samples to encode for each microbatch (4)");
+    for (auto* option : {nodes, size}) { option->check(CLI::PositiveNumber)->needs(frozen); }
+    auto* merge = part->add_option("--merge", options->merged, "measure nothing: one table of these files of --json, of --frozen with it");
     for (auto* option : measuring) { merge->excludes(option); }
-    merge->excludes(frozen);
+    for (auto* option : {nodes, size}) { merge->excludes(option); }
     part->add_flag("--markdown", options->markdown, "print the tables as Markdown");
     part->add_option("--json", options->json, "also write the figures to this file");
     part->callback([options] { run(*options); });

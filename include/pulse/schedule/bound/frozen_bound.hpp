@@ -82,22 +82,19 @@ struct frozen_shares {
     return out;
 }
 
-/// A makespan that passes and frozen work together cannot beat, given one that the passes alone cannot.
-///
-/// The greatest of: that one; the chain of one sample; and Hall's condition, (busy time of A + work that only A may
-/// host) / |A|, for the sets A of the devices above each of the fairest levels. One of these sets attains the greatest
-/// value over all sets, which is that of the linear program of preemptive scheduling with hosts; and whichever set it
-/// is, its value is a bound. Throws input_error as require_valid.
-[[nodiscard]] constexpr double frozen_bound_us(const schedule_problem& problem, const frozen_work& work,
-                                               double passes_bound_us) {
-    require_valid(work, problem);
-    const auto busy = busy_us(problem);
+/// Microseconds of each component on all devices together, at least.
+[[nodiscard]] constexpr std::vector<double> amounts_us(const frozen_work& work) {
     std::vector<double> amount{};
-    double bound = passes_bound_us;
-    for (const frozen_component& c : work.components) {
-        amount.push_back(least_work_us(c, work.samples));
-        if (work.samples > 0) { bound = std::max(bound, c.duration_us(1)); }
-    }
+    for (const frozen_component& c : work.components) { amount.push_back(least_work_us(c, work.samples)); }
+    return amount;
+}
+
+/// Hall's condition, (busy time of A + work that only A may host) / |A|, for the sets A of the devices above each of the
+/// fairest levels. One of these sets attains the greatest value over all sets, which is that of the linear program of
+/// preemptive scheduling with hosts; and whichever set it is, its value is a bound.
+[[nodiscard]] constexpr double spread_bound_us(const frozen_work& work, const std::vector<double>& busy,
+                                               const std::vector<double>& amount) {
+    double bound = 0;
     const auto shares = share_frozen(work, busy, amount);
     for (const double least : shares.level_us) {
         const double slack = 1e-9 * least;
@@ -117,6 +114,18 @@ struct frozen_shares {
         bound = std::max(bound, sum / count);
     }
     return bound;
+}
+
+/// A makespan that passes and frozen work together cannot beat, given one that the passes alone cannot: the greatest of
+/// that one, the chain of one sample, and spread_bound_us. Throws input_error as require_valid.
+[[nodiscard]] constexpr double frozen_bound_us(const schedule_problem& problem, const frozen_work& work,
+                                               double passes_bound_us) {
+    require_valid(work, problem);
+    double bound = passes_bound_us;
+    for (const frozen_component& c : work.components) {
+        if (work.samples > 0) { bound = std::max(bound, c.duration_us(1)); }
+    }
+    return std::max(bound, spread_bound_us(work, busy_us(problem), amounts_us(work)));
 }
 
 } // namespace pulse::detail

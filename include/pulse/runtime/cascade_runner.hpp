@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
@@ -41,9 +42,11 @@ struct model_parameters {
     [[nodiscard]] static type owned(const step_model& model, int rank) {
         return owned_parameters<Model, typename B::scalar, typename B::accumulator, space_of<B>>(model, rank);
     }
-    static void require(const cost_table& costs, int microbatch_size) {
+    /// The costs. Throws input_error unless they are the model's.
+    [[nodiscard]] static const cost_table& fitting(const cost_table& costs, int microbatch_size) {
         static constexpr auto graph = graph_of<Model>();
         require_fit(graph.view(), costs, microbatch_size, static_cast<int>(sizeof(typename B::scalar)));
+        return costs;
     }
 };
 template <class First, class Second, class B>
@@ -58,10 +61,11 @@ struct model_parameters<cascade<First, Second>, B> {
         return {of(static_cast<const First*>(nullptr), 0),
                 of(static_cast<const Second*>(nullptr), model.first_layer(second_chain(model)))};
     }
-    static void require(const cost_table& costs, int microbatch_size) {
+    [[nodiscard]] static const cost_table& fitting(const cost_table& costs, int microbatch_size) {
         const std::array<cost_table, 2> parts = split_costs(costs);
-        model_parameters<First, B>::require(parts[0], microbatch_size);
-        model_parameters<Second, B>::require(parts[1], microbatch_size);
+        static_cast<void>(model_parameters<First, B>::fitting(parts[0], microbatch_size));
+        static_cast<void>(model_parameters<Second, B>::fitting(parts[1], microbatch_size));
+        return costs;
     }
     /// First stage of the second backbone.
     [[nodiscard]] static int second_chain(const step_model& model) { return model.further_chains().front(); }
@@ -82,6 +86,11 @@ public:
 
     [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
         return first_.tensor(at, buffer);
+    }
+    template <class Task>
+    void require_input() const {
+        first_.template require_input<std::remove_reference_t<decltype(Task::first)>>();
+        second_.template require_input<std::remove_reference_t<decltype(Task::second)>>();
     }
     template <class Task>
     void feed(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {

@@ -31,7 +31,6 @@
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
-#include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/skip_cache.hpp>
@@ -81,7 +80,6 @@ template <class Model, backend B>
 class executor {
 public:
     using scalar = typename B::scalar;
-    using accumulator = typename B::accumulator;
     using conditions = detail::backend_conditions<B>;
     using parameter_set = typename detail::model_parameters<Model, B>::type;
     /// Where the tensors are.
@@ -92,12 +90,14 @@ public:
              const executor_options& options = {}) :
         math_{math},
         transport_{transport}, place_{detail::placed(planned, transport, options.layout)},
-        model_{planned, fitting(planned, costs)}, program_{program_of(planned)}, layout_{lay_out(model_, program_)},
-        prepared_{model_, program_, layout_}, memory_{layout_, transport},
+        model_{planned, detail::model_parameters<Model, B>::fitting(costs, planned.microbatch_size)},
+        programs_{lower(planned, model_)}, layout_{lay_out(model_, followed())},
+        prepared_{model_, instructions(), layout_}, memory_{layout_, transport},
         parameters_{detail::model_parameters<Model, B>::owned(model_, place_.device)},
         runner_{math, model_, planned.microbatch_size, parameters_, memory_},
-        skips_{static_cast<std::size_t>(model_.edge_count()), detail::most_in_flight(model_, program_)},
-        sections_{math, program_}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
+        skips_{static_cast<std::size_t>(model_.edge_count()), detail::most_in_flight(model_, instructions())},
+        sections_{math, instructions()},
+        sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
         watch_{math}, frozen_{model_.frozen(), place_.device, memory_} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
@@ -123,7 +123,7 @@ public:
     /// peer_failed. What is no std::exception is thrown as it came. No other step can follow.
     template <class Task>
     void step(Task& task) {
-        require_input<Task>();
+        runner_.template require_input<Task>();
         std::size_t i = 0;
         try {
             math_.weights_changed();
@@ -149,7 +149,9 @@ public:
     [[nodiscard]] parameter_set& parameters() noexcept { return parameters_; }
     [[nodiscard]] const parameter_set& parameters() const noexcept { return parameters_; }
     [[nodiscard]] const step_model& model() const noexcept { return model_; }
-    [[nodiscard]] const program& instructions() const noexcept { return program_; }
+    [[nodiscard]] const program& instructions() const noexcept {
+        return programs_[static_cast<std::size_t>(place_.device)];
+    }
     [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }
     [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return memory_; }
     [[nodiscard]] const skip_cache<scalar>& skips() const noexcept { return skips_; }
@@ -161,7 +163,7 @@ public:
 
     /// Records the next `instructions` instructions, from the next step on, and the sums over replicas that they start.
     void record(std::size_t instructions) {
-        const std::vector<instruction>& all = program_.instructions;
+        const std::vector<instruction>& all = this->instructions().instructions;
         const auto sums = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const instruction& what) {
             return std::holds_alternative<op::all_reduce>(what);
         }));
@@ -180,28 +182,10 @@ public:
     [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return watch_.first(); }
 
 private:
-    /// The costs, when plan, costs and model fit together.
-    [[nodiscard]] static const cost_table& fitting(const plan& planned, const cost_table& costs) {
-        detail::model_parameters<Model, B>::require(costs, planned.microbatch_size);
-        return costs;
-    }
     /// The rank's program; the transport sees those of all devices.
-    [[nodiscard]] program program_of(const plan& planned) {
-        programs_ = lower(planned, model_);
+    [[nodiscard]] const program& followed() const {
         transport_.follow(model_, programs_, place_.device);
-        return programs_[static_cast<std::size_t>(place_.device)];
-    }
-
-    /// Throws input_error, on every rank, unless the task's input takes a prediction where the plan has previews, and
-    /// does without where it has none.
-    template <class Task>
-    void require_input() const {
-        if (model_.previews() > 0 && !detail::takes_prediction<Task, scalar>) {
-            throw input_error{"pulse: the plan has previews, and the input of this run's task takes no prediction"};
-        }
-        if (model_.previews() == 0 && !detail::takes_input<Task, scalar>) {
-            throw input_error{"pulse: the input of this run's task takes a prediction, and the plan has no previews"};
-        }
+        return instructions();
     }
 
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
@@ -393,8 +377,7 @@ private:
     any_transport transport_;
     replica_place place_;
     step_model model_;
-    std::vector<program> programs_{}; ///< of all devices
-    program program_;
+    std::vector<program> programs_; ///< of all devices
     memory_layout layout_;
     detail::prepared_program prepared_;
     basic_step_memory<space> memory_;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/instruction.hpp>
@@ -57,6 +58,19 @@ public:
         return reinterpret_cast<scalar*>(memory_.address(at.place_of(buffer)));
     }
 
+    /// Throws input_error, on every rank, unless the task's input takes a prediction where the plan has previews, and
+    /// does without where it has none.
+    template <class Task>
+    void require_input() const {
+        static_assert(takes_input<Task, scalar> || takes_prediction<Task, scalar>,
+                      "pulse: a task writes the model's input as input(m, x), or input(m, x, prediction)");
+        if (model_.previews() > 0 && !takes_prediction<Task, scalar>) {
+            throw input_error{"pulse: the plan has previews, and the input of this run's task takes no prediction"};
+        }
+        if (model_.previews() == 0 && !takes_input<Task, scalar>) {
+            throw input_error{"pulse: the input of this run's task takes a prediction, and the plan has no previews"};
+        }
+    }
     /// The data of a microbatch enter stage 0, with what its preview has predicted; nothing in another stage.
     template <class Task>
     void feed(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {

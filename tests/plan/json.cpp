@@ -265,7 +265,7 @@ TEST_CASE("what is wrong is named by its field") {
     };
     CHECK(refusal("0", "0") == "accepted");
     CHECK(refusal("pulse-plan/1", "pulse-plan/2") == "plan.json: format must be pulse-plan/1");
-    CHECK(refusal("\"op\":\"B\"", "\"op\":\"X\"") == "plan.json: schedule[0][1].op is 'X'; it must be one of F, B, W");
+    CHECK(refusal("\"op\":\"B\"", "\"op\":\"X\"") == "plan.json: schedule[0][1].op is 'X'; it must be one of F, B, W, P");
     CHECK(refusal("\"op\":\"B\"", "\"op\":\"W\"") ==
           "plan.json: schedule[0][1].op must not be W when split_backward is false");
     CHECK(refusal("\"start_us\":8", "\"start_us\":-8") == "plan.json: schedule[0][1].start_us must not be negative");

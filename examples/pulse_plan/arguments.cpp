@@ -75,7 +75,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     CLI::Option* const profile =
         file("--profile", a.profile, "Measured costs (pulse-profile/1) instead of --model and --device");
     app.add_option("--cascade-with", a.cascade_with,
-                   "A second backbone that is trained on the same devices at the same time, beside --model or --profile")
+                   "A second backbone, trained on the same devices at the same time; beside --model or --profile")
         ->type_name("MODEL|PROFILE");
     count("--devices", a.asked.devices, 4096, "Devices in all")->required();
     count("--global-batch", a.asked.global_batch, 1 << 20, "Samples of one training step, over all replicas")

@@ -14,9 +14,9 @@ namespace pulse {
 
 /// Scratch that the passes of `device` share: the largest of its layers.
 ///
-/// After a layer's own there is room for what a recompute writes and nobody reads: at the first layer of a backbone the conditioning (the one
-/// in use must not be touched), and at the last layer of a stage the output where step_model::drops_again; a layer with
-/// a skip from one that runs forward only leaves its gradient there.
+/// After a layer's own there is room for what a recompute writes and nobody reads: at the first layer of a backbone the
+/// conditioning (the one in use must not be touched), and at the last layer of a stage the output where
+/// step_model::drops_again; a layer with a skip from one that runs forward only leaves its gradient there.
 [[nodiscard]] constexpr std::int64_t workspace_bytes_of(const step_model& model, int device) noexcept {
     std::int64_t largest = 0;
     for (int l = 0; l != model.layer_count(); ++l) {

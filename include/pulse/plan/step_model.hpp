@@ -66,7 +66,9 @@ public:
     }
     /// Costs of the backbone of stage s.
     [[nodiscard]] constexpr chain_costs chain_of(int s) const noexcept { return costs_.chain_of(first_layer(s)); }
-    [[nodiscard]] constexpr bool has_conditioning(int s = 0) const noexcept { return chain_of(s).conditioning_bytes > 0; }
+    [[nodiscard]] constexpr bool has_conditioning(int s = 0) const noexcept {
+        return chain_of(s).conditioning_bytes > 0;
+    }
     /// Whether any of the conditioning of stage s needs a gradient.
     [[nodiscard]] constexpr bool has_conditioning_gradient(int s = 0) const noexcept {
         return chain_of(s).conditioning_gradient_bytes() > 0;

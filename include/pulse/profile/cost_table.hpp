@@ -52,7 +52,8 @@ struct skip_cost {
     [[nodiscard]] constexpr bool operator==(const skip_cost&) const = default;
 };
 
-/// A backbone in a table of several (join_costs): where it begins, and the fields of its own table that a table has once.
+/// A backbone in a table of several (join_costs): where it begins, and those fields of its own table that a table has
+/// once.
 struct chain_costs {
     int first_layer{};
     std::int64_t conditioning_bytes{};

@@ -106,8 +106,8 @@ public:
         if (s == first_stage_) {
             begin(m, at, known, again);
             if (Model::is_conditioned && !again) {
-                look(value_fault::place::output, conditioning_block, tensor(at, {buffer_kind::conditioning, first_stage_, m}),
-                     conditioning_elements());
+                look(value_fault::place::output, conditioning_block,
+                     tensor(at, {buffer_kind::conditioning, first_stage_, m}), conditioning_elements());
             }
         }
         for (int l = model_.first_layer(s); l <= model_.last_layer(s); ++l) {
@@ -289,7 +289,8 @@ private:
             auto frame = conditioner_frame(m, at, known);
             // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it
             // alone.
-            frame.output = again ? scratch_after(first_layer_) : tensor(at, {buffer_kind::conditioning, first_stage_, m});
+            frame.output =
+                again ? scratch_after(first_layer_) : tensor(at, {buffer_kind::conditioning, first_stage_, m});
             conditioning_module::forward(math_, frame);
         }
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <pulse/core/label.hpp>
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/convolution.hpp>
 #include <pulse/nn/description.hpp>

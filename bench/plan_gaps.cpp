@@ -345,7 +345,8 @@ void add_gaps_part(CLI::App& app) {
     auto* size = part->add_option("--microbatch-size", options->microbatch_size,
                                   "samples to encode for each microbatch (4)");
     for (auto* option : {nodes, size}) { option->check(CLI::PositiveNumber)->needs(frozen); }
-    auto* merge = part->add_option("--merge", options->merged, "measure nothing: one table of these files of --json, of --frozen with it");
+    auto* merge = part->add_option("--merge", options->merged,
+                                   "measure nothing: one table of these files of --json, of --frozen with it");
     for (auto* option : measuring) { merge->excludes(option); }
     for (auto* option : {nodes, size}) { merge->excludes(option); }
     part->add_flag("--markdown", options->markdown, "print the tables as Markdown");

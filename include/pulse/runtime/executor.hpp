@@ -107,8 +107,7 @@ public:
     /// - `task.facts(m)`: numbers known of each sample as accumulators, kept until the step ends (stage 0, if the
     ///   conditioning module or the first layer reads_facts);
     /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
-    ///   of a plan with previews `task.input(m, x, prediction)`: in the forward of a microbatch that has a preview,
-    ///   `prediction` is what the model has made of the input without one, else null;
+    ///   of a plan with previews `task.input(m, x, y)`, y being what the preview of m has predicted, or null;
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
     /// - `task.optimize()`: all gradients of this rank are there;
     /// - `task.encode(call)` and `task.encoded(results)` (encodes), where the plan has frozen tasks: they run a step
@@ -120,7 +119,7 @@ public:
     /// peer_failed. What is no std::exception is thrown as it came. No other step can follow.
     template <class Task>
     void step(Task& task) {
-        require_input<Task>();
+        detail::require_input<Task, scalar>(model_);
         std::size_t i = 0;
         try {
             math_.weights_changed();
@@ -188,18 +187,6 @@ private:
         programs_ = lower(planned, model_);
         transport_.follow(model_, programs_, place_.device);
         return programs_[static_cast<std::size_t>(place_.device)];
-    }
-
-    /// Throws input_error, on every rank, unless the task's input takes a prediction where the plan has previews, and
-    /// does without where it has none.
-    template <class Task>
-    void require_input() const {
-        if (model_.previews() > 0 && !detail::takes_prediction<Task, scalar>) {
-            throw input_error{"pulse: the plan has previews, and the input of this run's task takes no prediction"};
-        }
-        if (model_.previews() == 0 && !detail::takes_input<Task, scalar>) {
-            throw input_error{"pulse: the input of this run's task takes a prediction, and the plan has no previews"};
-        }
     }
 
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.

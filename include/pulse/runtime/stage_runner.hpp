@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/instruction.hpp>
@@ -25,6 +26,18 @@ template <class T, class Scalar>
 concept takes_input = requires(T& task, Scalar* x) { task.input(0, x); };
 template <class T, class Scalar>
 concept takes_prediction = requires(T& task, Scalar* x, const Scalar* y) { task.input(0, x, y); };
+
+/// Throws input_error, on every rank, unless the task's input takes a prediction where the plan has previews, and does
+/// without where it has none.
+template <class Task, class Scalar>
+void require_input(const step_model& model) {
+    if (model.previews() > 0 && !takes_prediction<Task, Scalar>) {
+        throw input_error{"pulse: the plan has previews, and the input of this run's task takes no prediction"};
+    }
+    if (model.previews() == 0 && !takes_input<Task, Scalar>) {
+        throw input_error{"pulse: the input of this run's task takes a prediction, and the plan has no previews"};
+    }
+}
 
 /// For passes whose tensors nobody wants to see.
 struct nobody_looks {

@@ -103,7 +103,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "is faster where the model has any")
         ->default_str("tuned");
     app.add_flag("--self-conditioning", a.asked.self_conditioning,
-                 "Half of the microbatches run forward once more before, without a gradient, and read what comes of it");
+                 "Half of the microbatches run forward once more before, without a gradient, and read what comes of "
+                 "it");
     app.add_option("--memory-limit", a.asked.memory_limit_bytes, "Memory of each device")
         ->check(number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"))
         ->type_name("BYTES");

@@ -7,8 +7,8 @@ namespace pulse::io {
 
 /// Something that took time on one rank, in microseconds from a common start.
 ///
-/// Kinds known to the pictures: F, B, W (passes), P (preview), R (recomputed forward), S and V (send, receive), A (all-reduce),
-/// O (optimizer step), E (encodes for the next step); any other letter is drawn as "other".
+/// Kinds known to the pictures: F, B, W (passes), P (preview), R (recomputed forward), S and V (send, receive),
+/// A (all-reduce), O (optimizer step), E (encodes for the next step); any other letter is drawn as "other".
 struct timeline_event {
     int rank{};
     int lane{};         ///< row inside the rank: 0 computes, others carry transfers

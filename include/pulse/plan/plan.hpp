@@ -41,8 +41,8 @@ struct plan {
     int spare_sends{2};
     partition cut{};
     schedule order{};
-    /// Self-conditioning: how many microbatches of a step, the last ones, have a preview, the model's own answer without
-    /// a gradient, which their forward reads.
+    /// Self-conditioning: how many microbatches of a step, the last ones, have a preview, the model's own answer
+    /// without a gradient, which their forward reads.
     int previews{};
     /// Per device, by start: what it encodes for the next step, in the gaps of `order`; empty: nothing.
     std::vector<std::vector<frozen_task>> frozen_tasks{};

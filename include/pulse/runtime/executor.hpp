@@ -110,8 +110,7 @@ public:
     /// - `task.facts(m)`: numbers known of each sample as accumulators, kept until the step ends (stage 0, if the
     ///   conditioning module or the first layer reads_facts);
     /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
-    ///   of a plan with previews `task.input(m, x, prediction)`: in the forward of a microbatch that has a preview,
-    ///   `prediction` is what the model has made of the input without one, else null;
+    ///   of a plan with previews `task.input(m, x, y)`, y being what the preview of m has predicted, or null;
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
     /// - `task.optimize()`: all gradients of this rank are there;
     /// - `task.encode(call)` and `task.encoded(results)` (encodes), where the plan has frozen tasks: they run a step

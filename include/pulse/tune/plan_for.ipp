@@ -112,12 +112,15 @@ inline void require_consistent(const plan_request& asked) {
                        ": with " + words.pipeline_degree + " 1 nothing waits for a weight gradient");
     }
     if (asked.self_conditioning && asked.microbatches.value_or(2) % 2 != 0) {
-        refuse_request(words.self_conditioning, ": " + words.microbatches + " must be even, as half of them have a preview");
+        refuse_request(words.self_conditioning,
+                       ": " + words.microbatches + " must be even, as half of them have a preview");
     }
     if (!asked.schedule) { return; }
     const std::string name = " " + std::string{name_of(*asked.schedule)};
-    if (asked.self_conditioning && asked.schedule != schedule_method::list && asked.schedule != schedule_method::gpipe) {
-        refuse_request(words.self_conditioning, ": " + words.schedule + name + " orders no previews, list and gpipe do");
+    const bool previews = asked.schedule == schedule_method::list || asked.schedule == schedule_method::gpipe;
+    if (asked.self_conditioning && !previews) {
+        refuse_request(words.self_conditioning,
+                       ": " + words.schedule + name + " orders no previews, list and gpipe do");
     }
     if (const auto only = placement_of(*asked.schedule)) {
         const std::string_view need = unmet_need(*asked.schedule, asked.placement.value_or(*only),

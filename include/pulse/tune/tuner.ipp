@@ -121,8 +121,7 @@ private:
         // Only a folded cut looks at what one microbatch keeps.
         const int keeps = c.kind == placement::folded && c.recompute == recomputation::none ? 1 : 0;
         return {static_cast<int>(c.kind),
-                c.pipeline_degree,
-                c.waves,
+                c.pipeline_degree, c.waves,
                 c.microbatch_size,
                 static_cast<int>(c.routing),
                 keeps,

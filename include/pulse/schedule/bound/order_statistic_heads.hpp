@@ -78,8 +78,8 @@ struct memory_link {
 ///
 /// The maximum of: the execution before it; its predecessors; on every device D and every set A of its ancestors there
 /// that start late, the least start of A + (k + 1) x work of A + the least path from A on (plus k x the operation
-/// itself when it runs on D); the memory links. Of `mirrored(index)` with turned links: tails. Previews, which not every
-/// microbatch has, are in no A; where there is none, its head means nothing.
+/// itself when it runs on D); the memory links. Of `mirrored(index)` with turned links: tails. Previews, which not
+/// every microbatch has, are in no A; where there is none, its head means nothing.
 [[nodiscard]] constexpr std::vector<double> order_statistic_heads(const indexed_problem& index,
                                                                   const std::vector<memory_link>& links) {
     struct line {

@@ -249,7 +249,7 @@ TEST_SUITE("host") {
         while (judged != 500) {
             const bool pauses = judged % 3 == 0;
             auto problem = pulse::test::limited_problem(random, 2, 1, 2, judged);
-            const auto work = small_work(random, problem.devices, 2, 2, pauses);
+            const auto work = small_work(random, problem.devices, 3, 2, pauses);
             for (auto& limit : problem.memory_limit_bytes) { limit += draw(random, 0, 8); }
             if (exact_fill_size(problem, work) > 12) { continue; }
             const auto passes = one_by_one(problem);
@@ -276,5 +276,40 @@ TEST_SUITE("host") {
         MESSAGE("better than filling " << better << ", left open by pauses " << open);
         CHECK(better > 50);
         CHECK(open < 20);
+    }
+
+    TEST_CASE("exact fill: most instances of up to 40 passes and layers are closed, and none is worse than filled") {
+        using namespace exact_fill_test;
+        std::mt19937 random{5};
+        int count = 0;
+        int closed = 0;
+        int better = 0;
+        while (count != 60) {
+            const int devices = draw(random, 2, 4);
+            const auto kind = draw(random, 0, 1) == 0 ? placement::folded : placement::sequential;
+            const auto problem = pulse::test::chain_problem(
+                pulse::test::placed(kind, devices, 1), devices, draw(random, 1, 4), draw(random, 0, 1) == 0,
+                draw(random, 2, 6), draw(random, 2, 6), draw(random, 1, 5), 0.5 * draw(random, 0, 2));
+            const auto work = small_work(random, devices, 4, 4, false);
+            const auto size = exact_fill_size(problem, work);
+            if (size < 20 || size > 40) { continue; }
+            ++count;
+            const auto passes = list_schedule(problem);
+            const double bound_us = lower_bound_us(problem);
+            const fill_options few{.placements = 20'000};
+            const auto found = fill_exactly(problem, passes, work, bound_us, {.nodes = 20'000}, few);
+            CAPTURE(count);
+            REQUIRE_NOTHROW(validate_fill(problem, work, found.best.passes, found.best.tasks));
+            const auto filled = fill_schedule(problem, passes, work, bound_us, few);
+            const double filled_us = end_of_all(work, filled.passes, filled.tasks);
+            REQUIRE(found.end_us <= filled_us * (1 + 1e-9));
+            REQUIRE(found.bound_us <= found.end_us * (1 + 1e-9));
+            REQUIRE(found.best.lower_bound_us >= filled.lower_bound_us * (1 - 1e-9));
+            closed += found.closed() ? 1 : 0;
+            better += found.end_us < filled_us * (1 - 1e-9) ? 1 : 0;
+        }
+        MESSAGE("closed " << closed << " of " << count << ", better than filling " << better);
+        CHECK(closed >= 45);
+        CHECK(better >= 1);
     }
 }

@@ -25,7 +25,8 @@ ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_plan."))
 atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 
-OPTIONS = ("--model", "--device", "--profile", "--devices", "--cluster", "--global-batch", "--pipeline", "--data", "--waves",
+OPTIONS = ("--model", "--device", "--profile", "--cascade-with", "--devices", "--cluster", "--global-batch", "--pipeline", "--data",
+           "--waves", "--self-conditioning",
            "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--frozen", "--memory-limit", "--schedule",
            "--time-limit", "--out", "--svg", "--trace")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "controlnet_sd15": 361279120,
@@ -259,6 +260,32 @@ class Frozen(Case):
         self.refused(*self.words(parts), "--memory-limit", 10 ** 8, code=3, naming="frozen components, the greatest of which is text")
         self.refused(*SMALL, "--frozen", "first", naming="--frozen first: the model has no frozen components")
         self.refused(*SMALL, "--frozen", "later", naming="--frozen")
+
+
+class Cascades(Case):
+    def test_two_profiles_are_planned_together_and_compared_with_one_after_the_other(self):
+        one, other = written("one.json", profile(12)), written("other.json", profile(8, model="other"))
+        sizes = ("--devices", 4, "--global-batch", 8, "--time-limit", 0)
+        for devices in (2, 1):
+            words = ("--devices", devices, "--global-batch", 8, "--time-limit", 0)
+            text, plan = self.plan("--profile", one, "--cascade-with", other, *words)
+            self.assertEqual(plan["model"], "eight+other")
+            self.assertEqual(plan["further_chains"], [2 * devices])
+            self.assertEqual(len(plan["stages"]), 4 * devices)
+            self.assertEqual(plan["pipeline_degree"], devices)
+            self.assertEqual(plan["microbatches"] * plan["microbatch_size"], 8)
+            self.assertRegex(text, r"step [^\n]+, lower bound [^\n]+gap")
+            self.assertRegex(text, r"one after the other [^\n]+: [0-9.]+x the cascade's step")
+        self.refused("--profile", one, "--cascade-with", "no.json", *sizes, naming="no.json")
+        cascade = ("--profile", one, "--cascade-with", other, *sizes)
+        for words, naming in ((("--data", 2), "--data"), (("--waves", 2), "--waves"),
+                              (("--placement", "sequential"), "placement"), (("--schedule", "gpipe"), "--schedule"),
+                              (("--frozen", "bubbles"), "--frozen"), (("--shard-optimizer", "yes"), "--shard-optimizer")):
+            with self.subTest(words):
+                self.refused(*cascade, *words, naming=f"{naming}: a cascade")
+        self.refused(*SMALL, "--cascade-with", "sd22", naming="there is no model 'sd22'")
+        self.refused("--profile", one, "--cascade-with", written("x.json", profile(8, microbatch_size=4)), *sizes,
+                     naming="--microbatch-size says which")
 
 
 class Inputs(Case):

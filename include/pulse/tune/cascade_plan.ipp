@@ -239,9 +239,11 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
 
     std::string why{};
     for (const tune_candidate& c : detail::cascade_candidates(asked, devices)) {
+        const bool none = found.ranking.empty();
+        // Passes run again only where nothing fits without.
+        if (!none && c.recompute != recomputation::none && found.plan.recompute == recomputation::none) { continue; }
         found.rows.push_back({.candidate = c});
         tune_row& row = found.rows.back();
-        const bool none = found.ranking.empty();
         if (!none && asked.stop.stop_requested()) { continue; }
         const cost_table a = one(c.microbatch_size);
         const cost_table b = other(c.microbatch_size);
@@ -253,11 +255,6 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
         if (!none && row.bound_us >= found.plan.predicted.step_us) {
             row.verdict = tune_verdict::bound;
             row.reason = "its share of the work alone takes longer";
-            continue;
-        }
-        if (!none && c.recompute != recomputation::none && found.plan.recompute == recomputation::none) {
-            row.verdict = tune_verdict::slower;
-            row.reason = "nothing needs to run again: a plan fits without";
             continue;
         }
         try {

@@ -37,7 +37,7 @@ cost_table equal_layers(const char* name, int layers, double us) {
     return costs;
 }
 
-plan_request small_request() {
+plan_request cascade_request() {
     plan_request asked;
     asked.devices = 4;
     asked.global_batch = 8;
@@ -63,7 +63,7 @@ std::string said(const std::function<void()>& act) {
 } // namespace
 
 TEST_CASE("a request for a cascade is tuned, and compared with its backbones one after the other") {
-    const cascade_tuning found = tuned(small_request());
+    const cascade_tuning found = tuned(cascade_request());
     require_valid(found.plan, "plan");
     const prediction& expected = found.plan.predicted;
     CHECK(found.plan.model.view() == "a+b");
@@ -84,7 +84,7 @@ TEST_CASE("a request for a cascade is tuned, and compared with its backbones one
     CHECK(found.gain() == doctest::Approx(apart_us / expected.step_us));
     CHECK(plan_summary(found).find("lower bound") != std::string::npos);
     // What is given is kept, and the candidate is that of plan_cascade.
-    plan_request asked = small_request();
+    plan_request asked = cascade_request();
     asked.microbatch_size = 4;
     asked.split_backward = false;
     asked.recompute = recomputation::stages;
@@ -166,7 +166,7 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
           "cascade: a has frozen components, which no cascade encodes");
 
     const auto asking = [](const std::function<void(plan_request&)>& change) {
-        plan_request asked = small_request();
+        plan_request asked = cascade_request();
         asked.words.data_degree = "--data";
         change(asked);
         return said([&] { static_cast<void>(tuned(asked)); });

@@ -79,7 +79,7 @@ cost_table ddpm_costs(int samples) {
 
 } // namespace
 
-TEST_CASE("a candidate with self-conditioning has a checked plan, whose step is the simulated one and its order's") {
+TEST_CASE("a candidate with self-conditioning has a checked plan, whose step is the simulated one, no longer than its order") {
     std::mt19937 random{21};
     int planned = 0;
     int apart = 0;
@@ -103,7 +103,11 @@ TEST_CASE("a candidate with self-conditioning has a checked plan, whose step is 
         REQUIRE(with.predicted.step_us >= with.predicted.lower_bound_us * (1 - 1e-9));
         const simulation ran = simulate(with, model, programs, {});
         REQUIRE(ran.step_us == doctest::Approx(with.predicted.step_us).epsilon(1e-9));
-        REQUIRE(ran.step_us == doctest::Approx(with.order.makespan_us()).epsilon(1e-9));
+        // What recomputation adds may run in a gap of the order.
+        REQUIRE(ran.step_us <= with.order.makespan_us() * (1 + 1e-9));
+        if (of.c.recompute == recomputation::none) {
+            REQUIRE(ran.step_us >= with.order.makespan_us() * (1 - 1e-9));
+        }
         std::int64_t boundary = 0;
         std::int64_t skip = 0;
         for (const simulated_transfer& t : ran.transfers) {

@@ -240,8 +240,6 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
     std::string why{};
     for (const tune_candidate& c : detail::cascade_candidates(asked, devices)) {
         const bool none = found.ranking.empty();
-        // Passes run again only where nothing fits without.
-        if (!none && c.recompute != recomputation::none && found.plan.recompute == recomputation::none) { continue; }
         found.rows.push_back({.candidate = c});
         tune_row& row = found.rows.back();
         if (!none && asked.stop.stop_requested()) { continue; }

@@ -135,9 +135,9 @@ struct conditioned_task : drawn_task<Model, T, A> {
     void input(int m, T* x, const T* prediction) const {
         drawn_task<Model, T, A>::input(m, x);
         if (prediction == nullptr) { return; }
-        const auto& data = this->data;
-        for (std::size_t i = 0; i != static_cast<std::size_t>(data.in * data.batch); ++i) {
-            const A shown = static_cast<A>(prediction[i % static_cast<std::size_t>(data.out * data.batch)]);
+        const auto& of = this->data;
+        for (std::size_t i = 0; i != static_cast<std::size_t>(of.in * of.batch); ++i) {
+            const A shown = static_cast<A>(prediction[i % static_cast<std::size_t>(of.out * of.batch)]);
             x[i] = static_cast<T>(static_cast<A>(x[i]) + static_cast<A>(0.5) * shown);
         }
     }

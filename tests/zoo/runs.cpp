@@ -41,7 +41,8 @@ std::size_t compiled_passes() {
 
 TEST_CASE("the backbones of the zoo run: all their layers compile for a backend") {
     CHECK(compiled_passes<sd21>() < sd21::layer_count);
-    CHECK(compiled_passes<controlnet_sd15>() < controlnet_sd15::layer_count);
+    // What is locked is known by its name: layers of equal numbers share nothing.
+    CHECK(compiled_passes<controlnet_sd15>() == controlnet_sd15::layer_count);
     CHECK(compiled_passes<sdxl>() < sdxl::layer_count);
     // Cut finely, most layers are blocks of equal numbers.
     CHECK(compiled_passes<sdxl_fine>() < sdxl_fine::layer_count / 4);

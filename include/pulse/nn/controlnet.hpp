@@ -63,9 +63,13 @@ struct controlnet_parts {
     template <std::size_t I>
     using layer_at = typename decltype(layer_type<I>())::type;
 
+    template <std::size_t E>
+    using skip_at = typename unet::template skip_at<E>;
+    using conditioning = nn::both_conditionings<typename unet::conditioning>;
+    static constexpr label name = label{"controlnet_"} + C.name.view();
+
     template <std::size_t... L, std::size_t... E>
-    static model<label{"controlnet_"} + C.name.view(), layers<layer_at<L>...>,
-                 skips<typename unet::template skip_at<E>...>, nn::both_conditionings<typename unet::conditioning>>
+    static model<name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning>
     assemble(std::index_sequence<L...>, std::index_sequence<E...>);
 
     using model_type = decltype(assemble(std::make_index_sequence<layout.layers.size() + 1>{},

@@ -78,6 +78,7 @@ public:
         detail::bind_conditioning_gradient<embedder>(frame, conditioning_gradient_.data());
         frame.deferred = deferred_.data();
         switch (what) {
+        case pass::preview:
         case pass::forward: table[at].forward(math_, frame); break;
         case pass::backward_input: table[at].backward_input(math_, frame); break;
         case pass::backward_weight: table[at].backward_weight(math_, frame); break;
@@ -111,7 +112,7 @@ private:
         backend_frame<B> frame = shared_frame();
         frame.output = conditioning_.data();
         frame.output_gradient = conditioning_gradient_.data();
-        if (what == pass::forward) { embedder::forward(math_, frame); }
+        if (what == pass::forward || what == pass::preview) { embedder::forward(math_, frame); }
         if (what == pass::backward_weight) { embedder::backward_weight(math_, frame); }
     }
 

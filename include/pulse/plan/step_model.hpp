@@ -189,6 +189,7 @@ public:
     /// Whether the part at `position` is a skip tensor or its gradient, for counting.
     [[nodiscard]] constexpr bool is_skip_part(const message_id& message, std::size_t position) const noexcept {
         if (message.kind == message_kind::skip || message.kind == message_kind::skip_gradient) { return true; }
+        if (is_of_frozen_task(message.kind)) { return false; }
         if (!is_backward(message)) { return position >= (has_conditioning(message.index) ? 2U : 1U); }
         const bool first = has_gradient(last_layer(message.index));
         return position >= (first ? 1U : 0U) + (has_conditioning_gradient(message.index) ? 1U : 0U);

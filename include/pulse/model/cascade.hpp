@@ -12,13 +12,4 @@ struct cascade {
     using second = Second;
 };
 
-namespace detail {
-
-template <class Model>
-inline constexpr bool is_cascade = false;
-template <class First, class Second>
-inline constexpr bool is_cascade<cascade<First, Second>> = true;
-
-} // namespace detail
-
 } // namespace pulse

@@ -18,17 +18,17 @@ namespace {
 
 std::string bytes(std::int64_t value) { return pulse::bytes_text(static_cast<double>(value)); }
 
-/// "device 1", "every device", "devices 0, 2".
-std::string hosts_text(const pulse::plan& planned, int component) {
+/// "device 1", "every device", "devices 0, 2"; and where no host runs all layers, "devices 0, 2 by layers".
+std::string hosts_text(const pulse::frozen_work& work, std::size_t component) {
     std::string text;
-    int count = 0;
-    for (std::size_t d = 0; d != planned.frozen_hosts.size(); ++d) {
-        const auto& here = planned.frozen_hosts[d];
-        if (std::find(here.begin(), here.end(), component) == here.end()) { continue; }
+    std::size_t count = 0;
+    for (std::size_t d = 0; d != work.hosts.size(); ++d) {
+        if (!work.may_host(static_cast<int>(component), static_cast<int>(d))) { continue; }
         text += (count++ == 0 ? "" : ", ") + std::to_string(d);
     }
-    if (count > 1 && count == planned.pipeline_degree) { return "every device"; }
-    return (count == 1 ? "device " : "devices ") + text;
+    const bool by_layers = count > 1 && !work.split.empty() && !work.split[component].empty();
+    if (count > 1 && count == work.hosts.size() && !by_layers) { return "every device"; }
+    return (count == 1 ? "device " : "devices ") + text + (by_layers ? " by layers" : "");
 }
 
 /// "1.18x", of a step of so many microseconds against this one.
@@ -65,7 +65,7 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
     for (std::size_t c = 0; c != work.components.size(); ++c) {
         const pulse::frozen_component& one = work.components[c];
         cache_bytes += one.result_bytes;
-        table.row({one.name.str(), hosts_text(found.plan, static_cast<int>(c)), std::to_string(one.layers.size()),
+        table.row({one.name.str(), hosts_text(work, c), std::to_string(one.layers.size()),
                    bytes(one.parameter_bytes()),
                    number_text(pulse::least_work_us(one, work.samples) * 1e-3 / work.samples, 3),
                    bytes(one.result_bytes)});

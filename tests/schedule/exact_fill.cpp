@@ -53,6 +53,7 @@ frozen_work small_work(std::mt19937& random, int devices, int most_layers, int m
             }
         }
     }
+    if (draw(random, 0, 2) == 0) { out.split = pulse::test::random_split(random, out, devices); }
     for (int d = 0; d != devices && draw(random, 0, 2) == 0; ++d) {
         out.after_us.assign(static_cast<std::size_t>(devices), 0.0);
         for (double& a : out.after_us) { a = draw(random, 0, 12); }
@@ -180,7 +181,7 @@ private:
             const int l = static_cast<int>(c.ran.size());
             const double length = of.layers[c.ran.size()].duration_us(c.samples);
             for (int d = 0; d != problem_.devices; ++d) {
-                if (!work_.may_host(c.component, d)) { continue; }
+                if (!work_.may_host(c.component, l, d)) { continue; }
                 double start = free_[static_cast<std::size_t>(d)];
                 if (l != 0) {
                     const auto& before = c.ran.back();

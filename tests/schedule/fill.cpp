@@ -30,6 +30,7 @@ using detail::orders_of;
 using pulse::test::chain_problem;
 using pulse::test::limited_problem;
 using pulse::test::placed;
+using pulse::test::random_split;
 
 int up_to(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); }
 
@@ -79,9 +80,12 @@ double bound_of_all_sets(const schedule_problem& problem, const frozen_work& wor
             if (inside(d)) { sum += busy[static_cast<std::size_t>(d)], ++count; }
         }
         for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
-            bool only = true;
-            for (int d = 0; d != problem.devices; ++d) { only = only && (inside(d) || !work.may_host(c, d)); }
-            if (only) { sum += least_work_us(work.components[static_cast<std::size_t>(c)], work.samples); }
+            const auto& of = work.components[static_cast<std::size_t>(c)];
+            for (int l = 0; l != static_cast<int>(of.layers.size()); ++l) {
+                bool only = true;
+                for (int d = 0; d != problem.devices; ++d) { only = only && (inside(d) || !work.may_host(c, l, d)); }
+                if (only) { sum += least_work_us(of, l, l, work.samples); }
+            }
         }
         bound = std::max(bound, sum / count);
     }
@@ -182,7 +186,7 @@ private:
             if (c.layer == 0 && c.sample > 0 && chains_[i - 1].layer == 0) { continue; }
             const double length = of.layers[c.layer].duration_us(1);
             for (int d = 0; d != problem_.devices; ++d) {
-                if (!work_.may_host(c.component, d)) { continue; }
+                if (!work_.may_host(c.component, static_cast<int>(c.layer), d)) { continue; }
                 const chain before = c;
                 const double moved =
                     c.layer != 0 && c.device != d ? work_.link.transfer_us(of.layers[c.layer - 1].output_bytes) : 0.0;
@@ -228,10 +232,12 @@ struct small_case {
 TEST_SUITE("host") {
     TEST_CASE("fill: 2,000 random fills are valid, and none is below the bound") {
         std::mt19937 random{1};
+        std::mt19937 splits{1};
         for (int round = 0; round != 2000; ++round) {
             auto problem = limited_problem(random, 4, 2, 4, round);
             const auto passes = list_schedule(problem);
-            const auto work = random_work(random, problem.devices, 3, 8);
+            auto work = random_work(random, problem.devices, 3, 8);
+            if (round % 2 == 1) { work.split = random_split(splits, work, problem.devices); }
             for (auto& limit : problem.memory_limit_bytes) { limit += up_to(random, 0, 40); }
             const auto found = fill_schedule(problem, passes, work, lower_bound_us(problem), {.placements = 3000});
             REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
@@ -285,9 +291,11 @@ TEST_SUITE("host") {
 
     TEST_CASE("fill: the bound is that of all sets of devices, and never falls when work grows") {
         std::mt19937 random{2};
+        std::mt19937 splits{2};
         for (int round = 0; round != 500; ++round) {
             const auto problem = limited_problem(random, 5, 1, 3, 0);
             auto work = random_work(random, problem.devices, 4, 8);
+            if (round % 2 == 1) { work.split = random_split(splits, work, problem.devices); }
             const double alone = lower_bound_us(problem) * up_to(random, 0, 1);
             const double found = frozen_bound_us(problem, work, alone);
             const double wanted = bound_of_all_sets(problem, work, alone);
@@ -300,6 +308,7 @@ TEST_SUITE("host") {
 
     TEST_CASE("fill: 500 tiny instances against every order of passes and layers") {
         std::mt19937 random{3};
+        std::mt19937 splits{3};
         int judged = 0;
         int equal = 0;
         double worst = 0;
@@ -308,7 +317,10 @@ TEST_SUITE("host") {
             const auto passes = list_schedule(problem);
             auto work = random_work(random, problem.devices, 1, 2);
             work.components.front().max_chunk = 1;
-            if (work.components.front().layers.size() > 2) { work.components.front().layers.resize(2); }
+            if (work.components.front().layers.size() > 2) {
+                work.components.front().layers.resize(2);
+            }
+            if (judged % 4 < 2) { work.split = random_split(splits, work, problem.devices); }
             for (int d = 0; d != problem.devices && judged % 2 == 1; ++d) {
                 work.after_us.push_back(up_to(random, 0, 40));
             }
@@ -461,6 +473,21 @@ TEST_SUITE("host") {
         CHECK_NOTHROW(validate_fill(of.problem, of.work, tight.passes, tight.tasks));
     }
 
+    TEST_CASE("fill: layers of a component that is split stay on their devices") {
+        small_case of{};
+        const auto passes = list_schedule(of.problem);
+        of.work.hosts = {{0}, {0}};
+        of.work.split = {{1, 0, 0}};
+        const auto found = fill_schedule(of.problem, passes, of.work, 0.0);
+        CHECK_NOTHROW(validate_fill(of.problem, of.work, found.passes, found.tasks));
+        for (const auto& list : found.tasks) {
+            for (const frozen_task& t : list) { CHECK((t.device == 1) == (t.first_layer == 0 && t.last_layer == 0)); }
+        }
+        of.work.split = {{0, 0, 1}};
+        const std::vector<std::vector<frozen_task>> whole{{{0, 0, 2, 0, 1, 0, 0, 6}}, {}};
+        CHECK(find_fill_violation(of.problem, of.work, passes, whole).rule == fill_rule::wrong_device);
+    }
+
     TEST_CASE("fill: bad work is named") {
         const small_case of{};
         const auto says = [&](const auto& change) {
@@ -477,6 +504,10 @@ TEST_SUITE("host") {
         CHECK(has(says([](frozen_work& w) { w.hosts = {{0}}; }), "hosts"));
         CHECK(has(says([](frozen_work& w) { w.hosts = {{}, {}}; }), "no device has component encoder"));
         CHECK(has(says([](frozen_work& w) { w.hosts = {{0}, {1}}; }), "no component 1"));
+        CHECK(has(says([](frozen_work& w) { w.split = {{}, {}}; }), "split: there are 2 lists for 1 components"));
+        CHECK(has(says([](frozen_work& w) { w.split = {{0}}; }), "split: of component encoder it has not every layer"));
+        CHECK(has(says([](frozen_work& w) { w.split = {{0, 2, 0}}; }), "device 2 has a layer, which is no host"));
+        CHECK(has(says([](frozen_work& w) { w.hosts = {{0}, {}}, w.split = {{0, 1, 0}}; }), "device 1 has a layer"));
         CHECK(has(says([](frozen_work& w) { w.components[0].max_chunk = 0; }), "max_chunk"));
         CHECK(has(says([](frozen_work& w) { w.components[0].layers[1].sample_us = -1; }), "layer b"));
         CHECK(has(says([](frozen_work& w) { w.components[0].layers[0].live_bytes = -1; }), "layer a"));

@@ -9,6 +9,7 @@
 
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
@@ -114,6 +115,23 @@ inline schedule_problem limited_problem(std::mt19937& random, int most_devices, 
         problem.memory_limit_bytes.push_back(alone + alone * std::uniform_int_distribution<int>{0, 6}(random) / 4);
     }
     return problem;
+}
+
+/// Owners of the layers of some components, drawn from their hosts.
+inline std::vector<std::vector<int>> random_split(std::mt19937& random, const frozen_work& work, int devices) {
+    std::vector<std::vector<int>> owners(work.components.size());
+    for (int c = 0; c != static_cast<int>(owners.size()); ++c) {
+        std::vector<int> hosts{};
+        for (int d = 0; d != devices; ++d) {
+            if (work.may_host(c, d)) { hosts.push_back(d); }
+        }
+        if (random() % 2 == 0) { continue; }
+        const auto at = static_cast<std::size_t>(c);
+        for (std::size_t l = 0; l != work.components[at].layers.size(); ++l) {
+            owners[at].push_back(hosts[random() % hosts.size()]);
+        }
+    }
+    return owners;
 }
 
 } // namespace pulse::test

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include <pulse/schedule/validate_fill.hpp>
 #include <pulse/simulate/simulator.hpp>
 #include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/frozen_hosts.hpp>
 #include <pulse/tune/frozen_step.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/zoo/ddpm.hpp>
@@ -169,8 +171,23 @@ TEST_CASE("hosts that memory has no room for are dropped, and what fits nowhere 
         hosts += static_cast<int>(std::count(here.begin(), here.end(), 1));
     }
     CHECK(hosts >= 1);
+    // The text encoder has room by layers alone, then no layer of it has.
+    const tuning split = planned_in(text_bytes, text_bytes);
+    check_filled(split);
+    CHECK(peak_of(split) <= text_bytes);
+    REQUIRE(split.frozen.work.split.size() == 2);
+    const std::vector<int> owners = split.frozen.work.split[1];
+    REQUIRE(owners.size() == 4);
+    CHECK(owners.front() != owners.back());
+    for (const auto& tasks : split.plan.frozen_tasks) {
+        for (const frozen_task& t : tasks) {
+            for (int l = t.first_layer; t.component == 1 && l <= t.last_layer; ++l) {
+                CHECK(t.device == owners[static_cast<std::size_t>(l)]);
+            }
+        }
+    }
     try {
-        static_cast<void>(planned_in(text_bytes, text_bytes));
+        static_cast<void>(planned_in(8 * text_bytes, text_bytes));
         FAIL_CHECK("nothing was thrown");
     } catch (const infeasible_error& e) {
         CHECK(mentions(e.what(), "frozen components, the greatest of which is text"));
@@ -189,7 +206,7 @@ TEST_CASE("a component that one device has room for lives there, and its weights
     CHECK(free.size() == 4); // of two components, each everywhere or on one device
     // Room for the text encoder on device 2 alone.
     ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
-    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = ready.limit_bytes - (d == 2 ? 1'500'000 : 500'000); }
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = ready.limit_bytes - (d == 2 ? 1'500'000 : 200'000); }
     for (const frozen_placement& where : frozen_placements(costs, c, ready, frozen_mode::bubbles)) {
         for (int d = 0; d != 4; ++d) {
             CHECK(where.work.may_host(1, d) == (d == 2));
@@ -203,6 +220,50 @@ TEST_CASE("a component that one device has room for lives there, and its weights
             CHECK(where.kept_bytes[at] == weights + results);
         }
     }
+}
+
+TEST_CASE("layers that are split lie side by side within the room of each device, the greatest load is the least") {
+    const cost_table costs = beside_encoders(1, 0.4, 1'000'000);
+    tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
+    candidate_options options{};
+    options.kept = adamw_memory(4);
+    const partition cut = cut_candidate(costs, c, options.kept, 0);
+    prepared_candidate ready =
+        prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
+    ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    constexpr int rooms[]{1, 3, 0, 2}; // of layers of texts
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = ready.limit_bytes - 100'000 - rooms[d] * 250'000; }
+    const detail::host_search search{costs, c, ready};
+    const std::vector<double> busy = busy_us(ready.step.problem);
+    const frozen_component& text = costs.frozen[1];
+    const auto greatest = [&](const std::vector<int>& owners) {
+        std::vector<double> load = busy;
+        for (int l = 0; l != 4; ++l) {
+            load[static_cast<std::size_t>(owners[static_cast<std::size_t>(l)])] += least_work_us(text, l, l, 8);
+        }
+        return *std::max_element(load.begin(), load.end());
+    };
+    double least_us = std::numeric_limits<double>::infinity();
+    for (int code = 0; code != 256; ++code) {
+        const std::vector<int> owners{code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6 & 3};
+        bool fits = std::is_sorted(owners.begin(), owners.end());
+        for (int d = 0; d != 4; ++d) { fits = fits && std::count(owners.begin(), owners.end(), d) <= rooms[d]; }
+        if (fits) { least_us = std::min(least_us, greatest(owners)); }
+    }
+    const auto found = search.with({detail::host_way::spread, detail::host_way::split});
+    REQUIRE(found.has_value());
+    const std::vector<int>& owners = found->work.split[1];
+    CHECK(std::is_sorted(owners.begin(), owners.end()));
+    CHECK(greatest(owners) == doctest::Approx(least_us));
+    for (int d = 0; d != 4; ++d) {
+        const auto layers = std::count(owners.begin(), owners.end(), d);
+        CHECK(layers <= rooms[d]);
+        CHECK(found->work.may_host(1, d) == (layers != 0));
+    }
+    const auto ways = search.ways();
+    CHECK(std::find(ways.begin(), ways.end(), std::vector{detail::host_way::spread, detail::host_way::split}) !=
+          ways.end());
+    CHECK(ways.size() == 6); // pictures have room everywhere
 }
 
 TEST_CASE("what is pruned would not have been chosen, as bounds are held against steps that were reached") {

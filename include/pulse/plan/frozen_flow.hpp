@@ -98,8 +98,8 @@ public:
     [[nodiscard]] constexpr std::int64_t sample_bytes(int component) const noexcept {
         return sample_bytes_[static_cast<std::size_t>(component)];
     }
-    /// Bytes that a device keeps for the frozen networks of its tasks: their parameters, and what the greatest layer of
-    /// each has alive.
+    /// Bytes that a device keeps for its tasks: of each component the parameters of the layers that they run, and what
+    /// the greatest of these layers has alive.
     [[nodiscard]] constexpr std::int64_t network_bytes(int device) const noexcept {
         return networks_.empty() ? 0 : networks_[static_cast<std::size_t>(device)];
     }
@@ -258,15 +258,24 @@ private:
             networks_.push_back(networks);
         }
     }
-    /// Of a component that has tasks on a device, with room for the samples of the largest; 0 of others.
+    /// Of a component, with room for the samples of its largest task on a device; 0 where it has none.
     [[nodiscard]] constexpr std::int64_t bytes_of_network(const frozen_component& component, int c, int device) const {
         int most_samples = 0;
+        std::vector<char> runs(component.layers.size(), 0);
         for (int n = first_of(device); n != first_of(device + 1); ++n) {
-            if (task(n).component == c) { most_samples = std::max(most_samples, task(n).samples); }
+            const frozen_task& t = task(n);
+            if (t.component != c) { continue; }
+            most_samples = std::max(most_samples, t.samples);
+            std::fill(runs.begin() + t.first_layer, runs.begin() + t.last_layer + 1, 1);
         }
+        std::int64_t parameters = 0;
         std::int64_t live = 0;
-        for (const frozen_layer& layer : component.layers) { live = std::max(live, layer.live_bytes); }
-        return most_samples > 0 ? component.parameter_bytes() + most_samples * live : 0;
+        for (std::size_t l = 0; l != runs.size(); ++l) {
+            if (runs[l] == 0) { continue; }
+            parameters += component.layers[l].parameter_bytes;
+            live = std::max(live, component.layers[l].live_bytes);
+        }
+        return parameters + most_samples * live;
     }
 };
 

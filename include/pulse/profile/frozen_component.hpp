@@ -54,10 +54,23 @@ struct frozen_component {
     [[nodiscard]] constexpr double duration_us(int samples) const {
         return duration_us(0, static_cast<int>(layers.size()) - 1, samples);
     }
-    [[nodiscard]] constexpr std::int64_t parameter_bytes() const {
+    /// Of layers [first, last].
+    [[nodiscard]] constexpr std::int64_t parameter_bytes(int first, int last) const {
         std::int64_t sum = 0;
-        for (const frozen_layer& layer : layers) { sum += layer.parameter_bytes; }
+        for (int l = first; l <= last; ++l) { sum += layers[static_cast<std::size_t>(l)].parameter_bytes; }
         return sum;
+    }
+    [[nodiscard]] constexpr std::int64_t parameter_bytes() const {
+        return parameter_bytes(0, static_cast<int>(layers.size()) - 1);
+    }
+    /// What the greatest of layers [first, last] has alive for one sample.
+    [[nodiscard]] constexpr std::int64_t live_bytes(int first, int last) const {
+        std::int64_t most = 0;
+        for (int l = first; l <= last; ++l) {
+            const std::int64_t here = layers[static_cast<std::size_t>(l)].live_bytes;
+            most = here > most ? here : most;
+        }
+        return most;
     }
     [[nodiscard]] constexpr bool operator==(const frozen_component&) const = default;
 };

@@ -22,17 +22,24 @@ struct frozen_work {
     std::vector<frozen_component> components{};
     /// Microbatches x their size.
     int samples{};
-    /// Per device: the components whose weights it has; empty: every device has all.
+    /// Per device: the components of which it has weights; empty: every device has all.
     std::vector<std::vector<int>> hosts{};
     /// What an activation takes that goes on on another device.
     pulse::link link{};
     /// Per device: what it does behind its last pass and task, microseconds; empty: nothing.
     std::vector<double> after_us{};
+    /// [component][layer] the one device that has the layer; empty, all or a component's: each host has every layer.
+    std::vector<std::vector<int>> split{};
 
     [[nodiscard]] constexpr bool may_host(int component, int device) const {
         if (hosts.empty()) { return true; }
         const auto& here = hosts[static_cast<std::size_t>(device)];
         return std::find(here.begin(), here.end(), component) != here.end();
+    }
+    [[nodiscard]] constexpr bool may_host(int component, int layer, int device) const {
+        const auto c = static_cast<std::size_t>(component);
+        if (split.empty() || split[c].empty()) { return may_host(component, device); }
+        return split[c][static_cast<std::size_t>(layer)] == device;
     }
 };
 
@@ -78,13 +85,50 @@ struct filled_schedule {
     [[nodiscard]] constexpr bool operator==(const filled_schedule&) const = default;
 };
 
-/// Microseconds that a component takes for so many samples on all devices together, at least: the fewest calls.
-[[nodiscard]] constexpr double least_work_us(const frozen_component& component, int samples) {
+/// Microseconds that layers [first, last] of a component take for so many samples on all devices together, at least:
+/// the fewest calls.
+[[nodiscard]] constexpr double least_work_us(const frozen_component& component, int first, int last, int samples) {
     const int calls = (samples + component.max_chunk - 1) / component.max_chunk;
     double sum = 0;
-    for (const frozen_layer& layer : component.layers) { sum += calls * layer.call_us + samples * layer.sample_us; }
+    for (int l = first; l <= last; ++l) {
+        const frozen_layer& layer = component.layers[static_cast<std::size_t>(l)];
+        sum += calls * layer.call_us + samples * layer.sample_us;
+    }
     return sum;
 }
+[[nodiscard]] constexpr double least_work_us(const frozen_component& component, int samples) {
+    return least_work_us(component, 0, static_cast<int>(component.layers.size()) - 1, samples);
+}
+
+namespace detail {
+
+/// Layers of a component that the same devices have.
+struct frozen_part {
+    int component{};
+    int first_layer{};
+    int last_layer{};
+    std::vector<int> hosts{};
+};
+
+/// The parts of all components, each component's one behind the other.
+[[nodiscard]] constexpr std::vector<frozen_part> parts_of(const frozen_work& work, int devices) {
+    std::vector<frozen_part> parts{};
+    for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
+        const int layers = static_cast<int>(work.components[static_cast<std::size_t>(c)].layers.size());
+        for (int first = 0, end = 0; first != layers; first = end) {
+            parts.push_back({c, first, layers - 1, {}});
+            for (int d = 0; d != devices; ++d) {
+                if (work.may_host(c, first, d)) { parts.back().hosts.push_back(d); }
+            }
+            // Either one device has a layer, or all hosts have all layers.
+            const int host = parts.back().hosts.front();
+            for (end = first; end != layers && work.may_host(c, end, host); ++end) { parts.back().last_layer = end; }
+        }
+    }
+    return parts;
+}
+
+} // namespace detail
 
 /// Microseconds of the passes of each device.
 [[nodiscard]] constexpr std::vector<double> busy_us(const schedule_problem& problem) {
@@ -120,6 +164,21 @@ constexpr void require_valid(const frozen_work& work, const schedule_problem& pr
         for (const int c : here) {
             if (c < 0 || c >= components) { fail("hosts: there is no component " + std::to_string(c)); }
             hosted[static_cast<std::size_t>(c)] = 1;
+        }
+    }
+    if (!work.split.empty() && work.split.size() != work.components.size()) {
+        fail("split: there are " + std::to_string(work.split.size()) + " lists for " + std::to_string(components) +
+             " components");
+    }
+    for (std::size_t c = 0; c != work.split.size(); ++c) {
+        const auto& owners = work.split[c];
+        if (owners.empty()) { continue; }
+        const std::string of = "split: of component " + work.components[c].name.str();
+        if (owners.size() != work.components[c].layers.size()) { fail(of + " it has not every layer"); }
+        for (const int d : owners) {
+            if (d < 0 || d >= problem.devices || !work.may_host(static_cast<int>(c), d)) {
+                fail(of + " device " + std::to_string(d) + " has a layer, which is no host");
+            }
         }
     }
     for (std::size_t c = 0; c != work.components.size(); ++c) {

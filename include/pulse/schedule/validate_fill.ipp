@@ -69,7 +69,9 @@ struct held_while {
         t.first_sample < 0 || t.first_sample >= work.samples || t.samples > work.samples - t.first_sample) {
         return {rule::unknown_task, t, {}, 0, 0};
     }
-    if (!work.may_host(t.component, t.device)) { return {rule::wrong_device, t, {}, 0, 0}; }
+    for (int l = t.first_layer; l <= t.last_layer; ++l) {
+        if (!work.may_host(t.component, l, t.device)) { return {rule::wrong_device, t, {}, 0, 0}; }
+    }
     if (t.samples < 1 || t.samples > of.max_chunk) {
         return {rule::chunk, t, {}, static_cast<double>(t.samples), static_cast<double>(of.max_chunk)};
     }

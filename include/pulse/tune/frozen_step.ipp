@@ -11,7 +11,6 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/core/text_table.hpp>
-#include <pulse/hardware/link.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/bound/frozen_bound.hpp>
@@ -21,106 +20,12 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/simulate/duration.hpp>
+#include <pulse/tune/frozen_hosts.hpp>
 #include <pulse/tune/frozen_step.hpp>
 
 namespace pulse {
 
 namespace detail {
-
-/// The work of one step of one pipeline, on every device; an activation that goes on elsewhere takes the slowest link.
-[[nodiscard]] inline frozen_work frozen_work_of(const cost_table& costs, const tune_candidate& c,
-                                                const candidate_step& step) {
-    frozen_work work{costs.frozen, c.microbatches * costs.microbatch_size, {}, {}, {}};
-    const int devices = step.problem.devices;
-    for (std::size_t d = 0; d != static_cast<std::size_t>(devices); ++d) {
-        work.after_us.push_back(update_us(step.world, d, step.parameter_bytes[d], step.replicas));
-    }
-    const auto slower = [](double a, double b) { return a <= 0 ? b : b <= 0 ? a : std::min(a, b); };
-    for (int from = 0; from != devices; ++from) {
-        for (int to = 0; to != devices && !step.world.links.empty(); ++to) {
-            if (from == to) { continue; }
-            const link& line = step.world.links[static_cast<std::size_t>(from * devices + to)];
-            work.link.latency_us = std::max(work.link.latency_us, line.latency_us);
-            work.link.bandwidth_gb_per_s = slower(work.link.bandwidth_gb_per_s, line.bandwidth_gb_per_s);
-        }
-    }
-    return work;
-}
-
-/// Hosts by choice, with the bytes that they take.
-class host_search {
-public:
-    host_search(const cost_table& costs, const tune_candidate& c, const prepared_candidate& prepared) :
-        costs_{costs}, prepared_{prepared}, plain_{frozen_work_of(costs, c, prepared.step)},
-        busy_{busy_us(prepared.step.problem)}, reader_bytes_(busy_.size(), 0) {
-        for (const frozen_component& f : costs.frozen) {
-            const int first = prepared.cut.stages.front().device;
-            const int last = prepared.cut.stages.back().device;
-            // As frozen_flow::reads says.
-            for (int d = 0; d != prepared.step.problem.devices; ++d) {
-                const bool begins = d == first && f.feeds != frozen_use::target;
-                const bool ends = d == last && (f.feeds == frozen_use::target || f.feeds == frozen_use::input);
-                if (begins || ends) {
-                    reader_bytes_[static_cast<std::size_t>(d)] += 2 * f.result_bytes * plain_.samples;
-                }
-            }
-        }
-    }
-
-    /// Components of `single` on one device each, the others wherever there is room; empty where there is none.
-    [[nodiscard]] std::vector<frozen_placement> with(unsigned single) const {
-        frozen_placement made{plain_, reader_bytes_, std::vector<std::int64_t>(busy_.size(), 0)};
-        made.work.hosts.resize(busy_.size());
-        std::vector<double> load = busy_;
-        for (const bool one : {true, false}) {
-            for (std::size_t f = 0; f != costs_.frozen.size(); ++f) {
-                if (((single >> f & 1U) != 0) != one) { continue; }
-                std::vector<std::size_t> hosts = devices_with_room(f, made);
-                if (hosts.empty()) { return {}; }
-                if (one) {
-                    const auto at = [&](std::size_t a, std::size_t b) { return load[a] < load[b]; };
-                    hosts = {*std::min_element(hosts.begin(), hosts.end(), at)};
-                    load[hosts.front()] += least_work_us(costs_.frozen[f], plain_.samples);
-                }
-                for (const std::size_t d : hosts) { add(f, d, made); }
-            }
-        }
-        for (std::size_t d = 0; d != busy_.size(); ++d) {
-            if (!fits(d, made.kept_bytes[d] + made.live_bytes[d])) { return {}; } // results alone
-            std::sort(made.work.hosts[d].begin(), made.work.hosts[d].end());
-        }
-        return {std::move(made)};
-    }
-
-private:
-    const cost_table& costs_;
-    const prepared_candidate& prepared_;
-    frozen_work plain_;
-    std::vector<double> busy_;
-    std::vector<std::int64_t> reader_bytes_;
-
-    [[nodiscard]] std::int64_t live_of(std::size_t f) const {
-        std::int64_t most = 0;
-        for (const frozen_layer& l : costs_.frozen[f].layers) { most = std::max(most, l.live_bytes); }
-        return most;
-    }
-    [[nodiscard]] bool fits(std::size_t d, std::int64_t bytes) const {
-        return prepared_.limit_bytes == 0 || prepared_.fixed_bytes[d] + bytes <= prepared_.limit_bytes;
-    }
-    [[nodiscard]] std::vector<std::size_t> devices_with_room(std::size_t f, const frozen_placement& made) const {
-        std::vector<std::size_t> hosts{};
-        for (std::size_t d = 0; d != busy_.size(); ++d) {
-            const std::int64_t live = made.live_bytes[d] + live_of(f);
-            if (fits(d, made.kept_bytes[d] + costs_.frozen[f].parameter_bytes() + live)) { hosts.push_back(d); }
-        }
-        return hosts;
-    }
-    void add(std::size_t f, std::size_t d, frozen_placement& made) const {
-        made.work.hosts[d].push_back(static_cast<int>(f));
-        made.kept_bytes[d] += costs_.frozen[f].parameter_bytes();
-        made.live_bytes[d] += live_of(f);
-    }
-};
 
 PULSE_INLINE memory_error no_room_for_frozen(const cost_table& costs, const prepared_candidate& prepared) {
     const frozen_component* most = nullptr;
@@ -129,7 +34,7 @@ PULSE_INLINE memory_error no_room_for_frozen(const cost_table& costs, const prep
     }
     const std::int64_t beside = *std::min_element(prepared.fixed_bytes.begin(), prepared.fixed_bytes.end());
     const std::int64_t needed = beside + most->parameter_bytes();
-    return {needed, "no device has room for frozen components, the greatest of which is " + most->name.str() +
+    return {needed, "devices have no room for frozen components, the greatest of which is " + most->name.str() +
                         ": its parameters are " + std::to_string(most->parameter_bytes()) + " bytes, beside at least " +
                         std::to_string(beside) + " of parameters, their copies, room for replicas and workspace of " +
                         std::to_string(prepared.limit_bytes)};
@@ -140,34 +45,43 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
     const std::size_t devices = passes.devices.size();
     filled_schedule made{passes, std::vector<std::vector<frozen_task>>(devices), 0};
     std::vector<double> free_us(devices, 0.0);
-    std::vector<std::pair<std::vector<int>, int>> choosy{}; // those that have fewer hosts, first
-    for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
-        choosy.emplace_back();
-        choosy.back().second = c;
-        for (int d = 0; d != static_cast<int>(devices); ++d) {
-            if (work.may_host(c, d)) { choosy.back().first.push_back(d); }
-        }
+    std::vector<std::vector<frozen_part>> chains(work.components.size());
+    std::vector<std::pair<std::size_t, std::size_t>> choosy{}; // those that have fewer hosts, first
+    for (frozen_part& part : parts_of(work, static_cast<int>(devices))) {
+        const auto c = static_cast<std::size_t>(part.component);
+        if (part.first_layer == 0) { choosy.emplace_back(0, c); }
+        choosy.back().first += part.hosts.size();
+        chains[c].push_back(std::move(part));
     }
-    std::stable_sort(choosy.begin(), choosy.end(),
-                     [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
+    std::stable_sort(choosy.begin(), choosy.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [hosts, c] : choosy) {
-        const frozen_component& of = work.components[static_cast<std::size_t>(c)];
-        const int even = (work.samples + static_cast<int>(hosts.size()) - 1) / static_cast<int>(hosts.size());
-        std::int64_t live = 1;
-        for (const frozen_layer& l : of.layers) { live = std::max(live, l.live_bytes); }
+        const frozen_component& of = work.components[c];
+        const int even = (work.samples + static_cast<int>(hosts) - 1) / static_cast<int>(hosts);
         for (int sample = 0; sample != work.samples;) {
-            const int d = *std::min_element(hosts.begin(), hosts.end(), [&](int a, int b) {
-                return free_us[static_cast<std::size_t>(a)] < free_us[static_cast<std::size_t>(b)];
-            });
-            const auto at = static_cast<std::size_t>(d);
             int samples = std::min({of.max_chunk, even, work.samples - sample});
-            if (!room.empty()) {
-                samples = std::max(1, static_cast<int>(std::min<std::int64_t>(samples, room[at] / live)));
+            std::vector<std::size_t> on{};
+            for (const frozen_part& part : chains[c]) {
+                on.push_back(static_cast<std::size_t>(
+                    *std::min_element(part.hosts.begin(), part.hosts.end(), [&](int a, int b) {
+                        return free_us[static_cast<std::size_t>(a)] < free_us[static_cast<std::size_t>(b)];
+                    })));
+                const std::int64_t live = std::max<std::int64_t>(1, of.live_bytes(part.first_layer, part.last_layer));
+                if (!room.empty()) {
+                    samples = static_cast<int>(std::min<std::int64_t>(samples, room[on.back()] / live));
+                }
             }
-            const double end = free_us[at] + of.duration_us(samples);
-            const int last = static_cast<int>(of.layers.size()) - 1;
-            made.tasks[at].push_back({c, 0, last, sample, samples, d, free_us[at], end});
-            free_us[at] = end;
+            samples = std::max(1, samples);
+            double ready = 0;
+            for (std::size_t i = 0; i != on.size(); ++i) {
+                const auto& [component, first, last, unused] = chains[c][i];
+                const double start = std::max(free_us[on[i]], ready);
+                const double end = start + of.duration_us(first, last, samples);
+                made.tasks[on[i]].push_back(
+                    {component, first, last, sample, samples, static_cast<int>(on[i]), start, end});
+                free_us[on[i]] = end;
+                const frozen_layer& made_last = of.layers[static_cast<std::size_t>(last)];
+                ready = end + work.link.transfer_us(made_last.output_bytes * samples);
+            }
             sample += samples;
         }
     }
@@ -204,19 +118,16 @@ PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& c
         frozen_placement where{};
     };
     std::vector<choice> found{};
-    // Beyond a few components, those with the most weights would need to be chosen; all models have fewer.
-    const auto components = static_cast<unsigned>(std::min<std::size_t>(costs.frozen.size(), 4));
-    for (unsigned single = 0; single != 1U << components; ++single) {
-        if (single != 0 && c.pipeline_degree == 1) { break; }
-        for (frozen_placement& where : search.with(single)) {
-            std::int64_t bytes = 0;
-            for (const std::int64_t b : where.kept_bytes) { bytes += b; }
-            const schedule none{std::vector<std::vector<timed_pass>>(where.kept_bytes.size())};
-            const double makespan_us = mode == frozen_mode::first
-                                           ? detail::encode_first(none, where.work, {}).makespan_us()
-                                           : detail::frozen_bound_us(prepared.step.problem, where.work, 0);
-            found.push_back({makespan_us, bytes, std::move(where)});
-        }
+    for (const auto& ways : search.ways()) {
+        const auto where = search.with(ways);
+        if (!where) { continue; }
+        std::int64_t bytes = 0;
+        for (const std::int64_t b : where->kept_bytes) { bytes += b; }
+        const schedule none{std::vector<std::vector<timed_pass>>(where->kept_bytes.size())};
+        const double makespan_us = mode == frozen_mode::first
+                                       ? detail::encode_first(none, where->work, {}).makespan_us()
+                                       : detail::frozen_bound_us(prepared.step.problem, where->work, 0);
+        found.push_back({makespan_us, bytes, *where});
     }
     double best_us = std::numeric_limits<double>::infinity();
     for (const choice& one : found) { best_us = std::min(best_us, one.makespan_us); }

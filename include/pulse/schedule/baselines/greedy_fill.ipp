@@ -226,7 +226,9 @@ private:
 } // namespace detail
 
 PULSE_CONSTEXPR filled_schedule greedy_fill(const schedule& passes, const frozen_work& work, double shortest_us) {
-    if (!work.hosts.empty()) { throw input_error("greedy_fill: every device must have all components"); }
+    if (!work.hosts.empty() || !work.split.empty()) {
+        throw input_error("greedy_fill: every device must have all components");
+    }
     detail::greedy_filler filler{passes, work};
     for (const detail::idle_span& bubble : detail::idle_spans(passes)) {
         if (bubble.end_us - bubble.start_us >= shortest_us) { filler.fill(bubble); }

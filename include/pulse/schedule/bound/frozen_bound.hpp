@@ -16,7 +16,7 @@ namespace pulse::detail {
 /// level of a device = what it had before + its shares.
 struct frozen_shares {
     std::vector<double> level_us{};
-    /// [component][device]
+    /// [part][device]
     std::vector<std::vector<double>> share_us{};
 };
 
@@ -48,33 +48,27 @@ struct frozen_shares {
     return got;
 }
 
-/// Spreads `amount_us` of each component over its hosts, above `level_us`.
+/// Spreads `amount_us` of each part over its hosts, above `level_us`.
 ///
-/// Component by component, its work is taken away and poured again on what the others leave: each round lowers the sum
+/// Part by part, its work is taken away and poured again on what the others leave: each round lowers the sum
 /// of the levels' squares, whose least value is at the fairest levels. Rounds end when nothing moves; stopping earlier
 /// costs fairness, never correctness.
-[[nodiscard]] constexpr frozen_shares share_frozen(const frozen_work& work, std::vector<double> level_us,
+[[nodiscard]] constexpr frozen_shares share_frozen(const std::vector<frozen_part>& parts,
+                                                   std::vector<double> level_us,
                                                    const std::vector<double>& amount_us) {
     frozen_shares out{std::move(level_us), {}};
-    const std::size_t components = work.components.size();
-    out.share_us.resize(components, std::vector<double>(out.level_us.size(), 0.0));
-    std::vector<std::vector<int>> hosts(components);
+    out.share_us.resize(parts.size(), std::vector<double>(out.level_us.size(), 0.0));
     double total = 0;
-    for (std::size_t c = 0; c != components; ++c) {
-        total += amount_us[c];
-        for (int d = 0; d != static_cast<int>(out.level_us.size()); ++d) {
-            if (work.may_host(static_cast<int>(c), d)) { hosts[c].push_back(d); }
-        }
-    }
+    for (const double amount : amount_us) { total += amount; }
     for (int round = 0; round != 200; ++round) {
         double moved = 0;
-        for (std::size_t c = 0; c != components; ++c) {
-            auto before = out.share_us[c];
+        for (std::size_t p = 0; p != parts.size(); ++p) {
+            auto before = out.share_us[p];
             for (std::size_t d = 0; d != before.size(); ++d) { out.level_us[d] -= before[d]; }
-            out.share_us[c] = pour(out.level_us, hosts[c], amount_us[c]);
+            out.share_us[p] = pour(out.level_us, parts[p].hosts, amount_us[p]);
             for (std::size_t d = 0; d != before.size(); ++d) {
                 moved =
-                    std::max(moved, std::max(before[d], out.share_us[c][d]) - std::min(before[d], out.share_us[c][d]));
+                    std::max(moved, std::max(before[d], out.share_us[p][d]) - std::min(before[d], out.share_us[p][d]));
             }
         }
         if (!(moved > 1e-12 * total)) { break; }
@@ -82,20 +76,18 @@ struct frozen_shares {
     return out;
 }
 
-/// Microseconds of each component on all devices together, at least.
-[[nodiscard]] constexpr std::vector<double> amounts_us(const frozen_work& work) {
-    std::vector<double> amount{};
-    for (const frozen_component& c : work.components) { amount.push_back(least_work_us(c, work.samples)); }
-    return amount;
-}
-
 /// Hall's condition, (busy time of A + work that only A may host) / |A|, for the sets A of the devices above each of the
 /// fairest levels. One of these sets attains the greatest value over all sets, which is that of the linear program of
 /// preemptive scheduling with hosts; and whichever set it is, its value is a bound.
-[[nodiscard]] constexpr double spread_bound_us(const frozen_work& work, const std::vector<double>& busy,
-                                               const std::vector<double>& amount) {
+[[nodiscard]] constexpr double spread_bound_us(const frozen_work& work, const std::vector<double>& busy) {
+    const auto parts = parts_of(work, static_cast<int>(busy.size()));
+    std::vector<double> amount{};
+    for (const frozen_part& p : parts) {
+        const frozen_component& of = work.components[static_cast<std::size_t>(p.component)];
+        amount.push_back(least_work_us(of, p.first_layer, p.last_layer, work.samples));
+    }
     double bound = 0;
-    const auto shares = share_frozen(work, busy, amount);
+    const auto shares = share_frozen(parts, busy, amount);
     for (const double least : shares.level_us) {
         const double slack = 1e-9 * least;
         const auto inside = [&](std::size_t d) { return shares.level_us[d] >= least - slack; };
@@ -104,12 +96,11 @@ struct frozen_shares {
         for (std::size_t d = 0; d != busy.size(); ++d) {
             if (inside(d)) { sum += busy[d], ++count; }
         }
-        for (std::size_t c = 0; c != amount.size(); ++c) {
-            bool only = true;
-            for (std::size_t d = 0; d != busy.size(); ++d) {
-                only = only && (inside(d) || !work.may_host(static_cast<int>(c), static_cast<int>(d)));
-            }
-            if (only) { sum += amount[c]; }
+        for (std::size_t p = 0; p != parts.size(); ++p) {
+            const auto& hosts = parts[p].hosts;
+            const bool only =
+                std::all_of(hosts.begin(), hosts.end(), [&](int d) { return inside(static_cast<std::size_t>(d)); });
+            if (only) { sum += amount[p]; }
         }
         bound = std::max(bound, sum / count);
     }
@@ -125,7 +116,7 @@ struct frozen_shares {
     for (const frozen_component& c : work.components) {
         if (work.samples > 0) { bound = std::max(bound, c.duration_us(1)); }
     }
-    return std::max(bound, spread_bound_us(work, busy_us(problem), amounts_us(work)));
+    return std::max(bound, spread_bound_us(work, busy_us(problem)));
 }
 
 } // namespace pulse::detail

@@ -32,27 +32,31 @@ struct chain_piece {
     return sizes;
 }
 
-/// The components in the order in which they are cut: what rounding to whole layers leaves, the next ones level out, so
-/// those with few hosts come first, then those with long layers.
-[[nodiscard]] constexpr std::vector<std::size_t> cutting_order(const frozen_work& work, int devices,
+/// The parts in the order in which they are cut, those of a component in its own: what rounding to whole layers leaves,
+/// the next ones level out, so those with few hosts come first, then those of components with long layers.
+[[nodiscard]] constexpr std::vector<std::size_t> cutting_order(const frozen_work& work,
+                                                               const std::vector<frozen_part>& parts,
                                                                const std::vector<int>& chunk) {
     std::vector<std::size_t> order{};
-    std::vector<std::pair<int, double>> key(work.components.size());
-    for (std::size_t c = 0; c != key.size(); ++c) {
-        order.push_back(c);
-        for (int d = 0; d != devices; ++d) { key[c].first += work.may_host(static_cast<int>(c), d) ? 1 : 0; }
+    std::vector<std::pair<int, double>> key{};
+    for (const frozen_part& p : parts) {
+        const auto c = static_cast<std::size_t>(p.component);
+        order.push_back(order.size());
+        key.emplace_back(static_cast<int>(p.hosts.size()), 0.0);
         for (const frozen_layer& l : work.components[c].layers) {
-            key[c].second = std::min(key[c].second, -l.duration_us(chunk[c]));
+            key.back().second = std::min(key.back().second, -l.duration_us(chunk[c]));
         }
     }
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return key[a] < key[b] || (key[a] == key[b] && a < b); });
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        if (key[a] != key[b]) { return key[a] < key[b]; }
+        return a < b;
+    });
     return order;
 }
 
-/// The shares of a component end to end, in the order of `line`: where each ends, and whose it is. Where there is
-/// nothing to share the first host has it.
-[[nodiscard]] constexpr std::vector<std::pair<double, int>> share_ends(const frozen_work& work, int component,
+/// The shares of a part end to end, in the order of `line`: where each ends, and whose it is. Where there is nothing to
+/// share the first host has it.
+[[nodiscard]] constexpr std::vector<std::pair<double, int>> share_ends(const frozen_part& part,
                                                                        const std::vector<double>& share_us,
                                                                        const std::vector<int>& line) {
     std::vector<std::pair<double, int>> ends{};
@@ -61,61 +65,61 @@ struct chain_piece {
         const double share = share_us[static_cast<std::size_t>(d)];
         if (share > 0) { ends.emplace_back(end += share, d); }
     }
-    for (int d = 0; ends.empty(); ++d) {
-        if (work.may_host(component, d)) { ends.emplace_back(0.0, d); }
-    }
+    if (ends.empty()) { ends.emplace_back(0.0, part.hosts.front()); }
     return ends;
 }
 
 /// Cuts the chains of all components over the devices so that they come up to the fairest levels above `level_us`.
 ///
-/// McNaughton's wrap-around: the chunks of a component in one line, cut where one device's share ends, at the boundary
-/// of layers that is nearest; so of each component at most one chain fewer than it has devices is cut. The line meets
-/// the devices as `line` lists them. Without `cut`, whole chains are dealt.
+/// McNaughton's wrap-around: the chunks of a part in one line, cut where one device's share ends, at the boundary of
+/// layers that is nearest; so of each part at most one chain fewer than it has devices is cut. The line meets the
+/// devices as `line` lists them. Without `cut`, a part's chains are dealt whole.
 [[nodiscard]] constexpr std::vector<chain_piece> cut_chains(const frozen_work& work, std::vector<double> level_us,
                                                             const std::vector<int>& chunk, const std::vector<int>& line,
                                                             bool cut) {
-    std::vector<std::vector<int>> chunks{};
+    const auto parts = parts_of(work, static_cast<int>(level_us.size()));
     std::vector<double> amount{}; // of what is not cut yet
-    for (std::size_t c = 0; c != work.components.size(); ++c) {
-        chunks.push_back(chunks_of(work.samples, chunk[c]));
+    for (const frozen_part& p : parts) {
+        const auto c = static_cast<std::size_t>(p.component);
         amount.push_back(0.0);
-        for (const int k : chunks[c]) { amount[c] += work.components[c].duration_us(k); }
+        for (const int k : chunks_of(work.samples, chunk[c])) {
+            amount.back() += work.components[c].duration_us(p.first_layer, p.last_layer, k);
+        }
     }
     std::vector<chain_piece> out{};
-    for (const std::size_t c : cutting_order(work, static_cast<int>(level_us.size()), chunk)) {
-        const frozen_component& of = work.components[c];
-        const auto ends = share_ends(work, static_cast<int>(c), share_frozen(work, level_us, amount).share_us[c], line);
+    std::vector<int> ends_with{}; // [chunk] its last piece
+    for (const std::size_t p : cutting_order(work, parts, chunk)) {
+        const frozen_part& part = parts[p];
+        const frozen_component& of = work.components[static_cast<std::size_t>(part.component)];
+        const auto chunks = chunks_of(work.samples, chunk[static_cast<std::size_t>(part.component)]);
+        const auto ends = share_ends(part, share_frozen(parts, level_us, amount).share_us[p], line);
         const auto device_at = [&](double at) {
             for (const auto& [end, device] : ends) {
                 if (end > at) { return device; }
             }
             return ends.back().second;
         };
-        amount[c] = 0;
+        amount[p] = 0;
+        if (part.first_layer == 0) { ends_with.assign(chunks.size(), -1); }
         double at = 0;
         int sample = 0;
-        for (const int k : chunks[c]) {
-            chain_piece piece{static_cast<int>(c), sample, k, 0, 0, 0};
-            sample += k;
-            int device = device_at(at + of.duration_us(k) / 2);
-            for (int l = 0; l != static_cast<int>(of.layers.size()); ++l) {
+        for (std::size_t i = 0; i != chunks.size(); ++i) {
+            const int k = chunks[i];
+            int device = device_at(at + of.duration_us(part.first_layer, part.last_layer, k) / 2);
+            for (int l = part.first_layer; l <= part.last_layer; ++l) {
                 const double length = of.layers[static_cast<std::size_t>(l)].duration_us(k);
                 if (cut) { device = device_at(at + length / 2); } // what is half done belongs to whom it began
-                if (l != 0 && device != piece.device) {
-                    piece.last_layer = l - 1;
-                    piece.after = static_cast<int>(out.size()) + 1;
-                    out.push_back(piece);
-                    piece.before = static_cast<int>(out.size()) - 1;
-                    piece.first_layer = l;
-                    piece.after = -1;
+                if (l == part.first_layer || device != out.back().device) {
+                    const int before = ends_with[i];
+                    ends_with[i] = static_cast<int>(out.size());
+                    if (before >= 0) { out[static_cast<std::size_t>(before)].after = ends_with[i]; }
+                    out.push_back({part.component, sample, k, l, l, device, before});
                 }
-                piece.device = device;
+                out.back().last_layer = l;
                 level_us[static_cast<std::size_t>(device)] += length;
                 at += length;
             }
-            piece.last_layer = static_cast<int>(of.layers.size()) - 1;
-            out.push_back(piece);
+            sample += k;
         }
     }
     return out;

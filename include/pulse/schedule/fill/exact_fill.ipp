@@ -242,7 +242,7 @@ private:
         const auto add_call = [&](const chunk& c, std::size_t number) {
             const frozen_layer& layer = component(c.component).layers[static_cast<std::size_t>(c.layer)];
             for (int d = 0; d != problem_.devices; ++d) {
-                if (!work_.may_host(c.component, d)) { continue; }
+                if (!work_.may_host(c.component, c.layer, d)) { continue; }
                 // what takes no time holds nothing
                 if (layer.duration_us(c.samples) > 0 && !has_room(d, -1, layer.live_bytes * c.samples)) { continue; }
                 add({0, rest_us(c), -1, number, c.component, c.samples, d}, arrival_us(c, d));
@@ -389,7 +389,7 @@ PULSE_INLINE exact_fill fill_exactly(const schedule_problem& problem, const sche
     }
     const double least_after = *std::min_element(after.begin(), after.end());
     out.bound_us =
-        std::max(out.best.lower_bound_us + least_after, detail::spread_bound_us(work, busy, detail::amounts_us(work)));
+        std::max(out.best.lower_bound_us + least_after, detail::spread_bound_us(work, busy));
     detail::exact_filler search{problem, work, out.bound_us, out.end_us, limit};
     const double bound_us = out.best.lower_bound_us;
     if (search.end_us() < out.end_us) { out.best = search.best(); }

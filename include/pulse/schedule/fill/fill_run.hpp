@@ -22,6 +22,8 @@ struct fill_rules {
     double delay{};
     /// Most chains that a device has begun, beside those that other devices wait for or began.
     int open{};
+    /// No chain begins while another is under way, on whatever device: then none can wait for what another holds.
+    bool alone{};
 };
 
 /// Passes and tasks placed in one walk along time, passes first: a device whose next pass cannot run yet runs layers of
@@ -171,13 +173,15 @@ private:
             const piece_progress& is = progress_[static_cast<std::size_t>(p)];
             if (is.ready_us > now) { continue; }
             const chain_piece& of = piece(p);
-            const bool fresh = !has_begun(p) && of.before < 0 && of.after < 0;
+            const bool begins = !has_begun(p) && of.before < 0;
+            if (begins && rules_.alone && under_way_ != 0) { continue; }
+            const bool fresh = begins && of.after < 0;
             if (fresh) {
                 if (open >= rules_.open || of.component == begun) { continue; }
                 begun = of.component;
             }
             const double length = layer_of(p, is.layer).duration_us(of.samples);
-            if (length > room + slack || length - gap > rules_.delay * length + slack || !has_room(l, d, p)) {
+            if (length > room + slack || length - gap > rules_.delay * length + slack || !has_room(l, d, p, now)) {
                 continue;
             }
             if (of.after >= 0) { return p; } // others wait for it
@@ -191,7 +195,7 @@ private:
     }
 
     /// Whether memory lets the next layer of `p` run on device `d`, and then wait if more layers follow.
-    [[nodiscard]] constexpr bool has_room(const lane& l, std::size_t d, int p) const {
+    [[nodiscard]] constexpr bool has_room(const lane& l, std::size_t d, int p, double now) const {
         if (limit_.empty()) { return true; }
         const chain_piece& of = piece(p);
         const int layer = progress_[static_cast<std::size_t>(p)].layer;
@@ -205,7 +209,9 @@ private:
         if (!ends) { return true; }
         const auto there = static_cast<std::size_t>(piece(of.after).device);
         const lane& other = lanes_[there];
-        return std::max(frame_.held_from[there][other.next] + other.paused, other.running) + kept <= limit_[there];
+        const bool runs = other.free_us > now + layer_of(p, layer).duration_us(of.samples);
+        const std::int64_t held = frame_.held_from[there][other.next] + other.paused;
+        return std::max(held, runs ? other.running : 0) + kept <= limit_[there];
     }
 
     constexpr void run_pass(std::size_t d, int x, double now) {
@@ -220,6 +226,7 @@ private:
         l.late_us = now - frame_.earliest_us[static_cast<std::size_t>(x)];
         done_[static_cast<std::size_t>(x)] = 1;
         ++l.next;
+        if (rules_.alone) { wake_all(end); }
         for (const auto& link : frame_.index.after[frame_.op_of(x)]) {
             const int y = frame_.instance_of(static_cast<std::size_t>(link.op), x);
             const auto at = static_cast<std::size_t>(y);
@@ -249,6 +256,7 @@ private:
         } else {
             list.push_back({of.component, is.layer, is.layer, of.first_sample, of.samples, of.device, now, end});
         }
+        if (is.layer == of.first_layer && of.before < 0) { ++under_way_; }
         if (is.layer == of.first_layer && of.before >= 0) {
             lanes_[static_cast<std::size_t>(piece(of.before).device)].paused -= input_bytes(p, is.layer);
         }
@@ -260,6 +268,8 @@ private:
         const std::int64_t kept = layer.output_bytes * of.samples;
         const bool ends = is.layer++ == of.last_layer;
         if (ends) { std::erase(l.pieces, p); }
+        if (ends && of.after < 0) { --under_way_; }
+        if (rules_.alone) { wake_all(end); }
         if (ends && of.after < 0) { return; }
         l.paused += kept; // here until the next piece starts, wherever that is
         if (!ends) { return; }
@@ -268,6 +278,11 @@ private:
         progress_[static_cast<std::size_t>(of.after)].ready_us = there;
         other.paused += kept;
         if (other.wake_us > there) { other.wake_us = std::max(there, other.free_us); }
+    }
+
+    /// For what waited for room on another device, or for a chain to end.
+    constexpr void wake_all(double end) {
+        for (lane& l : lanes_) { l.wake_us = std::min(l.wake_us, std::max(end, l.free_us)); }
     }
 
     constexpr void stand_still(lane& l, double now) {
@@ -284,6 +299,7 @@ private:
     std::vector<double> ready_us_;
     std::vector<char> done_; ///< [instance] whether it has its place
     std::vector<piece_progress> progress_;
+    int under_way_{}; ///< chains
     schedule passes_{};
     std::vector<std::vector<frozen_task>> tasks_{};
 };

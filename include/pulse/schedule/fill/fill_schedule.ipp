@@ -32,6 +32,7 @@ struct fill_choice {
     double delay{};
     int open{3};
     bool cut{true};
+    bool alone{};
 };
 
 /// Many walks, of which the best is kept.
@@ -62,7 +63,7 @@ public:
         }
         left_ -= frame_.instances();
         for (const double b : base) { end = std::max(end, b); }
-        fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open}};
+        fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open, choice.alone}};
         if (!run.run()) { return never; }
         const double end_us = run.end_us(after_us_);
         if (lost_us != nullptr) {
@@ -138,11 +139,13 @@ private:
 [[noreturn]] inline void throw_no_room(const schedule_problem& problem, const frozen_work& work) {
     for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
         const frozen_component& of = work.components[static_cast<std::size_t>(c)];
-        std::int64_t room = 0;
-        for (int d = 0; d != problem.devices; ++d) {
-            if (work.may_host(c, d)) { room = std::max(room, problem.memory_limit_bytes[static_cast<std::size_t>(d)]); }
-        }
-        for (const frozen_layer& l : of.layers) {
+        for (int i = 0; i != static_cast<int>(of.layers.size()); ++i) {
+            const frozen_layer& l = of.layers[static_cast<std::size_t>(i)];
+            std::int64_t room = 0;
+            for (int d = 0; d != problem.devices; ++d) {
+                const std::int64_t limit = problem.memory_limit_bytes[static_cast<std::size_t>(d)];
+                if (work.may_host(c, i, d)) { room = std::max(room, limit); }
+            }
             if (l.live_bytes <= room) { continue; }
             throw infeasible_error("frozen " + of.name.str() + ": layer " + l.name.str() + " needs " +
                                    std::to_string(l.live_bytes) + " bytes for one sample, and no host has more than " +
@@ -181,6 +184,8 @@ PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, c
             whole.open = 1;
             whole.cut = false;
             fill.level(whole);
+            whole.alone = true;
+            if (!fill.found()) { fill.level(whole); }
         }
         if (most == 1) { break; }
     }

@@ -253,6 +253,22 @@ class Frozen(Case):
         self.assertEqual({c for device in plan["frozen_hosts"] for c in device}, {0, 1})
         self.assertRegex(text, r"wins from epoch \d+ on|never wins")
 
+    def test_a_component_that_no_device_holds_whole_is_split_by_layers(self):
+        parts = encoders()
+        for layer in parts[1]["layers"]:
+            layer["parameter_bytes"] = 10 ** 9
+        for mode in ("first", "tuned"):
+            with self.subTest(mode):
+                text, plan = self.plan(*self.words(parts), "--frozen", mode, "--memory-limit", 2 * 10 ** 9 + 10 ** 8)
+                self.check_plan(plan, 4, 16)
+                self.check_tasks(plan, parts)
+                self.assertRegex(text, r"text +devices \d, \d( by layers|, \d by layers)")
+                for peak, tasks in zip(plan["predicted"]["peak_memory_bytes"], plan["frozen_tasks"]):
+                    layers = {l for t in tasks if t["component"] == 1 for l in range(t["first_layer"], t["last_layer"] + 1)}
+                    self.assertLess(len(layers), 3)
+                    self.assertGreaterEqual(peak, len(layers) * 10 ** 9)
+                    self.assertLess(peak, len(layers) * 10 ** 9 + 10 ** 8)
+
     def test_encoders_without_room_are_named(self):
         self.refused(*self.words(), "--memory-limit", 50000, code=3, naming="need more memory")
         parts = encoders()

@@ -23,7 +23,8 @@ namespace pulse {
                                                        const candidate_step& step, double known_us = 0);
 
 /// The hosts that a candidate may choose, the best first: each component on every device that has room for it, or on
-/// one. Of those whose steps can be equally short the first takes the fewest bytes; empty: no device has room.
+/// one, or, where not every device has room for it whole, its layers on several. Of those whose steps can be equally
+/// short the first takes the fewest bytes; empty: there is no room.
 [[nodiscard]] PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& costs,
                                                                            const tune_candidate& c,
                                                                            const prepared_candidate& prepared,

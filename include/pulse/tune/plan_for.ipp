@@ -17,6 +17,7 @@
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/method.hpp>
+#include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_request.hpp>
@@ -207,22 +208,27 @@ inline void require_consistent(const plan_request& asked) {
 /// Looks longer for the orders of the best candidates: the list scheduler with all its rules, or a search, which shares
 /// its seconds equally; a candidate that is asked again, with less memory, takes from what is left of all.
 inline void set_refinement(tune_options& space, const plan_request& asked) {
-    // What else searches takes no previews.
-    if (asked.schedule == schedule_method::list || (asked.self_conditioning && !asked.schedule)) {
-        space.refine = [](const schedule_problem& problem) {
-            list_result found = pulse::list_search(problem);
-            return synthesis{.best = std::move(found.order),
-                             .makespan_us = found.makespan_us,
-                             .lower_bound_us = found.lower_bound_us};
+    const auto by_rules = [](const schedule_problem& problem, const synthesis_options& options) {
+        search_budget budget{options.limit};
+        list_result found = list_search{problem, {}}.search([&] { return budget.look(); });
+        return synthesis{.best = std::move(found.order),
+                         .makespan_us = found.makespan_us,
+                         .lower_bound_us = found.lower_bound_us,
+                         .seconds = budget.seconds()};
+    };
+    if (asked.schedule == schedule_method::list) {
+        space.refine = [by_rules, stop = asked.stop](const schedule_problem& problem) {
+            return by_rules(problem, {.limit = {.stop = stop}});
         };
         return;
     }
     const bool searches = !asked.schedule || *asked.schedule == schedule_method::ilp;
     if (!searches || asked.seconds <= 0) { return; }
-    const ordering_search search =
-        asked.search ? asked.search : [](const schedule_problem& problem, const synthesis_options& options) {
-            return synthesize(problem, options);
-        };
+    ordering_search search = [](const schedule_problem& problem, const synthesis_options& options) {
+        return synthesize(problem, options);
+    };
+    if (asked.search) { search = asked.search; }
+    if (asked.self_conditioning) { search = by_rules; } // what else searches takes no previews
     const double share = asked.seconds / std::max(1, space.refined);
     space.refine = [search, share, left = asked.seconds, stop = asked.stop,
                     progress = asked.search_progress](const schedule_problem& problem) mutable {

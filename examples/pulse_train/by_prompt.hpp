@@ -17,6 +17,7 @@
 #include "arguments.hpp"
 #include "drawing.hpp"
 #include "frozen.hpp"
+#include "frozen_chain.hpp"
 #include "frozen_encoders.hpp"
 #include "run_inputs.hpp"
 #include "sample_row.hpp"

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -15,15 +16,19 @@
 #include <pulse/core/error.hpp>
 #include <pulse/data/prefetcher.hpp>
 #include <pulse/model/condition.hpp>
+#include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/encoding.hpp>
+#include <pulse/runtime/space.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/task.hpp>
 
+#include "carried.hpp"
 #include "frozen.hpp"
+#include "frozen_chain.hpp"
 #include "frozen_encoders.hpp"
 #include "frozen_tasks.hpp"
 #include "pictures.hpp"
@@ -145,30 +150,23 @@ public:
             if (call.what.component == tasks::of_pictures) {
                 encode_picture(first, call, call.what.first_sample + i);
             } else {
-                encode_conditions(first, call, call.what.first_sample + i);
+                encode_text(first, call, call.what.first_sample + i);
             }
         }
         seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     }
     void encoded(const pulse::encoded_results& results) {
         latents_.begin(position_ + first_);
-        const auto for_each_sample = [&](int component, std::int64_t bytes, const auto& take) {
-            const std::size_t numbers = static_cast<std::size_t>(bytes) / sizeof(float);
-            numbers_.resize(samples_of(in_) * numbers);
-            get_floats(math_, results.of(component, 0), numbers_);
-            for (std::size_t i = 0; i != samples_of(in_); ++i) { take(i, numbers_.data() + i * numbers); }
-        };
         if (sees_pictures_) {
-            for_each_sample(tasks::of_pictures, tasks::latent_bytes, [&](std::size_t i, const float* drawn) {
-                std::copy_n(drawn, posterior::elements, latents_.of(i).begin());
+            each_result(results, tasks::of_pictures, [&](std::size_t i, std::span<const float> of_picture) {
+                std::copy_n(of_picture.begin(), posterior::elements, latents_.of(i).begin());
+                if (!reads_conditions_) { return; }
+                picture_facts facts;
+                std::memcpy(static_cast<void*>(&facts), of_picture.data() + posterior::elements, sizeof facts);
+                write_facts(facts, i);
             });
         }
-        if (reads_conditions_) {
-            for_each_sample(tasks::of_conditions, tasks::condition_bytes, [&](std::size_t i, const float* conditions) {
-                std::copy_n(conditions, row.elements(), row_of(i).begin());
-                cut_ += conditions[row.elements()] != 0 ? 1 : 0;
-            });
-        }
+        if (reads_conditions_) { take_texts(results); }
         if constexpr (requires { steps_.begin(position_, loss_scale_); }) {
             steps_.begin(position_, loss_scale_);
         } else {
@@ -217,46 +215,90 @@ private:
         return static_cast<std::size_t>(in.plan.microbatch_size) * static_cast<std::size_t>(in.plan.microbatches);
     }
 
-    /// The networks whose tasks a device runs, and the pictures that these see, in their order.
+    /// take(i, result of a component for sample i of the step) for each.
+    template <class Take>
+    void each_result(const pulse::encoded_results& results, int component, const Take& take) {
+        const std::size_t numbers =
+            static_cast<std::size_t>(in_.costs.frozen[static_cast<std::size_t>(component)].result_bytes) /
+            sizeof(float);
+        numbers_.resize(samples_of(in_) * numbers);
+        get_values<float>(math_, results.of(component, 0), numbers_);
+        for (std::size_t i = 0; i != samples_of(in_); ++i) {
+            take(i, std::span<const float>{numbers_}.subspan(i * numbers, numbers));
+        }
+    }
+    void take_texts(const pulse::encoded_results& results) {
+        std::vector<char> cut(samples_of(in_));
+        for (std::size_t which = 0; which != text_encoders::count; ++which) {
+            each_result(results, tasks::of_texts + static_cast<int>(which),
+                        [&](std::size_t i, std::span<const float> of_text) {
+                            if (text_encoders::write(which, of_text, row_of(i))) { cut[i] = 1; }
+                        });
+        }
+        cut_ += std::count(cut.begin(), cut.end(), 1);
+    }
+
+    /// The layers that a device's tasks run, and the pictures that these see, in their order.
     void host_networks(int device) {
+        texts_.emplace();
+        std::vector<std::vector<bool>> layers(in_.costs.frozen.size());
         for (const pulse::frozen_task& task : in_.plan.frozen_tasks[static_cast<std::size_t>(device)]) {
-            if (task.component == tasks::of_conditions && !texts_) { texts_.emplace(in_.args.from, math_); }
-            if (task.component == tasks::of_pictures && !pictures_) { pictures_.emplace(in_.args.from, math_); }
+            const auto component = static_cast<std::size_t>(task.component);
+            layers[component].resize(in_.costs.frozen[component].layers.size());
+            std::fill_n(layers[component].begin() + task.first_layer, task.last_layer + 1 - task.first_layer, true);
             for (int i = 0; i != task.samples && task.first_layer == 0; ++i) {
                 of_tasks_.push_back(static_cast<std::uint64_t>(task.first_sample + i));
             }
         }
-    }
-    /// Layers of the autoencoder on a sample of the replica; the last draws the latents.
-    void encode_picture(std::uint64_t first, const pulse::encoding& call, int sample) {
-        const auto begins = static_cast<std::size_t>(call.what.first_layer);
-        const auto last = static_cast<std::size_t>(call.what.last_layer);
-        std::vector<float> pixels;
-        const std::byte* from = nullptr;
-        if (begins == 0) {
-            captioned_picture seen = next_of_tasks(first);
-            in_.pictures->say(seen.refused);
-            pixels = std::move(seen.pixels);
-        } else {
-            from = pulse::sample_in(call.from, sample, picture_encoder::output_bytes(begins - 1));
+        if (!layers.front().empty()) { pictures_.emplace(in_.args.from, math_, layers.front()); }
+        for (std::size_t which = 0; which != text_encoders::count; ++which) {
+            const std::vector<bool>& of_text = layers[which + tasks::of_texts];
+            if (!of_text.empty()) { texts_->host(which, in_.args.from, math_, of_text); }
         }
-        const bool ends = last + 1 == picture_encoder::layer_count;
-        std::byte* const to =
-            pulse::sample_in(call.to, sample, ends ? tasks::latent_bytes : picture_encoder::output_bytes(last));
-        pictures_->run_layers(begins, last, pixels, from, to, posterior_.moments());
+    }
+    /// The layers of a call on one of its samples.
+    [[nodiscard]] layers_of_chain layers_of(const pulse::encoding& call, int sample) const {
+        const pulse::frozen_component& of = in_.costs.frozen[static_cast<std::size_t>(call.what.component)];
+        const auto first = static_cast<std::size_t>(call.what.first_layer);
+        const auto last = static_cast<std::size_t>(call.what.last_layer);
+        const bool ends = last + 1 == of.layers.size();
+        return {first, last,
+                first == 0 ? nullptr : pulse::sample_in(call.from, sample, of.layers[first - 1].output_bytes),
+                pulse::sample_in(call.to, sample, ends ? of.result_bytes : of.layers[last].output_bytes)};
+    }
+    /// Layers of the autoencoder on a sample of the replica; the last draws the latents. Behind these, and behind what
+    /// a chain that pauses leaves, are the picture's facts.
+    void encode_picture(std::uint64_t first, const pulse::encoding& call, int sample) {
+        const layers_of_chain which = layers_of(call, sample);
+        captioned_picture seen;
+        if (which.first == 0) {
+            seen = next_of_tasks(first);
+            in_.pictures->say(seen.refused);
+        }
+        pictures_->run_layers(which, seen.pixels, posterior_.moments());
+        const bool ends = which.last + 1 == picture_encoder::layer_count;
+        std::byte* const facts = which.to + (ends ? tasks::latent_bytes : picture_encoder::output_bytes(which.last));
+        if (which.first == 0) {
+            put_values<picture_facts>(math_, {&seen.facts, 1}, facts);
+        } else {
+            pulse::space_of<frozen_math>::copy(math_, which.from + picture_encoder::output_bytes(which.first - 1),
+                                               facts, sizeof(picture_facts));
+        }
         if (!ends) { return; }
         numbers_.resize(posterior::elements);
         posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);
-        put_floats(math_, numbers_, to);
+        put_values<float>(math_, numbers_, which.to);
     }
-    /// What the backbone reads of a sample beside its latents, and behind it whether its caption was cut.
-    void encode_conditions(std::uint64_t first, const pulse::encoding& call, int sample) {
-        const captioned_picture seen = next_of_tasks(first);
-        numbers_.resize(row.elements() + 1);
-        const std::span<float> of_sample = std::span{numbers_}.first(row.elements());
-        numbers_.back() = texts_->run(seen.caption, seen.name, of_sample) ? 1.0F : 0.0F;
-        write_picture_facts(row, seen.facts, frozen::picture_config.sample_size, of_sample);
-        put_floats(math_, numbers_, pulse::sample_in(call.to, sample, tasks::condition_bytes));
+    /// Layers of a text encoder on a sample's caption.
+    void encode_text(std::uint64_t first, const pulse::encoding& call, int sample) {
+        const layers_of_chain which = layers_of(call, sample);
+        const pulse::frozen_component& of = in_.costs.frozen[static_cast<std::size_t>(call.what.component)];
+        captioned_picture seen;
+        if (which.first == 0) { seen = next_of_tasks(first); }
+        numbers_.resize(static_cast<std::size_t>(of.result_bytes) / sizeof(float));
+        texts_->run_layers(static_cast<std::size_t>(call.what.component - tasks::of_texts), which, seen.caption,
+                           seen.name, numbers_);
+        if (which.last + 1 == of.layers.size()) { put_values<float>(math_, numbers_, which.to); }
     }
     /// The next picture of the device's tasks, which run on the samples of a step in one order; those of the step behind
     /// it are decoded meanwhile.

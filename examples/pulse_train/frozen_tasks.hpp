@@ -4,24 +4,26 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include <pulse/model/condition.hpp>
 #include <pulse/profile/frozen_component.hpp>
-#include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/space.hpp>
 
 #include "arguments.hpp"
+#include "carried.hpp"
 #include "frozen.hpp"
+#include "frozen_chain.hpp"
 #include "frozen_encoders.hpp"
 #include "posterior_source.hpp"
 #include "sample_row.hpp"
 
 namespace pulse_train {
 
-/// The frozen networks of a model as the components that frozen tasks of a plan run: pictures give their latents, layer by
-/// layer; all else that the backbone reads of a sample is made at once, and behind it whether its caption was cut.
+/// The frozen networks of a model as the components that frozen tasks of a plan run, layer by layer: pictures give
+/// their latents, and behind them what else is known of them (picture_facts); each text encoder gives what it makes of
+/// a caption.
 template <class Model, class Math>
 struct frozen_tasks {
     using frozen = frozen_networks<Model>;
@@ -29,67 +31,71 @@ struct frozen_tasks {
     using picture_encoder = frozen_pictures<frozen, Math>;
 
     static constexpr int of_pictures = 0;
-    static constexpr int of_conditions = 1;
-    static constexpr std::size_t row_elements = sample_row{pulse::conditions_read_by<Model>()}.elements();
+    /// That of the first text encoder; those of others follow.
+    static constexpr int of_texts = 1;
     /// Bytes of results, which are floats.
     static constexpr auto latent_bytes = static_cast<std::int64_t>(posterior_source<frozen>::elements * sizeof(float));
-    static constexpr auto condition_bytes = static_cast<std::int64_t>((row_elements + 1) * sizeof(float));
 
     /// Without times.
     [[nodiscard]] static std::vector<pulse::frozen_component> components() {
         // Kernels may depend on the batch: one sample a call gives the bits of encoding before each step.
-        return {{.name = "pictures",
-                 .feeds = pulse::frozen_use::input,
-                 .input_bytes = static_cast<std::int64_t>(pixels * sizeof(float)),
-                 .result_bytes = latent_bytes,
-                 .max_chunk = 1,
-                 .layers = picture_encoder::layers()},
-                {.name = "conditions",
-                 .feeds = pulse::frozen_use::context,
-                 .result_bytes = condition_bytes,
-                 .max_chunk = 1,
-                 .layers = {{.name = "conditions",
-                             .parameter_bytes = text_encoders::parameter_bytes,
-                             .live_bytes = text_encoders::bytes - text_encoders::parameter_bytes}}}};
+        std::vector<pulse::frozen_component> all{{.name = "pictures",
+                                                  .feeds = pulse::frozen_use::input,
+                                                  .input_bytes = static_cast<std::int64_t>(pixels * sizeof(float)),
+                                                  .result_bytes = latent_bytes + fact_bytes,
+                                                  .max_chunk = 1,
+                                                  .layers = picture_encoder::layers()}};
+        for (pulse::frozen_layer& layer : all.front().layers) { layer.output_bytes += fact_bytes; }
+        each_text([&]<class Text>(const Text*) { all.push_back(Text::component()); });
+        return all;
     }
     /// With what they take where `math` computes.
     [[nodiscard]] static std::vector<pulse::frozen_component> measured(const arguments& a, Math math) {
         std::vector<pulse::frozen_component> all = components();
+        std::size_t next = 0;
+        const auto measure_network = [&](const auto& run_layers) { measure(math, all[next++], run_layers); };
         {
             picture_encoder network{a.from, math};
             const std::vector<float> picture(pixels);
             std::vector<float> moments(2 * posterior_source<frozen>::elements);
-            using scalar = typename Math::scalar;
-            typename pulse::space_of<Math>::template array<scalar> from;
-            for (std::size_t l = 0; l != picture_encoder::layer_count; ++l) {
-                decltype(from) to(static_cast<std::size_t>(picture_encoder::output_bytes(l)) / sizeof(scalar));
-                measure(math, all[of_pictures].layers[l], [&] {
-                    network.run_layers(l, l, picture, reinterpret_cast<const std::byte*>(from.data()),
-                                       reinterpret_cast<std::byte*>(to.data()), moments);
-                });
-                from = std::move(to);
-            }
+            measure_network([&](const layers_of_chain& which) { network.run_layers(which, picture, moments); });
         }
-        text_encoders texts{a.from, math};
-        std::vector<float> of_sample(row_elements);
-        measure(math, all[of_conditions].layers.front(),
-                [&] { static_cast<void>(texts.run("a caption", "a caption", of_sample)); });
+        each_text([&]<class Text>(const Text*) {
+            Text network{a.from, math};
+            std::vector<float> result(Text::result_elements);
+            measure_network(
+                [&](const layers_of_chain& which) { network.run_layers(which, "a caption", "a caption", result); });
+        });
         return all;
     }
 
 private:
+    static constexpr std::int64_t fact_bytes = sizeof(picture_facts);
     static constexpr auto pixels =
         static_cast<std::size_t>(frozen::picture_config.sample_size) *
         static_cast<std::size_t>(frozen::picture_config.sample_size * frozen::picture_config.in_channels);
 
+    template <class Take>
+    static void each_text(const Take& take) {
+        [&]<class... Text>(const std::tuple<Text...>*) {
+            (take(static_cast<const Text*>(nullptr)), ...);
+        }(static_cast<const typename text_encoders::networks*>(nullptr));
+    }
+    /// Layer by layer: run(layers_of_chain) runs one.
     template <class Run>
-    static void measure(const Math& math, pulse::frozen_layer& layer, const Run& run) {
-        for (int i = 0; i != 3; ++i) { // the first is a warm-up
-            const auto began = std::chrono::steady_clock::now();
-            run();
-            wait_for(math);
-            const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
-            layer.sample_us = i < 2 ? took.count() : std::min(layer.sample_us, took.count());
+    static void measure(const Math& math, pulse::frozen_component& component, const Run& run) {
+        typename pulse::space_of<Math>::template array<std::byte> from;
+        for (std::size_t l = 0; l != component.layers.size(); ++l) {
+            pulse::frozen_layer& layer = component.layers[l];
+            decltype(from) to(static_cast<std::size_t>(layer.output_bytes));
+            for (int i = 0; i != 3; ++i) { // the first is a warm-up
+                const auto began = std::chrono::steady_clock::now();
+                run(layers_of_chain{l, l, from.data(), to.data()});
+                wait_for(math);
+                const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+                layer.sample_us = i < 2 ? took.count() : std::min(layer.sample_us, took.count());
+            }
+            from = std::move(to);
         }
     }
 };

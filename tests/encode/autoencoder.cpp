@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/core/error.hpp>
 #include <pulse/encode/autoencoder.hpp>
 #include <pulse/encode/chain.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -84,6 +86,47 @@ void check_cuts() {
         here = std::move(next);
     }
     CHECK(here == whole[0]);
+}
+
+/// Whether chains that have every other layer alone give the bits of one that has all, in the memory of their layers.
+template <class M>
+void check_parts() {
+    reference on;
+    chain<M, reference> whole{on};
+    std::vector<bool> layers[2];
+    for (std::size_t l = 0; l != M::layer_count; ++l) {
+        for (std::size_t i = 0; i != 2; ++i) { layers[i].push_back(l % 2 == i); }
+    }
+    chain<M, reference> even{on, layers[0]};
+    chain<M, reference> odd{on, layers[1]};
+    std::mt19937_64 random{12};
+    std::normal_distribution<double> draw;
+    double* to[2]{even.parameters().data(), odd.parameters().data()};
+    std::int64_t most[2]{};
+    double* p = whole.parameters().data();
+    for (std::size_t l = 0; l != M::layer_count; ++l) {
+        const chain_link& link = chain_links<M>[l];
+        for (std::int64_t i = 0; i != link.parameters; ++i) { *to[l % 2]++ = *p++ = 0.3 * draw(random); }
+        most[l % 2] = std::max(most[l % 2], link.all());
+    }
+    chain<M, reference>* const parts[2]{&even, &odd};
+    for (std::size_t i = 0; i != 2; ++i) {
+        CHECK(to[i] == parts[i]->parameters().data() + parts[i]->parameters().size());
+        CHECK(parts[i]->used_bytes() == static_cast<std::int64_t>(sizeof(double) * parts[i]->parameters().size()) +
+                                            8 * (most[i] + chain<M, reference>::statistics_elements));
+    }
+    constexpr auto graph = graph_of<M>();
+    std::vector<double> here(static_cast<std::size_t>(graph.layers.front().input_elements));
+    for (double& v : here) { v = draw(random); }
+    std::vector<double> y(static_cast<std::size_t>(graph.layers.back().output_elements));
+    whole.run(1, here.data(), y.data());
+    for (std::size_t l = 0; l != M::layer_count; ++l) {
+        std::vector<double> next(static_cast<std::size_t>(graph.layers[l].output_elements));
+        parts[l % 2]->run_layers(l, l, here.data(), next.data());
+        CHECK_THROWS_AS(parts[1 - l % 2]->run_layers(l, l, here.data(), next.data()), pulse::error);
+        here = std::move(next);
+    }
+    CHECK(here == y);
 }
 
 template <auto Math>
@@ -194,6 +237,11 @@ TEST_CASE("autoencoders give the same bits whatever the rows of a strip") {
 TEST_CASE("autoencoders give the same bits wherever their chains pause") {
     check_cuts<autoencoder_encoder<tiny(5)>>();
     check_cuts<autoencoder_decoder<tiny(5)>>();
+}
+
+TEST_CASE("autoencoders give the same bits where chains have some of their layers alone") {
+    check_parts<autoencoder_encoder<tiny(5)>>();
+    check_parts<autoencoder_decoder<tiny(5)>>();
 }
 
 TEST_CASE("the logarithm of a variance is held to what diffusers holds it to") {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <span>
 #include <string>
@@ -45,16 +46,34 @@ std::vector<std::int32_t> ids_of(int samples, int tokens, int vocabulary) {
     return ids;
 }
 
-/// What the network gives of ids and masks on the plain loops, with seeded weights: states, then the pooled text.
 template <class Network>
-std::vector<double> encode(int samples, std::span<const std::int32_t> ids, std::span<const std::int32_t> mask = {}) {
-    plain on;
-    pulse::encode::text_encoder<Network, plain> encoder{on, samples};
+void load_seeded(pulse::encode::text_encoder<Network, plain>& encoder) {
     std::mt19937 random{8};
     encoder.load([&](const parameter& p, std::span<float> to) {
         std::normal_distribution<float> draw{p.rank == 1 ? 1.0F : 0.0F, 0.3F};
         for (float& value : to) { value = draw(random); }
     });
+}
+
+/// Each weight by numbers of its name alone, whichever others are read.
+template <class Network>
+void load_by_name(pulse::encode::text_encoder<Network, plain>& encoder) {
+    encoder.load([&](const parameter& p, std::span<float> to) {
+        const std::string_view name = p.name.view();
+        std::mt19937 random{std::accumulate(name.begin(), name.end(), 5U, [](unsigned sum, char c) {
+            return 31U * sum + static_cast<unsigned char>(c);
+        })};
+        std::normal_distribution<float> draw{p.rank == 1 ? 1.0F : 0.0F, 0.3F};
+        for (float& value : to) { value = draw(random); }
+    });
+}
+
+/// What the network gives of ids and masks on the plain loops, with seeded weights: states, then the pooled text.
+template <class Network>
+std::vector<double> encode(int samples, std::span<const std::int32_t> ids, std::span<const std::int32_t> mask = {}) {
+    plain on;
+    pulse::encode::text_encoder<Network, plain> encoder{on, samples};
+    load_seeded(encoder);
     const auto facts = pulse::encode::text_facts_of<Network, double>(samples, ids, mask);
     const auto states = static_cast<std::size_t>(samples) * Network::states::elements;
     std::vector<double> all(states +
@@ -112,6 +131,106 @@ TEST_CASE("a text is encoded the same alone and in a batch") {
             }
         }
     };
+    check(static_cast<const clip_text<bigg>*>(nullptr));
+    check(static_cast<const bert_text<bert>*>(nullptr));
+    check(static_cast<const t5_text<t5>*>(nullptr));
+}
+
+TEST_CASE("a text is encoded the same wherever its chain pauses, and whatever else is encoded meanwhile") {
+    const auto check = []<class Network>(const Network*) {
+        CAPTURE(Network::name.view());
+        constexpr int samples = 2;
+        plain on;
+        pulse::encode::text_encoder<Network, plain> encoder{on, samples};
+        load_seeded(encoder);
+        const auto ids = ids_of(2 * samples, Network::tokens, Network::vocabulary);
+        const std::size_t of_batch = ids.size() / 2;
+        std::vector<double> whole[2];
+        std::vector<double> facts[2];
+        constexpr auto states = static_cast<std::size_t>(samples * Network::states::elements);
+        const auto pooled = [](std::vector<double>& all) { return Network::pools ? all.data() + states : nullptr; };
+        for (std::size_t i = 0; i != 2; ++i) {
+            facts[i] =
+                pulse::encode::text_facts_of<Network, double>(samples, std::span{ids}.subspan(i * of_batch, of_batch));
+            whole[i].resize(states + (Network::pools ? samples * Network::pooled::elements : 0));
+            encoder.run(samples, facts[i].data(), whole[i].data(), pooled(whole[i]));
+        }
+        CHECK(whole[0] != whole[1]);
+        std::vector<double> here;
+        std::vector<double> other = whole[1];
+        for (std::size_t p = 0; p <= Network::states_layer; ++p) {
+            const bool ends = p == Network::states_layer;
+            const auto left = static_cast<std::size_t>(samples * pulse::encode::text_pieces<Network>[p].output);
+            std::vector<double> next(ends ? whole[0].size() : left);
+            encoder.run_pieces(p, p, {samples, facts[0].data()}, here.data(), next.data(),
+                               ends ? pooled(next) : nullptr);
+            const std::vector<double> paused = next;
+            encoder.run(samples, facts[1].data(), other.data(), pooled(other));
+            CHECK(other == whole[1]);
+            CHECK(next == paused);
+            std::vector<double> rest(whole[0].size());
+            if (!ends) {
+                encoder.run_pieces(p + 1, Network::states_layer, {samples, facts[0].data()}, next.data(), rest.data(),
+                                   pooled(rest));
+                CHECK(rest == whole[0]);
+            }
+            here = std::move(next);
+        }
+        CHECK(here == whole[0]);
+    };
+    check(static_cast<const clip_text<clip>*>(nullptr));
+    check(static_cast<const clip_text<sdxl>*>(nullptr));
+    check(static_cast<const clip_text<bigg>*>(nullptr));
+    check(static_cast<const bert_text<bert>*>(nullptr));
+    check(static_cast<const t5_text<t5>*>(nullptr));
+}
+
+TEST_CASE("encoders that have every other piece alone give the bits of one that has all, in their pieces' memory") {
+    const auto check = []<class Network>(const Network*) {
+        CAPTURE(Network::name.view());
+        using encoder = pulse::encode::text_encoder<Network, plain>;
+        constexpr auto& pieces = pulse::encode::text_pieces<Network>;
+        plain on;
+        std::vector<bool> which[2];
+        std::int64_t taken[2]{};
+        std::int64_t working[2]{};
+        for (std::size_t p = 0; p != pieces.size(); ++p) {
+            for (std::size_t i = 0; i != 2; ++i) { which[i].push_back(p % 2 == i); }
+            taken[p % 2] += pieces[p].parameters;
+            working[p % 2] = std::max(working[p % 2], pieces[p].working);
+        }
+        encoder parts[2]{{on, 1, which[0]}, {on, 1, which[1]}};
+        for (std::size_t i = 0; i != 2; ++i) {
+            load_by_name(parts[i]);
+            CHECK(parts[i].used_bytes() ==
+                  8 * (taken[i] + working[i] + encoder::shared_elements + Network::statistics_elements));
+        }
+        std::vector<bool> embedding(pieces.size());
+        embedding.front() = true;
+        CHECK(encoder(on, 1, embedding).used_bytes() ==
+              8 * (pieces[0].parameters + pieces[0].working + encoder::shared_elements + Network::statistics_elements));
+        encoder whole{on, 1};
+        load_by_name(whole);
+        CHECK(whole.used_bytes() == encoder::bytes(1));
+        const auto facts =
+            pulse::encode::text_facts_of<Network, double>(1, ids_of(1, Network::tokens, Network::vocabulary));
+        std::vector<double> states(Network::states::elements);
+        std::vector<double> pooled(Network::pooled::elements);
+        whole.run(1, facts.data(), states.data(), pooled.data());
+        std::vector<double> here;
+        std::vector<double> behind(pooled.size());
+        for (std::size_t p = 0; p != pieces.size(); ++p) {
+            std::vector<double> next(static_cast<std::size_t>(pieces[p].output));
+            parts[p % 2].run_pieces(p, p, {1, facts.data()}, here.data(), next.data(), behind.data());
+            CHECK_THROWS_AS(
+                parts[1 - p % 2].run_pieces(p, p, {1, facts.data()}, here.data(), next.data(), behind.data()),
+                pulse::error);
+            here = std::move(next);
+        }
+        CHECK(here == states);
+        if (Network::pools) { CHECK(behind == pooled); }
+    };
+    check(static_cast<const clip_text<clip>*>(nullptr));
     check(static_cast<const clip_text<bigg>*>(nullptr));
     check(static_cast<const bert_text<bert>*>(nullptr));
     check(static_cast<const t5_text<t5>*>(nullptr));

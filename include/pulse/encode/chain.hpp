@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -64,7 +67,8 @@ inline constexpr auto chain_links = []<std::size_t... I>(std::index_sequence<I..
 /// whole, or some of its layers, between which others may run on other samples.
 ///
 /// A tensor between layers begins at the front of one array or ends at its back, in turns; what a layer saves and its
-/// workspace lie between its input and its output. All memory is taken when this is made, in the backend's space.
+/// workspace lie between its input and its output. All memory is taken when this is made, in the backend's space: for
+/// all layers, or for those that will run here.
 template <any_model Model, backend B>
     requires(Model::skip_count == 0 && !Model::is_conditioned)
 class chain {
@@ -89,18 +93,30 @@ public:
         static_cast<std::int64_t>(sizeof(scalar)) * (working_elements + Model::parameter_count()) +
         static_cast<std::int64_t>(sizeof(accumulator)) * statistics_elements;
 
-    explicit chain(B& math) :
-        math_{math}, parameters_(static_cast<std::size_t>(Model::parameter_count())),
-        working_(static_cast<std::size_t>(working_elements)),
-        statistics_(static_cast<std::size_t>(statistics_elements)) {}
+    /// With layer l where `layers` is true at l; with all of them where it is empty.
+    explicit chain(B& math, const std::vector<bool>& layers = {}) :
+        math_{math}, statistics_(static_cast<std::size_t>(statistics_elements)) {
+        std::int64_t parameters = 0;
+        std::int64_t working = 0;
+        for (std::size_t l = 0; l != Model::layer_count; ++l) {
+            if (!layers.empty() && !layers[l]) { continue; }
+            begins_[l] = parameters;
+            parameters += chain_links<Model>[l].parameters;
+            working = std::max(working, chain_links<Model>[l].all());
+        }
+        parameters_ = scalars(static_cast<std::size_t>(parameters));
+        working_ = scalars(static_cast<std::size_t>(working));
+    }
     chain(const chain&) = delete;
     chain& operator=(const chain&) = delete;
 
-    /// The parameters of all layers, one behind the other in the order of parameters_of<Model>; call
+    /// Whether a layer may run.
+    [[nodiscard]] bool has(std::size_t layer) const noexcept { return begins_[layer] >= 0; }
+    /// The parameters of the layers that it has, one behind the other in the order of parameters_of<Model>; call
     /// B::weights_changed() when they are filled.
     [[nodiscard]] std::span<scalar> parameters() noexcept { return {parameters_.data(), parameters_.size()}; }
 
-    /// What this has taken: `bytes`.
+    /// What this has taken: `bytes` with all layers.
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
         return static_cast<std::int64_t>((working_.size() + parameters_.size()) * sizeof(scalar) +
                                          statistics_.size() * sizeof(accumulator));
@@ -114,25 +130,25 @@ public:
         }
     }
     /// Layers `first` to `last` on one sample: reads the input of the first at x, writes the output of the last to y. The
-    /// bits are those of run(), wherever it is cut.
+    /// bits are those of run(), wherever it is cut. Throws error naming a layer that it does not have.
     void run_layers(std::size_t first, std::size_t last, const scalar* x, scalar* y) {
         backend_frame<B> frame;
         frame.batch = 1;
         frame.input = x;
-        frame.parameters = parameters_.data();
-        for (std::size_t l = 0; l != first; ++l) { frame.parameters += chain_links<Model>[l].parameters; }
         frame.statistics = statistics_.data();
         scalar* held = nullptr; // the input, where it is this object's
         for (std::size_t l = first; l <= last; ++l) {
+            if (!has(l)) { throw error{"pulse: chain: layer " + std::to_string(l) + " is not here"}; }
             const chain_link& now = chain_links<Model>[l];
-            const bool held_at_front = held == working_.data();
+            frame.parameters = parameters_.data() + begins_[l];
+            const bool held_at_front = held != nullptr && held == working_.data();
             std::int64_t at_front = held_at_front ? chain_link::aligned(now.input) : 0;
             if (l == last) {
                 frame.output = y;
             } else if (now.in_place && held != nullptr) {
                 frame.output = held;
             } else if (held_at_front) {
-                frame.output = working_.data() + (working_elements - chain_link::aligned(now.output));
+                frame.output = working_.data() + working_.size() - chain_link::aligned(now.output);
             } else {
                 frame.output = working_.data();
                 at_front = chain_link::aligned(now.output);
@@ -140,13 +156,14 @@ public:
             frame.saved = working_.data() + at_front;
             frame.workspace = frame.saved + chain_link::aligned(now.saved);
             table[l](math_, frame);
-            frame.parameters += now.parameters;
             held = frame.output;
             frame.input = held;
         }
     }
 
 private:
+    using scalars = typename space::template array<scalar>;
+
     [[nodiscard]] static constexpr auto passes() {
         return []<std::size_t... I>(std::index_sequence<I...>) {
             return std::array<void (*)(B&, const backend_frame<B>&), sizeof...(I)>{
@@ -157,8 +174,14 @@ private:
     static constexpr auto table = passes();
 
     B& math_;
-    typename space::template array<scalar> parameters_;
-    typename space::template array<scalar> working_;
+    /// Where the parameters of each layer begin; less than 0 for those that are not here.
+    std::array<std::int64_t, Model::layer_count> begins_ = [] {
+        std::array<std::int64_t, Model::layer_count> none{};
+        none.fill(-1);
+        return none;
+    }();
+    scalars parameters_{};
+    scalars working_{};
     typename space::template array<accumulator> statistics_;
 };
 

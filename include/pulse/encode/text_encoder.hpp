@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -7,6 +9,8 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/label.hpp>
+#include <pulse/encode/chain.hpp>
 #include <pulse/encode/text_facts.hpp>
 #include <pulse/encode/text_network.hpp>
 #include <pulse/model/parameter.hpp>
@@ -15,8 +19,42 @@
 
 namespace pulse::encode {
 
+/// What may run apart from the rest of a text encoder: a layer, or that of the states with all that run behind it.
+/// Elements are of one text but for the parameters.
+struct text_piece {
+    label name{};          ///< of its first layer
+    std::size_t tensors{}; ///< of its parameters
+    std::int64_t parameters{};
+    std::int64_t output{};  ///< what the next piece reads, or the states
+    std::int64_t working{}; ///< input and output of a layer, and its workspace
+};
+
+template <class Network>
+inline constexpr auto text_pieces = [] {
+    std::array<text_piece, Network::states_layer + 1> all{};
+    std::int64_t input = 0;
+    Network::for_live_layers([&]<std::size_t I>() {
+        using layer = typename Network::template layer_at<I>;
+        text_piece& one = all[std::min(I, Network::states_layer)];
+        constexpr std::int64_t output = chain_link::aligned(layer::output::elements);
+        if (I <= Network::states_layer) {
+            one.name = layer::name;
+            one.output = layer::output::elements;
+        }
+        one.tensors += layer::parameters().size();
+        one.parameters += layer::parameter_elements;
+        one.working = std::max(one.working, input + output + chain_link::aligned(layer::workspace_elements));
+        input = output;
+    });
+    return all;
+}();
+
 /// A text encoder with its weights on one backend, for batches of up to `batch` texts; Network is a clip_text,
-/// bert_text or t5_text. All memory is taken when it is made, in the backend's space.
+/// bert_text or t5_text. It runs whole, or some of its pieces, between which others may run on other texts.
+///
+/// A tensor between layers begins at the front of one array or ends at its back, in turns; a layer's workspace lies
+/// between its input and its output. All memory is taken when this is made, in the backend's space: for all pieces, or
+/// for those that will run here.
 template <class Network, backend B>
 class text_encoder {
     static_assert(text_backend<B>, "pulse: a text encoder runs on a text_backend");
@@ -29,49 +67,77 @@ public:
     /// The weights that run, by their names in a checkpoint.
     static constexpr auto parameters = Network::template parameters<Network::live_layers>();
 
-    /// Bytes of one for batches of so many texts: weights, tensors and statistics, all of it but the backend's scratch.
+    /// Elements of the parameter that more than one layer reads: every encoder has its own copy.
+    static constexpr std::int64_t shared_elements = [] {
+        std::int64_t at = 0;
+        for (const parameter& p : parameters) {
+            if (at == Network::shared_at) { return p.elements(); }
+            at += p.elements();
+        }
+        return std::int64_t{0};
+    }();
+    /// Elements that tensors between layers and workspace take at most: of one text.
+    static constexpr std::int64_t working_elements = [] {
+        std::int64_t most = 0;
+        for (const text_piece& one : text_pieces<Network>) { most = std::max(most, one.working); }
+        return most;
+    }();
+    /// Bytes of one with all pieces for batches of so many texts: weights, tensors and statistics, all of it but the
+    /// backend's scratch.
     [[nodiscard]] static constexpr std::int64_t bytes(int batch) noexcept {
         return static_cast<std::int64_t>(sizeof(scalar)) *
-                   (Network::live_parameter_elements +
-                    batch * (Network::workspace_elements + 2 * Network::activation_elements)) +
+                   (Network::live_parameter_elements + shared_elements + batch * working_elements) +
                static_cast<std::int64_t>(sizeof(accumulator)) * batch * Network::statistics_elements;
     }
     /// The same of this one, as it was taken.
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
-        const std::size_t taken = weights_.size() + workspace_.size() + between_[0].size() + between_[1].size();
-        return static_cast<std::int64_t>(taken * sizeof(scalar) + statistics_.size() * sizeof(accumulator));
+        return static_cast<std::int64_t>((weights_.size() + shared_.size() + working_.size()) * sizeof(scalar) +
+                                         statistics_.size() * sizeof(accumulator));
     }
 
-    /// Throws input_error when `batch` is less than 1.
-    text_encoder(B& math, int batch) : math_{math}, batch_{batch} {
+    /// With piece p where `pieces` is true at p; with all of them where it is empty. Throws input_error when `batch` is
+    /// less than 1.
+    text_encoder(B& math, int batch, const std::vector<bool>& pieces = {}) : math_{math}, batch_{batch} {
         if (batch < 1) {
             throw input_error{"pulse: text_encoder: batch is " + std::to_string(batch) + ", it must be at least 1"};
         }
-        const auto room = [&](std::int64_t elements) {
-            return static_cast<std::size_t>(elements) * static_cast<std::size_t>(batch);
-        };
-        weights_ = scalars(static_cast<std::size_t>(Network::live_parameter_elements));
-        workspace_ = scalars(room(Network::workspace_elements));
-        for (scalars& each : between_) { each = scalars(room(Network::activation_elements)); }
-        statistics_ = accumulators(room(Network::statistics_elements));
+        std::int64_t weights = 0;
+        std::int64_t working = 0;
+        for (std::size_t p = 0; p != begins_.size(); ++p) {
+            begins_[p] = -1;
+            if (!pieces.empty() && !pieces[p]) { continue; }
+            begins_[p] = weights;
+            weights += text_pieces<Network>[p].parameters;
+            working = std::max(working, text_pieces<Network>[p].working);
+        }
+        weights_ = scalars(static_cast<std::size_t>(weights));
+        shared_ = scalars(static_cast<std::size_t>(shared_elements));
+        working_ = scalars(static_cast<std::size_t>(batch * working));
+        statistics_ = accumulators(static_cast<std::size_t>(batch * Network::statistics_elements));
     }
     text_encoder(const text_encoder&) = delete;
     text_encoder& operator=(const text_encoder&) = delete;
 
-    /// Fills every weight: read(const parameter&, std::span<float>) gives the values of one, in C order. Nothing that was
-    /// run may be still running on a device.
+    /// Fills the weights of its pieces: read(const parameter&, std::span<float>) gives the values of one, in C order.
+    /// Nothing that was run may be still running on a device.
     template <class Read>
     void load(Read read) {
-        std::vector<float> values;
-        std::vector<scalar> converted;
         scalar* to = weights_.data();
-        for (const parameter& p : parameters) {
-            values.resize(static_cast<std::size_t>(p.elements()));
-            read(p, std::span<float>{values});
-            converted.clear();
-            for (const float value : values) { converted.push_back(static_cast<scalar>(value)); }
-            space::template upload<scalar>(converted, to);
-            to += p.elements();
+        const parameter* next = parameters.data();
+        std::int64_t at = 0;
+        for (std::size_t p = 0; p != begins_.size(); ++p) {
+            for (std::size_t i = 0; i != text_pieces<Network>[p].tensors; ++i, ++next) {
+                const bool here = begins_[p] >= 0;
+                const bool shared = at == Network::shared_at;
+                at += next->elements();
+                if (!here && !shared) { continue; }
+                const std::vector<scalar> values = values_of(*next, read);
+                if (shared) { space::template upload<scalar>(values, shared_.data()); }
+                if (here) {
+                    space::template upload<scalar>(values, to);
+                    to += next->elements();
+                }
+            }
         }
         math_.weights_changed();
     }
@@ -82,24 +148,32 @@ public:
     ///
     /// Throws input_error unless `samples` is 1 to the encoder's batch.
     void run(int samples, const accumulator* facts, scalar* states, scalar* pooled = nullptr) {
-        if (samples < 1 || samples > batch_) {
-            throw input_error{"pulse: " + Network::name.str() + ": " + std::to_string(samples) +
-                              " texts, it was made for 1 to " + std::to_string(batch_)};
-        }
-        if (Network::pools && pooled == nullptr) {
-            throw input_error{"pulse: " + Network::name.str() + ": there is no room for the pooled text"};
-        }
+        run_pieces(0, Network::states_layer, {samples, facts}, nullptr, states, pooled);
+    }
+
+    /// Texts, and what text_facts_of says of them.
+    struct batch_of_texts {
+        int samples{};
+        const accumulator* facts{};
+    };
+    /// Pieces `first` to `last`, as run(): reads at x what the piece before has left, null where there is none, and
+    /// writes what the last one leaves to y, [samples][text_pieces[last].output]. The bits are those of run(), wherever
+    /// it is cut. Throws error naming a piece that it does not have.
+    void run_pieces(std::size_t first, std::size_t last, const batch_of_texts& of, const scalar* x, scalar* y,
+                    scalar* pooled = nullptr) {
+        require_room(of.samples, last < Network::states_layer || pooled != nullptr);
         frozen_frame<B> frame;
-        frame.batch = samples;
-        frame.facts = facts;
-        frame.workspace = workspace_.data();
+        frame.batch = of.samples;
+        frame.facts = of.facts;
         frame.statistics = statistics_.data();
-        if constexpr (Network::shared_at >= 0) { frame.shared = weights_.data() + Network::shared_at; }
+        frame.input = x;
+        if constexpr (Network::shared_at >= 0) { frame.shared = shared_.data(); }
         Network::for_live_layers([&]<std::size_t I>() {
-            frame.parameters = weights_.data() + Network::parameter_offsets[I];
-            frame.output = I == Network::states_layer      ? states
-                           : I + 1 == Network::live_layers ? pooled
-                                                           : between_[I % 2].data();
+            constexpr std::size_t piece = std::min(I, Network::states_layer);
+            if (piece < first || piece > last) { return; }
+            place<I>(frame, piece);
+            if (I == last) { frame.output = y; }
+            if (I != Network::states_layer && I + 1 == Network::live_layers) { frame.output = pooled; }
             Network::template layer_at<I>::forward(math_, frame);
             frame.input = frame.output;
         });
@@ -109,11 +183,51 @@ private:
     using scalars = typename space::template array<scalar>;
     using accumulators = typename space::template array<accumulator>;
 
+    template <class Read>
+    [[nodiscard]] static std::vector<scalar> values_of(const parameter& which, Read& read) {
+        std::vector<float> values(static_cast<std::size_t>(which.elements()));
+        read(which, std::span<float>{values});
+        std::vector<scalar> converted;
+        converted.reserve(values.size());
+        for (const float value : values) { converted.push_back(static_cast<scalar>(value)); }
+        return converted;
+    }
+    void require_room(int samples, bool pooled) const {
+        if (samples < 1 || samples > batch_) {
+            throw input_error{"pulse: " + Network::name.str() + ": " + std::to_string(samples) +
+                              " texts, it was made for 1 to " + std::to_string(batch_)};
+        }
+        if (Network::pools && !pooled) {
+            throw input_error{"pulse: " + Network::name.str() + ": there is no room for the pooled text"};
+        }
+    }
+    /// Where layer I has its weights, its workspace and its output: even ones at the front, odd ones at the back.
+    template <std::size_t I>
+    void place(frozen_frame<B>& frame, std::size_t piece) {
+        if (begins_[piece] < 0) {
+            throw error{"pulse: " + Network::name.str() + ": piece " + std::to_string(piece) + " is not here"};
+        }
+        constexpr std::int64_t output = chain_link::aligned(Network::template layer_at<I>::output::elements);
+        scalar* const begin = working_.data();
+        frame.parameters =
+            weights_.data() + begins_[piece] + (Network::parameter_offsets[I] - Network::parameter_offsets[piece]);
+        if constexpr (I % 2 == 0) {
+            frame.output = begin;
+            frame.workspace = begin + frame.batch * output;
+        } else {
+            constexpr std::int64_t input = chain_link::aligned(Network::template layer_at<I - 1>::output::elements);
+            frame.output = begin + working_.size() - frame.batch * output;
+            frame.workspace = begin + frame.batch * input;
+        }
+    }
+
     B& math_;
     int batch_;
+    /// Where the weights of each piece begin; less than 0 for those that are not here.
+    std::array<std::int64_t, text_pieces<Network>.size()> begins_{};
     scalars weights_{};
-    scalars workspace_{};
-    scalars between_[2]{}; ///< outputs of the even and of the odd layers
+    scalars shared_{};
+    scalars working_{};
     accumulators statistics_{};
 };
 

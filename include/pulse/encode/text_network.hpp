@@ -68,14 +68,12 @@ struct text_network {
         (std::make_index_sequence<L>{});
     }
 
-    // What a run needs beside its results, in elements of a text.
-    static constexpr std::int64_t workspace_elements = std::max({Layers::workspace_elements...});
+    /// Accumulators that a layer needs at most, of a text.
     static constexpr std::int64_t statistics_elements = std::max({Layers::statistics_elements...});
-    static constexpr std::int64_t activation_elements = std::max({std::int64_t{Layers::output::elements}...});
 
     /// Calls f.operator()<I>() for each layer that runs.
     template <class F>
-    static void for_live_layers(F f) {
+    static constexpr void for_live_layers(F f) {
         [&]<std::size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); }
         (std::make_index_sequence<live_layers>{});
     }

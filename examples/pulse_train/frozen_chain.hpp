@@ -1,0 +1,157 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pulse/diffusers/autoencoder.hpp>
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/encode/chain.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/profile/frozen_component.hpp>
+#include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/space.hpp>
+
+#include "carried.hpp"
+#include "frozen.hpp"
+
+namespace pulse_train {
+
+/// Fills the layers that a network has with the weights of a folder's component.
+template <class Network, class Math>
+void fill(pulse::encode::chain<Network, Math>& network, Math& math, const pulse::diffusers::weights& from) {
+    using scalar = typename Math::scalar;
+    std::vector<float> values;
+    std::vector<scalar> converted;
+    scalar* to = network.parameters().data();
+    for (std::size_t l = 0; l != Network::layer_count; ++l) {
+        if (!network.has(l)) { continue; }
+        for (const pulse::parameter& p : pulse::parameters_of<Network>(static_cast<int>(l))) {
+            values.resize(static_cast<std::size_t>(p.elements()));
+            from.read(p, 0, values);
+            converted.clear();
+            for (const float value : values) { converted.push_back(static_cast<scalar>(value)); }
+            pulse::space_of<Math>::template upload<scalar>(converted, to);
+            to += p.elements();
+        }
+    }
+    math.weights_changed();
+}
+
+/// Layers of a network on one sample.
+struct layers_of_chain {
+    std::size_t first{};
+    std::size_t last{};
+    const std::byte* from{}; ///< what the layer before has left; of no meaning where the network begins
+    std::byte* to{};         ///< where what the last one leaves belongs; of no meaning to a network that ends
+};
+
+/// A network of pictures or latents, one after another, with the weights of a folder.
+template <class Network, class Math>
+class frozen_chain {
+    using network = pulse::encode::chain<Network, Math>;
+    using scalar = typename Math::scalar;
+    static constexpr std::int64_t input = Network::template layer_at<0>::input::elements;
+    static constexpr std::int64_t output = Network::template layer_at<Network::layer_count - 1>::output::elements;
+
+public:
+    static constexpr std::int64_t bytes = network::bytes + (input + output) * static_cast<std::int64_t>(sizeof(scalar));
+
+    /// With some layers alone, or with all where `layers` is empty (pulse::encode::chain).
+    frozen_chain(Math& math, const pulse::diffusers::weights& from, const std::vector<bool>& layers = {}) :
+        math_{math}, network_{math, layers} {
+        fill(network_, math, from);
+    }
+    /// As the network's layers say.
+    void run(std::span<const float> x, std::span<float> y) { run_layers({0, layer_count - 1}, x, y); }
+    /// Some of them: x is read where the network begins, y is written where it ends.
+    void run_layers(const layers_of_chain& which, std::span<const float> x, std::span<float> y) {
+        const bool ends = which.last + 1 == layer_count;
+        if (which.first == 0) { in_.put(math_, x); }
+        network_.run_layers(which.first, which.last,
+                            which.first == 0 ? in_.there() : reinterpret_cast<const scalar*>(which.from),
+                            ends ? out_.there() : reinterpret_cast<scalar*>(which.to));
+        if (ends) { out_.get(math_, y); }
+    }
+    static constexpr std::size_t layer_count = Network::layer_count;
+    /// Of what a layer leaves for the next.
+    [[nodiscard]] static constexpr std::int64_t output_bytes(std::size_t layer) noexcept {
+        return static_cast<std::int64_t>(sizeof(scalar)) * pulse::encode::chain_links<Network>[layer].output;
+    }
+    /// The layers of a frozen component that is this network, without times.
+    [[nodiscard]] static std::vector<pulse::frozen_layer> layers() {
+        constexpr auto size = static_cast<std::int64_t>(sizeof(scalar));
+        constexpr auto graph = pulse::graph_of<Network>();
+        std::vector<pulse::frozen_layer> all;
+        for (const pulse::encode::chain_link& l : pulse::encode::chain_links<Network>) {
+            all.push_back(
+                {.name = graph.layers[all.size()].name,
+                 .parameter_bytes = size * l.parameters,
+                 .output_bytes = output_bytes(all.size()),
+                 .live_bytes = bytes - size * (Network::parameter_count() + network::working_elements - l.all())});
+        }
+        return all;
+    }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept {
+        return network_.used_bytes() + in_.bytes() + out_.bytes();
+    }
+
+private:
+    Math& math_;
+    network network_;
+    carried<Math> in_{static_cast<std::size_t>(input)};
+    carried<Math> out_{static_cast<std::size_t>(output)};
+};
+
+/// The encoder of pictures of a folder: writes the moments [height][width][2 channels] of the posterior of a picture
+/// [size][size][channels].
+template <class Frozen, class Math>
+class frozen_pictures : public frozen_chain<typename Frozen::encoder, Math> {
+public:
+    /// The components that moments depend on.
+    static std::vector<std::string> components() { return {"vae"}; }
+    /// Throws input_error unless the folder has all that is needed.
+    static void require(const std::filesystem::path& folder) {
+        static_cast<void>(pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder));
+    }
+    frozen_pictures(const std::filesystem::path& folder, Math& math, const std::vector<bool>& layers = {}) :
+        frozen_chain<typename Frozen::encoder, Math>{
+            math, pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder), layers} {}
+};
+
+/// Pixels are moments without variance: the posterior's sample is the picture to the last bits.
+template <class Frozen, class Math>
+    requires(!has_autoencoder<Frozen>)
+class frozen_pictures<Frozen, Math> {
+public:
+    static constexpr std::int64_t bytes = 0;
+
+    static std::vector<std::string> components() { return {}; }
+    static void require(const std::filesystem::path&) {}
+    frozen_pictures(const std::filesystem::path&, Math&, const std::vector<bool>& = {}) {}
+
+    void run(std::span<const float> picture, std::span<float> moments) {
+        constexpr auto channels = static_cast<std::size_t>(Frozen::picture_config.latent_channels);
+        constexpr float no_variance = -100.0F; // as a logarithm
+        for (std::size_t pixel = 0; pixel != picture.size() / channels; ++pixel) {
+            const std::span<float> of_pixel = moments.subspan(pixel * 2 * channels, 2 * channels);
+            std::ranges::copy(picture.subspan(pixel * channels, channels), of_pixel.begin());
+            std::ranges::fill(of_pixel.last(channels), no_variance);
+        }
+    }
+    void run_layers(const layers_of_chain&, std::span<const float> picture, std::span<float> moments) {
+        run(picture, moments);
+    }
+    static constexpr std::size_t layer_count = 1;
+    [[nodiscard]] static constexpr std::int64_t output_bytes(std::size_t) noexcept { return 0; }
+    [[nodiscard]] static std::vector<pulse::frozen_layer> layers() { return {{.name = "pixels"}}; }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept { return bytes; }
+};
+
+} // namespace pulse_train

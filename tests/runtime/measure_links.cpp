@@ -76,8 +76,8 @@ cluster measure(const std::vector<std::string>& machines, host::link_options ins
 
 constexpr std::array<std::int64_t, 3> some_sizes{256, 131'072, 1'048'576};
 
-/// Measures until one of the links is found to be `wanted`. No time is less than the link's own; how much more is the
-/// machine's, which may be busy: one measurement in a quiet moment is enough.
+/// Measures until one of the links is found to be `wanted`. A busy machine takes longer for some messages than the link
+/// does, which also makes a line through the times of small ones too flat: one measurement in a quiet moment is enough.
 template <class Measure>
 cluster find_link(pulse::link cluster::* which, const pulse::link& wanted, Measure measure_once) {
     cluster found{};
@@ -86,10 +86,8 @@ cluster find_link(pulse::link cluster::* which, const pulse::link& wanted, Measu
         found = measure_once();
         near = true;
         for (const std::int64_t bytes : some_sizes) {
-            CAPTURE(bytes);
             const double us = (found.*which).transfer_us(bytes);
-            CHECK(us >= 0.98 * wanted.transfer_us(bytes));
-            near = near && us <= 1.5 * wanted.transfer_us(bytes) + 500;
+            near = near && us >= 0.98 * wanted.transfer_us(bytes) && us <= 1.5 * wanted.transfer_us(bytes) + 500;
         }
     }
     CHECK(near);

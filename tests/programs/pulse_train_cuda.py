@@ -21,6 +21,7 @@ import itertools
 import json
 import math
 import pathlib
+import random
 import shutil
 import struct
 import subprocess
@@ -30,6 +31,7 @@ import unittest
 
 import device_tests
 import tiny_pipeline
+from drawn_plans import scattered
 from files import Safetensors, png_bytes
 
 PROGRAM, MODEL, PRECISIONS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
@@ -47,10 +49,10 @@ serial = itertools.count()
 
 
 def command(*options, out, steps=STEPS, sample=0, data="synthetic"):
+    planning = () if "--plan" in options else ("--microbatch-size", 1, "--microbatches", 2, "--placement", "folded", "--plan-time", 0)
     return [str(word) for word in (
-        PROGRAM, "--data", data, "--model", MODEL, "--sample", sample, "--sample-steps", 2, "--warmup", 0, "--lr", RATE,
-        "--microbatch-size", 1, "--microbatches", 2, "--clip", 0, "--placement", "folded", "--plan-time", 0, "--steps", steps,
-        "--out", out, *options)]
+        PROGRAM, "--data", data, "--model", MODEL, "--sample", sample, "--sample-steps", 2, "--warmup", 0, "--lr", RATE, "--clip", 0,
+        *planning, "--steps", steps, "--out", out, *options)]
 
 
 def on(precision):
@@ -275,6 +277,12 @@ class Encoded(unittest.TestCase):
             if precision == PRECISIONS[0]:
                 half = self.learn("--ranks", 1, "--encode", "bubbles", *on(precision))
                 runs.append(("--ranks", 1, "--resume", checkpoint(half)))
+                # any layers of the frozen networks on any rank
+                profile, plan = ROOM / "profile.json", ROOM / "scattered.json"
+                made = self.learn("--ranks", 2, "--gpus", "0,0", "--encode", "bubbles", "--profile-out", profile, *on(precision))
+                layers = [len(part["layers"]) for part in json.loads(profile.read_text())["frozen"]]
+                plan.write_text(json.dumps(scattered(random.Random(1), json.loads((made / "plan.json").read_text()), layers)))
+                runs.append(("--plan", plan, "--gpus", "0,0"))
             for options in runs:
                 with self.subTest(precision, options=options):
                     out = self.learn(*options, "--encode", "bubbles", *on(precision), steps=2)

@@ -17,7 +17,7 @@ import unittest
 
 import chance
 import tiny_pipeline
-from drawn_plans import drawn
+from drawn_plans import drawn, scattered
 
 WHEELS = sys.argv.pop(2)
 from pulse_train import CLUSTER, PROGRAM, ROOM, Case, command, fresh, report
@@ -45,6 +45,21 @@ def changed(folder=FROM):
 
 def plan_of(folder):
     return json.loads((folder / "plan.json").read_text())
+
+
+def trains_alike_scattered(case, alone, *options, **what):
+    """Whatever layers of the frozen networks a rank has: the bits of the run alone, in the memory that is planned."""
+    profile, file = fresh(), fresh()
+    options = ("--encode", "bubbles", *options)
+    made = case.train(*options, "--ranks", 3, "--profile-out", profile, **what)
+    layers = [len(part["layers"]) for part in json.loads(profile.read_text())["frozen"]]
+    for number in range(2):
+        plan = scattered(random.Random(number), plan_of(made), layers)
+        file.write_text(json.dumps(plan))
+        out = case.train(*options, "--plan", file, size=(), **what)
+        case.assertEqual(plan_of(out)["frozen_tasks"], plan["frozen_tasks"])
+        case.same_training(alone, out)
+        case.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
 
 
 def write_tensors(path, tensors, shapes):
@@ -568,6 +583,7 @@ class Sdxl(Case):
         for more in (("--ranks", 2), ("--ranks", 1, "--encode", "once", "--cache", cache)):
             with self.subTest(more):
                 self.same_training(alone, self.learn(*options, *more), more)
+        trains_alike_scattered(self, alone, "--from", SDXL, "--seed", SEED, *options, model="sdxl_tiny", data=self.data)
         self.assertLessEqual({"states", "pooled"}, set(Safetensors(next(cache.glob("captions-*"))).tensors))
         folder = changed(SDXL)
         (folder / "tokenizer_2/merges.txt").write_text((folder / "tokenizer_2/merges.txt").read_text() + "\n")
@@ -610,6 +626,7 @@ class Classes(Case):
         for more in (("--ranks", 2), ("--ranks", 1, "--encode", "once", "--cache", fresh())):
             with self.subTest(more):
                 self.same_training(alone, self.learn(self.folder, *options, *more), more)
+        trains_alike_scattered(self, alone, "--from", self.folder, "--seed", SEED, "--steps", 3, *options, **self.options)
 
     def test_the_model_sees_the_class_and_that_there_is_none(self):
         one = self.write_pictures(1)
@@ -672,6 +689,7 @@ class Hunyuan(Case):
         for more in (("--ranks", 2), ("--ranks", 1, "--encode", "once", "--cache", cache)):
             with self.subTest(more):
                 self.same_training(alone, self.learn(*options, *more), more)
+        trains_alike_scattered(self, alone, "--from", self.folder, "--seed", SEED, *options, **self.options)
         encoded = Safetensors(next(cache.glob("captions-*"))).tensors
         masks = []
         rows = ["", *(text for text in CAPTIONS if text)]

@@ -1,4 +1,5 @@
-# Configures, builds and runs the consumer project from nothing.
+# Configures, builds and runs the consumer project from nothing. Where a part is absent, configuring says all: that the part is
+# no target and the others are; each of these is built by itself elsewhere, and the tree without the part too.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -12,5 +13,8 @@ endfunction()
 file(REMOVE_RECURSE ${BUILD})
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${ARGUMENTS})
+if(ARGUMENTS MATCHES "-DABSENT=")
+    return()
+endif()
 run(${CMAKE_COMMAND} --build ${BUILD})
 run(${BUILD}/consumer)

@@ -1,14 +1,15 @@
-# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [APART])
+# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [APART] [QUICK])
 #
 # Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
 # and the room's name; cases of TEST_SUITE("constexpr") get the label constexpr too. A case that calls
 # pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. SERIAL cases run alone.
 # Files that give one name two meanings are compiled APART under PULSE_UNITY_TESTS.
+# QUICK cases take less time than it takes to optimise them, which is not done in any build.
 # If a library does not exist as a target, the room's tests are left out, with a status line.
 include_guard()
 
 function(pulse_add_test room)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;APART" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;DEFINITIONS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;APART;QUICK" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;DEFINITIONS")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT arg_LIBRARIES)
         message(FATAL_ERROR "pulse_add_test(${room}): SOURCES and LIBRARIES are needed, '${arg_UNPARSED_ARGUMENTS}' is not known")
     endif()
@@ -39,7 +40,7 @@ function(pulse_add_test room)
         if(room STREQUAL "host")
             set(level -O3)
         endif()
-        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}>)
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}> $<$<BOOL:${arg_QUICK}>:-O0>)
     endif()
 
     # The cases are asked for when the program is built, and read by ctest from the file that this leaves.

@@ -119,7 +119,7 @@ def main():
             source = os.path.join(scratch, "unit.cpp")
             with open(source, "w", encoding="utf-8") as file:
                 file.writelines(f"#include <{header}>\n" for header in chain + chain)
-            done = subprocess.run(command + ["-S", source, "-o", os.devnull], cwd=folder, stdout=subprocess.PIPE,
+            done = subprocess.run(command + ["-fsyntax-only", source], cwd=folder, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, check=False)
             units += 1
             if done.returncode != 0:

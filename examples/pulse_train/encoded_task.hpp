@@ -275,7 +275,6 @@ private:
             seen = next_of_tasks(first);
             in_.pictures->say(seen.refused);
         }
-        pictures_->run_layers(which, seen.pixels, posterior_.moments());
         const bool ends = which.last + 1 == picture_encoder::layer_count;
         std::byte* const facts = which.to + (ends ? tasks::latent_bytes : picture_encoder::output_bytes(which.last));
         if (which.first == 0) {
@@ -284,6 +283,7 @@ private:
             pulse::space_of<frozen_math>::copy(math_, which.from + picture_encoder::output_bytes(which.first - 1),
                                                facts, sizeof(picture_facts));
         }
+        pictures_->run_layers(which, seen.pixels, posterior_.moments());
         if (!ends) { return; }
         numbers_.resize(posterior::elements);
         posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);

@@ -52,19 +52,17 @@ struct frozen_tasks {
     /// With what they take where `math` computes.
     [[nodiscard]] static std::vector<pulse::frozen_component> measured(const arguments& a, Math math) {
         std::vector<pulse::frozen_component> all = components();
-        std::size_t next = 0;
-        const auto measure_network = [&](const auto& run_layers) { measure(math, all[next++], run_layers); };
-        {
-            picture_encoder network{a.from, math};
-            const std::vector<float> picture(pixels);
-            std::vector<float> moments(2 * posterior_source<frozen>::elements);
-            measure_network([&](const layers_of_chain& which) { network.run_layers(which, picture, moments); });
-        }
+        const std::vector<float> picture(pixels);
+        std::vector<float> result(2 * posterior_source<frozen>::elements);
+        measure<picture_encoder>(a, math, all.front(), [&](picture_encoder& network, const layers_of_chain& which) {
+            network.run_layers(which, picture, result);
+        });
+        std::size_t next = of_texts;
         each_text([&]<class Text>(const Text*) {
-            Text network{a.from, math};
-            std::vector<float> result(Text::result_elements);
-            measure_network(
-                [&](const layers_of_chain& which) { network.run_layers(which, "a caption", "a caption", result); });
+            result.resize(Text::result_elements);
+            measure<Text>(a, math, all[next++], [&](Text& network, const layers_of_chain& which) {
+                network.run_layers(which, "a caption", "a caption", result);
+            });
         });
         return all;
     }
@@ -81,16 +79,20 @@ private:
             (take(static_cast<const Text*>(nullptr)), ...);
         }(static_cast<const typename text_encoders::networks*>(nullptr));
     }
-    /// Layer by layer: run(layers_of_chain) runs one.
-    template <class Run>
-    static void measure(const Math& math, pulse::frozen_component& component, const Run& run) {
+    /// Layer by layer, each without the others, for all of which the device may have no room: run(network,
+    /// layers_of_chain) runs one.
+    template <class Network, class Run>
+    static void measure(const arguments& a, Math& math, pulse::frozen_component& component, const Run& run) {
         typename pulse::space_of<Math>::template array<std::byte> from;
         for (std::size_t l = 0; l != component.layers.size(); ++l) {
+            std::vector<bool> alone(component.layers.size(), false);
+            alone[l] = true;
+            Network network{a.from, math, alone};
             pulse::frozen_layer& layer = component.layers[l];
             decltype(from) to(static_cast<std::size_t>(layer.output_bytes));
             for (int i = 0; i != 3; ++i) { // the first is a warm-up
                 const auto began = std::chrono::steady_clock::now();
-                run(layers_of_chain{l, l, from.data(), to.data()});
+                run(network, layers_of_chain{l, l, from.data(), to.data()});
                 wait_for(math);
                 const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
                 layer.sample_us = i < 2 ? took.count() : std::min(layer.sample_us, took.count());

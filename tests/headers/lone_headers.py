@@ -1,4 +1,4 @@
-"""Compiles headers so that each sees no more than what it includes itself.
+"""Has the compiler read headers so that each sees no more than what it includes itself.
 
     lone_headers.py <compile_commands.json> <unit>
 

@@ -18,8 +18,8 @@ def drawn(draw, pipeline, replicas):
 
 
 def scattered(draw, plan, layers):
-    """The plan (as JSON) with frozen tasks behind its passes: a device drawn for each layer of each component, which have as many as
-    `layers` says. Chains pause wherever the device changes, and elsewhere, while those of other samples go on."""
+    """The plan (as JSON) with frozen tasks behind its passes: a device drawn for each of the layers[c] layers of component c. Chains
+    pause wherever the device changes, and elsewhere, while those of other samples go on."""
     devices = len(plan["schedule"])
     hosts = [[draw.randrange(devices) for _ in range(count)] for count in layers]
     begun = {(sample, component): 0 for sample in range(plan["microbatches"] * plan["microbatch_size"]) for component in

@@ -247,6 +247,31 @@ TEST_SUITE("host") {
         }
     }
 
+    TEST_CASE("fill: work is placed wherever one chain after the other has room behind the passes") {
+        std::mt19937 random{17};
+        for (int round = 0; round != 600; ++round) {
+            CAPTURE(round);
+            auto problem = limited_problem(random, 4, 2, 4, round);
+            if (problem.memory_limit_bytes.empty()) { continue; }
+            const auto passes = list_schedule(problem);
+            auto work = random_work(random, problem.devices, 3, 8);
+            work.split = random_split(random, work, problem.devices);
+            for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
+                const auto& layers = work.components[static_cast<std::size_t>(c)].layers;
+                for (std::size_t l = 0; l != layers.size(); ++l) {
+                    for (int d = 0; d != problem.devices; ++d) {
+                        if (!work.may_host(c, static_cast<int>(l), d)) { continue; }
+                        auto& limit = problem.memory_limit_bytes[static_cast<std::size_t>(d)];
+                        limit = std::max({limit, layers[l].live_bytes, l == 0 ? 0 : layers[l - 1].output_bytes});
+                    }
+                }
+            }
+            filled_schedule found{};
+            REQUIRE_NOTHROW(found = fill_schedule(problem, passes, work, lower_bound_us(problem), {.placements = 500}));
+            REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
+        }
+    }
+
     TEST_CASE("fill: DiffusionPipe's greedy is valid, leaves passes where they are, and is never faster") {
         std::mt19937 random{11};
         int slower = 0;

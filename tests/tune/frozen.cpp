@@ -190,7 +190,7 @@ TEST_CASE("hosts that memory has no room for are dropped, and what fits nowhere 
         static_cast<void>(planned_in(8 * text_bytes, text_bytes));
         FAIL_CHECK("nothing was thrown");
     } catch (const infeasible_error& e) {
-        CHECK(mentions(e.what(), "frozen components, the greatest of which is text"));
+        CHECK(mentions(e.what(), "frozen components, whole or by layers; the greatest of them is text"));
     }
 }
 
@@ -212,8 +212,11 @@ TEST_CASE("a component that one device has room for lives there, and its weights
             CHECK(where.work.may_host(1, d) == (d == 2));
             const auto at = static_cast<std::size_t>(d);
             std::int64_t weights = 0;
-            for (const int f : where.work.hosts[at]) {
-                weights += costs.frozen[static_cast<std::size_t>(f)].parameter_bytes();
+            for (int f = 0; f != 2; ++f) {
+                const frozen_component& of = costs.frozen[static_cast<std::size_t>(f)];
+                for (int l = 0; l != static_cast<int>(of.layers.size()); ++l) {
+                    if (where.work.may_host(f, l, d)) { weights += of.parameter_bytes(l, l); }
+                }
             }
             // Results of two steps lie where the first stage reads them.
             const std::int64_t results = cut.stages.front().device == d ? 2 * 8 * (800 + 900) : 0;
@@ -263,7 +266,30 @@ TEST_CASE("layers that are split lie side by side within the room of each device
     const auto ways = search.ways();
     CHECK(std::find(ways.begin(), ways.end(), std::vector{detail::host_way::spread, detail::host_way::split}) !=
           ways.end());
-    CHECK(ways.size() == 6); // pictures have room everywhere
+    CHECK(ways.size() == 9);
+}
+
+TEST_CASE("components that have room one by one, but not together, are split") {
+    cost_table costs = beside_encoders(1, 0.4, 1'000'000);
+    costs.frozen.front() = costs.frozen.back();
+    costs.frozen.front().name = "short texts";
+    costs.frozen.push_back(costs.frozen.back());
+    costs.frozen.back().name = "long texts";
+    tune_candidate c{.pipeline_degree = 2, .microbatches = 4};
+    candidate_options options{};
+    options.kept = adamw_memory(4);
+    const partition cut = cut_candidate(costs, c, options.kept, 0);
+    prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
+    ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    for (const std::int64_t room : {1'600'000, 1'400'000}) {
+        for (std::int64_t& fixed : ready.fixed_bytes) { fixed = ready.limit_bytes - room; }
+        const auto found = frozen_placements(costs, c, ready, frozen_mode::bubbles);
+        CHECK(found.empty() == (room < 1'500'000));
+        for (const frozen_placement& where : found) {
+            CHECK_FALSE(where.work.split.empty());
+            for (std::size_t d = 0; d != 2; ++d) { CHECK(where.kept_bytes[d] + where.live_bytes[d] <= room); }
+        }
+    }
 }
 
 TEST_CASE("what is pruned would not have been chosen, as bounds are held against steps that were reached") {

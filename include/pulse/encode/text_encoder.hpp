@@ -76,6 +76,7 @@ public:
         }
         return std::int64_t{0};
     }();
+    static_assert(Network::shared_at < 0 || shared_elements > 0, "pulse: shared_at is where a parameter begins");
     /// Elements that tensors between layers and workspace take at most: of one text.
     static constexpr std::int64_t working_elements = [] {
         std::int64_t most = 0;
@@ -158,7 +159,7 @@ public:
     };
     /// Pieces `first` to `last`, as run(): reads at x what the piece before has left, null where there is none, and
     /// writes what the last one leaves to y, [samples][text_pieces[last].output]. The bits are those of run(), wherever
-    /// it is cut. Throws error naming a piece that it does not have.
+    /// it is cut; first <= last <= Network::states_layer. Throws error naming a piece that it does not have.
     void run_pieces(std::size_t first, std::size_t last, const batch_of_texts& of, const scalar* x, scalar* y,
                     scalar* pooled = nullptr) {
         require_room(of.samples, last < Network::states_layer || pooled != nullptr);

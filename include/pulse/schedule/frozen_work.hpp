@@ -28,7 +28,8 @@ struct frozen_work {
     pulse::link link{};
     /// Per device: what it does behind its last pass and task, microseconds; empty: nothing.
     std::vector<double> after_us{};
-    /// [component][layer] the one device that has the layer; empty, all or a component's: each host has every layer.
+    /// [component][layer] the one device that has the layer; where all of it or a component's list is empty, each host
+    /// has every layer of it.
     std::vector<std::vector<int>> split{};
 
     [[nodiscard]] constexpr bool may_host(int component, int device) const {
@@ -110,7 +111,7 @@ struct frozen_part {
     std::vector<int> hosts{};
 };
 
-/// The parts of all components, each component's one behind the other.
+/// The parts of all components of valid work, each component's one behind the other.
 [[nodiscard]] constexpr std::vector<frozen_part> parts_of(const frozen_work& work, int devices) {
     std::vector<frozen_part> parts{};
     for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {

@@ -66,15 +66,20 @@ public:
     }
 
     /// What may be chosen for all components: each spread or on one device, and split where not every device has room
-    /// for it whole.
+    /// for all of them whole.
     [[nodiscard]] std::vector<std::vector<host_way>> ways() const {
+        bool tight = false;
+        frozen_placement whole = nothing();
+        for (std::size_t d = 0; d != busy_.size(); ++d) {
+            for (std::size_t f = 0; f != costs_.frozen.size(); ++f) { add(f, 0, last_layer(f), d, whole); }
+            tight = tight || !fits(d, whole.kept_bytes[d] + whole.live_bytes[d]);
+        }
         std::vector<std::vector<host_way>> all{{}};
         for (std::size_t f = 0; f != costs_.frozen.size(); ++f) {
             std::vector<host_way> its{host_way::spread};
             // Beyond a few components, those with the most weights would need to be chosen; all models have fewer.
             if (f < 4 && busy_.size() > 1) {
                 its.push_back(host_way::one);
-                const bool tight = devices_with_room(f, nothing()).size() != busy_.size();
                 if (tight && costs_.frozen[f].layers.size() > 1) { its.push_back(host_way::split); }
             }
             std::vector<std::vector<host_way>> longer{};
@@ -122,11 +127,14 @@ private:
     [[nodiscard]] bool fits(std::size_t d, std::int64_t bytes) const {
         return prepared_.limit_bytes == 0 || prepared_.fixed_bytes[d] + bytes <= prepared_.limit_bytes;
     }
-    /// Whether layers [first, last] of a component have room beside what is placed.
+    /// Whether layers [first, last] of a component have room beside what is placed, with what waits before and behind
+    /// them while other devices run the others.
     [[nodiscard]] bool has_room(std::size_t f, int first, int last, std::size_t d, const frozen_placement& made) const {
         const frozen_component& of = costs_.frozen[f];
+        const auto waits = [&](int layer) { return of.layers[static_cast<std::size_t>(layer)].output_bytes; };
+        const std::int64_t paused = (first > 0 ? waits(first - 1) : 0) + (last < last_layer(f) ? waits(last) : 0);
         return fits(d, made.kept_bytes[d] + made.live_bytes[d] + of.parameter_bytes(first, last) +
-                           of.live_bytes(first, last));
+                           of.live_bytes(first, last) + paused);
     }
     [[nodiscard]] std::vector<std::size_t> devices_with_room(std::size_t f, const frozen_placement& made) const {
         std::vector<std::size_t> hosts{};

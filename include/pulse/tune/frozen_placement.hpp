@@ -11,9 +11,9 @@ namespace pulse {
 struct frozen_placement {
     /// For one step of one pipeline, with a list of hosts for every device.
     frozen_work work{};
-    /// Weights of what a device hosts, and of two steps the results that its stages read.
+    /// Weights of the layers that a device hosts, and of two steps the results that its stages read.
     std::vector<std::int64_t> kept_bytes{};
-    /// What the greatest layer of each hosted component needs for one sample.
+    /// What the greatest of these layers needs for one sample, of each component.
     std::vector<std::int64_t> live_bytes{};
     /// The step of the passes alone.
     double passes_step_us{};

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pulse/core/separate.hpp>
@@ -23,8 +27,8 @@ namespace pulse {
                                                        const candidate_step& step, double known_us = 0);
 
 /// The hosts that a candidate may choose, the best first: each component on every device that has room for it, or on
-/// one, or, where not every device has room for it whole, its layers on several. Of those whose steps can be equally
-/// short the first takes the fewest bytes; empty: there is no room.
+/// one, or, where not every device has room for all components whole, its layers on several. Of those whose steps can
+/// be equally short the first splits the fewest, and then takes the fewest bytes; empty: there is no room.
 [[nodiscard]] PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& costs,
                                                                            const tune_candidate& c,
                                                                            const prepared_candidate& prepared,
@@ -45,9 +49,10 @@ namespace detail {
 
 } // namespace detail
 
-/// Orders a candidate's passes with `evaluate(prepared)` on what its frozen components leave, and says what to expect of
-/// its step: on the first of its placements, and where that leaves the passes too little, on the one that takes least.
-/// Throws memory_error when neither fits.
+/// Orders a candidate's passes with `evaluate(prepared)` on what its frozen components leave, and says what to expect
+/// of its step: on the first of its placements, and where that leaves the passes less than they want, on those that leave
+/// the fullest device the most room, of those that split nothing and of all; the fastest counts. Throws memory_error
+/// when none of them fits.
 template <class Evaluate>
 [[nodiscard]] evaluated_candidate evaluate_beside_frozen(const cost_table& costs, const tune_candidate& c,
                                                          const prepared_candidate& prepared, frozen_mode mode,
@@ -60,14 +65,31 @@ template <class Evaluate>
         expect_frozen(made, beside, where);
         return made;
     };
-    const auto& least = *std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
-        return *std::max_element(a.kept_bytes.begin(), a.kept_bytes.end()) <
-               *std::max_element(b.kept_bytes.begin(), b.kept_bytes.end());
-    });
-    if (&least == &all.front()) { return on(least); }
-    try {
-        return on(all.front());
-    } catch (const memory_error&) { return on(least); }
+    const auto less = [&](const auto& a, const auto& b) {
+        const auto most = [&](const frozen_placement& p) {
+            const std::vector<std::int64_t> bytes = beside_frozen(prepared, p).fixed_bytes;
+            return *std::max_element(bytes.begin(), bytes.end());
+        };
+        return most(a) < most(b);
+    };
+    const auto whole_before = [&](const auto& a, const auto& b) {
+        return a.work.split.empty() != b.work.split.empty() ? a.work.split.empty() : less(a, b);
+    };
+    const auto whole = std::min_element(all.begin(), all.end(), whole_before);
+    const auto least = std::min_element(all.begin(), all.end(), less);
+    std::optional<evaluated_candidate> best{};
+    std::optional<memory_error> why{};
+    for (const auto where : std::set{all.begin(), whole, least}) {
+        try {
+            evaluated_candidate made = on(*where);
+            if (!best || made.planned.predicted.step_us < best->planned.predicted.step_us) { best = std::move(made); }
+            if (best->room_bytes.empty()) { break; } // its passes have all the room that they want
+        } catch (const memory_error& e) {
+            if (!why || e.bytes < why->bytes) { why = e; }
+        }
+    }
+    if (!best) { throw *why; }
+    return *std::move(best);
 }
 
 /// A candidate whose frozen tasks have their times, and whose passes those that they have beside them, from one whose

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,14 +30,17 @@ namespace detail {
 
 PULSE_INLINE memory_error no_room_for_frozen(const cost_table& costs, const prepared_candidate& prepared) {
     const frozen_component* most = nullptr;
+    std::int64_t sum = 0;
     for (const frozen_component& f : costs.frozen) {
+        sum += f.parameter_bytes();
         if (most == nullptr || f.parameter_bytes() > most->parameter_bytes()) { most = &f; }
     }
     const std::int64_t beside = *std::min_element(prepared.fixed_bytes.begin(), prepared.fixed_bytes.end());
-    const std::int64_t needed = beside + most->parameter_bytes();
-    return {needed, "devices have no room for frozen components, the greatest of which is " + most->name.str() +
-                        ": its parameters are " + std::to_string(most->parameter_bytes()) + " bytes, beside at least " +
-                        std::to_string(beside) + " of parameters, their copies, room for replicas and workspace of " +
+    const std::int64_t needed = beside + sum / static_cast<std::int64_t>(prepared.fixed_bytes.size());
+    return {needed, "devices have no room for frozen components, whole or by layers; the greatest of them is " +
+                        most->name.str() + ", whose parameters are " + std::to_string(most->parameter_bytes()) +
+                        " bytes of " + std::to_string(sum) + ", beside at least " + std::to_string(beside) +
+                        " on a device of parameters, their copies, room for replicas and workspace of " +
                         std::to_string(prepared.limit_bytes)};
 }
 
@@ -56,11 +60,12 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
     std::stable_sort(choosy.begin(), choosy.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [hosts, c] : choosy) {
         const frozen_component& of = work.components[c];
+        const std::vector<frozen_part>& parts = chains[c];
         const int even = (work.samples + static_cast<int>(hosts) - 1) / static_cast<int>(hosts);
         for (int sample = 0; sample != work.samples;) {
             int samples = std::min({of.max_chunk, even, work.samples - sample});
             std::vector<std::size_t> on{};
-            for (const frozen_part& part : chains[c]) {
+            for (const frozen_part& part : parts) {
                 on.push_back(static_cast<std::size_t>(
                     *std::min_element(part.hosts.begin(), part.hosts.end(), [&](int a, int b) {
                         return free_us[static_cast<std::size_t>(a)] < free_us[static_cast<std::size_t>(b)];
@@ -71,16 +76,28 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
                 }
             }
             samples = std::max(1, samples);
+            const auto takes_us = [&](std::size_t i) {
+                return of.duration_us(parts[i].first_layer, parts[i].last_layer, samples);
+            };
+            const auto sent_us = [&](std::size_t i) {
+                const auto& last = of.layers[static_cast<std::size_t>(parts[i].last_layer)];
+                return work.link.transfer_us(last.output_bytes * samples);
+            };
+            std::vector<double> start{};
             double ready = 0;
             for (std::size_t i = 0; i != on.size(); ++i) {
-                const auto& [component, first, last, unused] = chains[c][i];
-                const double start = std::max(free_us[on[i]], ready);
-                const double end = start + of.duration_us(first, last, samples);
-                made.tasks[on[i]].push_back(
-                    {component, first, last, sample, samples, static_cast<int>(on[i]), start, end});
+                start.push_back(std::max(free_us[on[i]], ready));
+                ready = start.back() + takes_us(i) + sent_us(i);
+            }
+            // No sooner than the next part can take what a part leaves, which would only wait there.
+            for (std::size_t i = on.size() - 1; i-- != 0;) {
+                start[i] = std::max(start[i], start[i + 1] - sent_us(i) - takes_us(i));
+            }
+            for (std::size_t i = 0; i != on.size(); ++i) {
+                const double end = start[i] + takes_us(i);
+                made.tasks[on[i]].push_back({parts[i].component, parts[i].first_layer, parts[i].last_layer,
+                                             sample, samples, static_cast<int>(on[i]), start[i], end});
                 free_us[on[i]] = end;
-                const frozen_layer& made_last = of.layers[static_cast<std::size_t>(last)];
-                ready = end + work.link.transfer_us(made_last.output_bytes * samples);
             }
             sample += samples;
         }
@@ -114,12 +131,13 @@ PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& c
     const detail::host_search search{costs, c, prepared};
     struct choice {
         double makespan_us{};
+        std::ptrdiff_t split{};
         std::int64_t bytes{};
         frozen_placement where{};
     };
     std::vector<choice> found{};
     for (const auto& ways : search.ways()) {
-        const auto where = search.with(ways);
+        auto where = search.with(ways);
         if (!where) { continue; }
         std::int64_t bytes = 0;
         for (const std::int64_t b : where->kept_bytes) { bytes += b; }
@@ -127,14 +145,15 @@ PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& c
         const double makespan_us = mode == frozen_mode::first
                                        ? detail::encode_first(none, where->work, {}).makespan_us()
                                        : detail::frozen_bound_us(prepared.step.problem, where->work, 0);
-        found.push_back({makespan_us, bytes, *where});
+        const auto split = std::count(ways.begin(), ways.end(), detail::host_way::split);
+        found.push_back({makespan_us, split, bytes, std::move(*where)});
     }
     double best_us = std::numeric_limits<double>::infinity();
     for (const choice& one : found) { best_us = std::min(best_us, one.makespan_us); }
     // Filling comes no nearer than that to its bound.
     const auto rank = [&](const choice& one) { return one.makespan_us <= best_us * 1.001 ? best_us : one.makespan_us; };
     std::stable_sort(found.begin(), found.end(), [&](const choice& a, const choice& b) {
-        return rank(a) != rank(b) ? rank(a) < rank(b) : a.bytes < b.bytes;
+        return std::tuple{rank(a), a.split, a.bytes} < std::tuple{rank(b), b.split, b.bytes};
     });
     std::vector<frozen_placement> all{};
     for (choice& one : found) { all.push_back(std::move(one.where)); }

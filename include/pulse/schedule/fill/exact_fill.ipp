@@ -388,8 +388,7 @@ PULSE_INLINE exact_fill fill_exactly(const schedule_problem& problem, const sche
         busy[d] += after[d];
     }
     const double least_after = *std::min_element(after.begin(), after.end());
-    out.bound_us =
-        std::max(out.best.lower_bound_us + least_after, detail::spread_bound_us(work, busy));
+    out.bound_us = std::max(out.best.lower_bound_us + least_after, detail::spread_bound_us(work, busy));
     detail::exact_filler search{problem, work, out.bound_us, out.end_us, limit};
     const double bound_us = out.best.lower_bound_us;
     if (search.end_us() < out.end_us) { out.best = search.best(); }

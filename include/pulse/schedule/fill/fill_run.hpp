@@ -22,7 +22,8 @@ struct fill_rules {
     double delay{};
     /// Most chains that a device has begun, beside those that other devices wait for or began.
     int open{};
-    /// No chain begins while another is under way, on whatever device: then none can wait for what another holds.
+    /// No chain begins before the last layer of another has, on whatever device: then none can wait for what another
+    /// holds.
     bool alone{};
 };
 
@@ -137,6 +138,11 @@ private:
         for (const int p : l.pieces) {
             const double ready = progress_[static_cast<std::size_t>(p)].ready_us;
             if (ready > now) { wake = std::min(wake, ready); }
+        }
+        if (rules_.alone) { // what runs elsewhere may leave room when it ends
+            for (const lane& other : lanes_) {
+                if (other.free_us > now) { wake = std::min(wake, other.free_us); }
+            }
         }
         l.wake_us = wake;
     }
@@ -277,6 +283,7 @@ private:
         const double there = end + work_.link.transfer_us(kept);
         progress_[static_cast<std::size_t>(of.after)].ready_us = there;
         other.paused += kept;
+        other.running += kept;
         if (other.wake_us > there) { other.wake_us = std::max(there, other.free_us); }
     }
 

@@ -135,7 +135,7 @@ private:
     filled_schedule best_{};
 };
 
-/// Throws infeasible_error, which names the greatest layer that has no room on any host, alone and after all passes.
+/// Throws infeasible_error, which names the first layer that has no room on any host, alone and after all passes.
 [[noreturn]] inline void throw_no_room(const schedule_problem& problem, const frozen_work& work) {
     for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
         const frozen_component& of = work.components[static_cast<std::size_t>(c)];

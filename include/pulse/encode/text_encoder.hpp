@@ -171,7 +171,7 @@ public:
         if constexpr (Network::shared_at >= 0) { frame.shared = shared_.data(); }
         Network::for_live_layers([&]<std::size_t I>() {
             constexpr std::size_t piece = std::min(I, Network::states_layer);
-            if (piece < first || piece > last) { return; }
+            if (std::clamp(piece, first, last) != piece) { return; }
             place<I>(frame, piece);
             if (I == last) { frame.output = y; }
             if (I != Network::states_layer && I + 1 == Network::live_layers) { frame.output = pooled; }

@@ -300,8 +300,8 @@ private:
                            seen.name, numbers_);
         if (which.last + 1 == of.layers.size()) { put_values<float>(math_, numbers_, which.to); }
     }
-    /// The next picture of the device's tasks, which run on the samples of a step in one order; those of the step behind
-    /// it are decoded meanwhile.
+    /// The next picture of the device's tasks, which run on the samples of a step in one order; those of the step
+    /// behind it are decoded meanwhile.
     [[nodiscard]] captioned_picture next_of_tasks(std::uint64_t first) {
         const auto of_step = static_cast<std::uint64_t>(steps_.samples_of_step());
         if (at_ == 0 && (!ahead_ || next_ != first)) {

@@ -50,9 +50,9 @@ namespace detail {
 } // namespace detail
 
 /// Orders a candidate's passes with `evaluate(prepared)` on what its frozen components leave, and says what to expect
-/// of its step: on the first of its placements, and where that leaves the passes less than they want, on those that leave
-/// the fullest device the most room, of those that split nothing and of all; the fastest counts. Throws memory_error
-/// when none of them fits.
+/// of its step: on the first of its placements, and where that leaves the passes less than they want, on those that
+/// leave the fullest device the most room, of those that split nothing and of all; the fastest counts. Throws
+/// memory_error when none of them fits.
 template <class Evaluate>
 [[nodiscard]] evaluated_candidate evaluate_beside_frozen(const cost_table& costs, const tune_candidate& c,
                                                          const prepared_candidate& prepared, frozen_mode mode,

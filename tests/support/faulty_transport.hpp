@@ -49,9 +49,10 @@ public:
         case fault::drop: lost_.push_back({peer, message}); return;
         case fault::delay: std::this_thread::sleep_for(std::chrono::milliseconds{5}); break;
         case fault::duplicate:
+            // what is posted is the receiver's to exchange: the copy comes first
+            copies_.push_back(copy_of(parts));
             under_.post_send(peer, message, parts);
-            under_.post_send(peer, message, copies_.emplace_back(copy_of(parts)));
-            return;
+            return under_.post_send(peer, message, copies_.back());
         case fault::corrupt:
             copies_.push_back(copy_of(parts));
             copies_.back().front().data[0] ^= std::byte{4};

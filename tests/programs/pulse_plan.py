@@ -273,7 +273,7 @@ class Frozen(Case):
         self.refused(*self.words(), "--memory-limit", 50000, code=3, naming="need more memory")
         parts = encoders()
         parts[1]["layers"][0]["parameter_bytes"] = 10 ** 9
-        self.refused(*self.words(parts), "--memory-limit", 10 ** 8, code=3, naming="frozen components, whole or by layers; the greatest of them is text")
+        self.refused(*self.words(parts), "--memory-limit", 10 ** 8, code=3, naming="no room for the frozen components, whole or by layers: their parameters are")
         self.refused(*SMALL, "--frozen", "first", naming="--frozen first: the model has no frozen components")
         self.refused(*SMALL, "--frozen", "later", naming="--frozen")
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <variant>
 #include <vector>
@@ -79,7 +80,8 @@ cost_table ddpm_costs(int samples) {
 
 } // namespace
 
-TEST_CASE("a candidate with self-conditioning has a checked plan, whose step is the simulated one, no longer than its order") {
+TEST_CASE("a candidate with self-conditioning has a checked plan, whose step is the simulated one, no longer than its "
+          "order") {
     std::mt19937 random{21};
     int planned = 0;
     int apart = 0;
@@ -105,9 +107,7 @@ TEST_CASE("a candidate with self-conditioning has a checked plan, whose step is 
         REQUIRE(ran.step_us == doctest::Approx(with.predicted.step_us).epsilon(1e-9));
         // What recomputation adds may run in a gap of the order.
         REQUIRE(ran.step_us <= with.order.makespan_us() * (1 + 1e-9));
-        if (of.c.recompute == recomputation::none) {
-            REQUIRE(ran.step_us >= with.order.makespan_us() * (1 - 1e-9));
-        }
+        if (of.c.recompute == recomputation::none) { REQUIRE(ran.step_us >= with.order.makespan_us() * (1 - 1e-9)); }
         std::int64_t boundary = 0;
         std::int64_t skip = 0;
         for (const simulated_transfer& t : ran.transfers) {
@@ -154,6 +154,31 @@ TEST_CASE("the tuner plans self-conditioning: half as many forwards more, near t
         CHECK(with.plan.predicted.step_us < 1.5 * without.plan.predicted.step_us);
         CHECK(gap_of(with.plan.predicted.step_us, with.plan.predicted.lower_bound_us) < 0.1);
     }
+}
+
+TEST_CASE("seconds, or all rules of the list scheduler, make no step with previews longer, and a stop is heard") {
+    plan_request asked = request(2);
+    asked.pipeline_degree = 2;
+    asked.microbatch_size = 1;
+    const double quick_us = plan_for(ddpm_costs, asked).plan.predicted.step_us;
+    const auto planned = [&](const plan_request& longer) {
+        const plan found = plan_for(ddpm_costs, longer).plan;
+        CHECK(found.previews * 2 == found.microbatches);
+        CHECK(found.predicted.step_us >= found.predicted.lower_bound_us * (1 - 1e-9));
+        return found.predicted.step_us;
+    };
+    plan_request timed = asked;
+    timed.seconds = 0.5;
+    CHECK(planned(timed) <= quick_us * (1 + 1e-9));
+    plan_request by_rules = asked;
+    by_rules.schedule = schedule_method::list;
+    CHECK(planned(by_rules) <= quick_us * (1 + 1e-9));
+    std::stop_source stop;
+    by_rules.stop = stop.get_token();
+    by_rules.progress = [&](const tune_progress& now) {
+        if (now.stage == "refinement") { stop.request_stop(); }
+    };
+    static_cast<void>(planned(by_rules));
 }
 
 TEST_CASE("what self-conditioning is not planned with is refused") {

@@ -127,14 +127,18 @@ private:
     [[nodiscard]] bool fits(std::size_t d, std::int64_t bytes) const {
         return prepared_.limit_bytes == 0 || prepared_.fixed_bytes[d] + bytes <= prepared_.limit_bytes;
     }
-    /// Whether layers [first, last] of a component have room beside what is placed, with what waits before and behind
-    /// them while other devices run the others.
-    [[nodiscard]] bool has_room(std::size_t f, int first, int last, std::size_t d, const frozen_placement& made) const {
+    /// What layers [first, last] of a component need for one sample, with what waits before and behind them while other
+    /// devices run the others.
+    [[nodiscard]] std::int64_t live_bytes(std::size_t f, int first, int last) const {
         const frozen_component& of = costs_.frozen[f];
         const auto waits = [&](int layer) { return of.layers[static_cast<std::size_t>(layer)].output_bytes; };
-        const std::int64_t paused = (first > 0 ? waits(first - 1) : 0) + (last < last_layer(f) ? waits(last) : 0);
-        return fits(d, made.kept_bytes[d] + made.live_bytes[d] + of.parameter_bytes(first, last) +
-                           of.live_bytes(first, last) + paused);
+        return of.live_bytes(first, last) + (first > 0 ? waits(first - 1) : 0) +
+               (last < last_layer(f) ? waits(last) : 0);
+    }
+    /// Whether layers [first, last] of a component have room beside what is placed.
+    [[nodiscard]] bool has_room(std::size_t f, int first, int last, std::size_t d, const frozen_placement& made) const {
+        return fits(d, made.kept_bytes[d] + made.live_bytes[d] + costs_.frozen[f].parameter_bytes(first, last) +
+                           live_bytes(f, first, last));
     }
     [[nodiscard]] std::vector<std::size_t> devices_with_room(std::size_t f, const frozen_placement& made) const {
         std::vector<std::size_t> hosts{};
@@ -146,7 +150,7 @@ private:
     void add(std::size_t f, int first, int last, std::size_t d, frozen_placement& made) const {
         made.work.hosts[d].push_back(static_cast<int>(f));
         made.kept_bytes[d] += costs_.frozen[f].parameter_bytes(first, last);
-        made.live_bytes[d] += costs_.frozen[f].live_bytes(first, last);
+        made.live_bytes[d] += live_bytes(f, first, last);
     }
 
     /// False where there is no room.
@@ -180,7 +184,8 @@ private:
             for (int end = 0; end <= layers; ++end) {
                 const auto to = static_cast<std::size_t>(end);
                 for (int first = end; first >= 0; --first) {
-                    if (first != end && !has_room(f, first, end - 1, d, made)) { break; }
+                    // With fewer layers more may wait before them.
+                    if (first != end && !has_room(f, first, end - 1, d, made)) { continue; }
                     const double greatest =
                         std::max(least[static_cast<std::size_t>(first)], load[d] + work_us(first, end));
                     if (greatest < next[to]) { next[to] = greatest, begins[d][to] = first; }

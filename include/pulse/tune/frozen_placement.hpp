@@ -13,7 +13,8 @@ struct frozen_placement {
     frozen_work work{};
     /// Weights of the layers that a device hosts, and of two steps the results that its stages read.
     std::vector<std::int64_t> kept_bytes{};
-    /// What the greatest of these layers needs for one sample, of each component.
+    /// The sum over the hosted components of what the largest hosted layer needs for one sample, with the activations
+    /// that a split component leaves waiting.
     std::vector<std::int64_t> live_bytes{};
     /// The step of the passes alone.
     double passes_step_us{};

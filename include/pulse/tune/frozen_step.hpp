@@ -50,9 +50,9 @@ namespace detail {
 } // namespace detail
 
 /// Orders a candidate's passes with `evaluate(prepared)` on what its frozen components leave, and says what to expect
-/// of its step: on the first of its placements, and where that leaves the passes less than they want, on those that
-/// leave the fullest device the most room, of those that split nothing and of all; the fastest counts. Throws
-/// memory_error when none of them fits.
+/// of its step. It tries the first placement. Where that leaves the passes less memory than they want, it also tries two
+/// others, each the one whose fullest device has most room left: among those that split nothing, and among all. The
+/// fastest counts. Throws memory_error when none of them fits.
 template <class Evaluate>
 [[nodiscard]] evaluated_candidate evaluate_beside_frozen(const cost_table& costs, const tune_candidate& c,
                                                          const prepared_candidate& prepared, frozen_mode mode,
@@ -67,8 +67,11 @@ template <class Evaluate>
     };
     const auto less = [&](const auto& a, const auto& b) {
         const auto most = [&](const frozen_placement& p) {
-            const std::vector<std::int64_t> bytes = beside_frozen(prepared, p).fixed_bytes;
-            return *std::max_element(bytes.begin(), bytes.end());
+            std::int64_t bytes = 0;
+            for (std::size_t d = 0; d != p.kept_bytes.size(); ++d) {
+                bytes = std::max(bytes, prepared.fixed_bytes[d] + p.kept_bytes[d] + p.live_bytes[d]);
+            }
+            return bytes;
         };
         return most(a) < most(b);
     };

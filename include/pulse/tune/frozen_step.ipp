@@ -37,11 +37,12 @@ PULSE_INLINE memory_error no_room_for_frozen(const cost_table& costs, const prep
     }
     const std::int64_t beside = *std::min_element(prepared.fixed_bytes.begin(), prepared.fixed_bytes.end());
     const std::int64_t needed = beside + sum / static_cast<std::int64_t>(prepared.fixed_bytes.size());
-    return {needed, "devices have no room for frozen components, whole or by layers; the greatest of them is " +
-                        most->name.str() + ", whose parameters are " + std::to_string(most->parameter_bytes()) +
-                        " bytes of " + std::to_string(sum) + ", beside at least " + std::to_string(beside) +
-                        " on a device of parameters, their copies, room for replicas and workspace of " +
-                        std::to_string(prepared.limit_bytes)};
+    return {needed, "the devices have no room for the frozen components, whole or by layers: their parameters are " +
+                        std::to_string(sum) + " bytes, " + std::to_string(most->parameter_bytes()) + " of them in " +
+                        most->name.str() +
+                        ", and the passes' parameters, their copies, room for replicas and workspace take at least " +
+                        std::to_string(beside) + " of the " + std::to_string(prepared.limit_bytes) +
+                        " bytes of a device"};
 }
 
 PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_work& work,
@@ -66,8 +67,8 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
             int samples = std::min({of.max_chunk, even, work.samples - sample});
             std::vector<std::size_t> on{};
             for (const frozen_part& part : parts) {
-                on.push_back(static_cast<std::size_t>(
-                    *std::min_element(part.hosts.begin(), part.hosts.end(), [&](int a, int b) {
+                on.push_back(
+                    static_cast<std::size_t>(*std::min_element(part.hosts.begin(), part.hosts.end(), [&](int a, int b) {
                         return free_us[static_cast<std::size_t>(a)] < free_us[static_cast<std::size_t>(b)];
                     })));
                 const std::int64_t live = std::max<std::int64_t>(1, of.live_bytes(part.first_layer, part.last_layer));
@@ -95,8 +96,8 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
             }
             for (std::size_t i = 0; i != on.size(); ++i) {
                 const double end = start[i] + takes_us(i);
-                made.tasks[on[i]].push_back({parts[i].component, parts[i].first_layer, parts[i].last_layer,
-                                             sample, samples, static_cast<int>(on[i]), start[i], end});
+                made.tasks[on[i]].push_back({parts[i].component, parts[i].first_layer, parts[i].last_layer, sample,
+                                             samples, static_cast<int>(on[i]), start[i], end});
                 free_us[on[i]] = end;
             }
             sample += samples;
@@ -207,8 +208,12 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
     for (int attempt = 0;; ++attempt) {
         std::vector<evaluated_candidate> ways{};
         if (mode != frozen_mode::first) {
-            ways.push_back(with(
-                fill_schedule(problem, alone.planned.order, where.work, passes_bound_us, {.placements = placements})));
+            try {
+                ways.push_back(with(fill_schedule(problem, alone.planned.order, where.work, passes_bound_us,
+                                                  {.placements = placements})));
+            } catch (const infeasible_error&) {
+                if (mode == frozen_mode::bubbles) { throw; }
+            }
         }
         if (mode != frozen_mode::bubbles) {
             ways.push_back(with(detail::encode_first(alone.planned.order, where.work, problem.memory_limit_bytes)));
@@ -247,11 +252,11 @@ PULSE_INLINE std::string order_exactly(const cost_table& costs, evaluated_candid
                std::to_string(most) + "; filled by rules";
     }
     exact_fill ordered = fill_exactly(problem, found.planned.order, work, passes_bound_us, limit);
-    std::string text = "exact filling: " + grouped(size) + " passes and layers of samples, " + grouped(ordered.nodes) +
-                       " states: " + duration_text(ordered.end_us) +
-                       (ordered.closed() ? ", proved the least on these hosts"
-                                         : ", not proved; none on these hosts takes less than " +
-                                               duration_text(ordered.bound_us));
+    std::string text =
+        "exact filling: " + grouped(size) + " passes and layers of samples, " + grouped(ordered.nodes) +
+        " states: " + duration_text(ordered.end_us) +
+        (ordered.closed() ? ", proved the least on these hosts"
+                          : ", not proved; none on these hosts takes less than " + duration_text(ordered.bound_us));
     evaluated_candidate made = found;
     made.planned.order = std::move(ordered.best.passes);
     made.planned.frozen_tasks = std::move(ordered.best.tasks);

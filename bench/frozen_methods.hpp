@@ -93,6 +93,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
 /// The fastest of DiffusionPipe's fillings of `passes`, with bubbles ignored below 0, 1 and 10 ms.
 [[nodiscard]] inline pulse::filled_schedule best_greedy(const pulse::schedule& passes, pulse::frozen_work work) {
     work.hosts.clear();
+    work.split.clear();
     std::optional<pulse::filled_schedule> best{};
     for (const double shortest_us : {0.0, 1e3, 1e4}) {
         pulse::filled_schedule made = greedy_fill(passes, work, shortest_us);
@@ -134,7 +135,8 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
         try {
             const auto places = frozen_placements(costs, one.of, one.ready, frozen_mode::bubbles);
             const auto everywhere = std::find_if(places.begin(), places.end(), [&](const frozen_placement& p) {
-                return std::all_of(p.work.hosts.begin(), p.work.hosts.end(),
+                return p.work.split.empty() &&
+                       std::all_of(p.work.hosts.begin(), p.work.hosts.end(),
                                    [&](const auto& here) { return here.size() == costs.frozen.size(); });
             });
             if (everywhere == places.end()) { continue; }
@@ -167,6 +169,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
     filled_schedule filled = best_greedy(alone, ours.frozen.work);
     frozen_work work = ours.frozen.work;
     work.hosts.clear();
+    work.split.clear();
     validate_fill(problem, work, filled.passes, filled.tasks);
     plan made = ours.plan;
     made.order = std::move(filled.passes);

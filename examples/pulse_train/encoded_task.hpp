@@ -247,7 +247,8 @@ private:
             layers[component].resize(in_.costs.frozen[component].layers.size());
             std::fill_n(layers[component].begin() + task.first_layer, task.last_layer + 1 - task.first_layer, true);
             for (int i = 0; i != task.samples && task.first_layer == 0; ++i) {
-                of_tasks_.push_back(static_cast<std::uint64_t>(task.first_sample + i));
+                of_tasks_.push_back(
+                    {static_cast<std::uint64_t>(task.first_sample + i), component == tasks::of_pictures});
             }
         }
         if (!layers.front().empty()) { pictures_.emplace(in_.args.from, math_, layers.front()); }
@@ -307,7 +308,9 @@ private:
         if (at_ == 0 && (!ahead_ || next_ != first)) {
             ahead_.emplace(
                 [&source = *in_.pictures, &mine = std::as_const(of_tasks_), first, of_step](std::uint64_t n) {
-                    return source.at(first + n / mine.size() * of_step + mine[n % mine.size()]);
+                    const seen_sample& now = mine[n % mine.size()];
+                    const std::uint64_t position = first + n / mine.size() * of_step + now.sample;
+                    return now.picture ? source.at(position) : source.caption_at(position);
                 });
         }
         if (++at_ == of_tasks_.size()) {
@@ -374,9 +377,13 @@ private:
     bool sees_pictures_;
     std::optional<text_encoders> texts_{};
     std::optional<picture_encoder> pictures_{};
-    std::vector<float> rows_{};             ///< of the step's samples: what the backbone reads of each
-    std::vector<std::uint64_t> of_tasks_{}; ///< samples that the device's tasks see, in their order
-    std::size_t at_{};                      ///< in it
+    std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
+    struct seen_sample {
+        std::uint64_t sample{};
+        bool picture{}; ///< or its caption alone
+    };
+    std::vector<seen_sample> of_tasks_{}; ///< what the device's tasks see, in their order
+    std::size_t at_{};                    ///< in it
     std::uint64_t position_{};
     double loss_scale_{1};
     std::vector<float> numbers_{}; ///< of samples, as results have them

@@ -9,40 +9,16 @@
 #include <vector>
 
 #include <pulse/diffusers/autoencoder.hpp>
-#include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/chain.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/profile/frozen_component.hpp>
-#include <pulse/runtime/parameters.hpp>
-#include <pulse/runtime/space.hpp>
 
 #include "carried.hpp"
 #include "frozen.hpp"
 
 namespace pulse_train {
-
-/// Fills the layers that a network has with the weights of a folder's component.
-template <class Network, class Math>
-void fill(pulse::encode::chain<Network, Math>& network, Math& math, const pulse::diffusers::weights& from) {
-    using scalar = typename Math::scalar;
-    std::vector<float> values;
-    std::vector<scalar> converted;
-    scalar* to = network.parameters().data();
-    for (std::size_t l = 0; l != Network::layer_count; ++l) {
-        if (!network.has(l)) { continue; }
-        for (const pulse::parameter& p : pulse::parameters_of<Network>(static_cast<int>(l))) {
-            values.resize(static_cast<std::size_t>(p.elements()));
-            from.read(p, 0, values);
-            converted.clear();
-            for (const float value : values) { converted.push_back(static_cast<scalar>(value)); }
-            pulse::space_of<Math>::template upload<scalar>(converted, to);
-            to += p.elements();
-        }
-    }
-    math.weights_changed();
-}
 
 /// Layers of a network on one sample.
 struct layers_of_chain {
@@ -66,7 +42,7 @@ public:
     /// With some layers alone, or with all where `layers` is empty (pulse::encode::chain).
     frozen_chain(Math& math, const pulse::diffusers::weights& from, const std::vector<bool>& layers = {}) :
         math_{math}, network_{math, layers} {
-        fill(network_, math, from);
+        network_.load([&](const pulse::parameter& p, std::span<float> values) { from.read(p, 0, values); });
     }
     /// As the network's layers say.
     void run(std::span<const float> x, std::span<float> y) { run_layers({0, layer_count - 1}, x, y); }

@@ -79,8 +79,8 @@ private:
             (take(static_cast<const Text*>(nullptr)), ...);
         }(static_cast<const typename text_encoders::networks*>(nullptr));
     }
-    /// Layer by layer, each without the others, for all of which the device may have no room: run(network,
-    /// layers_of_chain) runs one.
+    /// Times one layer after another. Only that layer's weights are loaded, as the device may have no room for all;
+    /// run(network, layers_of_chain) runs it.
     template <class Network, class Run>
     static void measure(const arguments& a, Math& math, pulse::frozen_component& component, const Run& run) {
         typename pulse::space_of<Math>::template array<std::byte> from;

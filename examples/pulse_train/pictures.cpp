@@ -83,6 +83,13 @@ captioned_picture picture_source::at(std::uint64_t position) const {
             .refused = std::move(sample.refused)};
 }
 
+captioned_picture picture_source::caption_at(std::uint64_t position) const {
+    pulse::data::picture_sample sample = parts_->pictures.caption_at(position);
+    return {.caption = std::move(sample.caption),
+            .name = parts_->pictures.index().name(sample.index),
+            .refused = std::move(sample.refused)};
+}
+
 void picture_source::say(const std::vector<std::string>& refused) const {
     const std::lock_guard lock{parts_->saying};
     for (const std::string& why : refused) {
@@ -225,6 +232,7 @@ caption_ids::caption_ids(const std::filesystem::path&, int, int) { refuse_pictur
 text_ids caption_ids::operator()(std::string_view, std::string_view) const { refuse_pictures(); }
 picture_source::picture_source(const arguments&, int, int) { refuse_pictures(); }
 captioned_picture picture_source::at(std::uint64_t) const { refuse_pictures(); }
+captioned_picture picture_source::caption_at(std::uint64_t) const { refuse_pictures(); }
 void picture_source::say(const std::vector<std::string>&) const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
 int picture_source::classes() const noexcept { std::abort(); }

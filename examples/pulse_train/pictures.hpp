@@ -61,6 +61,8 @@ public:
 
     /// Throws input_error naming the picture that cannot be read where those are not skipped.
     [[nodiscard]] captioned_picture at(std::uint64_t position) const;
+    /// The same without pixels and facts, for which no picture is decoded where bad ones are not skipped.
+    [[nodiscard]] captioned_picture caption_at(std::uint64_t position) const;
     /// Names the pictures that were left out of a sample, each once in this process.
     void say(const std::vector<std::string>& refused) const;
     /// How many there are, a checksum of their names and captions, and what is done with them: no other run sees the

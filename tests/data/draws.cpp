@@ -199,8 +199,18 @@ TEST_CASE("a bad picture stops with its name, or the next of its epoch stands in
         const auto sample = lenient.at(position);
         CHECK_FALSE(bad.contains(static_cast<int>(sample.index)));
         refused += sample.refused.size();
+        const auto caption_of = [](const picture_sample& of) {
+            return picture_sample{.caption = of.caption,
+                                  .label = of.label,
+                                  .index = of.index,
+                                  .caption_dropped = of.caption_dropped,
+                                  .refused = of.refused};
+        };
+        CHECK(lenient.caption_at(position) == caption_of(sample));
+        CHECK(strict.caption_at(position).index == here); // no picture is looked at
         if (!bad.contains(static_cast<int>(here))) {
             CHECK(sample == strict.at(position));
+            CHECK(strict.caption_at(position) == caption_of(sample));
             continue;
         }
         REQUIRE_FALSE(sample.refused.empty());

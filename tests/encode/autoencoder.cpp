@@ -97,6 +97,9 @@ void check_parts() {
     for (std::size_t l = 0; l != M::layer_count; ++l) {
         for (std::size_t i = 0; i != 2; ++i) { layers[i].push_back(l % 2 == i); }
     }
+    for (const std::size_t flags : {M::layer_count - 1, M::layer_count + 1}) {
+        CHECK_THROWS_AS((chain<M, reference>{on, std::vector<bool>(flags, true)}), input_error);
+    }
     chain<M, reference> even{on, layers[0]};
     chain<M, reference> odd{on, layers[1]};
     std::mt19937_64 random{12};

@@ -199,6 +199,9 @@ TEST_CASE("encoders that have every other piece alone give the bits of one that 
             taken[p % 2] += pieces[p].parameters;
             working[p % 2] = std::max(working[p % 2], pieces[p].working);
         }
+        for (const std::size_t flags : {pieces.size() - 1, pieces.size() + 1}) {
+            CHECK_THROWS_AS(encoder(on, 1, std::vector<bool>(flags, true)), pulse::input_error);
+        }
         encoder parts[2]{{on, 1, which[0]}, {on, 1, which[1]}};
         for (std::size_t i = 0; i != 2; ++i) {
             load_by_name(parts[i]);

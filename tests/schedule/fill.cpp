@@ -342,9 +342,7 @@ TEST_SUITE("host") {
             const auto passes = list_schedule(problem);
             auto work = random_work(random, problem.devices, 1, 2);
             work.components.front().max_chunk = 1;
-            if (work.components.front().layers.size() > 2) {
-                work.components.front().layers.resize(2);
-            }
+            if (work.components.front().layers.size() > 2) { work.components.front().layers.resize(2); }
             if (judged % 4 < 2) { work.split = random_split(splits, work, problem.devices); }
             for (int d = 0; d != problem.devices && judged % 2 == 1; ++d) {
                 work.after_us.push_back(up_to(random, 0, 40));

@@ -143,6 +143,22 @@ public:
         throw input_error("none of " + std::to_string(size()) + " pictures can be read; the first: " + refused.front());
     }
 
+    /// The sample's caption, class and index alone, as at() gives them: with bad_picture::stop nothing is decoded.
+    /// Throws input_error naming the picture.
+    [[nodiscard]] picture_sample caption_at(std::uint64_t position) const {
+        if (options_.on_bad_picture == bad_picture::stop) {
+            const std::uint32_t i = index_at(options_.seed, position, size(), options_.shuffle, 0);
+            return captioned({.label = index_.entries.at(i).label, .index = i}, index_.caption(i),
+                             draw_at(options_.seed, position));
+        }
+        picture_sample seen = at(position); // which picture it is, is known when those before it could not be read
+        return {.caption = std::move(seen.caption),
+                .label = seen.label,
+                .index = seen.index,
+                .caption_dropped = seen.caption_dropped,
+                .refused = std::move(seen.refused)};
+    }
+
     /// Picture `i` of the folder without its caption, cropped and mirrored as drawn. Throws input_error naming it.
     [[nodiscard]] picture_sample picture(std::uint32_t i, const sample_draw& drawn) const {
         picture_sample result{.label = index_.entries.at(i).label, .index = i};
@@ -182,10 +198,12 @@ private:
     [[nodiscard]] picture_sample read(std::uint32_t i, const sample_draw& drawn) const {
         // Read though it may be dropped: chance must not decide whether a caption is bad.
         std::string caption = index_.caption(i);
-        picture_sample result = picture(i, drawn);
-        result.caption_dropped = drawn.caption < options_.caption_dropout;
-        if (!result.caption_dropped) { result.caption = std::move(caption); }
-        return result;
+        return captioned(picture(i, drawn), std::move(caption), drawn);
+    }
+    [[nodiscard]] picture_sample captioned(picture_sample of, std::string caption, const sample_draw& drawn) const {
+        of.caption_dropped = drawn.caption < options_.caption_dropout;
+        if (!of.caption_dropped) { of.caption = std::move(caption); }
+        return of;
     }
 
     picture_index index_;

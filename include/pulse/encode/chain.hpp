@@ -12,11 +12,35 @@
 #include <pulse/core/error.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/model/parameter.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/space.hpp>
 
 namespace pulse::encode {
+
+namespace detail {
+
+/// Throws input_error unless there are no flags, or as many as parts.
+inline void require_one_each(const char* who, const std::vector<bool>& flags, std::size_t parts) {
+    if (!flags.empty() && flags.size() != parts) {
+        throw input_error{"pulse: " + std::string{who} + ": " + std::to_string(flags.size()) + " flags for " +
+                          std::to_string(parts) + " parts"};
+    }
+}
+
+/// The values of a parameter as a backend's scalars; read(const parameter&, std::span<float>) gives them in C order.
+template <class Scalar, class Read>
+[[nodiscard]] std::vector<Scalar> scalars_of(const parameter& which, Read& read) {
+    std::vector<float> values(static_cast<std::size_t>(which.elements()));
+    read(which, std::span<float>{values});
+    std::vector<Scalar> converted;
+    converted.reserve(values.size());
+    for (const float value : values) { converted.push_back(static_cast<Scalar>(value)); }
+    return converted;
+}
+
+} // namespace detail
 
 /// L's output may be its input.
 template <class L>
@@ -93,9 +117,11 @@ public:
         static_cast<std::int64_t>(sizeof(scalar)) * (working_elements + Model::parameter_count()) +
         static_cast<std::int64_t>(sizeof(accumulator)) * statistics_elements;
 
-    /// With layer l where `layers` is true at l; with all of them where it is empty.
+    /// With layer l where `layers` is true at l; with all of them where it is empty. Throws input_error when it is of
+    /// another number of layers.
     explicit chain(B& math, const std::vector<bool>& layers = {}) :
         math_{math}, statistics_(static_cast<std::size_t>(statistics_elements)) {
+        detail::require_one_each("chain", layers, Model::layer_count);
         std::int64_t parameters = 0;
         std::int64_t working = 0;
         for (std::size_t l = 0; l != Model::layer_count; ++l) {
@@ -110,11 +136,25 @@ public:
     chain(const chain&) = delete;
     chain& operator=(const chain&) = delete;
 
-    /// Whether a layer may run.
+    /// Whether it has the weights of a layer.
     [[nodiscard]] bool has(std::size_t layer) const noexcept { return begins_[layer] >= 0; }
     /// The parameters of the layers that it has, one behind the other in the order of parameters_of<Model>; call
     /// B::weights_changed() when they are filled.
     [[nodiscard]] std::span<scalar> parameters() noexcept { return {parameters_.data(), parameters_.size()}; }
+    /// Fills them: read(const parameter&, std::span<float>) gives the values of one, in C order. Nothing that was run
+    /// may be still running on a device.
+    template <class Read>
+    void load(Read read) {
+        scalar* to = parameters_.data();
+        for (std::size_t l = 0; l != Model::layer_count; ++l) {
+            if (!has(l)) { continue; }
+            for (const parameter& p : parameters_of<Model>(static_cast<int>(l))) {
+                space::template upload<scalar>(detail::scalars_of<scalar>(p, read), to);
+                to += p.elements();
+            }
+        }
+        math_.weights_changed();
+    }
 
     /// What this has taken: `bytes` with all layers.
     [[nodiscard]] std::int64_t used_bytes() const noexcept {

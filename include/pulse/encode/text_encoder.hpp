@@ -97,11 +97,12 @@ public:
     }
 
     /// With piece p where `pieces` is true at p; with all of them where it is empty. Throws input_error when `batch` is
-    /// less than 1.
+    /// less than 1, or `pieces` is of another number of pieces.
     text_encoder(B& math, int batch, const std::vector<bool>& pieces = {}) : math_{math}, batch_{batch} {
         if (batch < 1) {
             throw input_error{"pulse: text_encoder: batch is " + std::to_string(batch) + ", it must be at least 1"};
         }
+        detail::require_one_each("text_encoder", pieces, begins_.size());
         std::int64_t weights = 0;
         std::int64_t working = 0;
         for (std::size_t p = 0; p != begins_.size(); ++p) {
@@ -132,7 +133,7 @@ public:
                 const bool shared = at == Network::shared_at;
                 at += next->elements();
                 if (!here && !shared) { continue; }
-                const std::vector<scalar> values = values_of(*next, read);
+                const std::vector<scalar> values = detail::scalars_of<scalar>(*next, read);
                 if (shared) { space::template upload<scalar>(values, shared_.data()); }
                 if (here) {
                     space::template upload<scalar>(values, to);
@@ -184,15 +185,6 @@ private:
     using scalars = typename space::template array<scalar>;
     using accumulators = typename space::template array<accumulator>;
 
-    template <class Read>
-    [[nodiscard]] static std::vector<scalar> values_of(const parameter& which, Read& read) {
-        std::vector<float> values(static_cast<std::size_t>(which.elements()));
-        read(which, std::span<float>{values});
-        std::vector<scalar> converted;
-        converted.reserve(values.size());
-        for (const float value : values) { converted.push_back(static_cast<scalar>(value)); }
-        return converted;
-    }
     void require_room(int samples, bool pooled) const {
         if (samples < 1 || samples > batch_) {
             throw input_error{"pulse: " + Network::name.str() + ": " + std::to_string(samples) +

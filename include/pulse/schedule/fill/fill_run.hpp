@@ -22,8 +22,8 @@ struct fill_rules {
     double delay{};
     /// Most chains that a device has begun, beside those that other devices wait for or began.
     int open{};
-    /// No chain begins before the last layer of another has, on whatever device: then none can wait for what another
-    /// holds.
+    /// A chain begins only when the last layer of the one before it has begun, on whatever device: so none waits for
+    /// memory that another holds.
     bool alone{};
 };
 

@@ -239,10 +239,12 @@ TEST_SUITE("host") {
             auto work = random_work(random, problem.devices, 3, 8);
             if (round % 2 == 1) { work.split = random_split(splits, work, problem.devices); }
             for (auto& limit : problem.memory_limit_bytes) { limit += up_to(random, 0, 40); }
-            const auto found = fill_schedule(problem, passes, work, lower_bound_us(problem), {.placements = 3000});
+            const bool reorder = round % 4 < 2;
+            const auto found = fill_schedule(problem, passes, work, lower_bound_us(problem),
+                                             {.placements = 3000, .reorder_passes = reorder});
             REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
             REQUIRE(found.makespan_us() >= found.lower_bound_us * (1 - 1e-9));
-            REQUIRE(orders_of(found.passes) == orders_of(passes));
+            if (!reorder) { REQUIRE(orders_of(found.passes) == orders_of(passes)); }
             if (work.samples == 0) { REQUIRE(found.passes == passes); }
         }
     }

@@ -73,8 +73,8 @@ namespace detail {
 
 } // namespace detail
 
-/// A schedule with its frozen work: the passes in the orders that they had, at other times where tasks delay them, and
-/// the tasks of each device by start.
+/// A schedule with its frozen work: the passes, at other times where tasks delay them, and the tasks of each device by
+/// start.
 struct filled_schedule {
     schedule passes{};
     std::vector<std::vector<frozen_task>> tasks{};

@@ -205,12 +205,20 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
     const auto over = [&](const evaluated_candidate& made) {
         return detail::worst_over(made.planned.predicted.peak_memory_bytes, limit);
     };
+    bool reorder = true; // until passes in another order hold more than there is
+    const auto fill = [&] {
+        return with(fill_schedule(problem, alone.planned.order, where.work, passes_bound_us,
+                                  {.placements = placements, .reorder_passes = reorder}));
+    };
     for (int attempt = 0;; ++attempt) {
         std::vector<evaluated_candidate> ways{};
         if (mode != frozen_mode::first) {
             try {
-                ways.push_back(with(fill_schedule(problem, alone.planned.order, where.work, passes_bound_us,
-                                                  {.placements = placements})));
+                ways.push_back(fill());
+                if (reorder && over(ways.back()) >= 0) {
+                    reorder = false;
+                    ways.back() = fill();
+                }
             } catch (const infeasible_error&) {
                 if (mode == frozen_mode::bubbles) { throw; }
             }

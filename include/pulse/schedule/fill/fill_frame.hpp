@@ -25,6 +25,8 @@ struct fill_frame {
     /// memory is free.
     std::vector<std::vector<std::int64_t>> held_before{};
     std::vector<std::vector<std::int64_t>> held_from{};
+    std::vector<std::int64_t> takes{};     ///< [op] bytes of the holds that begin with it; empty where memory is free
+    std::vector<std::int64_t> held_most{}; ///< [device] of all holds together; the same
 
     [[nodiscard]] constexpr int instances() const noexcept { return index.ops() * index.microbatches; }
     [[nodiscard]] constexpr std::size_t op_of(int x) const noexcept {
@@ -49,7 +51,10 @@ constexpr void take_levels(fill_frame& frame, const schedule_problem& problem) {
         frame.held_before.emplace_back(list.size() + 1, 0);
         frame.held_from.emplace_back(list.size() + 1, 0);
     }
+    frame.takes.resize(static_cast<std::size_t>(frame.index.ops()), 0);
+    frame.held_most.resize(frame.sequence.size(), 0);
     for (const memory_hold& h : problem.holds) {
+        frame.takes[static_cast<std::size_t>(frame.index.op_of(h.begin))] += h.bytes;
         auto& before = frame.held_before[static_cast<std::size_t>(h.device)];
         auto& during = frame.held_from[static_cast<std::size_t>(h.device)];
         const auto at = [&](stage_pass p, int k) {
@@ -58,6 +63,7 @@ constexpr void take_levels(fill_frame& frame, const schedule_problem& problem) {
         for (int k = problem.first_microbatch(h.begin.op); k != problem.microbatches; ++k) {
             const std::size_t begin = at(h.begin, k);
             const std::size_t end = std::max(at(h.end, k), at(h.also_end, k));
+            frame.held_most[static_cast<std::size_t>(h.device)] += h.bytes;
             during[begin] += h.bytes;
             during[end + 1] -= h.bytes;
             if (begin == end) { continue; }

@@ -25,6 +25,9 @@ struct fill_rules {
     /// A chain begins only when the last layer of the one before it has begun, on whatever device: so none waits for
     /// memory that another holds.
     bool alone{};
+    /// A pass that is ready overtakes those before it on its device where it delays the first of them by at most this
+    /// share of its own time; below 0 the orders stay.
+    double overtake{-1};
 };
 
 /// Passes and tasks placed in one walk along time, passes first: a device whose next pass cannot run yet runs layers of
@@ -94,6 +97,7 @@ public:
 
 private:
     static constexpr double never = std::numeric_limits<double>::infinity();
+    static constexpr std::size_t window = 12; ///< passes of a device among which one may overtake
 
     struct lane {
         std::size_t next{};
@@ -105,6 +109,7 @@ private:
         bool after_task{};         ///< its last was a task, which the next layer may join
         std::int64_t paused{};     ///< bytes of activations between tasks
         std::int64_t running{};    ///< bytes of what runs until free_us, all that is held with it
+        std::int64_t ahead{};      ///< bytes that passes behind the next one in order hold already
     };
     struct piece_progress {
         int layer{};
@@ -123,6 +128,14 @@ private:
         return layer == 0 ? 0 : layer_of(p, layer - 1).output_bytes * piece(p).samples;
     }
 
+    /// The most that passes hold at the next place of a device's order, by `levels` of the frame, with those that ran
+    /// ahead of it and `more`.
+    [[nodiscard]] constexpr std::int64_t held_by_passes(std::size_t d,
+                                                        const std::vector<std::vector<std::int64_t>>& levels,
+                                                        std::int64_t more = 0) const {
+        return std::min(frame_.held_most[d], levels[d][lanes_[d].next] + lanes_[d].ahead + more);
+    }
+
     constexpr void act(std::size_t d) {
         lane& l = lanes_[d];
         const double now = l.wake_us;
@@ -132,9 +145,12 @@ private:
         const bool known = more && pending_[at] == 0;
         if (known && !(ready_us_[at] > now)) { return run_pass(d, x, now); }
         const double latest = more ? rules_.end_us - frame_.tail_us[at] : never;
-        const double wanted = more ? expected_us(x, 4) : never;
+        double wanted = more ? expected_us(x, 4) : never;
+        const auto [y, soon] = overtaking(l, d, now, latest, wanted);
+        if (y >= 0 && !(soon > now)) { return run_pass(d, y, now); }
+        wanted = std::min(wanted, soon);
         if (const int p = choose(l, d, now, latest - now, wanted - now); p >= 0) { return run_layer(d, p, now); }
-        double wake = known ? ready_us_[at] : never;
+        double wake = std::min(soon, known ? ready_us_[at] : never);
         for (const int p : l.pieces) {
             const double ready = progress_[static_cast<std::size_t>(p)].ready_us;
             if (ready > now) { wake = std::min(wake, ready); }
@@ -145,6 +161,34 @@ private:
             }
         }
         l.wake_us = wake;
+    }
+
+    /// The pass that may run before those in front of it, and when it can: the first of those that can now, or the
+    /// soonest. -1 and never where there is none.
+    [[nodiscard]] constexpr std::pair<int, double> overtaking(const lane& l, std::size_t d, double now, double latest,
+                                                              double wanted) const {
+        std::pair<int, double> soonest{-1, never};
+        if (rules_.overtake < 0) { return soonest; }
+        const std::vector<int>& order = frame_.sequence[d];
+        for (std::size_t i = l.next + 1; i < std::min(order.size(), l.next + window); ++i) {
+            const int y = order[i];
+            const auto at = static_cast<std::size_t>(y);
+            if (done_[at] != 0 || pending_[at] != 0) { continue; }
+            if (y % frame_.index.microbatches != 0 && done_[at - 1] == 0) { continue; }
+            const double start = std::max(now, ready_us_[at]);
+            const double length = frame_.duration_us(y);
+            if (!(start < soonest.second) || start + length > latest ||
+                start + length - wanted > rules_.overtake * length) {
+                continue;
+            }
+            if (!limit_.empty() &&
+                held_by_passes(d, frame_.held_from, frame_.takes[frame_.op_of(y)]) + l.paused > limit_[d]) {
+                continue;
+            }
+            soonest = {y, start};
+            if (!(start > now)) { break; }
+        }
+        return soonest;
     }
 
     /// When a pass that has not run will be ready: as far as can be seen from `depth` passes back, whose devices are as
@@ -207,16 +251,16 @@ private:
         const int layer = progress_[static_cast<std::size_t>(p)].layer;
         const std::int64_t others = l.paused - input_bytes(p, layer);
         const std::int64_t live = layer_of(p, layer).live_bytes * of.samples;
-        if (frame_.held_before[d][l.next] + others + live > limit_[d]) { return false; }
+        if (held_by_passes(d, frame_.held_before) + others + live > limit_[d]) { return false; }
         const bool ends = layer == of.last_layer;
         if (ends && of.after < 0) { return true; }
         const std::int64_t kept = layer_of(p, layer).output_bytes * of.samples;
-        if (frame_.held_from[d][l.next] + others + kept > limit_[d]) { return false; }
+        if (held_by_passes(d, frame_.held_from) + others + kept > limit_[d]) { return false; }
         if (!ends) { return true; }
         const auto there = static_cast<std::size_t>(piece(of.after).device);
         const lane& other = lanes_[there];
         const bool runs = other.free_us > now + layer_of(p, layer).duration_us(of.samples);
-        const std::int64_t held = frame_.held_from[there][other.next] + other.paused;
+        const std::int64_t held = held_by_passes(there, frame_.held_from) + other.paused;
         return std::max(held, runs ? other.running : 0) + kept <= limit_[there];
     }
 
@@ -226,12 +270,19 @@ private:
         stand_still(l, now);
         const stage_pass p = frame_.index.pass_of(static_cast<int>(frame_.op_of(x)));
         passes_.devices[d].push_back({p.op, p.stage, x % frame_.index.microbatches, now, end});
-        if (!limit_.empty()) { l.running = frame_.held_from[d][l.next] + l.paused; }
+        const std::vector<int>& order = frame_.sequence[d];
+        if (!limit_.empty()) {
+            if (order[l.next] != x) { l.ahead += frame_.takes[frame_.op_of(x)]; }
+            l.running = held_by_passes(d, frame_.held_from) + l.paused;
+        }
         l.free_us = l.wake_us = end;
         l.after_task = false;
         l.late_us = now - frame_.earliest_us[static_cast<std::size_t>(x)];
         done_[static_cast<std::size_t>(x)] = 1;
-        ++l.next;
+        for (; l.next != order.size() && done_[static_cast<std::size_t>(order[l.next])] != 0; ++l.next) {
+            const int ran = order[l.next];
+            if (!limit_.empty() && ran != x) { l.ahead -= frame_.takes[frame_.op_of(ran)]; }
+        }
         if (rules_.alone) { wake_all(end); }
         for (const auto& link : frame_.index.after[frame_.op_of(x)]) {
             const int y = frame_.instance_of(static_cast<std::size_t>(link.op), x);
@@ -239,8 +290,8 @@ private:
             ready_us_[at] = std::max(ready_us_[at], end + link.lag_us);
             if (--pending_[at] != 0) { continue; }
             lane& other = lanes_[frame_.device_of(y)];
-            if (other.next != frame_.sequence[frame_.device_of(y)].size() &&
-                frame_.sequence[frame_.device_of(y)][other.next] == y) {
+            const std::vector<int>& there = frame_.sequence[frame_.device_of(y)];
+            if (rules_.overtake >= 0 || (other.next != there.size() && there[other.next] == y)) {
                 other.wake_us = std::min(other.wake_us, std::max(other.free_us, ready_us_[at]));
             }
         }
@@ -267,7 +318,9 @@ private:
             lanes_[static_cast<std::size_t>(piece(of.before).device)].paused -= input_bytes(p, is.layer);
         }
         l.paused -= input_bytes(p, is.layer);
-        if (!limit_.empty()) { l.running = frame_.held_before[d][l.next] + l.paused + layer.live_bytes * of.samples; }
+        if (!limit_.empty()) {
+            l.running = held_by_passes(d, frame_.held_before) + l.paused + layer.live_bytes * of.samples;
+        }
         l.free_us = l.wake_us = end;
         l.after_task = true;
         is.ready_us = end;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,14 +16,20 @@
 #include <pulse/schedule/fill/fill_frame.hpp>
 #include <pulse/schedule/fill/fill_run.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
+#include <pulse/schedule/fill/joint_justifier.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/random_numbers.hpp>
 #include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/validate.hpp>
+#include <pulse/schedule/validate_fill.hpp>
 
 namespace pulse {
 
 namespace detail {
+
+/// Shares of its own time by which a task may delay a pass, the likeliest first.
+inline constexpr std::array<double, 6> delays{0.5, 0.35, 0.2, 0.05, 0.7, 1.0};
 
 /// How a fill is made: pieces of chains, and the rules of the walk.
 struct fill_choice {
@@ -33,6 +40,7 @@ struct fill_choice {
     int open{3};
     bool cut{true};
     bool alone{};
+    double overtake{-1}; ///< the orders of the passes stay
 };
 
 /// Many walks, of which the best is kept.
@@ -41,7 +49,8 @@ public:
     constexpr filler(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double bound_us,
                      std::int64_t placements) :
         problem_{problem},
-        work_{work}, left_{placements}, busy_{busy_us(problem)}, bound_us_{bound_us}, after_us_{work.after_us} {
+        work_{work}, placements_{placements}, left_{placements}, busy_{busy_us(problem)}, bound_us_{bound_us},
+        after_us_{work.after_us} {
         after_us_.resize(busy_.size(), 0.0);
         for (std::size_t d = 0; d != busy_.size(); ++d) { busy_[d] += after_us_[d]; }
         frame_ = frame_of(problem, passes, after_us_);
@@ -63,18 +72,33 @@ public:
         }
         left_ -= frame_.instances();
         for (const double b : base) { end = std::max(end, b); }
-        fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open, choice.alone}};
+        fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open, choice.alone,
+                                                     choice.overtake}};
         if (!run.run()) { return never; }
-        const double end_us = run.end_us(after_us_);
+        double end_us = run.end_us(after_us_);
         if (lost_us != nullptr) {
             for (std::size_t d = 0; d != base.size(); ++d) { (*lost_us)[d] = run.lost_us(d); }
         }
+        const bool better = end_us < best_us_;
+        if (!better && !(reorders_ && end_us < best_us_ * 1.003)) { return end_us; }
+        filled_schedule found = std::move(run).result(bound_us_);
+        if (better && !fits(found)) { return never; }
+        if (reorders_) { end_us = justified(found, end_us); }
         if (end_us < best_us_) {
             best_us_ = end_us;
             best_choice_ = choice;
-            best_ = std::move(run).result(bound_us_);
+            best_ = std::move(found);
         }
         return end_us;
+    }
+
+    /// Where walks start from: nothing is known of the devices.
+    [[nodiscard]] constexpr fill_choice first_choice(std::vector<int> chunk) const {
+        fill_choice choice{};
+        choice.chunk = std::move(chunk);
+        choice.bias_us.resize(busy_.size(), 0.0);
+        for (std::size_t d = 0; d != busy_.size(); ++d) { choice.line.push_back(static_cast<int>(d)); }
+        return choice;
     }
 
     /// Walks with one rule, each with the shares that the time lost in the one before asks for.
@@ -100,18 +124,44 @@ public:
         while (goes_on()) {
             fill_choice next = here;
             const auto share = [&] { return 2 * random.unit() - 1; };
-            switch (random.below(4)) {
+            switch (random.below(reorders_ ? 6 : 4)) {
             case 0: next.delay = std::min(1.0, std::max(0.02, next.delay * (1 + 0.4 * share()))); break;
             case 1: next.open = 1 + static_cast<int>(random.below(8)); break;
             case 2: std::swap(next.line[random.below(devices)], next.line[random.below(devices)]); break;
+            case 4: next.overtake = overtakes[random.below(overtakes.size())]; break;
             default:
                 for (double& b : next.bias_us) {
                     if (random.below(2) == 0) { b += 2 * share() * (end_us - least_us_); }
                 }
             }
+            const bool from_first = reorders_ && random.below(3) == 0;
+            if (from_first) { std::swap(frame_, first_frame_); }
             const double found = walk(next);
-            if (found <= end_us) { end_us = found, here = std::move(next); }
+            if (from_first) { std::swap(frame_, first_frame_); }
+            if (found <= end_us) {
+                if (reorders_ && found < end_us) { take_orders(); }
+                end_us = found, here = std::move(next);
+            }
         }
+    }
+    /// Where the end is still far: lets passes overtake one another and be justified, walks with every delay, and
+    /// improves again, for three quarters as many placements more.
+    constexpr void reorder() {
+        if (!(best_us_ > least_us_ * 1.01)) { return; }
+        left_ = placements_ - placements_ / 4;
+        first_frame_ = frame_;
+        joint_.emplace_back(frame_, work_, after_us_);
+        reorders_ = true;
+        fill_choice choice = first_choice(best_choice_.chunk);
+        for (const double delay : delays) {
+            for (const double overtake : {0.2, 0.5}) {
+                choice.delay = delay;
+                choice.overtake = overtake;
+                level(choice);
+            }
+        }
+        take_orders();
+        improve();
     }
     [[nodiscard]] constexpr bool goes_on() const {
         return !found() || (left_ > 0 && best_us_ > least_us_ * (1 + 1e-9));
@@ -121,14 +171,41 @@ public:
 
 private:
     static constexpr double never = std::numeric_limits<double>::infinity();
+    /// No other order; shares of a pass's time: none, some, however many.
+    static constexpr std::array<double, 6> overtakes{-1, 0, 0.2, 0.5, 0.8, 1e9};
+
+    /// The orders of the best are those from which walks start.
+    constexpr void take_orders() {
+        frame_ = frame_of(problem_, best_.passes, after_us_);
+        left_ -= frame_.instances();
+    }
+    /// Whether what walks with other orders, or justification, found stays within memory.
+    constexpr bool fits(const filled_schedule& found) {
+        if (!reorders_ || problem_.memory_limit_bytes.empty()) { return true; }
+        left_ -= 4 * static_cast<std::int64_t>(frame_.instances());
+        return !find_violation(problem_, found.passes).broken() &&
+               !find_fill_violation(problem_, work_, found.passes, found.tasks).broken();
+    }
+    /// When all ends after two rounds of justification at most, which `found` becomes where it ends sooner.
+    constexpr double justified(filled_schedule& found, double end_us) {
+        filled_schedule moved = found;
+        const double end = joint_.front().justify(moved, end_us, 2, left_);
+        if (!(end < end_us) || (end < best_us_ && !fits(moved))) { return end_us; }
+        found = std::move(moved);
+        return end;
+    }
 
     const schedule_problem& problem_;
     const frozen_work& work_;
+    std::int64_t placements_;
     std::int64_t left_; ///< of the placements
     std::vector<double> busy_; ///< by passes, and behind all
     double bound_us_;
     std::vector<double> after_us_;
     fill_frame frame_{};
+    bool reorders_{};
+    fill_frame first_frame_{}; ///< of the passes as they came, once others are tried
+    std::vector<joint_justifier> joint_{};
     double least_us_{}; ///< no choice ends before
     double best_us_{never};
     fill_choice best_choice_{};
@@ -165,9 +242,7 @@ PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, c
         return {passes, std::vector<std::vector<frozen_task>>(passes.devices.size()), bound};
     }
     detail::filler fill{problem, passes, work, bound, options.placements};
-    detail::fill_choice choice{};
-    choice.bias_us.resize(static_cast<std::size_t>(problem.devices), 0.0);
-    for (int d = 0; d != problem.devices; ++d) { choice.line.push_back(d); }
+    detail::fill_choice choice = fill.first_choice({});
     int most = 1;
     for (const frozen_component& c : work.components) {
         choice.chunk.push_back(std::min(c.max_chunk, work.samples));
@@ -175,7 +250,7 @@ PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, c
     }
     for (;; most = (most + 1) / 2) {
         for (int& k : choice.chunk) { k = std::min(k, most); }
-        for (const double delay : {0.5, 0.35, 0.2, 0.05, 0.7, 1.0}) {
+        for (const double delay : detail::delays) {
             choice.delay = delay;
             fill.level(choice);
         }
@@ -191,6 +266,7 @@ PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, c
     }
     if (!fill.found()) { detail::throw_no_room(problem, work); }
     fill.improve();
+    if (options.reorder_passes) { fill.reorder(); }
     return std::move(fill).result();
 }
 

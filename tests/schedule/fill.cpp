@@ -28,11 +28,11 @@ using detail::frozen_bound_us;
 using detail::ordered_pass;
 using detail::orders_of;
 using pulse::test::chain_problem;
+using pulse::test::end_us;
 using pulse::test::limited_problem;
 using pulse::test::placed;
 using pulse::test::random_split;
-
-int up_to(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); }
+using pulse::test::up_to;
 
 frozen_component random_component(std::mt19937& random, int most_layers, int most_chunk) {
     frozen_component out{"f", frozen_use::input, 0, 0, up_to(random, 1, most_chunk), {}};
@@ -93,17 +93,6 @@ double bound_of_all_sets(const schedule_problem& problem, const frozen_work& wor
         for (const auto& c : work.components) { bound = std::max(bound, c.duration_us(1)); }
     }
     return bound;
-}
-
-/// When the last device ends what it does behind its passes and tasks.
-double end_us(const frozen_work& work, const filled_schedule& filled) {
-    double last = 0;
-    for (std::size_t d = 0; d != filled.tasks.size(); ++d) {
-        double end = filled.passes.devices[d].empty() ? 0.0 : filled.passes.devices[d].back().end_us;
-        if (!filled.tasks[d].empty()) { end = std::max(end, filled.tasks[d].back().end_us); }
-        last = std::max(last, end + (work.after_us.empty() ? 0.0 : work.after_us[d]));
-    }
-    return last;
 }
 
 /// The earliest end of all, if it is below `known`, of passes in the orders that they have and calls of one sample

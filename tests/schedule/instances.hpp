@@ -17,6 +17,21 @@
 
 namespace pulse::test {
 
+inline int up_to(std::mt19937& random, int low, int high) {
+    return std::uniform_int_distribution<int>{low, high}(random);
+}
+
+/// When the last device ends what it does behind its passes and tasks.
+inline double end_us(const frozen_work& work, const filled_schedule& filled) {
+    double last = 0;
+    for (std::size_t d = 0; d != filled.tasks.size(); ++d) {
+        double end = filled.passes.devices[d].empty() ? 0.0 : filled.passes.devices[d].back().end_us;
+        if (!filled.tasks[d].empty()) { end = std::max(end, filled.tasks[d].back().end_us); }
+        last = std::max(last, end + (work.after_us.empty() ? 0.0 : work.after_us[d]));
+    }
+    return last;
+}
+
 /// A chain over `devices[s]` with equal stages, a lag where the device changes, and one hold of `bytes` per stage.
 constexpr schedule_problem chain_problem(const std::vector<int>& devices, int device_count, int microbatches,
                                          bool split, double f, double b, double w, double lag = 0,

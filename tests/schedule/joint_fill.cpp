@@ -21,10 +21,10 @@ namespace {
 using namespace pulse;
 using detail::orders_of;
 using pulse::test::chain_problem;
+using pulse::test::end_us;
 using pulse::test::limited_problem;
 using pulse::test::placed;
-
-int up_to(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); }
+using pulse::test::up_to;
 
 /// Layers as long as passes and longer, some of no length; sometimes a link, few hosts, or work behind all.
 frozen_work coarse_work(std::mt19937& random, int devices) {
@@ -43,17 +43,6 @@ frozen_work coarse_work(std::mt19937& random, int devices) {
     for (int d = 0; d != devices && up_to(random, 0, 1) == 0; ++d) { out.after_us.push_back(up_to(random, 0, 5)); }
     if (out.after_us.size() != static_cast<std::size_t>(devices)) { out.after_us.clear(); }
     return out;
-}
-
-/// When the last device ends what it does behind its passes and tasks.
-double end_us(const frozen_work& work, const filled_schedule& filled) {
-    double last = 0;
-    for (std::size_t d = 0; d != filled.tasks.size(); ++d) {
-        double end = filled.passes.devices[d].empty() ? 0.0 : filled.passes.devices[d].back().end_us;
-        if (!filled.tasks[d].empty()) { end = std::max(end, filled.tasks[d].back().end_us); }
-        last = std::max(last, end + (work.after_us.empty() ? 0.0 : work.after_us[d]));
-    }
-    return last;
 }
 
 /// Eight devices with four stages each and as much work as passes, in layers of several passes' length.

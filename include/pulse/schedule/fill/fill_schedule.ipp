@@ -29,7 +29,7 @@ namespace pulse {
 namespace detail {
 
 /// Shares of its own time by which a task may delay a pass, the likeliest first.
-inline constexpr std::array<double, 6> delays{0.5, 0.35, 0.2, 0.05, 0.7, 1.0};
+inline constexpr std::array<double, 6> delay_shares{0.5, 0.35, 0.2, 0.05, 0.7, 1.0};
 
 /// How a fill is made: pieces of chains, and the rules of the walk.
 struct fill_choice {
@@ -153,7 +153,7 @@ public:
         joint_.emplace_back(frame_, work_, after_us_);
         reorders_ = true;
         fill_choice choice = first_choice(best_choice_.chunk);
-        for (const double delay : delays) {
+        for (const double delay : delay_shares) {
             for (const double overtake : {0.2, 0.5}) {
                 choice.delay = delay;
                 choice.overtake = overtake;
@@ -250,7 +250,7 @@ PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, c
     }
     for (;; most = (most + 1) / 2) {
         for (int& k : choice.chunk) { k = std::min(k, most); }
-        for (const double delay : detail::delays) {
+        for (const double delay : detail::delay_shares) {
             choice.delay = delay;
             fill.level(choice);
         }

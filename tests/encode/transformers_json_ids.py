@@ -1,4 +1,4 @@
-"""Saves tokenizers of transformers_ids.py's folders as the newest transformers does, and writes what it makes of the texts.
+"""Saves the tokenizers of transformers_ids.py as the newest transformers does, and writes what it makes of the texts.
 
     transformers_json_ids.py FOLDER WHEELS       (WHEELS: where PyPI's newest packages are)
 Ends with 77 when a package is missing. FOLDER is what transformers_ids.py has written. FOLDER/NAME_json gets the files

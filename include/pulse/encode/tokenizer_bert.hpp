@@ -55,8 +55,8 @@ private:
         }
         /// With the normalizer of tokenizer.json, where there is one.
         parts(vocabulary all, const tokenizer_settings& settings, const std::optional<io::json_field>& normalizer) :
-            tokens{std::move(all)}, composes{!normalizer}, lower{flag(settings, "do_lower_case", true, normalizer,
-                                                                      "lowercase")},
+            tokens{std::move(all)}, slow{!normalizer}, lower{flag(settings, "do_lower_case", true, normalizer,
+                                                                  "lowercase")},
             strip{flag(settings, "strip_accents", lower, normalizer, "strip_accents")},
             chinese{flag(settings, "tokenize_chinese_chars", true, normalizer, "handle_chinese_chars")},
             begin{add(settings.role("cls_token", "[CLS]"))}, end{add(settings.role("sep_token", "[SEP]"))},
@@ -68,7 +68,7 @@ private:
             }
         }
         std::int32_t add(const added_token& token) {
-            if (composes) { return added.add(token, tokens, tokens.name()); }
+            if (slow) { return added.add(token, tokens, tokens.name()); }
             return added.add(token, tokens, tokens.name(), [&](std::u32string_view text) { return normalize(text); });
         }
         /// The config's word, which the normalizer must not contradict.
@@ -88,15 +88,15 @@ private:
             for (const char32_t point : lower ? lower_case(text) : std::u32string{text}) {
                 if (point == U'\t' || point == U'\n' || point == U'\r') {
                     clean.push_back(U' ');
-                } else if (point == 0xfffd || category(point)[0] == 'C') {
+                } else if (point == 0xfffd || (category(point)[0] == 'C' && (slow || category(point) != "Cn"))) {
                     continue;
-                } else if (chinese && is_chinese(point)) {
+                } else if (chinese && is_chinese(point) && (slow || point < 0x2b820 || point > 0x2b91f)) {
                     clean += {U' ', point, U' '};
                 } else {
                     clean.push_back(point);
                 }
             }
-            if (composes) { clean = composed(clean); }
+            if (slow) { clean = composed(clean); }
             if (strip) {
                 clean = decomposed(clean);
                 std::erase_if(clean, [](char32_t point) { return category(point) == "Mn"; });
@@ -106,7 +106,9 @@ private:
 
         vocabulary tokens;
         added_tokens added{};
-        bool composes; ///< as the slow tokenizer does, which also finds all added tokens in the text as it is
+        /// Python's tokenizer of transformers 4, with normal form C, no unassigned characters, all Chinese ones, and
+        /// added tokens found in the text as it is.
+        bool slow;
         bool lower, strip, chinese;
         std::int32_t begin, end, pad, unknown;
     };

@@ -161,10 +161,10 @@ private:
     std::unordered_map<std::uint64_t, merge> merges_{};
 };
 
-/// CLIP's tokenizer, equal to transformers' CLIPTokenizerFast, and to the CLIPTokenizer of transformers 5: normal form C, runs of white space as one, lower case,
-/// then words by categories of Unicode.
+/// CLIP's tokenizer, equal to transformers' CLIPTokenizerFast, which since transformers 5 is CLIPTokenizer: normal form
+/// C, runs of white space as one, lower case, then words by categories of Unicode.
 ///
-/// transformers' CLIPTokenizer without ftfy differs: it drops control characters and separates Chinese ones.
+/// The older CLIPTokenizer without ftfy differs: it drops control characters and separates Chinese ones.
 class clip_tokenizer : public tokenizer {
 public:
     clip_tokenizer(const named_text& tokens, const named_text& merges, const tokenizer_settings& settings,
@@ -192,7 +192,8 @@ private:
         "normalizer": {"type": "Sequence", "normalizers": [
             {"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, {"type": "Lowercase"}]},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+"},
+            {"type": "Split", "pattern": {"Regex": "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|)"
+                                                  R"([\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+"},
              "behavior": "Removed", "invert": true},
             {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": "any", "use_regex": true}]},
         "model": {"type": "BPE", "dropout": null, "continuing_subword_prefix": "", "end_of_word_suffix": "</w>",

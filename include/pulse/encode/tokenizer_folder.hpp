@@ -51,6 +51,10 @@ namespace pulse::encode {
     const auto file = [&](const char* of) { return read_tokenizer_file(folder / of); };
     const auto has = [&](const char* of) { return std::filesystem::exists(folder / of); };
     const bool json = has("tokenizer.json");
+    if (!json && !has("vocab.json") && !has("merges.txt") && !has("vocab.txt") && !has("spiece.model")) {
+        throw input_error(folder.string() +
+                          ": has none of vocab.json with merges.txt, vocab.txt, spiece.model and tokenizer.json");
+    }
     const auto is = [&](const char* known, const char* sign) {
         return (name == known || name.empty()) && (has(sign) || (!json && name == known));
     };
@@ -64,9 +68,7 @@ namespace pulse::encode {
         return std::make_unique<t5_tokenizer>(file("spiece.model"), settings, length);
     }
     if (json) { return read_tokenizer_json(file("tokenizer.json"), settings, length); }
-    if (name.empty()) {
-        throw input_error(folder.string() + ": has none of merges.txt, vocab.txt, spiece.model and tokenizer.json");
-    }
+    if (name.empty()) { throw input_error((folder / "merges.txt").string() + ": is missing beside vocab.json"); }
     settings.refuse_class();
 }
 

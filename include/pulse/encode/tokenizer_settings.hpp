@@ -115,8 +115,8 @@ public:
         return settings;
     }
 
-    /// These settings with `tokens`, which tokenizer.json lists, and no others. Throws input_error, naming the token that
-    /// the files know and `source`, its name, does not.
+    /// These settings with `tokens`, which `source` lists, and no others. Throws input_error naming the token that the
+    /// settings have and `source` has not.
     [[nodiscard]] tokenizer_settings with(std::vector<added_token> tokens, const std::string& source) const {
         tokenizer_settings settings = *this;
         settings.added_ = std::move(tokens);

@@ -56,6 +56,8 @@ public:
             const io::json_field field = list.entry(i);
             // special: what a decoder leaves out
             field.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+            for (const char* name : {"single_word", "lstrip", "rstrip", "normalized"}) { (void)field[name].boolean(); }
+            (void)field["content"].text();
             tokens.push_back(added_token_of(field, false));
             const std::int64_t id = field["id"].integer();
             if (id < 0 || id > 999'999'999) { field["id"].fail("must be 0 to 999999999"); }

@@ -69,10 +69,9 @@ public:
                 const auto byte = [depth = end - at](const piece& p) {
                     return depth < p.text.size() ? static_cast<unsigned char>(p.text[depth]) : -1;
                 };
-                const auto same =
-                    std::ranges::equal_range(first, last, int{static_cast<unsigned char>(bytes[end])}, {}, byte);
-                first = same.begin();
-                last = same.end();
+                const int next_byte = static_cast<unsigned char>(bytes[end]);
+                first = std::ranges::lower_bound(first, last, next_byte, {}, byte);
+                last = std::ranges::upper_bound(first, last, next_byte, {}, byte);
                 ++end;
                 if (first != last && first->text.size() == end - at) {
                     offer(at, end, first->score, first->id);

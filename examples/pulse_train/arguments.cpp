@@ -216,8 +216,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                  "noise of --prediction, --noise and --zero-snr");
     file_or_folder(
         "--tokenizer", a.tokenizer, "DIR",
-        "Folder with the files of the tokenizer that a new folder gets (vocab.json and merges.txt, vocab.txt or "
-        "spiece.model), or with such a folder for each: tokenizer, tokenizer_2");
+        "Folder with the files of the tokenizer that a new folder gets (vocab.json and merges.txt, vocab.txt, "
+        "spiece.model or tokenizer.json), or with such a folder for each: tokenizer, tokenizer_2");
     file_or_folder("--export", a.export_to, "DIR",
                    "Write a diffusers folder at the end: that of --from with the backbone that was trained");
     choice("--export-of", a.export_part, parts, "averages", "Which of the weights of the backbone --export writes");

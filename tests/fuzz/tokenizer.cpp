@@ -1,13 +1,14 @@
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
-#include <pulse/encode/tokenizer_bert.hpp>
-#include <pulse/encode/tokenizer_clip.hpp>
+#include <pulse/encode/tokenizer_folder.hpp>
 
 #include "reader.hpp"
 
@@ -18,22 +19,19 @@ using namespace pulse::encode;
 /// Makes a tokenizer and lets it read a text. It may refuse, naming a file or the text.
 template <class Make>
 void feed(const Make& make, const std::string& text) {
-    constexpr std::array<std::string_view, 7> named{"vocab.json: ",
-                                                    "merges.txt: ",
-                                                    "vocab.txt: ",
-                                                    "tokenizer_config.json: ",
-                                                    "special_tokens_map.json: ",
-                                                    "the text: ",
-                                                    "a tokenizer's length of "};
+    constexpr std::array<std::string_view, 8> named{
+        "vocab.json: ", "tokenizer.json: ",        "merges.txt: ",
+        "vocab.txt: ",  "tokenizer_config.json: ", "special_tokens_map.json: ",
+        "the text: ",   "a tokenizer's length of "};
     try {
         const auto tokenizer = make();
-        const encoded_text got = tokenizer(text);
-        const auto length = static_cast<std::size_t>(tokenizer.length());
+        const encoded_text got = (*tokenizer)(text);
+        const auto length = static_cast<std::size_t>(tokenizer->length());
         if (got.ids.size() != length || got.mask.size() != length || got.cut < 0) {
             pulse_fuzz::report("not of the tokenizer's length", text);
         }
         for (const std::int32_t id : got.ids) {
-            if (id < 0 || id >= tokenizer.vocabulary_size()) { pulse_fuzz::report("an id of no token", text); }
+            if (id < 0 || id >= tokenizer->vocabulary_size()) { pulse_fuzz::report("an id of no token", text); }
         }
     } catch (const pulse::input_error& e) {
         const std::string_view why = e.what();
@@ -65,7 +63,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const named_text tokens = file("vocab.json").value_or(named_text{"", "vocab.json"});
     const named_text merges = file("merges.txt").value_or(named_text{"", "merges.txt"});
     const named_text lines = file("vocab.txt").value_or(named_text{"", "vocab.txt"});
-    feed([&] { return clip_tokenizer{tokens, merges, settings(), length}; }, text);
-    feed([&] { return bert_tokenizer{lines, settings()}; }, text);
+    const named_text json = file("tokenizer.json").value_or(named_text{"", "tokenizer.json"});
+    feed([&] { return std::make_unique<clip_tokenizer>(tokens, merges, settings(), length); }, text);
+    feed([&] { return std::make_unique<bert_tokenizer>(lines, settings()); }, text);
+    feed([&] { return read_tokenizer_json(json, settings(), length); }, text);
     return 0;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,29 +14,58 @@
 
 namespace pulse::io {
 
-/// The JSON value of `text`. Throws input_error, which names `source` and, where the text stops being JSON, the last
-/// field before; also for an object that names a field twice, of which one would be ignored.
-[[nodiscard]] inline nlohmann::json parse_json(std::string_view text, std::string_view source) {
-    std::vector<std::set<std::string>> open{};
-    std::string last{};
-    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-        using event_t = nlohmann::json::parse_event_t;
-        if (event == event_t::object_start) { open.emplace_back(); }
-        if (event == event_t::object_end) { open.pop_back(); }
-        if (event == event_t::key) {
-            last = value.get<std::string>();
-            if (!open.back().insert(last).second) {
-                throw input_error(std::string(source) + ": the field '" + printable(last) + "' is there twice");
-            }
+namespace detail {
+
+/// Reads a text without keeping it: what is no JSON is refused, and an object that names a field twice.
+class json_fields : public nlohmann::json::json_sax_t {
+public:
+    explicit json_fields(std::string_view source) : source_{source} {}
+
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool number_integer(std::int64_t) override { return true; }
+    bool number_unsigned(std::uint64_t) override { return true; }
+    bool number_float(double, const std::string&) override { return true; }
+    bool string(std::string&) override { return true; }
+    bool binary(nlohmann::json::binary_t&) override { return true; }
+    bool start_array(std::size_t) override { return true; }
+    bool end_array() override { return true; }
+    bool start_object(std::size_t) override {
+        open_.emplace_back();
+        return true;
+    }
+    bool end_object() override {
+        open_.pop_back();
+        return true;
+    }
+    bool key(std::string& name) override {
+        last_ = name;
+        if (!open_.back().insert(last_).second) {
+            throw input_error(source_ + ": the field '" + printable(last_) + "' is there twice");
         }
         return true;
-    };
-    try {
-        return nlohmann::json::parse(text.begin(), text.end(), watch);
-    } catch (const nlohmann::json::exception& e) {
-        const std::string place = last.empty() ? "" : " at or after the field '" + printable(last) + '\'';
-        throw input_error(std::string(source) + ": not valid JSON" + place + ": " + printable(e.what(), 160));
     }
+    bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) override {
+        const std::string place = last_.empty() ? "" : " at or after the field '" + printable(last_) + '\'';
+        throw input_error(source_ + ": not valid JSON" + place + ": " + printable(e.what(), 160));
+    }
+
+private:
+    std::string source_;
+    std::vector<std::set<std::string>> open_{};
+    std::string last_{};
+};
+
+} // namespace detail
+
+/// The JSON value of `text`. Throws input_error, which names `source` and, where the text stops being JSON, the last
+/// field before; also for an object that names a field twice, of which one would be ignored.
+///
+/// The text is read twice: nlohmann's parser with a callback looks at all entries of an array behind each object in it.
+[[nodiscard]] inline nlohmann::json parse_json(std::string_view text, std::string_view source) {
+    detail::json_fields fields{source};
+    nlohmann::json::sax_parse(text.begin(), text.end(), &fields);
+    return nlohmann::json::parse(text.begin(), text.end());
 }
 
 } // namespace pulse::io

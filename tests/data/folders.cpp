@@ -106,6 +106,8 @@ TEST_CASE("class folders are captions and labels where that is asked for, sorted
                                {"train/metadata.csv", "?"}}};
     CHECK(open_pictures(captioned.path, {.folders = folder_names::labels}).classes ==
           std::vector<std::string>{"a", "b"});
+    CHECK(open_pictures(captioned.path, {.folders = folder_names::labels}).left_out.by_ending ==
+          std::map<std::string, std::uint64_t>{{".csv", 1}});
     const folder_of flat{{{"1.png", ""}, {"metadata.jsonl", "?"}}};
     CHECK(open_pictures(flat.path, {.folders = folder_names::labels}).classes.empty());
     CHECK(folder_of{{{"1.png", ""}, {"a/1.png", ""}}}.refusal({.folders = folder_names::labels}) ==

@@ -80,9 +80,7 @@ public:
     [[nodiscard]] picture_index index() && {
         index_.left_out.splits = files_.keep_training_split();
         index_.left_out.folders_again = files_.folders_again;
-        for (const std::string& name : files_.unread) {
-            ++index_.left_out.by_ending['.' + lower_case(split_ending(name).ending)];
-        }
+        for (const std::string& name : files_.unread) { count_by_ending(name); }
         if (!files_.packed.empty()) {
             throw input_error(shown(files_.packed.front()) +
                               " is packed: shards are plain .tar files, read at any place");
@@ -100,6 +98,7 @@ public:
             read_sidecars();
         } else {
             if (options_.folders == folder_names::captions) { refuse_folder_captions(first_sidecar()); }
+            for (const std::string& table : files_.metadata) { count_by_ending(table); }
             read_class_folders();
         }
         if (index_.entries.empty()) {
@@ -127,6 +126,9 @@ private:
     }
     [[nodiscard]] static std::string first(const std::vector<std::string>& names) {
         return names.empty() ? std::string{} : names.front();
+    }
+    void count_by_ending(const std::string& name) {
+        ++index_.left_out.by_ending['.' + lower_case(split_ending(name).ending)];
     }
     /// The first file beside a picture that may be its caption.
     [[nodiscard]] std::string first_sidecar() const {

@@ -67,8 +67,8 @@ public:
     static constexpr std::int64_t first_stage_bytes = text_encoders::bytes + picture_encoder::bytes;
     static constexpr std::int64_t last_stage_bytes = picture_encoder::bytes;
 
-    /// The pictures of --data in the size that is encoded; the rank that leads says what is read. Checks all that a rank will read of --from, so that nothing
-    /// is measured, planned or written before it is refused.
+    /// The pictures of --data in the size that is encoded; the rank that leads says what is read. Checks all that a
+    /// rank will read of --from, so that nothing is measured, planned or written before it is refused.
     [[nodiscard]] static std::unique_ptr<const picture_source> open(const arguments& a) {
         try {
             text_encoders::require(a.from);

@@ -60,8 +60,8 @@ struct captioned_picture {
 /// The captioned pictures of --data, square, by the global position of samples; any thread may ask for any.
 class picture_source {
 public:
-    /// `by_class`: folders are classes, and captions are not looked for. Throws input_error naming the file, or when this
-    /// build reads no pictures.
+    /// `by_class`: folders are classes, and captions are not looked for. Throws input_error naming the file, or when
+    /// this build reads no pictures.
     picture_source(const arguments& a, int size, int channels, bool by_class);
     ~picture_source();
     picture_source(const picture_source&) = delete;
@@ -73,7 +73,8 @@ public:
     [[nodiscard]] captioned_picture caption_at(std::uint64_t position) const;
     /// Says what is read of --data, and what is left out, in a line each.
     void say_what_is_read() const;
-    /// Of all pictures, by threads. Throws input_error naming a caption that cannot be read where bad ones are not skipped.
+    /// Of all pictures, by threads. Throws input_error naming a caption that cannot be read where bad ones are not
+    /// skipped.
     [[nodiscard]] caption_lengths lengths(const caption_ids& tokenizer) const;
     /// Names the pictures that were left out of a sample, each once in this process.
     void say(const std::vector<std::string>& refused) const;

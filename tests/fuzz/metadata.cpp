@@ -21,7 +21,8 @@ std::string quoted(const std::string& field) {
 
 } // namespace
 
-// What begins with a brace is metadata.jsonl, with a bracket and then JSON that of one picture, and all else metadata.csv.
+// What begins with a brace is metadata.jsonl, with a bracket and then JSON that of one picture, and all else
+// metadata.csv.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     constexpr std::array<std::string_view, 10> fields{"file_name", "the object", "the caption", "text",   "caption",
                                                       "prompt",    "a field",    "the row",     "quotes", "column"};

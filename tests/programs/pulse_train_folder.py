@@ -583,7 +583,8 @@ class Layouts(Case):
             with open(folder / "metadata.csv", "w", newline="", encoding="utf-8-sig") as table:
                 csv.writer(table, quoting=csv.QUOTE_ALL).writerows([("file_name", "prompt"), *rows])
         if kind == "jsonl":
-            (folder / "metadata.jsonl").write_text("".join(json.dumps({"file_name": name, "caption": text}) + "\n" for name, text in rows))
+            lines = [json.dumps({"file_name": name, "caption": text}) for name, text in rows]
+            (folder / "metadata.jsonl").write_text("\n".join(lines))
         return folder
 
     def learn(self, data, *options, code=0):

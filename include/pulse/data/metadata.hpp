@@ -98,8 +98,8 @@ namespace detail {
     return lines;
 }
 
-/// Reads metadata.csv (csv_reader), whose first row names the columns: `file_name` and the caption's, which is `column` or
-/// as caption_field says. Throws input_error naming `source`, the line and the column.
+/// Reads metadata.csv (csv_reader), whose first row names the columns: `file_name` and the caption's, which is `column`
+/// or as caption_field says. Throws input_error naming `source`, the line and the column.
 [[nodiscard]] inline std::vector<metadata_line> parse_metadata_csv(std::string_view text, std::string_view source,
                                                                    const std::string& column = {}) {
     csv_reader rows{text, source};

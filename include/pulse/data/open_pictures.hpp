@@ -55,7 +55,8 @@ struct repeated_name {
     std::uint32_t repeats = 1;
     std::string_view name{};
 };
-/// A count is of 1 to 3 digits, the first not 0, with an underscore and a name behind: years and places in a list are none.
+/// A count is of 1 to 3 digits, the first not 0, with an underscore and a name behind: years and places in a list are
+/// none.
 [[nodiscard]] inline repeated_name read_repeats(std::string_view folder) {
     const std::size_t digits = std::min(folder.find_first_not_of("0123456789"), folder.size());
     if (digits == 0 || digits > 3 || folder.front() == '0' || digits + 1 >= folder.size() || folder[digits] != '_') {
@@ -299,12 +300,14 @@ private:
 
 } // namespace detail
 
-/// Which captioned pictures a folder and those below it hold, the layout being recognised; see picture_layout. Where there
-/// are but folders of splits, that of `train` is read. Captions are never guessed: names of folders are captions only
-/// where `options` say so. With captions beside pictures or of folders, those in `10_cat` stand in an epoch ten times.
+/// Which captioned pictures a folder and those below it hold, the layout being recognised; see picture_layout. Where
+/// there are but folders of splits, that of `train` is read. Captions are never guessed: names of folders are captions
+/// only where `options` say so. With captions beside pictures or of folders, those in `10_cat` stand in an epoch ten
+/// times.
 ///
-/// Throws input_error naming file and fault: also for a folder that could be read in two ways, a picture without a caption
-/// (missing_caption_error), a wrong line of metadata and a damaged shard, which no reader of one picture can skip.
+/// Throws input_error naming file and fault: also for a folder that could be read in two ways, a picture without a
+/// caption (missing_caption_error), a wrong line of metadata and a damaged shard, which no reader of one picture can
+/// skip.
 [[nodiscard]] inline picture_index open_pictures(const std::filesystem::path& folder,
                                                  const caption_options& options = {}) {
     try {

@@ -89,6 +89,12 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     for (const char* name : {"--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
         if (app.count(name) > 0) { a.said_of_pictures = name; }
     }
+    for (const char* name : {"--captions", "--caption-column", "--on-missing-caption"}) {
+        if (app.count(name) > 0) { a.said_of_captions = a.said_of_pictures = name; }
+    }
+    if (a.class_captions && !a.caption_column.empty()) {
+        throw pulse::input_error{"--caption-column: with --captions class, names of folders are captions"};
+    }
     if (!a.from.empty()) {
         for (const char* name : {"--prediction", "--noise", "--zero-snr"}) {
             if (app.count(name) > 0) {

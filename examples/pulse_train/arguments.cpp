@@ -187,7 +187,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file_or_folder(
         "--data", a.data, "DIR",
         "Folder with train-images-idx3-ubyte, plain or .gz, or, for a model that reads text, with captioned pictures "
-        "(metadata.jsonl, .txt beside them, folders of classes, .tar shards), which the networks of --from encode; "
+        "(metadata.jsonl or .csv, .txt, .caption or .json beside them, .tar shards), which the networks of --from "
+        "encode, or pictures in folders of classes; "
         "'synthetic': samples and what is known of them by the seed");
     const choices<encode_when> encodings{
         {"each-step", encode_when::each_step}, {"once", encode_when::once}, {"bubbles", encode_when::bubbles}};
@@ -202,6 +203,19 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--flip", a.flip, answers, "no", "Whether half of the captioned pictures are mirrored");
     value("--caption-dropout", a.caption_dropout, number(0.0, 1.0, "from 0 to 1"),
           "Probability that a picture is seen without its caption");
+    const choices<bool> caption_sources{{"files", false}, {"class", true}};
+    const choices<caption_lacking> lacking{
+        {"stop", caption_lacking::stop}, {"empty", caption_lacking::empty}, {"skip", caption_lacking::skip}};
+    choice("--captions", a.class_captions, caption_sources, "files",
+           "What captions are: metadata, files beside pictures or in shards, or the names of folders of classes, in "
+           "data without others; 10_cat is cat, ten times in an epoch");
+    common.add("--caption-column", a.caption_column);
+    app.add_option("--caption-column", a.caption_column,
+                   "Field of metadata, and of JSON beside pictures, that is the caption")
+        ->type_name("NAME")
+        ->default_str("text, else caption, else prompt");
+    choice("--on-missing-caption", a.on_missing_caption, lacking, "stop",
+           "What is done about a picture without a caption: it gets an empty one, or it is left out");
     choice("--on-bad-picture", a.skip_bad_pictures, bad_pictures, "stop",
            "What is done about a picture that cannot be read: another takes the place of one that is skipped");
     file_or_folder("--out", a.out, "DIR", "Folder for everything that the run leaves");

@@ -28,6 +28,9 @@ enum class backend_kind : std::uint8_t { host, cuda };
 /// the gaps that a pipeline has.
 enum class encode_when : std::uint8_t { each_step, once, bubbles };
 
+/// What is done about a picture without a caption: an error, an empty one, or the picture is left out.
+enum class caption_lacking : std::uint8_t { stop, empty, skip };
+
 /// See pulse/cuda/precision.cuh; the host computes in fp32.
 enum class precision_kind : std::uint8_t { bf16, fp16, tf32, fp32 };
 [[nodiscard]] const char* name_of(precision_kind precision);
@@ -47,9 +50,14 @@ struct arguments {
     bool flip{};
     double caption_dropout{};
     bool skip_bad_pictures{};
+    bool class_captions{}; ///< names of folders are captions
+    std::string
+        caption_column{}; ///< of metadata and of JSON beside pictures; empty: as pulse::data::caption_field says
+    caption_lacking on_missing_caption{caption_lacking::stop};
+    std::string said_of_captions{};      ///< an option of captions that was given; empty: none
     std::optional<encode_when> encode{}; ///< absent: in the bubbles where the plan allows it
-    std::string cache{};            ///< where what is encoded once goes
-    std::string said_of_pictures{}; ///< an option of these that was given; empty: none
+    std::string cache{};                 ///< where what is encoded once goes
+    std::string said_of_pictures{};      ///< an option of these that was given; empty: none
     std::string out{"pulse_run"};
     std::string resume{};
     /// A diffusers folder to begin from; empty: none. With `init`, the weights of its backbone are not read.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -33,6 +34,7 @@
 #include "frozen_tasks.hpp"
 #include "pictures.hpp"
 #include "posterior_source.hpp"
+#include "rank_collectives.hpp"
 #include "run_inputs.hpp"
 #include "sample_row.hpp"
 
@@ -65,8 +67,8 @@ public:
     static constexpr std::int64_t first_stage_bytes = text_encoders::bytes + picture_encoder::bytes;
     static constexpr std::int64_t last_stage_bytes = picture_encoder::bytes;
 
-    /// The pictures of --data in the size that is encoded. Checks all that a rank will read of --from, so that nothing
-    /// is measured, planned or written before it is refused.
+    /// The pictures of --data in the size that is encoded; the rank that leads says what is read. Checks all that a
+    /// rank will read of --from, so that nothing is measured, planned or written before it is refused.
     [[nodiscard]] static std::unique_ptr<const picture_source> open(const arguments& a) {
         try {
             text_encoders::require(a.from);
@@ -74,8 +76,16 @@ public:
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
         try {
             auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size,
-                                                                frozen::picture_config.in_channels);
+                                                                frozen::picture_config.in_channels, row.classes() != 0);
             if constexpr (row.classes() != 0) { require_classes(a, found->classes()); }
+            const bool leads = a.processes == nullptr || a.processes->rank() == 0;
+            if (leads) { found->say_what_is_read(); }
+            // A cache reads every caption too, and one that is bad is the fault of --data.
+            if (text_encoders::count != 0 && (leads || !a.cache.empty())) {
+                const std::string lengths = text_encoders::lengths(a.from, *found);
+                if (leads) { std::printf("captions: %s\n", lengths.c_str()); }
+            }
+            std::fflush(stdout);
             return found;
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--data: "} + e.what()}; }
     }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -74,6 +75,15 @@ public:
     static void require(const std::filesystem::path& folder) {
         static_cast<void>(tokenizer_of(folder));
         static_cast<void>(weights_of(folder));
+    }
+    /// How long captions are to it, in words.
+    [[nodiscard]] static std::string lengths(const std::filesystem::path& folder, const picture_source& pictures) {
+        const caption_lengths found = pictures.lengths(tokenizer_of(folder));
+        std::array<char, 160> words{};
+        std::snprintf(words.data(), words.size(), "%s: %.1f tokens on average, %llu at most, %llu cut at %d",
+                      Component::tokenizer.str().c_str(), found.mean, static_cast<unsigned long long>(found.longest),
+                      static_cast<unsigned long long>(found.cut), tokens);
+        return words.data();
     }
     /// The frozen component that it is, without times.
     [[nodiscard]] static pulse::frozen_component component() {
@@ -155,7 +165,7 @@ private:
         std::vector<accumulator> all = pulse::encode::text_facts_of<network, accumulator>(
             1, ids.ids, masked ? std::span<const std::int32_t>{ids.mask} : std::span<const std::int32_t>{});
         for (const std::int32_t one : ids.mask) { all.push_back(static_cast<accumulator>(one)); }
-        all.push_back(ids.cut ? accumulator{1} : accumulator{0});
+        all.push_back(ids.cut > 0 ? accumulator{1} : accumulator{0});
         return all;
     }
     void take(const std::byte* known, std::span<float> result) {
@@ -234,6 +244,14 @@ public:
     /// Throws input_error unless the folder has all that is needed.
     static void require([[maybe_unused]] const std::filesystem::path& folder) {
         (frozen_text<Texts, Math>::require(folder), ...);
+    }
+
+    /// How long captions are to each tokenizer, in words.
+    [[nodiscard]] static std::string lengths([[maybe_unused]] const std::filesystem::path& folder,
+                                             [[maybe_unused]] const picture_source& pictures) {
+        std::string all;
+        ((all += (all.empty() ? "" : "; ") + frozen_text<Texts, Math>::lengths(folder, pictures)), ...);
+        return all;
     }
 
     /// Without networks.

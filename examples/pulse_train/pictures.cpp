@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,9 +18,12 @@
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/encoded_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
+#include <pulse/data/prefetcher.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_folder.hpp>
 #include <pulse/io/mapped_file.hpp>
+
+#include "data_report.hpp"
 #endif
 
 #include "setup.hpp"
@@ -43,7 +47,7 @@ caption_ids::caption_ids(const std::filesystem::path& folder, int tokens, int vo
 
 text_ids caption_ids::operator()(std::string_view text, std::string_view what) const {
     pulse::encode::encoded_text encoded = (*parts_->ids_of)(text, what);
-    return {std::move(encoded.ids), std::move(encoded.mask), encoded.cut > 0};
+    return {std::move(encoded.ids), std::move(encoded.mask), encoded.cut};
 }
 
 struct picture_source::parts {
@@ -53,10 +57,40 @@ struct picture_source::parts {
     std::set<std::string> said{}; ///< of pictures that are left out
 };
 
-picture_source::picture_source(const arguments& a, int size, int channels) {
-    pulse::data::picture_index index = pulse::data::open_pictures(a.data);
+namespace {
+
+pulse::data::picture_index open_data(const arguments& a, bool by_class) {
+    using pulse::data::folder_names;
+    if (by_class && !a.said_of_captions.empty()) {
+        throw pulse::input_error{a.said_of_captions + " is for captions, which " + a.model +
+                                 " does not read: folders are its classes"};
+    }
+    try {
+        return pulse::data::open_pictures(a.data, {.column = a.caption_column,
+                                                   .folders = by_class           ? folder_names::labels
+                                                              : a.class_captions ? folder_names::captions
+                                                                                 : folder_names::nothing,
+                                                   .on_missing = a.on_missing_caption == caption_lacking::stop
+                                                                     ? pulse::data::missing_caption::stop
+                                                                 : a.on_missing_caption == caption_lacking::empty
+                                                                     ? pulse::data::missing_caption::empty
+                                                                     : pulse::data::missing_caption::skip});
+    } catch (const pulse::data::missing_caption_error& e) {
+        throw pulse::input_error{std::string{e.what()} +
+                                 "; --captions class takes names of folders as captions, --on-missing-caption empty or "
+                                 "skip goes on without"};
+    }
+}
+
+} // namespace
+
+picture_source::picture_source(const arguments& a, int size, int channels, bool by_class) {
+    pulse::data::picture_index index = open_data(a, by_class);
     pulse::fingerprint sum;
-    for (const pulse::data::picture_entry& entry : index.entries) { sum.add(entry.name).add(entry.text); }
+    for (const pulse::data::picture_entry& entry : index.entries) {
+        sum.add(entry.name).add(entry.text);
+        if (entry.repeats != 1) { sum.add(entry.repeats); }
+    }
     const pulse::data::picture_options options{.height = size,
                                                .width = size,
                                                .channels = channels,
@@ -69,7 +103,8 @@ picture_source::picture_source(const arguments& a, int size, int channels) {
     std::string text = std::to_string(index.entries.size()) + " pictures (" + sum.text() + "), " +
                        (a.random_crop ? "random" : "centre") + " crop, " + (a.flip ? "flip, " : "") +
                        "caption dropout " + exact(a.caption_dropout) + ", bad ones " +
-                       (a.skip_bad_pictures ? "skipped" : "stop");
+                       (a.skip_bad_pictures ? "skipped" : "stop") +
+                       (a.caption_column.empty() ? "" : ", captions of the field '" + a.caption_column + '\'');
     parts_.reset(new parts{pulse::data::captioned_pictures{std::move(index), options}, std::move(text)});
 }
 
@@ -88,6 +123,55 @@ captioned_picture picture_source::caption_at(std::uint64_t position) const {
     return {.caption = std::move(sample.caption),
             .name = parts_->pictures.index().name(sample.index),
             .refused = std::move(sample.refused)};
+}
+
+void picture_source::say_what_is_read() const {
+    for (const std::string& line : report_of(parts_->pictures)) { std::printf("%s\n", line.c_str()); }
+}
+
+caption_lengths picture_source::lengths(const caption_ids& tokenizer) const {
+    // A few thousand captions are too short a task for threads to wait for one another.
+    constexpr std::uint64_t piece = 1024;
+    struct part {
+        std::uint64_t tokens{};
+        std::uint64_t longest{};
+        std::uint64_t cut{};
+        std::uint64_t captions{};
+    };
+    const pulse::data::captioned_pictures& pictures = parts_->pictures;
+    const std::uint64_t pieces = (pictures.size() + piece - 1) / piece;
+    const int threads = static_cast<int>(std::clamp<std::uint64_t>(std::thread::hardware_concurrency(), 1, 16));
+    pulse::data::prefetcher<part> counts{
+        [&](std::uint64_t n) {
+            part sum;
+            for (std::uint64_t i = n * piece; i < std::min<std::uint64_t>((n + 1) * piece, pictures.size()); ++i) {
+                const auto which = static_cast<std::uint32_t>(i);
+                std::string text;
+                try {
+                    text = pictures.index().caption(which);
+                } catch (const pulse::input_error&) {
+                    if (pictures.options().on_bad_picture == pulse::data::bad_picture::stop) { throw; }
+                    continue;
+                }
+                const text_ids ids = tokenizer(text, pictures.index().name(which));
+                const auto kept = static_cast<std::uint64_t>(std::count(ids.mask.begin(), ids.mask.end(), 1));
+                const std::uint64_t tokens = kept + static_cast<std::uint64_t>(ids.cut);
+                sum.tokens += tokens;
+                sum.longest = std::max(sum.longest, tokens);
+                sum.cut += ids.cut > 0 ? 1U : 0U;
+                ++sum.captions;
+            }
+            return sum;
+        },
+        {.threads = threads, .ahead = 2 * threads}};
+    part all;
+    for (std::uint64_t n = 0; n != pieces; ++n) {
+        const part one = counts.next();
+        all = {all.tokens + one.tokens, std::max(all.longest, one.longest), all.cut + one.cut,
+               all.captions + one.captions};
+    }
+    return {static_cast<double>(all.tokens) / static_cast<double>(std::max<std::uint64_t>(all.captions, 1)),
+            all.longest, all.cut};
 }
 
 void picture_source::say(const std::vector<std::string>& refused) const {
@@ -230,9 +314,11 @@ namespace {
 
 caption_ids::caption_ids(const std::filesystem::path&, int, int) { refuse_pictures(); }
 text_ids caption_ids::operator()(std::string_view, std::string_view) const { refuse_pictures(); }
-picture_source::picture_source(const arguments&, int, int) { refuse_pictures(); }
+picture_source::picture_source(const arguments&, int, int, bool) { refuse_pictures(); }
 captioned_picture picture_source::at(std::uint64_t) const { refuse_pictures(); }
 captioned_picture picture_source::caption_at(std::uint64_t) const { refuse_pictures(); }
+void picture_source::say_what_is_read() const { refuse_pictures(); }
+caption_lengths picture_source::lengths(const caption_ids&) const { refuse_pictures(); }
 void picture_source::say(const std::vector<std::string>&) const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
 int picture_source::classes() const noexcept { std::abort(); }

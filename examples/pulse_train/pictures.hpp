@@ -20,7 +20,7 @@ namespace pulse_train {
 struct text_ids {
     std::vector<std::int32_t> ids{};
     std::vector<std::int32_t> mask{}; ///< 0 for padding
-    bool cut{};                       ///< the text was longer
+    int cut{};                        ///< ids of the text that did not fit
 };
 
 /// The tokenizer of a diffusers folder; any thread may ask it.
@@ -41,6 +41,13 @@ private:
     std::unique_ptr<parts> parts_;
 };
 
+/// How long captions are to a tokenizer, with the begin and the end of each.
+struct caption_lengths {
+    double mean{};
+    std::uint64_t longest{};
+    std::uint64_t cut{}; ///< captions of which a part does not fit
+};
+
 /// A picture with its caption, as a sample of training.
 struct captioned_picture {
     std::vector<float> pixels{}; ///< size x size x channels, -1 black to 1 white
@@ -53,8 +60,9 @@ struct captioned_picture {
 /// The captioned pictures of --data, square, by the global position of samples; any thread may ask for any.
 class picture_source {
 public:
-    /// Throws input_error naming the file, or when this build reads no pictures.
-    picture_source(const arguments& a, int size, int channels);
+    /// `by_class`: folders are classes, and captions are not looked for. Throws input_error naming the file, or when
+    /// this build reads no pictures.
+    picture_source(const arguments& a, int size, int channels, bool by_class);
     ~picture_source();
     picture_source(const picture_source&) = delete;
     picture_source& operator=(const picture_source&) = delete;
@@ -63,6 +71,11 @@ public:
     [[nodiscard]] captioned_picture at(std::uint64_t position) const;
     /// The same without pixels and facts, for which no picture is decoded where bad ones are not skipped.
     [[nodiscard]] captioned_picture caption_at(std::uint64_t position) const;
+    /// Says what is read of --data, and what is left out, in a line each.
+    void say_what_is_read() const;
+    /// Of all pictures, by threads. Throws input_error naming a caption that cannot be read where bad ones are not
+    /// skipped.
+    [[nodiscard]] caption_lengths lengths(const caption_ids& tokenizer) const;
     /// Names the pictures that were left out of a sample, each once in this process.
     void say(const std::vector<std::string>& refused) const;
     /// How many there are, a checksum of their names and captions, and what is done with them: no other run sees the

@@ -61,7 +61,8 @@ TEST_CASE("a name is one line of UTF-8") {
     using pulse::data::one_line;
     CHECK(one_line("a\xC3\xA9/b.png") == "a\xC3\xA9/b.png");
     CHECK(one_line("a\n\x1b[31m\x7f") == "a??[31m?");
-    CHECK(one_line("\xFF""a\xC3\xE4\xB8") == "?a???");
+    CHECK(one_line("\xFF"
+                   "a\xC3\xE4\xB8") == "?a???");
 }
 
 TEST_CASE("a caption is what stands between white space, and is named when it is wrong") {
@@ -76,11 +77,12 @@ TEST_CASE("a caption is what stands between white space, and is named when it is
 }
 
 TEST_CASE("metadata.jsonl gives pictures and texts in its order") {
-    const auto lines =
-        pulse::data::parse_metadata("{\"file_name\": \"b/2.jpg\", \"text\": \"zwei \\u00e9\", \"url\": [1]}\r\n"
-                                    "\n  \n{\"text\":\"\",\"file_name\":\"1.png\"}",
-                                    "m.jsonl");
-    REQUIRE(lines.size() == 2);
+    const auto lines = pulse::data::parse_metadata(
+        "{\"file_name\": \"b/2.jpg\", \"text\": \"zwei \\u00e9\", \"url\": [1]}\r\n"
+        "\n  \n{\"text\":\"\",\"file_name\":\"1.png\"}\n{\"text\":null,\"file_name\":\"0.png\"}",
+        "m.jsonl");
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[2] == pulse::data::metadata_line{"0.png", {}});
     CHECK(lines[0] == pulse::data::metadata_line{"b/2.jpg", "zwei \xC3\xA9"});
     CHECK(lines[1] == pulse::data::metadata_line{"1.png", ""});
 }
@@ -88,6 +90,9 @@ TEST_CASE("metadata.jsonl gives pictures and texts in its order") {
 TEST_CASE("a wrong line of metadata.jsonl is named with its field") {
     const std::string good = "{\"file_name\":\"1.jpg\",\"text\":\"a\"}\n";
     CHECK(refusal_of_metadata(good + "{\"file_name\":\"2.jpg\"}") == "m.jsonl: line 2: text is missing");
+    CHECK(refusal_of_metadata("{\"file_name\":\"1.jpg\",\"label\":3}") ==
+          "m.jsonl: line 1: no field is the caption: 'text', 'caption' or 'prompt' is expected, there are 'file_name', "
+          "'label'");
     CHECK(refusal_of_metadata(good + "\n{\"file_name\":3,\"text\":\"\"}") ==
           "m.jsonl: line 3: file_name must be a string");
     CHECK(refusal_of_metadata("[]") == "m.jsonl: line 1: the object must be an object");

@@ -146,11 +146,12 @@ TEST_CASE("damaged captions are refused by name, or skipped as asked") {
     CHECK(seen.refused > 40);
 }
 
-TEST_CASE("damaged lines of metadata.jsonl and damaged shards are refused by name") {
+TEST_CASE("damaged metadata, damaged JSON beside pictures and damaged shards are refused by name") {
     std::minstd_rand draw{3};
     const std::string picture = pulse::io::encode_png(pulse::test::some_picture(9, 9));
     const std::string lines =
         "{\"file_name\": \"a.png\", \"text\": \"a \\u00e9 cat\"}\n{\"file_name\": \"b.png\", \"text\": \"b\"}\n";
+    const std::string table = "file_name,text\r\na.png,\"a \xC3\xA9 cat,\r\nsitting\"\r\nb.png,b\r\n";
     const std::string shard = tar_file("x", "19 path=long/a.png\n", 'x') + tar_file("a.png", picture) +
                               tar_file("long/a.txt", "one") +
                               tar_file("././@LongLink", std::string(120, 'b') + ".png", 'L') + tar_file("b", picture) +
@@ -158,18 +159,25 @@ TEST_CASE("damaged lines of metadata.jsonl and damaged shards are refused by nam
                               tar_file(std::string(80, 'c') + ".png", picture) +
                               tar_file(std::string(80, 'c') + ".json", "{\"caption\": \"two\"}");
     outcome seen;
-    for (int round = 0; round != 240; ++round) {
+    for (int round = 0; round != 480; ++round) {
         const pulse::test::scratch folder;
-        if (round % 2 == 0) {
-            put(folder.path / "metadata.jsonl", damaged(lines, draw));
+        if (round % 4 != 3) {
             put(folder.path / "a.png", picture);
             put(folder.path / "b.png", picture);
+        }
+        if (round % 4 == 0) {
+            put(folder.path / "metadata.jsonl", damaged(lines, draw));
+        } else if (round % 4 == 1) {
+            put(folder.path / "metadata.csv", damaged(table, draw));
+        } else if (round % 4 == 2) {
+            put(folder.path / "a.json", damaged("{\"url\": null, \"caption\": \"a \\u00e9 cat\"}", draw));
+            put(folder.path / "b.txt", "b");
         } else {
             put(folder.path / "s.tar", damaged(shard, draw) + tar_end());
         }
         read_folder(folder.path, seen);
     }
     CHECK(seen.unclear == 0);
-    CHECK(seen.refused > 120);
-    CHECK(seen.read + seen.refused == 240);
+    CHECK(seen.refused > 240);
+    CHECK(seen.read + seen.refused == 480);
 }

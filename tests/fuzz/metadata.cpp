@@ -1,3 +1,4 @@
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,14 +8,54 @@
 
 #include "reader.hpp"
 
+namespace {
+
+using lines = std::vector<pulse::data::metadata_line>;
+
+/// A field as CSV has it whatever is in it.
+std::string quoted(const std::string& field) {
+    std::string all = "\"";
+    for (const char c : field) { all += c == '"' ? std::string{"\"\""} : std::string{c}; }
+    return all + '"';
+}
+
+} // namespace
+
+// What begins with a brace is metadata.jsonl, with a bracket and then JSON that of one picture, and all else
+// metadata.csv.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    constexpr std::array<std::string_view, 4> fields{"file_name", "text", "the object", "the caption"};
+    constexpr std::array<std::string_view, 10> fields{"file_name", "the object", "the caption", "text",   "caption",
+                                                      "prompt",    "a field",    "the row",     "quotes", "column"};
+    if (size == 0) { return 0; }
+    if (*data == '[') {
+        return pulse_fuzz::feed(
+            data + 1, size - 1,
+            [](const std::string& text) { return pulse::data::parse_caption_json(text, "input.json"); },
+            [](const std::string& caption) {
+                return nlohmann::json{{"text", caption}}.dump();
+            },
+            fields);
+    }
+    if (*data != '{') {
+        return pulse_fuzz::feed(
+            data, size, [](const std::string& text) { return pulse::data::parse_metadata_csv(text, "input.json"); },
+            [](const lines& all) {
+                std::string text = "file_name,text\r\n";
+                for (const auto& line : all) {
+                    text += quoted(line.file_name) + ',' + quoted(line.text.value()) + "\r\n";
+                }
+                return text;
+            },
+            fields);
+    }
     return pulse_fuzz::feed(
         data, size, [](const std::string& text) { return pulse::data::parse_metadata(text, "input.json"); },
-        [](const std::vector<pulse::data::metadata_line>& lines) {
+        [](const lines& all) {
             std::string text;
-            for (const auto& line : lines) {
-                text += nlohmann::json{{"file_name", line.file_name}, {"text", line.text}}.dump() + '\n';
+            for (const auto& line : all) {
+                nlohmann::json one{{"file_name", line.file_name}, {"text", nullptr}};
+                if (line.text) { one["text"] = *line.text; }
+                text += one.dump() + '\n';
             }
             return text;
         },

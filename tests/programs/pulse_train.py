@@ -35,7 +35,8 @@ MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json"}
 OPTIONS = ("--data", "--from", "--init", "--tokenizer", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
-           "--flip", "--caption-dropout", "--on-bad-picture", "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
+           "--flip", "--captions", "--caption-column", "--on-missing-caption", "--caption-dropout", "--on-bad-picture",
+           "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
            "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
            "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",

@@ -4,6 +4,7 @@ Usage: pulse_train_folder.py PROGRAM WHEELS [unittest arguments]     (WHEELS: wh
 Ends with 77 when diffusers, transformers or PyTorch is missing.
 """
 
+import csv
 import io
 import json
 import logging
@@ -559,6 +560,99 @@ class Pictures(Case):
         self.refuses("--from", folder, names=["--from", "merges.txt"], **self.options)
 
 
+class Layouts(Case):
+    """The same pictures and captions in every layout that is known, and in some that are not."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.flat = write_pictures()
+
+    def lay_out(self, kind, folder):
+        """The pictures with their captions below a folder, by names that sort alike."""
+        folder.mkdir(parents=True)
+        rows = []
+        for index, text in enumerate(CAPTIONS):
+            name = f"{index}.png"
+            shutil.copy(self.flat / name, folder / name)
+            rows.append((name, text))
+            if kind == "text":
+                (folder / name).with_suffix((".txt", ".TXT", ".caption")[index % 3]).write_text(text)
+            if kind == "json":
+                (folder / name).with_suffix(".json").write_text(json.dumps({"url": index, "blip": text, "text": "not this"}))
+        if kind == "csv":
+            with open(folder / "metadata.csv", "w", newline="", encoding="utf-8-sig") as table:
+                csv.writer(table, quoting=csv.QUOTE_ALL).writerows([("file_name", "prompt"), *rows])
+        if kind == "jsonl":
+            lines = [json.dumps({"file_name": name, "caption": text}) for name, text in rows]
+            (folder / "metadata.jsonl").write_text("\n".join(lines))
+        return folder
+
+    def learn(self, data, *options, code=0):
+        out = fresh()
+        done = self.invoke(command("--from", FROM, "--seed", SEED, "--steps", 2, "--ranks", 1, *options, out=out, model="sd_tiny",
+                                   data=data), code)
+        return report(out)["loss"] if code == 0 else None, done.stdout, done.stderr
+
+    def test_every_layout_trains_alike_and_says_what_it_is(self):
+        losses, said, _ = self.learn(self.flat)
+        lengths = [len(PIPELINE.tokenizer(text, verbose=False).input_ids) for text in CAPTIONS]
+        tokens = (f"captions: tokenizer: {sum(lengths) / len(lengths):.1f} tokens on average, {max(lengths)} at most, "
+                  f"{sum(length > 7 for length in lengths)} cut at 7\n")
+        self.assertIn("data: 10 pictures, captions of metadata\n" + tokens, said)
+        for kind, words in (("csv", "of metadata"), ("jsonl", "of metadata"), ("text", "beside them"), ("json", "beside them")):
+            with self.subTest(kind):
+                data = fresh()
+                self.lay_out(kind, data / "train")
+                self.lay_out("none", data / "test")
+                (data / "train/0.heic").touch()
+                options = ("--caption-column", "blip") if kind == "json" else ()
+                again, said, _ = self.learn(data, *options)
+                self.assertEqual(again, losses)
+                self.assertIn(f"data: 10 pictures, captions {words}\nleft out: 1 .heic, the split test (10)\n" + tokens, said)
+
+    def test_names_of_folders_are_captions_only_where_they_are_asked_for(self):
+        data = fresh()
+        self.lay_out("none", data / "10_red cat")
+        self.lay_out("none", data / "car")
+        _, _, refusal = self.learn(data, code=2)
+        self.assertRegex(refusal, r"\Apulse_train: --data: [^\n]*10_red cat/0.png' has no caption[^\n]*--captions class[^\n]*"
+                                  r"--on-missing-caption[^\n]*\n\Z")
+        named, said, _ = self.learn(data, "--captions", "class")
+        self.assertIn("data: 20 pictures, captions by the names of 2 folders; repeated by name: 10_red cat 10 times, so that an "
+                      "epoch has 110\n", said)
+        for path in data.rglob("*.png"):
+            path.with_suffix(".txt").write_text(path.parent.name.removeprefix("10_"))
+        self.assertEqual(self.learn(data)[0], named)
+        self.assertIn("0.txt", self.learn(data, "--captions", "class", code=2)[2])
+
+    def test_a_picture_without_a_caption(self):
+        data = self.lay_out("text", fresh())
+        (data / "6.txt").unlink()  # the caption that is empty
+        whole = self.learn(self.flat)[0]
+        self.assertIn("6.png", self.learn(data, code=2)[2])
+        losses, said, _ = self.learn(data, "--on-missing-caption", "empty")
+        self.assertEqual(losses, whole)
+        self.assertIn("data: 10 pictures, captions beside them, 1 without one, which are taken as empty\n", said)
+        (data / "6.png").rename(data / "6.tiff")
+        without = self.learn(data)[0]
+        (data / "6.tiff").rename(data / "6.png")
+        losses, said, _ = self.learn(data, "--on-missing-caption", "skip")
+        self.assertEqual(losses, without)
+        self.assertIn("left out: 1 picture without a caption\n", said)
+
+    def test_refusals(self):
+        data = self.lay_out("csv", fresh())
+        for options, names in ((("--caption-column", "nothing"), ("nothing", "'prompt'")),
+                               (("--captions", "class"), ("metadata.csv",)),
+                               (("--captions", "class", "--caption-column", "a"), ("--caption-column", "--captions class"))):
+            self.refuses("--from", FROM, *options, names=names, model="sd_tiny", data=data)
+        (data / "metadata.csv").rename(data / "metadata.parquet")
+        self.refuses("--from", FROM, names=["--data", "metadata.parquet", "convert it"], model="sd_tiny", data=data)
+        text = self.lay_out("text", fresh())
+        (text / "3.txt").write_bytes(b"\xff")
+        self.refuses("--from", FROM, "--encode", "once", "--cache", fresh(), names=["--data", "3.txt"], model="sd_tiny", data=text)
+
+
 class Sdxl(Case):
     """Two text encoders, pooled text and sizes."""
 
@@ -652,6 +746,8 @@ class Classes(Case):
 
     def test_refusals(self):
         self.refuses("--from", self.folder, names=["--data", "no folders of classes"], model="uvit_tiny", data=write_pictures())
+        self.refuses("--from", self.folder, "--on-missing-caption", "skip", names=["--on-missing-caption", "classes"],
+                     **self.options)
         self.refuses("--from", self.folder, names=["--data", "10 folders of classes", "9"], model="uvit_tiny",
                      data=self.write_pictures(10))
         more = {"model": "uvit_tiny", "data": "synthetic"}

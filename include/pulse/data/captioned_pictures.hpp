@@ -117,20 +117,39 @@ public:
             throw input_error("pictures: the caption dropout must be 0 to 1");
         }
         if (index_.entries.empty()) { throw input_error("pictures: there are none"); }
+        const auto is_repeated = [](const picture_entry& entry) { return entry.repeats != 1; };
+        if (std::none_of(index_.entries.begin(), index_.entries.end(), is_repeated)) { return; }
+        std::uint64_t end = 0;
+        for (const picture_entry& entry : index_.entries) {
+            end += entry.repeats;
+            if (entry.repeats == 0 || end >= std::numeric_limits<std::uint32_t>::max()) {
+                throw input_error("pictures: an epoch holds each at least once, and fewer than 2^32 - 1 in all");
+            }
+            place_ends_.push_back(static_cast<std::uint32_t>(end));
+        }
     }
 
     [[nodiscard]] const picture_index& index() const noexcept { return index_; }
     [[nodiscard]] const picture_options& options() const noexcept { return options_; }
-    /// Pictures of an epoch.
+    /// Pictures, each counted once.
     [[nodiscard]] std::uint32_t size() const noexcept { return index_.size(); }
+    /// Samples of an epoch, in which a picture stands as often as it is repeated.
+    [[nodiscard]] std::uint32_t epoch() const noexcept { return place_ends_.empty() ? size() : place_ends_.back(); }
+    /// Which picture stands at a global position, or `after` samples later in that epoch (data::index_at).
+    [[nodiscard]] std::uint32_t picture_at(std::uint64_t position, std::uint32_t after = 0) const {
+        const std::uint32_t place = index_at(options_.seed, position, epoch(), options_.shuffle, after);
+        if (place_ends_.empty()) { return place; }
+        return static_cast<std::uint32_t>(std::upper_bound(place_ends_.begin(), place_ends_.end(), place) -
+                                          place_ends_.begin());
+    }
 
     /// The sample at a global position, below 2^63. Throws input_error naming the picture; with bad_picture::skip only
     /// when no picture can be read.
     [[nodiscard]] picture_sample at(std::uint64_t position) const {
         const sample_draw drawn = draw_at(options_.seed, position);
         std::vector<std::string> refused;
-        for (std::uint32_t after = 0; after != size(); ++after) {
-            const std::uint32_t i = index_at(options_.seed, position, size(), options_.shuffle, after);
+        for (std::uint32_t after = 0; after != epoch(); ++after) {
+            const std::uint32_t i = picture_at(position, after);
             try {
                 picture_sample result = read(i, drawn);
                 result.refused = std::move(refused);
@@ -147,7 +166,7 @@ public:
     /// Throws input_error naming the picture.
     [[nodiscard]] picture_sample caption_at(std::uint64_t position) const {
         if (options_.on_bad_picture == bad_picture::stop) {
-            const std::uint32_t i = index_at(options_.seed, position, size(), options_.shuffle, 0);
+            const std::uint32_t i = picture_at(position);
             return captioned({.label = index_.entries.at(i).label, .index = i}, index_.caption(i),
                              draw_at(options_.seed, position));
         }
@@ -208,6 +227,7 @@ private:
 
     picture_index index_;
     picture_options options_;
+    std::vector<std::uint32_t> place_ends_{}; ///< in an epoch, behind each picture; empty where none is repeated
 };
 
 } // namespace pulse::data

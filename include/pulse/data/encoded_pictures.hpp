@@ -172,8 +172,8 @@ public:
         const sample_draw drawn = draw_at(options.seed, position);
         encoded_sample result{.caption_dropped = drawn.caption < options.caption_dropout,
                               .flipped = options.horizontal_flip && drawn.flip};
-        for (std::uint32_t after = 0; after != from_.size(); ++after) {
-            const std::uint32_t i = index_at(options.seed, position, from_.size(), options.shuffle, after);
+        for (std::uint32_t after = 0; after != from_.epoch(); ++after) {
+            const std::uint32_t i = from_.picture_at(position, after);
             const std::uint32_t row = options.horizontal_flip ? 2 * i + (result.flipped ? 1U : 0U) : i;
             if (const std::string* const why = refusal(i, row)) {
                 if (options.on_bad_picture == bad_picture::stop) { throw input_error(*why); }

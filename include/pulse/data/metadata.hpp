@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,16 +11,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include <pulse/core/error.hpp>
+#include <pulse/data/csv.hpp>
 #include <pulse/data/text.hpp>
 #include <pulse/io/json_field.hpp>
 #include <pulse/io/parse_json.hpp>
 
 namespace pulse::data {
 
-/// One line of metadata.jsonl: a picture below the folder and its caption.
+/// One row of metadata.jsonl or metadata.csv: a picture below the folder and its caption, if it has one.
 struct metadata_line {
     std::string file_name{};
-    std::string text{};
+    std::optional<std::string> text{}; ///< empty: null stands there
 
     [[nodiscard]] bool operator==(const metadata_line&) const = default;
 };
@@ -30,9 +33,49 @@ struct metadata_line {
            std::none_of(path.begin(), path.end(), [](const auto& part) { return part == ".."; });
 }
 
-/// Reads metadata.jsonl, a JSON object with `file_name` and `text` on each line; other fields are for others. Throws
-/// input_error naming `source`, the line and the field.
-[[nodiscard]] inline std::vector<metadata_line> parse_metadata(std::string_view text, std::string_view source) {
+/// Which of `fields` is the caption: `wanted`; where that is empty, `text`, else `caption`, else `prompt`. Throws
+/// input_error, which begins with `place` and names the fields, when there is none.
+[[nodiscard]] inline std::string caption_field(const std::vector<std::string>& fields, const std::string& wanted,
+                                               const std::string& place) {
+    const std::vector<std::string> choices =
+        wanted.empty() ? std::vector<std::string>{"text", "caption", "prompt"} : std::vector<std::string>{wanted};
+    for (const std::string& choice : choices) {
+        if (std::find(fields.begin(), fields.end(), choice) != fields.end()) { return choice; }
+    }
+    std::string seen;
+    for (const std::string& field : fields) {
+        seen += (seen.empty() ? "" : ", ") + ('\'' + io::printable(field) + '\'');
+        if (seen.size() > 200) {
+            seen += ", ...";
+            break;
+        }
+    }
+    throw input_error(place + ": no field is the caption: " +
+                      (wanted.empty() ? "'text', 'caption' or 'prompt'" : '\'' + io::printable(wanted) + '\'') +
+                      " is expected, " + (seen.empty() ? "there is none" : "there are " + seen));
+}
+
+namespace detail {
+
+[[nodiscard]] inline bool names_file_below(const std::string& name) {
+    return name.find('\0') == std::string::npos && stays_below(name);
+}
+
+[[nodiscard]] inline std::vector<std::string> names_of_fields(const nlohmann::json& object) {
+    std::vector<std::string> names;
+    if (object.is_object()) {
+        for (const auto& entry : object.items()) { names.push_back(entry.key()); }
+    }
+    return names;
+}
+
+} // namespace detail
+
+/// Reads metadata.jsonl, a JSON object on each line with `file_name` and the caption in the field `column`, by default
+/// the one of the first line (caption_field); other fields are for others. Throws input_error naming `source`, the line
+/// and the field.
+[[nodiscard]] inline std::vector<metadata_line> parse_metadata(std::string_view text, std::string_view source,
+                                                               std::string column = {}) {
     std::vector<metadata_line> lines;
     for (std::size_t number = 1; !text.empty(); ++number) {
         const std::size_t end = std::min(text.find('\n'), text.size());
@@ -43,14 +86,67 @@ struct metadata_line {
         const nlohmann::json root = io::parse_json(line, place);
         const io::json_field fields{root, {place, "the object", "metadata.jsonl"}};
         metadata_line read{fields["file_name"].text(), {}};
-        if (read.file_name.find('\0') != std::string::npos || !stays_below(read.file_name)) {
+        if (!detail::names_file_below(read.file_name)) {
             fields["file_name"].fail("is '" + io::printable(read.file_name) +
                                      "', which names no file below the folder");
         }
-        read.text = checked_caption(fields["text"].text(), place + ": text");
+        if (lines.empty()) { column = caption_field(detail::names_of_fields(root), column, place); }
+        const io::json_field caption = fields[column.c_str()];
+        if (!root.at(column).is_null()) { read.text = checked_caption(caption.text(), caption.place()); }
         lines.push_back(std::move(read));
     }
     return lines;
+}
+
+/// Reads metadata.csv (csv_reader), whose first row names the columns: `file_name` and the caption's, which is `column`
+/// or as caption_field says. Throws input_error naming `source`, the line and the column.
+[[nodiscard]] inline std::vector<metadata_line> parse_metadata_csv(std::string_view text, std::string_view source,
+                                                                   const std::string& column = {}) {
+    csv_reader rows{text, source};
+    const std::optional<csv_row> header = rows.next();
+    if (!header) { return {}; }
+    const auto place_of = [&](std::string_view name) {
+        const auto found = std::find(header->fields.begin(), header->fields.end(), name);
+        return static_cast<std::size_t>(found - header->fields.begin());
+    };
+    const std::string place = std::string{source} + ": line " + std::to_string(header->line);
+    const std::string caption = caption_field(header->fields, column, place);
+    const std::size_t name_at = place_of("file_name");
+    const std::size_t text_at = place_of(caption);
+    if (name_at == header->fields.size()) { rows.fail(header->line, "no column is 'file_name'"); }
+    for (const std::string& name : {std::string{"file_name"}, caption}) {
+        if (std::count(header->fields.begin(), header->fields.end(), name) > 1) {
+            rows.fail(header->line, "the column '" + io::printable(name) + "' is there twice");
+        }
+    }
+    std::vector<metadata_line> lines;
+    while (std::optional<csv_row> row = rows.next()) {
+        if (row->fields.size() != header->fields.size()) {
+            rows.fail(row->line, "the row has " + std::to_string(row->fields.size()) + " fields, there are " +
+                                     std::to_string(header->fields.size()) + " columns");
+        }
+        metadata_line read{std::move(row->fields[name_at]), {}};
+        if (!detail::names_file_below(read.file_name)) {
+            rows.fail(row->line,
+                      "file_name is '" + io::printable(read.file_name) + "', which names no file below the folder");
+        }
+        read.text = checked_caption(name_at == text_at ? read.file_name : row->fields[text_at],
+                                    std::string{source} + ": line " + std::to_string(row->line) + ": " +
+                                        io::printable(caption));
+        lines.push_back(std::move(read));
+    }
+    return lines;
+}
+
+/// The caption of a JSON object that stands beside a picture: the field `column`, or as caption_field says. Throws
+/// input_error, which begins with `source`.
+[[nodiscard]] inline std::string parse_caption_json(std::string_view text, const std::string& source,
+                                                    const std::string& column = {}) {
+    const nlohmann::json root = io::parse_json(text, source);
+    const io::json_field fields{root, {source, "the caption's object", "a JSON caption"}};
+    if (!root.is_object()) { fields.fail("must be an object"); }
+    const std::string name = caption_field(detail::names_of_fields(root), column, source);
+    return checked_caption(fields[name.c_str()].text(), source);
 }
 
 } // namespace pulse::data

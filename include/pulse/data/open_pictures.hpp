@@ -5,229 +5,313 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/caption_choice.hpp>
 #include <pulse/data/file.hpp>
+#include <pulse/data/folder_files.hpp>
 #include <pulse/data/metadata.hpp>
 #include <pulse/data/picture_index.hpp>
-#include <pulse/data/tar.hpp>
+#include <pulse/data/picture_names.hpp>
+#include <pulse/data/shard_samples.hpp>
 #include <pulse/data/text.hpp>
 
 namespace pulse::data {
 
-namespace detail {
-
-[[nodiscard]] inline std::string lower_case(std::string text) {
-    for (char& c : text) { c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-    return text;
-}
-
-/// What stands behind the last dot of a lower-case name.
-[[nodiscard]] inline std::string_view ending_of(std::string_view name) {
-    const std::size_t dot = name.rfind('.');
-    return dot == std::string_view::npos ? std::string_view{} : name.substr(dot + 1);
-}
-
-[[nodiscard]] inline bool names_picture(std::string_view ending) {
-    return ending == "jpg" || ending == "jpeg" || ending == "png" || ending == "webp";
-}
-
-/// What stands in a folder, hidden things left out, each list sorted by the names' bytes.
-struct folder_list {
-    std::vector<std::string> folders{};
-    std::vector<std::string> pictures{};
-    std::vector<std::string> texts{};    ///< *.txt
-    std::vector<std::string> archives{}; ///< *.tar
-    bool metadata{};
-
-    explicit folder_list(const std::filesystem::path& folder) {
-        for (const auto& entry : std::filesystem::directory_iterator{folder}) {
-            const std::string name = entry.path().filename().string();
-            if (name.front() == '.') { continue; }
-            const std::string lower = lower_case(name);
-            const std::string_view ending = ending_of(lower);
-            if (entry.is_directory()) {
-                folders.push_back(name);
-            } else if (name == "metadata.jsonl") {
-                metadata = true;
-            } else if (names_picture(ending)) {
-                pictures.push_back(name);
-            } else if (ending == "txt") {
-                texts.push_back(name);
-            } else if (ending == "tar") {
-                archives.push_back(name);
-            } else if (ending == "tgz" || lower.find(".tar.") != std::string::npos) {
-                throw input_error('\'' + one_line((folder / name).string()) +
-                                  "' is packed: shards are plain .tar files, read at any place");
-            }
-        }
-        for (auto* names : {&folders, &pictures, &texts, &archives}) { std::sort(names->begin(), names->end()); }
-    }
-
-    /// The first picture that has a caption beside it, or that has none; empty when there is no such picture.
-    [[nodiscard]] std::string first_picture(bool captioned) const {
-        for (const std::string& picture : pictures) {
-            const auto caption = std::filesystem::path{picture}.replace_extension(".txt").string();
-            if (std::binary_search(texts.begin(), texts.end(), caption) == captioned) { return picture; }
-        }
-        return {};
-    }
+/// What the names of the folders are in which pictures are.
+enum class folder_names : std::uint8_t {
+    nothing,
+    labels,   ///< classes; captions are not looked for
+    captions, ///< classes and captions, of data without others
 };
+
+/// What is done about a picture without a caption.
+enum class missing_caption : std::uint8_t {
+    stop,  ///< missing_caption_error
+    empty, ///< its caption is empty
+    skip,  ///< it is left out
+};
+
+/// How captions are found.
+struct caption_options {
+    std::string column{}; ///< field of metadata and of JSON captions; empty: `text`, else `caption`, else `prompt`
+    folder_names folders = folder_names::nothing;
+    missing_caption on_missing = missing_caption::stop;
+};
+
+/// A picture has no caption; the text names the picture.
+struct missing_caption_error : input_error {
+    using input_error::input_error;
+};
+
+/// A folder's name as trainers in kohya's manner read it: `10_cat` is `cat` ten times.
+struct repeated_name {
+    std::uint32_t repeats = 1;
+    std::string_view name{};
+};
+/// A count is of 1 to 3 digits, the first not 0, with an underscore and a name behind: years and places in a list are
+/// none.
+[[nodiscard]] inline repeated_name read_repeats(std::string_view folder) {
+    const std::size_t digits = std::min(folder.find_first_not_of("0123456789"), folder.size());
+    if (digits == 0 || digits > 3 || folder.front() == '0' || digits + 1 >= folder.size() || folder[digits] != '_') {
+        return {1, folder};
+    }
+    std::uint32_t repeats = 0;
+    for (const char c : folder.substr(0, digits)) { repeats = repeats * 10 + static_cast<std::uint32_t>(c - '0'); }
+    return {repeats, folder.substr(digits + 1)};
+}
+
+namespace detail {
 
 /// Builds the index of one folder.
 class picture_folder {
 public:
-    explicit picture_folder(const std::filesystem::path& folder) : name_{'\'' + one_line(folder.string()) + '\''} {
+    picture_folder(const std::filesystem::path& folder, const caption_options& options) :
+        name_{'\'' + one_line(folder.string()) + '\''}, options_{options}, files_{checked(folder)} {
         index_.folder = folder;
+        index_.caption_column = options.column;
     }
 
     [[nodiscard]] picture_index index() && {
-        std::error_code ignored;
-        if (!std::filesystem::is_directory(index_.folder, ignored)) { throw input_error(name_ + " is no folder"); }
-        const folder_list all{index_.folder};
-        const std::string captioned = all.first_picture(true);
-        if (all.metadata) {
-            refuse_both(!captioned.empty(), "metadata.jsonl", "captions beside pictures", captioned);
-            refuse_both(!all.archives.empty(), "metadata.jsonl", "shards", first(all.archives));
-            read_metadata();
-        } else if (!all.archives.empty()) {
-            refuse_both(!all.pictures.empty(), "shards", "pictures", first(all.pictures));
-            read_shards(all.archives);
-        } else if (!all.pictures.empty()) {
-            refuse_folders_with_pictures(all);
-            read_sidecars(all);
-        } else {
-            read_class_folders(all.folders);
+        index_.left_out.splits = files_.keep_training_split();
+        index_.left_out.folders_again = files_.folders_again;
+        for (const std::string& name : files_.unread) { count_by_ending(name); }
+        if (!files_.packed.empty()) {
+            throw input_error(shown(files_.packed.front()) +
+                              " is packed: shards are plain .tar files, read at any place");
         }
-        if (index_.entries.empty()) { throw input_error(name_ + " holds no captioned pictures"); }
-        if (index_.entries.size() >= std::numeric_limits<std::uint32_t>::max()) {
-            throw input_error(name_ + " holds more than 2^32 - 2 pictures");
+        if (!files_.metadata.empty() && options_.folders != folder_names::labels) {
+            refuse_both("metadata", files_.metadata.front(), "captions beside pictures", first_sidecar());
+            refuse_both("metadata", files_.metadata.front(), "shards", first(files_.archives));
+            refuse_folder_captions(files_.metadata.front());
+            read_metadata();
+        } else if (!files_.archives.empty()) {
+            refuse_both("shards", files_.archives.front(), "pictures", first(files_.pictures));
+            refuse_folder_captions(files_.archives.front());
+            read_shards();
+        } else if (options_.folders == folder_names::nothing) {
+            read_sidecars();
+        } else {
+            if (options_.folders == folder_names::captions) { refuse_folder_captions(first_sidecar()); }
+            for (const std::string& table : files_.metadata) { count_by_ending(table); }
+            read_class_folders();
+        }
+        if (index_.entries.empty()) {
+            throw input_error(name_ + " holds no captioned pictures" +
+                              (files_.unread.empty() ? "" : ": '" + one_line(files_.unread.front()) + "' is not read"));
+        }
+        std::uint64_t epoch = 0;
+        for (const picture_entry& entry : index_.entries) { epoch += entry.repeats; }
+        if (epoch >= std::numeric_limits<std::uint32_t>::max()) {
+            throw input_error(name_ + " holds more than 2^32 - 2 pictures, each as often as it is repeated");
         }
         return std::move(index_);
     }
 
 private:
+    [[nodiscard]] static const std::filesystem::path& checked(const std::filesystem::path& folder) {
+        std::error_code ignored;
+        if (!std::filesystem::is_directory(folder, ignored)) {
+            throw input_error('\'' + one_line(folder.string()) + "' is no folder");
+        }
+        return folder;
+    }
+    [[nodiscard]] std::string shown(const std::string& name) const {
+        return '\'' + one_line((index_.folder / name).string()) + '\'';
+    }
     [[nodiscard]] static std::string first(const std::vector<std::string>& names) {
         return names.empty() ? std::string{} : names.front();
     }
-    void refuse_both(bool both, const char* one, const char* other, const std::string& seen) const {
-        if (both) {
-            throw input_error(name_ + " holds both " + one + " and " + other + " ('" + one_line(seen) +
-                              "'): which of them is meant is not clear");
+    void count_by_ending(const std::string& name) {
+        ++index_.left_out.by_ending['.' + lower_case(split_ending(name).ending)];
+    }
+    /// The first file beside a picture that may be its caption.
+    [[nodiscard]] std::string first_sidecar() const {
+        for (const std::string& picture : files_.pictures) {
+            if (const auto found = files_.captions_of(picture); !found.empty()) { return found.front(); }
+        }
+        return {};
+    }
+    /// Unless one of two names is empty: there is no such thing.
+    void refuse_both(const char* one, const std::string& of_one, const char* other, const std::string& of_other) const {
+        if (!of_other.empty()) {
+            throw input_error(name_ + " holds both " + one + " ('" + one_line(of_one) + "') and " + other + " ('" +
+                              one_line(of_other) + "'): which of them is meant is not clear");
         }
     }
-    void refuse_folders_with_pictures(const folder_list& all) const {
-        for (const std::string& folder : all.folders) {
-            const folder_list inside{index_.folder / folder};
-            refuse_both(!inside.pictures.empty(), "pictures", "folders of pictures",
-                        folder + '/' + first(inside.pictures));
+    void refuse_folder_captions(const std::string& seen) const {
+        if (options_.folders == folder_names::captions && !seen.empty()) {
+            throw input_error(name_ + ": names of folders are captions only where there are no others, and there is '" +
+                              one_line(seen) + '\'');
         }
+    }
+
+    /// Adds a picture that has no caption, or does not, as the options say.
+    void add_without_caption(picture_entry entry, const std::string& why) {
+        if (options_.on_missing == missing_caption::skip) {
+            ++index_.left_out.without_caption;
+            return;
+        }
+        if (options_.on_missing == missing_caption::stop) {
+            const std::string& table = first(files_.unread);
+            const std::string_view ending = split_ending(table).ending;
+            throw missing_caption_error(name_ + ": the picture '" + one_line(entry.name) + "' has no caption: " + why +
+                                        (ending.empty() ? "" : "; '" + one_line(table) + "' is not read"));
+        }
+        ++index_.captions_taken_as_empty;
+        entry.form = caption_form::held;
+        index_.entries.push_back(std::move(entry));
+    }
+    /// How often the pictures of a folder below the data's stand in an epoch.
+    [[nodiscard]] std::uint32_t repeats_in(std::string_view folder) {
+        const std::uint32_t repeats = read_repeats(folder).repeats;
+        if (repeats != 1) { index_.repeats.insert_or_assign(std::string{folder}, repeats); }
+        return repeats;
     }
 
     void read_metadata() {
         index_.layout = picture_layout::metadata;
-        const input_file file{index_.folder / "metadata.jsonl"};
-        constexpr std::uint64_t most = std::uint64_t{1} << 34U;
-        for (metadata_line& line : parse_metadata(file.text(0, file.size(), most), file.name())) {
-            index_.entries.push_back({.name = std::move(line.file_name), .text = std::move(line.text)});
+        std::set<std::string> folders;
+        std::vector<std::string> named;
+        for (const std::string& name : files_.metadata) {
+            const std::string folder = name.substr(0, name.rfind('/') + 1);
+            if (lower_case(split_ending(name).ending) == "parquet") {
+                throw input_error(shown(name) + " is not read: convert it to metadata.csv or metadata.jsonl, as by "
+                                                "pandas.read_parquet(...).to_csv('metadata.csv', index=False)");
+            }
+            if (!folders.insert(folder).second) {
+                throw input_error(shown(folder) + " holds both metadata.csv and metadata.jsonl: which of them is meant "
+                                                  "is not clear");
+            }
+            const input_file file{index_.folder / name};
+            constexpr std::uint64_t most = std::uint64_t{1} << 34U;
+            const std::string text = file.text(0, file.size(), most);
+            const bool csv = lower_case(split_ending(name).ending) == "csv";
+            for (metadata_line& line : csv ? parse_metadata_csv(text, file.name(), options_.column)
+                                           : parse_metadata(text, file.name(), options_.column)) {
+                picture_entry entry{.name =
+                                        (std::filesystem::path{folder} / line.file_name).lexically_normal().string()};
+                named.push_back(entry.name);
+                const std::string ending = lower_case(split_ending(entry.name).ending);
+                if (names_unread(ending)) { continue; } // counted by its ending
+                if (!line.text) {
+                    add_without_caption(std::move(entry), "null stands there in " + file.name());
+                    continue;
+                }
+                entry.text = std::move(*line.text);
+                index_.entries.push_back(std::move(entry));
+            }
+        }
+        std::sort(named.begin(), named.end());
+        for (const std::string& picture : files_.pictures) {
+            if (!std::binary_search(named.begin(), named.end(), picture)) {
+                add_without_caption({.name = picture}, "no metadata names it");
+            }
         }
     }
 
-    void read_sidecars(const folder_list& all) {
+    void read_sidecars() {
         index_.layout = picture_layout::sidecars;
-        const std::string alone = all.first_picture(false);
-        if (!alone.empty()) {
-            throw input_error(name_ + ": the picture '" + one_line(alone) +
-                              "' has no caption: no .txt of its name, and " + "the folder no metadata.jsonl");
+        const auto text_of = [&](const caption_file& one) {
+            const input_file file{index_.folder / one.name};
+            return file.text(0, file.size(), longest_caption);
+        };
+        for (const std::string& picture : files_.pictures) {
+            picture_entry entry{.name = picture, .repeats = repeats_in(files_.top_folder(picture))};
+            std::vector<caption_file> beside;
+            for (std::string& name : files_.captions_of(picture)) { beside.push_back({std::move(name), {}}); }
+            const caption_file* const chosen = choose_caption(beside, !options_.column.empty(), name_, text_of);
+            if (chosen == nullptr) {
+                add_without_caption(std::move(entry),
+                                    "no .txt, .caption or .json of its name, and no metadata.jsonl or "
+                                    "metadata.csv");
+                continue;
+            }
+            entry.form = chosen->form();
+            entry.caption_ending = split_ending(chosen->name).ending;
+            index_.entries.push_back(std::move(entry));
         }
-        for (const std::string& picture : all.pictures) { index_.entries.push_back({.name = picture}); }
     }
 
-    void read_class_folders(const std::vector<std::string>& folders) {
+    void read_class_folders() {
         index_.layout = picture_layout::class_folders;
-        index_.classes = folders;
-        for (std::size_t label = 0; label != folders.size(); ++label) {
-            const std::string& folder = folders[label];
-            const folder_list inside{index_.folder / folder};
-            const std::string captioned = inside.first_picture(true);
-            refuse_both(!captioned.empty(), "class folders", "captions beside their pictures",
-                        folder + '/' + captioned);
-            const std::string place = name_ + ": the class folder '" + one_line(folder) + '\'';
-            if (!inside.folders.empty()) {
-                throw input_error(place + " holds the folder '" + one_line(inside.folders.front()) +
-                                  "', where pictures are expected");
+        const bool captions = options_.folders == folder_names::captions;
+        const std::string place = name_ + ": the name of a folder";
+        for (const std::string& picture : files_.pictures) {
+            const std::string folder{files_.top_folder(picture)};
+            // Pictures are sorted by their bytes, in which a folder may stand between two parts of another.
+            if (!folder.empty()) { index_.classes.push_back(folder); }
+            picture_entry entry{.name = picture};
+            if (captions) {
+                entry.repeats = repeats_in(folder);
+                entry.text = checked_caption(read_repeats(folder).name, place);
             }
-            if (inside.pictures.empty()) { throw input_error(place + " holds no pictures"); }
-            const std::string text = checked_caption(folder, place);
-            for (const std::string& picture : inside.pictures) {
-                index_.entries.push_back(
-                    {.name = folder + '/' + picture, .text = text, .label = static_cast<int>(label)});
+            index_.entries.push_back(std::move(entry));
+        }
+        std::sort(index_.classes.begin(), index_.classes.end());
+        index_.classes.erase(std::unique(index_.classes.begin(), index_.classes.end()), index_.classes.end());
+        for (picture_entry& entry : index_.entries) {
+            const std::string folder{files_.top_folder(entry.name)};
+            if (folder.empty() && (captions || !index_.classes.empty())) {
+                throw input_error(name_ + ": the picture '" + one_line(entry.name) +
+                                  "' is in no folder, whose name would be its class");
             }
+            const auto found = std::lower_bound(index_.classes.begin(), index_.classes.end(), folder);
+            entry.label = folder.empty() ? -1 : static_cast<int>(found - index_.classes.begin());
         }
     }
 
-    /// Members in a row whose names are equal up to the first dot behind the folder are one sample.
-    void read_shards(const std::vector<std::string>& shards) {
+    void read_shards() {
         index_.layout = picture_layout::shards;
-        index_.shards = shards;
-        for (std::uint32_t shard = 0; shard != shards.size(); ++shard) {
-            const input_file file{index_.folder / shards[shard]};
-            std::string key;
-            picture_entry sample;
-            bool has_caption = false;
-            const auto finish = [&] {
-                if (sample.name.empty()) { return; }
-                if (!has_caption) {
-                    throw input_error(file.name() + ": the picture '" + one_line(sample.name) +
-                                      "' has no caption: no .txt or .json beside it");
-                }
-                index_.entries.push_back(std::move(sample));
+        index_.shards = files_.archives;
+        for (std::uint32_t shard = 0; shard != index_.shards.size(); ++shard) {
+            const input_file file{index_.folder / index_.shards[shard]};
+            const auto text_of = [&](const caption_file& one) {
+                return file.text(one.place.offset, one.place.bytes, longest_caption);
             };
-            for (const tar_member& member : read_tar(file)) {
-                const std::size_t base = member.name.rfind('/') + 1; // 0 without a folder
-                const std::size_t dot = std::min(member.name.find('.', base), member.name.size());
-                if (dot == base) { continue; } // hidden
-                if (member.name.compare(0, dot, key) != 0 || key.size() != dot) {
-                    finish();
-                    key = member.name.substr(0, dot);
-                    sample = {.shard = shard};
-                    has_caption = false;
+            for (const shard_sample& sample : samples_of_shard(file, index_.left_out)) {
+                picture_entry entry{.name = sample.picture->name,
+                                    .shard = shard,
+                                    .picture = {sample.picture->offset, sample.picture->bytes}};
+                const caption_file* const chosen =
+                    choose_caption(sample.captions, !options_.column.empty(), file.name(), text_of);
+                if (chosen == nullptr) {
+                    add_without_caption(std::move(entry), "no .txt, .caption or .json of its name in " + file.name());
+                    continue;
                 }
-                const std::string ending = dot == member.name.size() ? "" : lower_case(member.name.substr(dot + 1));
-                const picture_entry::part part{member.offset, member.bytes};
-                if (names_picture(ending)) {
-                    if (!sample.name.empty()) {
-                        throw input_error(file.name() + ": '" + one_line(sample.name) + "' and '" +
-                                          one_line(member.name) + "' are two pictures of one sample");
-                    }
-                    sample.name = member.name;
-                    sample.picture = part;
-                } else if (ending == "txt" || (ending == "json" && !has_caption)) {
-                    has_caption = true;
-                    sample.caption = part;
-                    sample.caption_is_json = ending == "json";
-                }
+                entry.form = chosen->form();
+                entry.caption = chosen->place;
+                index_.entries.push_back(std::move(entry));
             }
-            finish();
         }
     }
 
     std::string name_;
+    const caption_options& options_;
+    folder_files files_;
     picture_index index_;
 };
 
 } // namespace detail
 
-/// Which captioned pictures a folder holds, its layout being recognised; see picture_layout. A text beside a JSON
-/// caption comes before it. Throws input_error naming file and fault: also for a folder that could be read in two ways, a
-/// picture without a caption, a wrong line of metadata.jsonl and a damaged shard, which no reader of one picture can skip.
-[[nodiscard]] inline picture_index open_pictures(const std::filesystem::path& folder) {
+/// Which captioned pictures a folder and those below it hold, the layout being recognised; see picture_layout. Where
+/// there are but folders of splits, that of `train` is read. Captions are never guessed: names of folders are captions
+/// only where `options` say so. With captions beside pictures or of folders, those in `10_cat` stand in an epoch ten
+/// times.
+///
+/// Throws input_error naming file and fault: also for a folder that could be read in two ways, a picture without a
+/// caption (missing_caption_error), a wrong line of metadata and a damaged shard, which no reader of one picture can
+/// skip.
+[[nodiscard]] inline picture_index open_pictures(const std::filesystem::path& folder,
+                                                 const caption_options& options = {}) {
     try {
-        return detail::picture_folder{folder}.index();
+        return detail::picture_folder{folder, options}.index();
     } catch (const std::filesystem::filesystem_error& fault) {
         throw input_error('\'' + one_line(fault.path1().string()) + "' cannot be read: " + fault.code().message());
     }

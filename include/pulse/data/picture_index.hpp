@@ -3,26 +3,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <pulse/core/error.hpp>
 #include <pulse/data/file.hpp>
+#include <pulse/data/metadata.hpp>
 #include <pulse/data/text.hpp>
-#include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
 
 namespace pulse::data {
 
 /// How a folder holds pictures and captions.
 enum class picture_layout : std::uint8_t {
-    metadata,      ///< metadata.jsonl names pictures and says their texts
-    sidecars,      ///< a.jpg and a.txt
-    class_folders, ///< dog/a.jpg: the folder's name is the caption
-    shards,        ///< WebDataset: tar archives of a.jpg with a.txt or a.json
+    metadata,      ///< metadata.jsonl or metadata.csv name pictures and say their texts
+    sidecars,      ///< a.jpg and a.txt, a.caption or a.json
+    class_folders, ///< dog/a.jpg: the folder's name is the label and, where that is asked for, the caption
+    shards,        ///< WebDataset: tar archives of a.jpg with a.txt, a.caption or a.json
+};
+
+/// Where a caption is.
+enum class caption_form : std::uint8_t {
+    held,  ///< in the index
+    plain, ///< a text file
+    json,  ///< a field of an object in a file
 };
 
 /// Where a picture and its caption are. Nothing is decoded to know this.
@@ -34,21 +39,37 @@ struct picture_entry {
     };
 
     std::string name{};           ///< of the picture below the folder, or inside its shard
-    std::string text{};           ///< caption, where the index holds it (metadata, class folders)
+    std::string text{};           ///< caption, where the index holds it
+    std::string caption_ending{}; ///< of the file beside the picture that is its caption
     int label = -1;               ///< place of the class folder among all, sorted by name
+    std::uint32_t repeats = 1;    ///< how often it stands in an epoch
     std::uint32_t shard{};        ///< among the index's shards
     part picture{};               ///< in the shard
     part caption{};               ///< in the shard
-    bool caption_is_json = false; ///< of a shard: {"text": ...} or {"caption": ...}
+    caption_form form = caption_form::held;
+};
+
+/// What of a folder is not read, counted by kind.
+struct left_out_files {
+    std::map<std::string, std::uint64_t> by_ending{}; ///< pictures and tables of formats that are not read
+    std::uint64_t empty_shards{};                     ///< of 0 bytes, or without members
+    std::uint64_t without_caption{};                  ///< pictures
+    std::uint64_t of_other_samples{};                 ///< pictures of a shard, as a.seg.png beside a.png
+    std::uint64_t folders_again{};                    ///< to which a link leads once more
+    std::map<std::string, std::uint64_t> splits{};    ///< pictures and shards of folders beside `train`
 };
 
 /// The captioned pictures of a folder, in an order that depends on names alone.
 struct picture_index {
     std::filesystem::path folder{};
     picture_layout layout{};
+    std::string caption_column{}; ///< field of JSON captions; empty: as caption_field says
     std::vector<picture_entry> entries{};
-    std::vector<std::string> classes{}; ///< class folders, sorted
-    std::vector<std::string> shards{};  ///< archives, sorted
+    std::vector<std::string> classes{};             ///< class folders, sorted
+    std::vector<std::string> shards{};              ///< archives, sorted
+    std::map<std::string, std::uint32_t> repeats{}; ///< of the pictures in a folder, where its name asks for several
+    std::uint64_t captions_taken_as_empty{};        ///< pictures that have none
+    left_out_files left_out{};
 
     [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(entries.size()); }
 
@@ -72,24 +93,20 @@ struct picture_index {
     /// The caption of picture `i`. Throws input_error naming the file when there is none or it is not UTF-8.
     [[nodiscard]] std::string caption(std::uint32_t i) const {
         const picture_entry& entry = entries.at(i);
+        if (entry.form == caption_form::held) { return entry.text; }
         if (layout == picture_layout::shards) {
             const input_file file{folder / shards[entry.shard]};
-            const std::string text = file.text(entry.caption.offset, entry.caption.bytes, longest_caption);
-            return entry.caption_is_json ? json_caption(text, name(i)) : checked_caption(text, name(i));
+            return caption_in(entry, file.text(entry.caption.offset, entry.caption.bytes, longest_caption), name(i));
         }
-        if (layout == picture_layout::sidecars) {
-            const input_file file{folder / std::filesystem::path{entry.name}.replace_extension(".txt")};
-            return checked_caption(file.text(0, file.size(), longest_caption), file.name());
-        }
-        return entry.text;
+        const input_file file{folder / std::filesystem::path{entry.name}.replace_extension(entry.caption_ending)};
+        return caption_in(entry, file.text(0, file.size(), longest_caption), file.name());
     }
 
 private:
-    [[nodiscard]] static std::string json_caption(const std::string& text, const std::string& name) {
-        const nlohmann::json root = io::parse_json(text, name);
-        const io::json_field fields{root, {name, "the caption's object", "a JSON caption"}};
-        const bool short_key = fields.has("text") || !fields.has("caption");
-        return checked_caption(fields[short_key ? "text" : "caption"].text(), name);
+    [[nodiscard]] std::string caption_in(const picture_entry& entry, const std::string& text,
+                                         const std::string& name) const {
+        return entry.form == caption_form::json ? parse_caption_json(text, name, caption_column)
+                                                : checked_caption(text, name);
     }
 };
 

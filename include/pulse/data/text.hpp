@@ -33,8 +33,8 @@ namespace pulse::data {
     return at;
 }
 
-/// A name for one line of text: control characters, which names of files may hold, are shown as '?', and so is each byte
-/// that is not UTF-8.
+/// A name for one line of text: control characters, which names of files may hold, are shown as '?', and so is each
+/// byte that is not UTF-8.
 [[nodiscard]] inline std::string one_line(std::string_view name) {
     std::string shown{name};
     for (std::size_t at = valid_utf8(shown); at != shown.size(); at = valid_utf8(shown)) { shown[at] = '?'; }
@@ -45,8 +45,8 @@ namespace pulse::data {
 /// The most bytes of a caption: what is longer was never one.
 inline constexpr std::size_t longest_caption = std::size_t{1} << 20U;
 
-/// What a caption's file says, without a byte order mark and white space around it. Throws input_error naming `source`
-/// when it is not UTF-8, holds a zero character or is too long.
+/// What a caption's file says, without byte order marks before it and white space around it. Throws input_error naming
+/// `source` when it is not UTF-8, holds a zero character or is too long.
 [[nodiscard]] inline std::string checked_caption(std::string_view text, std::string_view source) {
     const auto refuse = [&](const std::string& why) {
         throw input_error(std::string{source} + ": the caption " + why);
@@ -57,11 +57,17 @@ inline constexpr std::size_t longest_caption = std::size_t{1} << 20U;
     }
     if (text.find('\0') != std::string_view::npos) { refuse("holds a zero character"); }
     constexpr std::string_view mark = "\xEF\xBB\xBF";
-    if (text.substr(0, mark.size()) == mark) { text.remove_prefix(mark.size()); }
     constexpr std::string_view blank = " \t\r\n";
-    const std::size_t first = text.find_first_not_of(blank);
-    if (first == std::string_view::npos) { return {}; }
-    return std::string{text.substr(first, text.find_last_not_of(blank) - first + 1)};
+    while (!text.empty()) {
+        if (text.substr(0, mark.size()) == mark) {
+            text.remove_prefix(mark.size());
+        } else if (blank.find(text.front()) != std::string_view::npos) {
+            text.remove_prefix(1);
+        } else {
+            return std::string{text.substr(0, text.find_last_not_of(blank) + 1)};
+        }
+    }
+    return {};
 }
 
 } // namespace pulse::data

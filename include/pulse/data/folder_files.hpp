@@ -1,0 +1,137 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <pulse/data/picture_names.hpp>
+
+namespace pulse::data {
+
+/// The first folder of a path below another; empty for a file that is in none.
+[[nodiscard]] inline std::string_view first_folder(std::string_view name) {
+    const std::size_t slash = name.find('/');
+    return slash == std::string_view::npos ? std::string_view{} : name.substr(0, slash);
+}
+
+/// The files of a folder and of all folders below it that matter to captioned pictures, by their paths below it, sorted
+/// by their bytes. What is hidden is passed over, and no folder is read twice, whatever links lead to it.
+class folder_files {
+public:
+    std::vector<std::string> pictures{};
+    std::vector<std::string> captions{}; ///< *.txt, *.caption, *.json
+    std::vector<std::string> metadata{}; ///< metadata.jsonl, metadata.csv, metadata.parquet
+    std::vector<std::string> archives{}; ///< *.tar
+    std::vector<std::string> packed{};   ///< *.tgz, *.tar.*
+    std::vector<std::string> unread{};   ///< see names_unread
+    std::uint64_t folders_again{};
+
+    /// Throws filesystem_error for a folder that cannot be read.
+    explicit folder_files(const std::filesystem::path& folder) {
+        walk(folder, {});
+        for (auto* names : lists()) { std::sort(names->begin(), names->end()); }
+    }
+
+    /// Where there is nothing but folders of splits, `train` and others, keeps what is in `train`. The pictures and
+    /// shards of each other one.
+    std::map<std::string, std::uint64_t> keep_training_split() {
+        std::set<std::string> seen;
+        // What is not read, such as a table at the top, makes no folder another thing than a split.
+        for (const auto* names : {&pictures, &metadata, &archives}) {
+            for (const std::string& name : *names) { seen.emplace(first_folder(name)); }
+        }
+        for (const std::string& name : unread) {
+            if (!first_folder(name).empty()) { seen.emplace(first_folder(name)); }
+        }
+        const auto is_split = [](const std::string& name) {
+            constexpr std::array<std::string_view, 9> all{"train", "test", "testing",    "validation", "valid",
+                                                          "val",   "dev",  "evaluation", "eval"};
+            return detail::is_among(all, lower_case(name));
+        };
+        const auto train = std::find_if(seen.begin(), seen.end(), [](auto& s) { return lower_case(s) == "train"; });
+        if (train == seen.end() || !std::all_of(seen.begin(), seen.end(), is_split)) { return {}; }
+        base = *train + '/';
+        std::map<std::string, std::uint64_t> left;
+        for (const auto* names : {&pictures, &archives}) {
+            for (const std::string& name : *names) {
+                if (first_folder(name) != *train) { ++left[std::string{first_folder(name)}]; }
+            }
+        }
+        for (auto* names : lists()) {
+            std::erase_if(*names, [&](auto& s) { return first_folder(s) != *train; });
+        }
+        return left;
+    }
+    std::string base{}; ///< the split's folder with a slash, or empty
+
+    /// The folder right below the data's in which a file is; empty: none.
+    [[nodiscard]] std::string_view top_folder(std::string_view name) const {
+        return first_folder(name.substr(base.size()));
+    }
+
+    /// The files beside a picture that may be its caption.
+    [[nodiscard]] std::vector<std::string> captions_of(const std::string& picture) const {
+        const std::string stem = std::string{split_ending(picture).stem} + '.';
+        std::vector<std::string> found;
+        for (auto at = std::lower_bound(captions.begin(), captions.end(), stem);
+             at != captions.end() && at->compare(0, stem.size(), stem) == 0; ++at) {
+            if (split_ending(*at).stem.size() + 1 == stem.size()) { found.push_back(*at); }
+        }
+        return found;
+    }
+
+private:
+    [[nodiscard]] std::array<std::vector<std::string>*, 6> lists() {
+        return {&pictures, &captions, &metadata, &archives, &packed, &unread};
+    }
+
+    void walk(const std::filesystem::path& folder, const std::string& below) {
+        if (!walked_.insert(std::filesystem::canonical(folder).string()).second) {
+            ++folders_again;
+            return;
+        }
+        std::vector<std::string> folders;
+        for (const auto& entry : std::filesystem::directory_iterator{folder}) {
+            const std::string name = entry.path().filename().string();
+            if (names_hidden(name)) { continue; }
+            std::error_code dangling;
+            if (entry.is_directory(dangling)) {
+                folders.push_back(name);
+            } else {
+                take(below + name, lower_case(name));
+            }
+        }
+        // Which of two ways to a folder is taken must not depend on the order that a file system keeps.
+        std::sort(folders.begin(), folders.end());
+        for (const std::string& name : folders) { walk(folder / name, below + name + '/'); }
+    }
+    void take(std::string path, const std::string& lower) {
+        const std::string_view ending = split_ending(lower).ending;
+        if (lower == "metadata.jsonl" || lower == "metadata.csv" || lower == "metadata.parquet") {
+            metadata.push_back(std::move(path));
+        } else if (names_picture(ending)) {
+            pictures.push_back(std::move(path));
+        } else if (names_caption(ending)) {
+            captions.push_back(std::move(path));
+        } else if (ending == "tar") {
+            archives.push_back(std::move(path));
+        } else if (ending == "tgz" || lower.find(".tar.") != std::string::npos) {
+            packed.push_back(std::move(path));
+        } else if (names_unread(ending)) {
+            unread.push_back(std::move(path));
+        }
+    }
+
+    std::set<std::string> walked_{};
+};
+
+} // namespace pulse::data

@@ -33,7 +33,8 @@ namespace detail {
 }
 
 [[nodiscard]] inline bool names_picture(std::string_view ending) {
-    return ending == "jpg" || ending == "jpeg" || ending == "png" || ending == "webp";
+    return ending == "jpg" || ending == "jpeg" || ending == "jfif" || ending == "png" || ending == "webp" ||
+           ending == "bmp" || ending == "gif";
 }
 
 /// What stands in a folder, hidden things left out, each list sorted by the names' bytes.

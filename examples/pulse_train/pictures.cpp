@@ -14,8 +14,10 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
+#include <pulse/core/text_table.hpp>
 #if PULSE_TRAIN_PICTURES
 #include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/check_pictures.hpp>
 #include <pulse/data/encoded_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
 #include <pulse/data/prefetcher.hpp>
@@ -55,6 +57,7 @@ struct picture_source::parts {
     std::string text{};
     std::mutex saying{};
     std::set<std::string> said{}; ///< of pictures that are left out
+    std::set<std::uint32_t> damaged{};
 };
 
 namespace {
@@ -110,6 +113,7 @@ picture_source::picture_source(const arguments& a, int size, int channels, bool 
 
 captioned_picture picture_source::at(std::uint64_t position) const {
     pulse::data::picture_sample sample = parts_->pictures.at(position);
+    if (sample.damaged) { note_damaged(sample.index); }
     return {.pixels = std::move(sample.pixels),
             .caption = std::move(sample.caption),
             .facts = {sample.original_height, sample.original_width, sample.crop_top, sample.crop_left, sample.label,
@@ -178,6 +182,40 @@ void picture_source::say(const std::vector<std::string>& refused) const {
     const std::lock_guard lock{parts_->saying};
     for (const std::string& why : refused) {
         if (parts_->said.insert(why).second) { std::fprintf(stderr, "pulse_train: skipped: %s\n", why.c_str()); }
+    }
+}
+
+void picture_source::check() const {
+    const pulse::data::picture_index& index = parts_->pictures.index();
+    const pulse::data::pictures_check found = pulse::data::check_pictures(index);
+    if (!found.bad.empty()) {
+        const bool skipped = parts_->pictures.options().on_bad_picture == pulse::data::bad_picture::skip;
+        const std::string& first = found.bad.front().why;
+        const std::string count = pulse::grouped(static_cast<std::int64_t>(found.bad.size())) + " of " +
+                                  pulse::grouped(found.pictures) + " pictures cannot be read";
+        if (found.bad.size() == found.pictures) { throw pulse::input_error{"--data: " + first + "; all " + count}; }
+        if (!skipped) {
+            throw pulse::input_error{"--data: " + first + "; " + count + ": --on-bad-picture skip leaves such out"};
+        }
+        std::fprintf(stderr, "pulse_train: %s and are skipped; the first: %s\n", count.c_str(), first.c_str());
+    }
+    std::printf("pictures: %s\n", found.text().c_str());
+}
+
+void picture_source::note_damaged(std::uint32_t picture) const {
+    const std::lock_guard lock{parts_->saying};
+    if (parts_->damaged.empty()) {
+        std::fprintf(stderr, "pulse_train: damaged inside, read as far as it goes: %s; others are counted at the end\n",
+                     parts_->pictures.index().name(picture).c_str());
+    }
+    parts_->damaged.insert(picture);
+}
+
+void picture_source::say_damaged() const {
+    const std::lock_guard lock{parts_->saying};
+    const std::string count = pulse::grouped(static_cast<std::int64_t>(parts_->damaged.size()));
+    if (!parts_->damaged.empty()) {
+        std::fprintf(stderr, "pulse_train: damaged: %s pictures were read with damage inside\n", count.c_str());
     }
 }
 
@@ -265,7 +303,10 @@ pulse::data::encoding_report picture_cache::encode(int rank, int ranks, const pi
     const std::vector<std::size_t> decided = parts_->row.of_caption();
     std::vector<float> row(parts_->row.elements());
     return parts_->encoded.encode(
-        [&](const pulse::data::picture_sample& decoded, rows values) { picture(decoded.pixels, values[0]); },
+        [&](const pulse::data::picture_sample& decoded, rows values) {
+            if (decoded.damaged) { parts_->pictures.note_damaged(decoded.index); }
+            picture(decoded.pixels, values[0]);
+        },
         [&](const std::string& caption, rows values) {
             values[0][0] = text(caption, row) ? 1.0F : 0.0F;
             for (std::size_t part = 1; part != values.size(); ++part) {

@@ -78,6 +78,11 @@ public:
     [[nodiscard]] caption_lengths lengths(const caption_ids& tokenizer) const;
     /// Names the pictures that were left out of a sample, each once in this process.
     void say(const std::vector<std::string>& refused) const;
+    /// Looks at the headers of all pictures, before they cost a run, and says what they are. Throws input_error naming
+    /// the first bad one unless those are skipped.
+    void check() const;
+    /// Says how many pictures with damage inside this process has read, if any.
+    void say_damaged() const;
     /// How many there are, a checksum of their names and captions, and what is done with them: no other run sees the
     /// same samples unless it is the same.
     [[nodiscard]] const std::string& text() const noexcept;
@@ -87,6 +92,8 @@ public:
 private:
     friend class picture_cache;
     struct parts;
+    /// Counts a picture with damage inside, and names the first.
+    void note_damaged(std::uint32_t picture) const;
     std::unique_ptr<parts> parts_;
 };
 

@@ -249,6 +249,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
             if (a.encode == encode_when::once) { cache = encoded_task<Model, Side>::open_cache(a, *pictures); }
         }
         in.cache = cache.get();
+        if (leads && !a.plan_only && (cache == nullptr || !cache->complete())) { pictures->check(); }
     }
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
     measurements known;
@@ -289,6 +290,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         }
         return train<Model, typename Side::task>(side, in, during);
     }();
+    if (pictures != nullptr) { pictures->say_damaged(); }
     if (a.processes != nullptr) {
         a.processes->leave();
         if (!leads) { return; }

@@ -56,7 +56,8 @@ struct jpeg_form {
     int quality = 95;
     bool progressive = false;
     bool grey = false;
-    bool inks = false; ///< CMYK, stored inverted as Adobe does
+    bool inks = false;    ///< CMYK, stored inverted as Adobe does
+    unsigned restart = 0; ///< blocks between marks where a decoder finds its place again; 0: no marks
     std::string exif{};
 };
 
@@ -75,6 +76,7 @@ struct jpeg_form {
     jpeg_set_defaults(&info);
     jpeg_set_quality(&info, form.quality, TRUE);
     if (form.progressive) { jpeg_simple_progression(&info); }
+    info.restart_interval = form.restart;
     jpeg_start_compress(&info, TRUE);
     if (!form.exif.empty()) {
         const std::string data = std::string{"Exif\0\0", 6} + form.exif;

@@ -7,11 +7,13 @@
 
 namespace pulse::test {
 
-/// Whether python3 can import a module; if not, the case is reported as skipped.
-[[nodiscard]] inline bool python_has(const std::string& module) {
+/// Whether python3 can import a module, with packages of a folder if one is named; if not, the case is reported as
+/// skipped.
+[[nodiscard]] inline bool python_has(const std::string& module, const std::string& packages = {}) {
     const std::string python = PULSE_TEST_PYTHON;
     if (python.find("NOTFOUND") == std::string::npos && !python.empty() &&
-        std::system(("'" + python + "' -c 'import " + module + "' 2>/dev/null").c_str()) == 0) {
+        std::system(
+            ("PYTHONPATH='" + packages + "' '" + python + "' -c 'import " + module + "' 2>/dev/null").c_str()) == 0) {
         return true;
     }
     skip(("python3 cannot import " + module).c_str());
@@ -19,8 +21,10 @@ namespace pulse::test {
 }
 
 /// Whether a program of Python in a file ends well with these arguments.
-[[nodiscard]] inline bool run_python(const std::string& file, const std::string& arguments) {
-    return std::system(("'" PULSE_TEST_PYTHON "' -B '" + file + "' " + arguments).c_str()) == 0;
+[[nodiscard]] inline bool run_python(const std::string& file, const std::string& arguments,
+                                     const std::string& packages = {}) {
+    return std::system(
+               ("PYTHONPATH='" + packages + "' '" PULSE_TEST_PYTHON "' -B '" + file + "' " + arguments).c_str()) == 0;
 }
 
 } // namespace pulse::test

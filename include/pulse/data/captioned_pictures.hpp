@@ -46,6 +46,7 @@ struct picture_sample {
     std::uint32_t index{};       ///< of the picture in the folder
     bool caption_dropped{};
     bool flipped{};
+    bool damaged{};        ///< the picture, inside: what could not be read is filled in
     int original_height{}; ///< upright, before the resize
     int original_width{};
     int crop_top{}; ///< in the picture that was resized and, if so, mirrored
@@ -182,8 +183,8 @@ public:
     [[nodiscard]] picture_sample picture(std::uint32_t i, const sample_draw& drawn) const {
         picture_sample result{.label = index_.entries.at(i).label, .index = i};
         const std::string name = index_.name(i);
-        io::picture stored =
-            decode_picture(index_.stored_bytes(i, options_.limits.most_file_bytes), name, options_.limits);
+        io::picture stored = decode_picture(index_.stored_bytes(i, options_.limits.most_file_bytes), name,
+                                            options_.limits, &result.damaged);
         if (options_.channels == 1) { stored = detail::brightness(stored); }
         result.original_height = stored.height;
         result.original_width = stored.width;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,7 +9,9 @@
 #include <utility>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/bmp.hpp>
 #include <pulse/data/exif.hpp>
+#include <pulse/data/gif.hpp>
 #include <pulse/data/jpeg.hpp>
 #include <pulse/data/png.hpp>
 #include <pulse/data/stored_picture.hpp>
@@ -17,21 +20,42 @@
 
 namespace pulse::data {
 
-/// The upright picture in the bytes of a JPEG, PNG or WebP file, as they and not the file's name say: 3 channels of 8
-/// bits. Throws input_error, which begins with `name`, for what cannot be decoded whole.
-[[nodiscard]] inline io::picture decode_picture(std::string_view file, std::string_view name,
-                                                const picture_limits& limits = {}) {
-    const std::span<const std::uint8_t> bytes{reinterpret_cast<const std::uint8_t*>(file.data()), file.size()};
-    const auto decode = [&]() -> stored_picture {
-        if (file.substr(0, 3) == "\xFF\xD8\xFF") { return decode_jpeg(bytes, limits); }
-        if (file.substr(0, 8) == "\x89PNG\r\n\x1A\n") { return decode_png(bytes, limits); }
-        if (file.size() >= 12 && file.substr(0, 4) == "RIFF" && file.substr(8, 4) == "WEBP") {
-            return decode_webp(bytes, limits);
+/// A format of pictures: how files of it begin, and what reads them.
+struct picture_format {
+    std::string_view name{};
+    std::string_view begin{};
+    std::string_view at_8{}; ///< what stands 8 bytes behind the begin of the file
+    picture_size (*size)(std::span<const std::uint8_t>){};
+    stored_picture (*decode)(std::span<const std::uint8_t>, const picture_limits&){};
+};
+
+inline constexpr std::array<picture_format, 5> picture_formats{{
+    {"JPEG", "\xFF\xD8\xFF", "", jpeg_size, decode_jpeg},
+    {"PNG", "\x89PNG\r\n\x1A\n", "", png_size, decode_png},
+    {"WebP", "RIFF", "WEBP", webp_size, decode_webp},
+    {"GIF", "GIF8", "", gif_size, decode_gif},
+    {"BMP", "BM", "", bmp_size, decode_bmp},
+}};
+
+/// The format of a file by its first bytes. Throws input_error for others.
+[[nodiscard]] inline const picture_format& format_of(std::string_view file) {
+    for (const picture_format& format : picture_formats) {
+        if (file.starts_with(format.begin) && (format.at_8.empty() || file.substr(0, 12).ends_with(format.at_8))) {
+            return format;
         }
-        throw input_error(file.empty() ? "the file is empty" : "neither JPEG, PNG nor WebP");
-    };
+    }
+    throw input_error(file.empty() ? "the file is empty" : "neither JPEG, PNG, WebP, GIF nor BMP");
+}
+
+/// The upright picture in the bytes of a file of picture_formats, as they and not the file's name say: 3 channels of 8
+/// bits. Damage inside that other programs pass over, too, is told by `damaged`, when it is given. Throws input_error,
+/// which begins with `name`, for what cannot be decoded whole.
+[[nodiscard]] inline io::picture decode_picture(std::string_view file, std::string_view name,
+                                                const picture_limits& limits = {}, bool* damaged = nullptr) {
     try {
-        stored_picture stored = decode();
+        stored_picture stored =
+            format_of(file).decode({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, limits);
+        if (damaged != nullptr) { *damaged = stored.damaged; }
         return upright(std::move(stored.colours), stored.orientation);
     } catch (const input_error& fault) { throw input_error(std::string{name} + ": " + fault.what()); }
 }

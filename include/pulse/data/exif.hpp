@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,14 +13,14 @@
 namespace pulse::data {
 
 /// The orientation, 1 to 8, that EXIF data give: a TIFF header and its first directory, with or without the "Exif"
-/// before it. 1 (upright) when there is none or the data are damaged.
+/// before it. 0 when there is none or the data are damaged; 1 (upright) when it is another number.
 [[nodiscard]] inline int exif_orientation(std::span<const std::uint8_t> data) {
     constexpr std::string_view marker{"Exif\0\0", 6};
     if (data.size() >= marker.size() &&
         std::string_view{reinterpret_cast<const char*>(data.data()), marker.size()} == marker) {
         data = data.subspan(marker.size());
     }
-    if (data.size() < 8 || data[0] != data[1] || (data[0] != 'I' && data[0] != 'M')) { return 1; }
+    if (data.size() < 8 || data[0] != data[1] || (data[0] != 'I' && data[0] != 'M')) { return 0; }
     const bool little = data[0] == 'I';
     // Beyond the end stand zeros, which are no orientation.
     const auto number = [&](std::size_t at, std::size_t bytes) {
@@ -30,7 +31,7 @@ namespace pulse::data {
         }
         return value;
     };
-    if (number(2, 2) != 42) { return 1; }
+    if (number(2, 2) != 42) { return 0; }
     const std::size_t directory = number(4, 4);
     const std::size_t entries = number(directory, 2);
     for (std::size_t i = 0; i != entries; ++i) {
@@ -38,12 +39,34 @@ namespace pulse::data {
         if (entry >= data.size()) { break; }
         constexpr std::uint32_t orientation = 0x0112;
         constexpr std::uint32_t two_bytes = 3;
-        if (number(entry, 2) == orientation && number(entry + 2, 2) == two_bytes) {
-            const std::uint32_t value = number(entry + 8, 2);
+        constexpr std::uint32_t four_bytes = 4;
+        const std::uint32_t type = number(entry + 2, 2);
+        if (number(entry, 2) == orientation && (type == two_bytes || type == four_bytes)) {
+            const std::uint32_t value = number(entry + 8, type == two_bytes ? 2 : 4);
             return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
         }
     }
-    return 1;
+    return 0;
+}
+
+/// The orientation, 1 to 8, that an XMP text gives as an attribute or as an element; 0 when it gives none, 1 when it is
+/// another number.
+[[nodiscard]] inline int xmp_orientation(std::string_view xmp) {
+    constexpr std::string_view name = "tiff:Orientation";
+    for (std::size_t at = xmp.find(name); at != std::string_view::npos; at = xmp.find(name, at + 1)) {
+        std::string_view value = xmp.substr(at + name.size());
+        const std::size_t begin = value.substr(0, 2) == "=\"" ? 2 : value.substr(0, 1) == ">" ? 1 : 0;
+        value = value.substr(begin);
+        if (begin == 0 || value.empty() || value.front() < '0' || value.front() > '9') { continue; }
+        return value.front() >= '1' && value.front() <= '8' ? value.front() - '0' : 1;
+    }
+    return 0;
+}
+
+/// The orientation, 1 to 8, of a picture: XMP is asked where EXIF has none, as Pillow does.
+[[nodiscard]] inline int orientation_of(std::span<const std::uint8_t> exif, std::string_view xmp) {
+    const int of_exif = exif_orientation(exif);
+    return of_exif != 0 ? of_exif : std::max(1, xmp_orientation(xmp));
 }
 
 /// The picture upright, given the EXIF orientation (1 to 8) with which it was stored: 2, 4, 5 and 7 are mirrored,

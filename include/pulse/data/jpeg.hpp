@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <jerror.h>
@@ -26,7 +27,7 @@ public:
         info_.err = ::jpeg_std_error(&errors_);
         errors_.error_exit = [](::j_common_ptr any) { self(any).leave(any); };
         errors_.emit_message = [](::j_common_ptr any, int level) {
-            if (level < 0 && !harmless(any->err->msg_code)) { self(any).leave(any); }
+            if (level < 0) { self(any).hear(any); }
         };
         info_.client_data = this;
         progress_.progress_monitor = [](::j_common_ptr any) { self(any).limit_scans(); };
@@ -47,28 +48,31 @@ public:
     void require_started() const {
         if (!started_) { fail(); }
     }
-    [[nodiscard]] unsigned width() const noexcept { return info_.image_width; }
-    [[nodiscard]] unsigned height() const noexcept { return info_.image_height; }
+    [[nodiscard]] picture_size size() const noexcept { return {info_.image_width, info_.image_height}; }
+    /// Meaningful after read().
+    [[nodiscard]] bool damaged() const noexcept { return damaged_; }
 
     [[nodiscard]] int orientation() const {
+        std::string_view exif;
+        std::string_view xmp;
         for (::jpeg_saved_marker_ptr marker = info_.marker_list; marker != nullptr; marker = marker->next) {
-            const std::span<const std::uint8_t> data{marker->data, marker->data_length};
-            if (data.size() > 6 && data[0] == 'E' && data[1] == 'x' && data[2] == 'i' && data[3] == 'f') {
-                return exif_orientation(data);
-            }
+            const std::string_view data{reinterpret_cast<const char*>(marker->data), marker->data_length};
+            constexpr std::string_view of_xmp{"http://ns.adobe.com/xap/1.0/\0", 29};
+            if (exif.empty() && data.substr(0, 4) == "Exif") { exif = data; }
+            if (data.substr(0, of_xmp.size()) == of_xmp) { xmp = data; }
         }
-        return 1;
+        return orientation_of({reinterpret_cast<const std::uint8_t*>(exif.data()), exif.size()}, xmp);
     }
 
     /// `out`: width x height x 3.
     void read(std::vector<std::uint8_t>& out) {
         const bool inks = info_.out_color_space == JCS_CMYK;
-        std::vector<std::uint8_t> four_inks(inks ? std::size_t{width()} * 4 : 0);
+        std::vector<std::uint8_t> four_inks(inks ? std::size_t{info_.image_width} * 4 : 0);
         std::uint8_t* const all = out.data();
         std::uint8_t* const line = four_inks.data();
         const bool whole = step([this, all, line, inks] {
             ::jpeg_start_decompress(&info_);
-            const std::size_t row = std::size_t{width()} * 3;
+            const std::size_t row = std::size_t{info_.image_width} * 3;
             while (info_.output_scanline < info_.output_height) {
                 std::uint8_t* const to = all + info_.output_scanline * row;
                 ::JSAMPROW into = inks ? line : to;
@@ -107,10 +111,13 @@ private:
             std::longjmp(back_, 1);
         }
     }
-    /// Warnings that do not mean that a part of the picture is lost.
-    [[nodiscard]] static bool harmless(int code) noexcept {
-        return code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
-               code == JWRN_BOGUS_PROGRESSION;
+    /// A warning. A file that ends too early is refused; other damage costs a part of the picture, which libjpeg fills.
+    void hear(::j_common_ptr any) noexcept {
+        const int code = any->err->msg_code;
+        if (code == JWRN_JPEG_EOF) { leave(any); }
+        const bool harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
+                              code == JWRN_BOGUS_PROGRESSION;
+        damaged_ = damaged_ || !harmless;
     }
     [[noreturn]] void fail() const { throw input_error(std::string{"damaged JPEG: "} + text_); }
 
@@ -120,17 +127,26 @@ private:
     std::jmp_buf back_{};
     char text_[JMSG_LENGTH_MAX]{};
     bool started_{};
+    bool damaged_{};
 };
 
 } // namespace detail
 
-/// Decodes JPEG by libjpeg: baseline and progressive, grey, YCbCr, CMYK and YCCK. Throws input_error when it is damaged,
-/// cut or too large.
+/// The size that the header of a JPEG says. Throws input_error when it is damaged or of a kind that libjpeg does not read.
+[[nodiscard]] inline picture_size jpeg_size(std::span<const std::uint8_t> bytes) {
+    const detail::jpeg_reader reader{bytes};
+    reader.require_started();
+    return reader.size();
+}
+
+/// Decodes JPEG by libjpeg: baseline and progressive, grey, YCbCr, CMYK and YCCK. Damage that libjpeg can fill is told by
+/// the result. Throws input_error for other damage and when the file is cut or the picture too large.
 [[nodiscard]] inline stored_picture decode_jpeg(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
     detail::jpeg_reader reader{bytes};
     reader.require_started();
-    stored_picture result{detail::room_for(reader.width(), reader.height(), limits), reader.orientation()};
+    stored_picture result{detail::room_for(reader.size(), limits), reader.orientation()};
     reader.read(result.colours.pixels);
+    result.damaged = reader.damaged();
     return result;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <png.h>
@@ -18,6 +19,32 @@
 namespace pulse::data {
 
 namespace detail {
+
+/// The bytes of a profile as ImageMagick puts them into a text: an empty line, one with the profile's name, one with its
+/// length, then hexadecimal digits. Empty when it is another text.
+[[nodiscard]] inline std::vector<std::uint8_t> raw_profile(std::string_view text) {
+    for (int line = 0; line != 3; ++line) {
+        const std::size_t end = text.find('\n');
+        if (end == std::string_view::npos) { return {}; }
+        text.remove_prefix(end + 1);
+    }
+    std::vector<std::uint8_t> bytes;
+    bool half = false;
+    for (const char c : text) {
+        if (c == ' ' || c == '\n' || c == '\r' || c == '\t') { continue; }
+        constexpr std::string_view digits = "0123456789abcdefABCDEF";
+        const std::size_t digit = digits.find(c);
+        if (digit == std::string_view::npos) { return {}; }
+        const auto value = static_cast<std::uint8_t>(digit < 16 ? digit : digit - 6);
+        if (half) {
+            bytes.back() = static_cast<std::uint8_t>(bytes.back() << 4U | value);
+        } else {
+            bytes.push_back(value);
+        }
+        half = !half;
+    }
+    return bytes;
+}
 
 /// One decompression by libpng, whose errors jump: each step is a function of its own that holds nothing to destroy.
 class png_reader {
@@ -48,20 +75,26 @@ public:
     void require_started() const {
         if (!started_) { fail(); }
     }
-    [[nodiscard]] unsigned width() const noexcept { return ::png_get_image_width(png_, info_); }
-    [[nodiscard]] unsigned height() const noexcept { return ::png_get_image_height(png_, info_); }
+    [[nodiscard]] picture_size size() const noexcept {
+        return {::png_get_image_width(png_, info_), ::png_get_image_height(png_, info_)};
+    }
     /// Meaningful after read(): the data may stand behind the picture.
     [[nodiscard]] int orientation() const {
         ::png_uint_32 count = 0;
         ::png_bytep data = nullptr;
-        if (::png_get_eXIf_1(png_, info_, &count, &data) == 0) { return 1; }
-        return exif_orientation({data, count});
+        std::vector<std::uint8_t> exif;
+        if (::png_get_eXIf_1(png_, info_, &count, &data) != 0) {
+            exif.assign(data, data + count);
+        } else {
+            exif = raw_profile(text("Raw profile type exif"));
+        }
+        return orientation_of(exif, text("XML:com.adobe.xmp"));
     }
 
     /// `out`: width x height x 4, red, green, blue and alpha.
     void read(std::vector<std::uint8_t>& out) {
-        const std::size_t row = std::size_t{width()} * 4;
-        std::vector<::png_bytep> lines(height());
+        const std::size_t row = std::size_t{size().width} * 4;
+        std::vector<::png_bytep> lines(size().height);
         for (std::size_t y = 0; y != lines.size(); ++y) { lines[y] = out.data() + y * row; }
         ::png_bytepp const first = lines.data();
         const bool whole = step([this, first, row] {
@@ -79,6 +112,16 @@ public:
     }
 
 private:
+    /// What the file says under a keyword, packed or not; the last time counts.
+    [[nodiscard]] std::string_view text(std::string_view keyword) const {
+        ::png_textp all = nullptr;
+        std::string_view found;
+        for (int left = ::png_get_text(png_, info_, &all, nullptr); left > 0; --left, ++all) {
+            if (all->key != keyword || all->text == nullptr) { continue; }
+            found = {all->text, all->compression > 0 ? all->itxt_length : all->text_length};
+        }
+        return found;
+    }
     /// False when libpng jumped out of `body`.
     template <class Body>
     [[nodiscard]] bool step(const Body& body) noexcept {
@@ -108,12 +151,19 @@ private:
 
 } // namespace detail
 
+/// The size that the header of a PNG says. Throws input_error when it is damaged.
+[[nodiscard]] inline picture_size png_size(std::span<const std::uint8_t> bytes) {
+    const detail::png_reader reader{bytes};
+    reader.require_started();
+    return reader.size();
+}
+
 /// Decodes PNG by libpng: all colour types and depths, interlaced or not, alpha before white; 16 bits are rounded to 8.
 /// Gamma and profiles are ignored, as Pillow does. Throws input_error when it is damaged, cut or too large.
 [[nodiscard]] inline stored_picture decode_png(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
     detail::png_reader reader{bytes};
     reader.require_started();
-    stored_picture result{detail::room_for(reader.width(), reader.height(), limits)};
+    stored_picture result{detail::room_for(reader.size(), limits)};
     std::vector<std::uint8_t> with_alpha(result.colours.pixels.size() / 3 * 4);
     reader.read(with_alpha);
     detail::put_on_white(with_alpha, result.colours);

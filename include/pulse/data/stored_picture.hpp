@@ -16,26 +16,43 @@ struct picture_limits {
     std::uint64_t most_file_bytes = std::uint64_t{1} << 28U; ///< as it is stored
 };
 
+/// Pixels of a picture as its file stores it.
+struct picture_size {
+    std::uint32_t width{};
+    std::uint32_t height{};
+
+    [[nodiscard]] bool operator==(const picture_size&) const = default;
+};
+
 /// A picture as its file stores it, 3 channels (red, green, blue), and how it is turned upright.
 struct stored_picture {
     io::picture colours{};
-    int orientation = 1; ///< of EXIF
+    int orientation = 1;  ///< as EXIF counts them
+    bool damaged = false; ///< inside: what could not be read is filled in
 };
 
 namespace detail {
 
-/// Room for a picture of 3 channels. Throws input_error when its header's size is absurd.
-[[nodiscard]] inline io::picture room_for(std::uint64_t width, std::uint64_t height, const picture_limits& limits) {
+/// Throws input_error when a header's size is beyond the limit.
+inline void require_within(const picture_size& size, const picture_limits& limits) {
     constexpr std::uint64_t longest_side = 0x7FFFFFFF;
-    if (width == 0 || height == 0 || width > longest_side || height > longest_side ||
-        width > limits.most_pixels / height) {
-        throw input_error(std::to_string(width) + " x " + std::to_string(height) + " pixels, where 1 to " +
-                          std::to_string(limits.most_pixels) + " are read");
+    const std::uint64_t width = size.width;
+    const std::uint64_t height = size.height;
+    const std::string text = std::to_string(width) + " x " + std::to_string(height) + " pixels";
+    if (width == 0 || height == 0) { throw input_error(text + ": the picture is empty"); }
+    if (width > longest_side || height > longest_side || width > limits.most_pixels / height) {
+        throw input_error(text + " are more than the limit of " + std::to_string(limits.most_pixels) +
+                          " in all: make the picture smaller");
     }
-    return {.width = static_cast<int>(width),
-            .height = static_cast<int>(height),
+}
+
+/// Room for a picture of 3 channels. Throws input_error as require_within does.
+[[nodiscard]] inline io::picture room_for(const picture_size& size, const picture_limits& limits) {
+    require_within(size, limits);
+    return {.width = static_cast<int>(size.width),
+            .height = static_cast<int>(size.height),
             .channels = 3,
-            .pixels = std::vector<std::uint8_t>(static_cast<std::size_t>(width * height * 3))};
+            .pixels = std::vector<std::uint8_t>(std::size_t{size.width} * size.height * 3)};
 }
 
 /// A sample of 8 bits in front of white.

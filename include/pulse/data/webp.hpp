@@ -1,12 +1,15 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include <webp/decode.h>
+#include <webp/demux.h>
 
 #include <pulse/core/error.hpp>
 #include <pulse/data/exif.hpp>
@@ -30,28 +33,65 @@ namespace detail {
     return {};
 }
 
-} // namespace detail
-
-/// Decodes WebP by libwebp, with loss or without, alpha before white. Throws input_error when it is damaged, cut, too
-/// large or an animation.
-[[nodiscard]] inline stored_picture decode_webp(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
+/// What the header of a WebP says. Throws input_error when it is damaged.
+[[nodiscard]] inline ::WebPBitstreamFeatures webp_features(std::span<const std::uint8_t> bytes) {
     ::WebPBitstreamFeatures features{};
     if (::WebPGetFeatures(bytes.data(), bytes.size(), &features) != VP8_STATUS_OK) {
         throw input_error("damaged WebP: its header says no size");
     }
-    if (features.has_animation != 0) { throw input_error("WebP: an animation is no picture"); }
-    stored_picture result{detail::room_for(static_cast<std::uint64_t>(features.width),
-                                           static_cast<std::uint64_t>(features.height), limits),
-                          exif_orientation(detail::riff_chunk(bytes, "EXIF"))};
+    return features;
+}
+[[nodiscard]] inline picture_size size_of(const ::WebPBitstreamFeatures& features) {
+    return {static_cast<std::uint32_t>(features.width), static_cast<std::uint32_t>(features.height)};
+}
+
+/// The first frame of an animation on its canvas: red, green, blue and alpha of each pixel. False when it is damaged.
+[[nodiscard]] inline bool read_first_frame(std::span<const std::uint8_t> bytes, std::vector<std::uint8_t>& out) {
+    const ::WebPData data{bytes.data(), bytes.size()};
+    const std::unique_ptr<::WebPAnimDecoder, decltype(&::WebPAnimDecoderDelete)> decoder{
+        ::WebPAnimDecoderNew(&data, nullptr), &::WebPAnimDecoderDelete};
+    ::WebPAnimInfo canvas{};
+    std::uint8_t* pixels = nullptr;
+    int milliseconds = 0;
+    if (decoder == nullptr || ::WebPAnimDecoderGetInfo(decoder.get(), &canvas) == 0 ||
+        std::size_t{canvas.canvas_width} * canvas.canvas_height * 4 != out.size() ||
+        ::WebPAnimDecoderGetNext(decoder.get(), &pixels, &milliseconds) == 0) {
+        return false;
+    }
+    std::copy_n(pixels, out.size(), out.begin());
+    return true;
+}
+
+} // namespace detail
+
+/// The size that the header of a WebP says. Throws input_error when it is damaged.
+[[nodiscard]] inline picture_size webp_size(std::span<const std::uint8_t> bytes) {
+    return detail::size_of(detail::webp_features(bytes));
+}
+
+/// Decodes WebP by libwebp, with loss or without, alpha before white; of an animation the first frame. Throws input_error
+/// when it is damaged, cut or too large.
+[[nodiscard]] inline stored_picture decode_webp(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
+    const ::WebPBitstreamFeatures features = detail::webp_features(bytes);
+    const std::span<const std::uint8_t> xmp = detail::riff_chunk(bytes, "XMP ");
+    stored_picture result{
+        detail::room_for(detail::size_of(features), limits),
+        orientation_of(detail::riff_chunk(bytes, "EXIF"), {reinterpret_cast<const char*>(xmp.data()), xmp.size()})};
     std::vector<std::uint8_t>& colours = result.colours.pixels;
     const bool alpha = features.has_alpha != 0;
-    std::vector<std::uint8_t> with_alpha(alpha ? colours.size() / 3 * 4 : 0);
-    const bool whole = alpha ? ::WebPDecodeRGBAInto(bytes.data(), bytes.size(), with_alpha.data(), with_alpha.size(),
-                                                    features.width * 4) != nullptr
-                             : ::WebPDecodeRGBInto(bytes.data(), bytes.size(), colours.data(), colours.size(),
-                                                   features.width * 3) != nullptr;
+    const bool moves = features.has_animation != 0;
+    std::vector<std::uint8_t> with_alpha(alpha || moves ? colours.size() / 3 * 4 : 0);
+    const bool whole = moves   ? detail::read_first_frame(bytes, with_alpha)
+                       : alpha ? ::WebPDecodeRGBAInto(bytes.data(), bytes.size(), with_alpha.data(), with_alpha.size(),
+                                                      features.width * 4) != nullptr
+                               : ::WebPDecodeRGBInto(bytes.data(), bytes.size(), colours.data(), colours.size(),
+                                                     features.width * 3) != nullptr;
     if (!whole) { throw input_error("damaged WebP: it cannot be decoded whole"); }
-    if (alpha) { detail::put_on_white(with_alpha, result.colours); }
+    if (moves && !alpha) {
+        // Around a frame that does not fill its canvas is black, as in Pillow.
+        for (std::size_t i = 3; i < with_alpha.size(); i += 4) { with_alpha[i] = 255; }
+    }
+    if (alpha || moves) { detail::put_on_white(with_alpha, result.colours); }
     return result;
 }
 

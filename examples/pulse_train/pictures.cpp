@@ -213,10 +213,10 @@ void picture_source::note_damaged(std::uint32_t picture) const {
 
 void picture_source::say_damaged() const {
     const std::lock_guard lock{parts_->saying};
+    if (parts_->damaged.empty()) { return; }
     const std::string count = pulse::grouped(static_cast<std::int64_t>(parts_->damaged.size()));
-    if (!parts_->damaged.empty()) {
-        std::fprintf(stderr, "pulse_train: damaged: %s pictures were read with damage inside\n", count.c_str());
-    }
+    std::fprintf(stderr, "pulse_train: damaged: %s %s read with damage inside\n", count.c_str(),
+                 parts_->damaged.size() == 1 ? "picture was" : "pictures were");
 }
 
 const std::string& picture_source::text() const noexcept { return parts_->text; }

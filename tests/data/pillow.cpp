@@ -57,7 +57,7 @@ int compare_all(const std::string& packages) {
         if (entry.path().extension() == ".ppm") { continue; }
         const auto image = pulse::data::decode_picture(pulse::io::read_file(entry.path()), name);
         const std::string ending = entry.path().extension().string();
-        // Pillow may bring another libjpeg and libwebp, whose loss is rounded otherwise; alpha is rounded in Pillow's way.
+        // Pillow may bring another libjpeg and libwebp, whose loss is rounded otherwise; so is alpha.
         const bool loss = ending == ".jpg" || (ending == ".webp" && name.find("lossless") == std::string::npos);
         const bool exact = ending == ".gif" || (ending == ".bmp" && name.find("alpha") == std::string::npos);
         CHECK(largest_difference(image, read_ppm(entry.path().string() + ".ppm")) <= (loss ? 3 : exact ? 0 : 1));
@@ -114,6 +114,32 @@ TEST_CASE("JPEG that is damaged inside is read as Pillow reads it, and what Pill
     }
     CHECK(damaged > files / 10);
     CHECK(refused > files / 10);
+}
+
+TEST_CASE("damaged GIF, BMP and WebP are read as Pillow reads them or refused, and what Pillow refuses is refused") {
+    if (!pulse::test::python_has("PIL.ImageOps", PULSE_TEST_PYTHON_NEWEST_PACKAGES)) { return; }
+    const pulse::test::scratch folder;
+    REQUIRE(pulse::test::run_python(PULSE_TEST_PILLOW, "damage '" + folder.path.string() + "'",
+                                    PULSE_TEST_PYTHON_NEWEST_PACKAGES));
+    int same = 0;
+    int refused_by_both = 0;
+    int refused_alone = 0;
+    for (const auto& entry : std::filesystem::directory_iterator{folder.path}) {
+        const std::string name = entry.path().filename().string();
+        CAPTURE(name);
+        if (entry.path().extension() == ".ppm") { continue; }
+        const bool pillow_reads = std::filesystem::exists(entry.path().string() + ".ppm");
+        try {
+            const auto image =
+                pulse::data::decode_picture(pulse::io::read_file(entry.path()), name, {.most_pixels = 1 << 22});
+            REQUIRE(pillow_reads);
+            CHECK(largest_difference(image, read_ppm(entry.path().string() + ".ppm")) <= 1);
+            ++same;
+        } catch (const pulse::input_error&) { ++(pillow_reads ? refused_alone : refused_by_both); }
+    }
+    CHECK(same > 150);
+    CHECK(refused_by_both > 150);
+    CHECK(refused_alone < 20); // a row of a BMP's samples that is too long
 }
 
 TEST_CASE("resize and crop equal Pillow's BICUBIC bit for bit") {

@@ -41,6 +41,11 @@ void check(std::string_view file) {
             picture.pixels.size() != 3 * pixels) {
             pulse_fuzz::report("a picture of another size", std::to_string(pixels));
         }
+        const auto size =
+            pulse::data::format_of(file).size({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()});
+        if (std::uint64_t{size.width} * size.height != pixels) {
+            pulse_fuzz::report("a header of another size", std::to_string(size.width));
+        }
     } catch (const pulse::input_error& e) {
         constexpr std::array<std::string_view, 1> anything{""};
         if (!pulse_fuzz::names_the_culprit(e.what(), anything)) { pulse_fuzz::report("unclear refusal", e.what()); }
@@ -49,7 +54,7 @@ void check(std::string_view file) {
 
 } // namespace
 
-/// A JPEG, PNG or WebP file.
+/// A file of one of picture_formats.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string file(reinterpret_cast<const char*>(data), size);
     check(file);

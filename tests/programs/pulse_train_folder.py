@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+import zlib
 
 import chance
 import tiny_pipeline
@@ -536,6 +537,43 @@ class Pictures(Case):
         self.assertRegex(stopped.stderr, r"\Apulse_train: [^\n]*4\.png[^\n]+\n\Z")
         skipped = self.invoke([*line, "--on-bad-picture", "skip"], 0)
         self.assertRegex(skipped.stderr, r"\Apulse_train: skipped: [^\n]*4\.png[^\n]+\n\Z")
+
+    def test_bad_headers_are_found_before_anything_is_written(self):
+        data = fresh()
+        shutil.copytree(self.data, data)
+        (data / "4.png").write_bytes(b"no picture")
+        large = bytearray((data / "2.png").read_bytes())
+        large[16:24] = b"\0\0\x7f\xff" * 2
+        large[29:33] = zlib.crc32(large[12:29]).to_bytes(4, "big")
+        (data / "2.png").write_bytes(large)
+        options = ("--from", FROM, "--steps", 1, "--ranks", 2)
+        several = f"2 of {len(CAPTIONS)} pictures"
+        self.refuses(*options, names=["2.png", "32767 x 32767", "limit of 134217728", several, "--on-bad-picture skip"],
+                     model="sd_tiny", data=data)
+        out = fresh()
+        skipped = self.invoke(command(*options, "--on-bad-picture", "skip", out=out, model="sd_tiny", data=data), 0)
+        self.assertRegex(skipped.stderr, rf"\Apulse_train: {several} cannot be read and are skipped; the first: [^\n]*2\.png")
+        self.assertRegex(skipped.stdout, rf"(?m)^pictures: {len(CAPTIONS)} of 16x16; {len(CAPTIONS) - 2} PNG$")
+        for file in data.glob("*.png"):
+            file.write_bytes(b"no picture")
+        self.refuses(*options, "--on-bad-picture", "skip", names=["0.png", "all"], model="sd_tiny", data=data)
+
+    def test_pictures_that_are_damaged_inside_are_counted(self):
+        from PIL import Image
+        data = fresh()
+        shutil.copytree(self.data, data)
+        for name in ("0.png", "1.png"):
+            file = io.BytesIO()
+            Image.open(data / name).resize((64, 64)).save(file, "JPEG")
+            whole = file.getvalue()
+            scan = whole.index(b"\xff\xda") + 14
+            (data / name).write_bytes(whole[:scan + 100] + b"\xff\xd9")
+        for options in ((), ("--encode", "once", "--cache", fresh())):
+            with self.subTest(options):
+                line = command("--from", FROM, "--steps", 2, "--ranks", 2, *options, out=fresh(), model="sd_tiny", data=data)
+                done = self.invoke(line, 0)
+                self.assertRegex(done.stderr, r"\Apulse_train: damaged inside[^\n]*[01]\.png[^\n]*\n"
+                                              r"pulse_train: damaged: 2 pictures were read with damage inside\n\Z")
 
     def test_refusals(self):
         self.refuses(names=["--data", "--from"], **self.options)

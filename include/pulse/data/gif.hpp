@@ -21,7 +21,10 @@ namespace detail {
 class gif_reader {
 public:
     explicit gif_reader(std::span<const std::uint8_t> file) : in_{file} {
-        in_.skip(6);
+        const std::span<const std::uint8_t> version = in_.bytes(6); // GIF87a or GIF89a
+        if ((version[4] != '7' && version[4] != '9') || version[5] != 'a') {
+            throw input_error("GIF: a version that is not read");
+        }
         size_.width = in_.u16();
         size_.height = in_.u16();
         const unsigned flags = in_.u8();
@@ -113,8 +116,8 @@ private:
         held_ -= bits;
         return value;
     }
-    /// The frame's samples in the order of its data, by the method of Lempel, Ziv and Welch: a code above the samples is
-    /// the string of an earlier code and one sample.
+    /// The frame's samples in the order of its data, by the method of Lempel, Ziv and Welch: a code above the samples
+    /// is the string of an earlier code and one sample.
     [[nodiscard]] std::vector<std::uint8_t> samples() {
         const std::size_t all = std::size_t{width_} * height_;
         std::vector<std::uint8_t> out(all);
@@ -138,7 +141,9 @@ private:
                 continue;
             }
             if (found == clear + 1) { throw input_error("damaged GIF: its data end before its last pixel"); }
-            if (found > next || (found > clear && last.length == 0)) { throw input_error("damaged GIF: its data are no codes"); }
+            if (found > next || (found > clear && last.length == 0)) {
+                throw input_error("damaged GIF: its data are no codes");
+            }
             // The string that is begun by the last code is completed by the first sample of this one.
             if (last.length != 0 && next < most) {
                 strings[next] = {last.at, last.length + 1};

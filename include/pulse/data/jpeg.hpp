@@ -132,15 +132,15 @@ private:
 
 } // namespace detail
 
-/// The size that the header of a JPEG says. Throws input_error when it is damaged or of a kind that libjpeg does not read.
+/// The size that the header of a JPEG says. Throws input_error when it is damaged or unknown to libjpeg.
 [[nodiscard]] inline picture_size jpeg_size(std::span<const std::uint8_t> bytes) {
     const detail::jpeg_reader reader{bytes};
     reader.require_started();
     return reader.size();
 }
 
-/// Decodes JPEG by libjpeg: baseline and progressive, grey, YCbCr, CMYK and YCCK. Damage that libjpeg can fill is told by
-/// the result. Throws input_error for other damage and when the file is cut or the picture too large.
+/// Decodes JPEG by libjpeg: baseline and progressive, grey, YCbCr, CMYK and YCCK. Damage that libjpeg can fill in is
+/// told by the result. Throws input_error for other damage and when the file is cut or the picture too large.
 [[nodiscard]] inline stored_picture decode_jpeg(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
     detail::jpeg_reader reader{bytes};
     reader.require_started();

@@ -20,8 +20,8 @@ namespace pulse::data {
 
 namespace detail {
 
-/// The bytes of a profile as ImageMagick puts them into a text: an empty line, one with the profile's name, one with its
-/// length, then hexadecimal digits. Empty when it is another text.
+/// The bytes of a profile as ImageMagick puts them into a text: an empty line, one with the profile's name, one with
+/// its length, then hexadecimal digits. Empty when it is another text.
 [[nodiscard]] inline std::vector<std::uint8_t> raw_profile(std::string_view text) {
     for (int line = 0; line != 3; ++line) {
         const std::size_t end = text.find('\n');

@@ -69,8 +69,8 @@ namespace detail {
     return detail::size_of(detail::webp_features(bytes));
 }
 
-/// Decodes WebP by libwebp, with loss or without, alpha before white; of an animation the first frame. Throws input_error
-/// when it is damaged, cut or too large.
+/// Decodes WebP by libwebp, with loss or without, alpha before white; of an animation the first frame. Throws
+/// input_error when it is damaged, cut or too large.
 [[nodiscard]] inline stored_picture decode_webp(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
     const ::WebPBitstreamFeatures features = detail::webp_features(bytes);
     const std::span<const std::uint8_t> xmp = detail::riff_chunk(bytes, "XMP ");

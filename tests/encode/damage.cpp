@@ -123,7 +123,11 @@ TEST_CASE("a folder is read as its config or its files say, and refused by name"
         const std::string why = said([&] { (void)read_tokenizer(folder.path, length); });
         return why.starts_with(folder.path.string()) ? why.substr(folder.path.string().size()) : why;
     };
-    CHECK(refusal() == ": has none of merges.txt, vocab.txt and spiece.model");
+    const std::string none = ": has none of vocab.json with merges.txt, vocab.txt, spiece.model and tokenizer.json";
+    CHECK(refusal() == none);
+    put(folder.path / "tokenizer_config.json", R"({"tokenizer_class": "T5Tokenizer"})");
+    CHECK(refusal() == none);
+    std::filesystem::remove(folder.path / "tokenizer_config.json");
     put(folder.path / "merges.txt", clip.merges_txt().text);
     CHECK(refusal() == "/vocab.json: cannot be read");
     put(folder.path / "vocab.json", clip.vocab_json().text);

@@ -36,8 +36,9 @@ class added_token_finder {
 public:
     void add(std::u32string content, const added_token& token, std::int32_t id) {
         auto& tokens = by_first_[content.front()];
-        tokens.push_back({std::move(content), id, token.strip_left, token.strip_right});
-        std::ranges::sort(tokens, [](const entry& a, const entry& b) { return a.content.size() > b.content.size(); });
+        const auto longer = [&](const entry& other) { return other.content.size() >= content.size(); };
+        const auto at = std::ranges::partition_point(tokens, longer);
+        tokens.insert(at, {std::move(content), id, token.strip_left, token.strip_right});
     }
     /// Calls between(text) for what lies between tokens and found(id) for each, in the text's order.
     template <class Between, class Found>
@@ -102,7 +103,9 @@ public:
         const std::int32_t id = id_of_added(token, id_of, vocabulary);
         seen_.insert(token.content);
         greatest_ = std::max(greatest_, id);
-        normalized_.add(normalize(code_points(token.content, token.place)), token, id);
+        std::u32string content = normalize(code_points(token.content, token.place));
+        if (content.empty()) { throw input_error(token.place + ": nothing is left of it in a normalized text"); }
+        normalized_.add(std::move(content), token, id);
         return id;
     }
     [[nodiscard]] const added_token_finder& raw() const noexcept { return raw_; }

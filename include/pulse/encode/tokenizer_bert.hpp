@@ -11,39 +11,106 @@
 
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_added.hpp>
+#include <pulse/encode/tokenizer_json.hpp>
 #include <pulse/encode/tokenizer_settings.hpp>
 #include <pulse/encode/tokenizer_text.hpp>
 #include <pulse/encode/tokenizer_vocabulary.hpp>
 
 namespace pulse::encode {
 
-/// BERT's tokenizer, equal to transformers' BertTokenizer: words and punctuation, then the longest pieces of vocab.txt.
+/// BERT's tokenizer, of vocab.txt equal to the BertTokenizer of transformers 4 and of tokenizer.json to that of
+/// transformers 5: words and punctuation, then the longest pieces of the vocabulary.
 ///
-/// transformers' BertTokenizerFast differs on characters that Unicode has since version 8.
+/// transformers 5 differs on characters that Unicode has since version 8.
 class bert_tokenizer : public tokenizer {
 public:
     bert_tokenizer(const named_text& tokens, const tokenizer_settings& settings, std::optional<int> length = {}) :
         bert_tokenizer{parts{tokens, settings}, settings.length(length)} {}
+    /// `settings` with the added tokens of `file`.
+    bert_tokenizer(const tokenizer_json& file, const tokenizer_settings& settings, std::optional<int> length = {}) :
+        bert_tokenizer{parts{file, settings}, settings.length(length)} {}
 
 private:
+    /// What tokenizer.json says besides its tokens.
+    static constexpr std::string_view bert_form = R"({
+        "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": "any",
+            "strip_accents": "any", "lowercase": "any"},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+            "vocab": "any"}})";
+
     struct parts {
         parts(const named_text& file, const tokenizer_settings& settings) :
-            tokens{vocabulary::from_lines(file)}, begin{add(settings.role("cls_token", "[CLS]"))},
-            end{add(settings.role("sep_token", "[SEP]"))}, pad{add(settings.role("pad_token", "[PAD]"))},
-            unknown{add(settings.role("unk_token", "[UNK]"))}, lower{settings.flag("do_lower_case", true)},
-            strip{settings.flag("strip_accents", lower)}, chinese{settings.flag("tokenize_chinese_chars", true)} {
+            parts{vocabulary::from_lines(file), settings, {}} {}
+        parts(const tokenizer_json& file, const tokenizer_settings& settings) :
+            parts{file.vocabulary_of("WordPiece"), settings, file.root()["normalizer"]} {
+            const auto role = [&](const char* name, const char* otherwise) {
+                return settings.role(name, otherwise).content;
+            };
+            nlohmann::json form = nlohmann::json::parse(bert_form);
+            form["post_processor"] =
+                tokenizer_json::around({{role("cls_token", "[CLS]"), begin}}, {role("sep_token", "[SEP]"), end});
+            form["model"]["unk_token"] = role("unk_token", "[UNK]");
+            file.require(std::move(form), role("pad_token", "[PAD]"));
+        }
+        /// With the normalizer of tokenizer.json, where there is one.
+        parts(vocabulary all, const tokenizer_settings& settings, const std::optional<io::json_field>& normalizer) :
+            tokens{std::move(all)}, slow{!normalizer}, lower{flag(settings, "do_lower_case", true, normalizer,
+                                                                  "lowercase")},
+            strip{flag(settings, "strip_accents", lower, normalizer, "strip_accents")},
+            chinese{flag(settings, "tokenize_chinese_chars", true, normalizer, "handle_chinese_chars")},
+            begin{add(settings.role("cls_token", "[CLS]"))}, end{add(settings.role("sep_token", "[SEP]"))},
+            pad{add(settings.role("pad_token", "[PAD]"))}, unknown{add(settings.role("unk_token", "[UNK]"))} {
             add(settings.role("mask_token", "[MASK]"));
             for (const added_token& token : settings.added()) { add(token); }
             if (!settings.flag("do_basic_tokenize", true)) {
                 settings.config_field()["do_basic_tokenize"].fail("is false, which is not supported");
             }
         }
-        std::int32_t add(const added_token& token) { return added.add(token, tokens, tokens.name()); }
+        std::int32_t add(const added_token& token) {
+            if (slow) { return added.add(token, tokens, tokens.name()); }
+            return added.add(token, tokens, tokens.name(), [&](std::u32string_view text) { return normalize(text); });
+        }
+        /// The config's word, which the normalizer must not contradict.
+        [[nodiscard]] static bool flag(const tokenizer_settings& settings, const char* name, bool otherwise,
+                                       const std::optional<io::json_field>& normalizer, const char* called) {
+            if (!normalizer) { return settings.flag(name, otherwise); }
+            const io::json_field field = (*normalizer)[called];
+            const bool said = field.value().is_null() ? otherwise : field.boolean();
+            if (settings.flag(name, otherwise) != said) {
+                field.fail("is another than " + std::string{name} + " of tokenizer_config.json");
+            }
+            return said;
+        }
+        /// The text with the spaces that chinese characters get, and without accents and capitals as asked.
+        [[nodiscard]] std::u32string normalize(std::u32string_view text) const {
+            std::u32string clean{};
+            for (const char32_t point : lower ? lower_case(text) : std::u32string{text}) {
+                if (point == U'\t' || point == U'\n' || point == U'\r') {
+                    clean.push_back(U' ');
+                } else if (point == 0xfffd || (category(point)[0] == 'C' && (slow || category(point) != "Cn"))) {
+                    continue;
+                } else if (chinese && is_chinese(point) && (slow || point < 0x2b820 || point > 0x2b91f)) {
+                    clean += {U' ', point, U' '};
+                } else {
+                    clean.push_back(point);
+                }
+            }
+            if (slow) { clean = composed(clean); }
+            if (strip) {
+                clean = decomposed(clean);
+                std::erase_if(clean, [](char32_t point) { return category(point) == "Mn"; });
+            }
+            return clean;
+        }
 
         vocabulary tokens;
         added_tokens added{};
-        std::int32_t begin, end, pad, unknown;
+        /// Python's tokenizer of transformers 4, with normal form C, no unassigned characters, all Chinese ones, and
+        /// added tokens found in the text as it is.
+        bool slow;
         bool lower, strip, chinese;
+        std::int32_t begin, end, pad, unknown;
     };
 
     bert_tokenizer(parts made, int length) :
@@ -53,40 +120,32 @@ private:
 
     [[nodiscard]] std::vector<std::int32_t> pieces(std::string_view text, std::string_view what) const override {
         std::vector<std::int32_t> ids{};
+        const auto found = [&](std::int32_t id) { ids.push_back(id); };
         parts_.added.raw().split(
-            code_points(text, what), [&](std::u32string_view between) { split(between, ids); },
-            [&](std::int32_t id) { ids.push_back(id); });
+            code_points(text, what),
+            [&](std::u32string_view between) {
+                const std::u32string normal = parts_.normalize(between);
+                parts_.added.normalized().split(
+                    normal, [&](std::u32string_view words) { split(words, ids); }, found);
+            },
+            found);
         return ids;
     }
 
-    /// Words of a text without added tokens.
+    /// Words of a normalized text without added tokens.
     void split(std::u32string_view text, std::vector<std::int32_t>& ids) const {
         std::u32string word{};
         const auto end_word = [&] {
             if (!word.empty()) { append(word, ids); }
             word.clear();
         };
-        std::u32string clean{};
-        for (const char32_t point : parts_.lower ? lower_case(text) : std::u32string{text}) {
-            if (point == U'\t' || point == U'\n' || point == U'\r') {
-                clean.push_back(U' ');
-            } else if (point == 0xfffd || category(point)[0] == 'C') {
-                continue;
-            } else if (parts_.chinese && is_chinese(point)) {
-                clean += {U' ', point, U' '};
-            } else {
-                clean.push_back(point);
-            }
-        }
-        clean = composed(clean);
-        if (parts_.strip) { clean = decomposed(clean); }
-        for (const char32_t point : clean) {
+        for (const char32_t point : text) {
             if (is_space(point)) {
                 end_word();
             } else if (is_punctuation(point)) {
                 end_word();
                 append({&point, 1}, ids);
-            } else if (!parts_.strip || category(point) != "Mn") {
+            } else {
                 word.push_back(point);
             }
         }

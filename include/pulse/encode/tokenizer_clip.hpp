@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <queue>
@@ -18,6 +17,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_added.hpp>
+#include <pulse/encode/tokenizer_json.hpp>
 #include <pulse/encode/tokenizer_settings.hpp>
 #include <pulse/encode/tokenizer_text.hpp>
 #include <pulse/encode/tokenizer_vocabulary.hpp>
@@ -25,17 +25,18 @@
 
 namespace pulse::encode {
 
-/// Byte-pair encoding: bytes are written as letters, and pairs are joined in the order of merges.txt.
+/// Byte-pair encoding: bytes are written as letters, and pairs are joined in the order in which they are added.
 class byte_pairs {
 public:
-    /// vocab.json and merges.txt. Throws input_error naming file and line or token.
-    byte_pairs(vocabulary tokens, const named_text& merges, std::int32_t unknown) : tokens_{std::move(tokens)} {
+    /// `merges` as merges.txt or as an array of pairs. Throws input_error naming file and line or token.
+    template <class Merges>
+    byte_pairs(vocabulary tokens, const Merges& merges, std::int32_t unknown) : tokens_{std::move(tokens)} {
         for (unsigned byte = 0; byte != 256; ++byte) {
             const std::string letter = letter_of(byte);
             inner_[byte] = tokens_(letter).value_or(unknown);
             last_[byte] = tokens_(letter + "</w>").value_or(unknown);
         }
-        read_merges(merges);
+        add(merges);
     }
 
     [[nodiscard]] const vocabulary& tokens() const noexcept { return tokens_; }
@@ -105,10 +106,21 @@ private:
         return letter;
     }
 
-    void read_merges(const named_text& file) {
+    /// Throws input_error, which begins with `place`.
+    void add(const std::string& left, const std::string& right, const std::string& place) {
+        const auto id = [&](const std::string& token) {
+            if (const auto found = tokens_(token)) { return *found; }
+            throw input_error(place + " names '" + io::printable(token) + "', which is not in " + tokens_.name());
+        };
+        const std::uint64_t pair = key(id(left), id(right));
+        const merge made{static_cast<int>(merges_.size()), id(left + right)};
+        if (!merges_.emplace(pair, made).second) { throw input_error(place + " is there before"); }
+    }
+    /// Adds those of merges.txt.
+    void add(const named_text& file) {
         // transformers reads no more
         constexpr int most = 49152 - 256 - 2;
-        int rank = 0;
+        int count = 0;
         std::string blank{};
         bool first = true;
         vocabulary::for_each_line(file, [&](std::string_view line, const std::string& place) {
@@ -121,7 +133,7 @@ private:
                 return;
             }
             if (!blank.empty()) { throw input_error(blank + " is empty"); }
-            if (rank == most) {
+            if (count++ == most) {
                 throw input_error(place + " is beyond the " + std::to_string(most) + " merges of CLIP");
             }
             const std::size_t space = line.find(' ');
@@ -130,19 +142,17 @@ private:
                 throw input_error(place + " must be two tokens with a space between, and is '" +
                                   io::printable(std::string{line}) + '\'');
             }
-            const std::string left{line.substr(0, space)};
-            const std::string right{line.substr(space + 1)};
-            const auto id = [&](const std::string& token) {
-                if (const auto found = tokens_(token)) { return *found; }
-                throw input_error(place + " names '" + io::printable(token) + "', which is not in " + tokens_.name());
-            };
-            const std::int32_t a = id(left);
-            const std::int32_t b = id(right);
-            if (!merges_.emplace(key(a, b), merge{rank++, id(left + right)}).second) {
-                throw input_error(place + " is there before");
-            }
+            add(std::string{line.substr(0, space)}, std::string{line.substr(space + 1)}, place);
         });
         if (first) { throw input_error(file.name + ": the file is empty"); }
+    }
+    /// Adds an array of pairs.
+    void add(const io::json_field& pairs) {
+        for (std::size_t i = 0; i != pairs.size(); ++i) {
+            const io::json_field pair = pairs.entry(i);
+            if (pair.size() != 2) { pair.fail("must be two tokens"); }
+            add(pair.entry(0).text(), pair.entry(1).text(), pair.place());
+        }
     }
 
     vocabulary tokens_;
@@ -151,15 +161,18 @@ private:
     std::unordered_map<std::uint64_t, merge> merges_{};
 };
 
-/// CLIP's tokenizer, equal to transformers' CLIPTokenizerFast: normal form C, runs of white space as one, lower case,
-/// then words by categories of Unicode.
+/// CLIP's tokenizer, equal to transformers' CLIPTokenizerFast, which since transformers 5 is CLIPTokenizer: normal form
+/// C, runs of white space as one, lower case, then words by categories of Unicode.
 ///
-/// transformers' CLIPTokenizer without ftfy differs: it drops control characters and separates Chinese ones.
+/// The older CLIPTokenizer without ftfy differs: it drops control characters and separates Chinese ones.
 class clip_tokenizer : public tokenizer {
 public:
     clip_tokenizer(const named_text& tokens, const named_text& merges, const tokenizer_settings& settings,
                    std::optional<int> length = {}) :
-        clip_tokenizer{parts{tokens, merges, settings}, settings.length(length)} {}
+        clip_tokenizer{parts{vocabulary::from_json(tokens), merges, settings}, settings.length(length)} {}
+    /// `settings` with the added tokens of `file`.
+    clip_tokenizer(const tokenizer_json& file, const tokenizer_settings& settings, std::optional<int> length = {}) :
+        clip_tokenizer{parts{file, settings}, settings.length(length)} {}
 
     [[nodiscard]] static std::u32string normalize(std::u32string_view text) {
         std::u32string spaced{};
@@ -174,11 +187,37 @@ public:
     }
 
 private:
+    /// What tokenizer.json says besides its tokens.
+    static constexpr std::string_view clip_form = R"({
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, {"type": "Lowercase"}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|)"
+                                                  R"([\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+"},
+             "behavior": "Removed", "invert": true},
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": "any", "use_regex": true}]},
+        "model": {"type": "BPE", "dropout": null, "continuing_subword_prefix": "", "end_of_word_suffix": "</w>",
+            "fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": "any", "merges": "any"}})";
+
     /// All that the files give, before the tokenizer is there.
     struct parts {
-        parts(const named_text& tokens, const named_text& merges, const tokenizer_settings& settings) :
-            parts{vocabulary::from_json(tokens), merges, settings} {}
-        parts(vocabulary tokens, const named_text& merges, const tokenizer_settings& settings) :
+        parts(const tokenizer_json& file, const tokenizer_settings& settings) :
+            parts{file.vocabulary_of("BPE"), file.root()["model"]["merges"], settings} {
+            const auto role = [&](const char* name) { return settings.role(name, "<|endoftext|>").content; };
+            const std::string first = settings.role("bos_token", "<|startoftext|>").content;
+            nlohmann::json form = nlohmann::json::parse(clip_form);
+            form["post_processor"] = {{"type", "RobertaProcessing"},
+                                      {"sep", {role("eos_token"), end}},
+                                      {"cls", {first, begin}},
+                                      {"trim_offsets", tokenizer_json::any},
+                                      {"add_prefix_space", tokenizer_json::any}};
+            form["model"]["unk_token"] = role("unk_token");
+            file.require(std::move(form), role("pad_token"));
+            splits_marks = true;
+        }
+        /// `merges` as byte_pairs takes them.
+        template <class Merges>
+        parts(vocabulary tokens, const Merges& merges, const tokenizer_settings& settings) :
             begin{add(settings.role("bos_token", "<|startoftext|>", true), tokens)},
             end{add(settings.role("eos_token", "<|endoftext|>", true), tokens)},
             unknown{add(settings.role("unk_token", "<|endoftext|>", true), tokens)},
@@ -198,6 +237,7 @@ private:
         std::int32_t begin, end, unknown, pad;
         std::int32_t size{};
         std::optional<byte_pairs> pairs{};
+        bool splits_marks = false; ///< <|startoftext|> and <|endoftext|> as they stand in words
     };
 
     clip_tokenizer(parts made, int length) :
@@ -221,11 +261,24 @@ private:
     /// 's|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+
     void split(std::u32string_view text, std::vector<std::int32_t>& ids) const {
         constexpr std::array<std::u32string_view, 7> endings{U"'s", U"'t", U"'re", U"'ve", U"'m", U"'ll", U"'d"};
+        constexpr std::array<std::u32string_view, 2> marks{U"<|startoftext|>", U"<|endoftext|>"};
         const auto kind = [](char32_t point) { return point == U' ' ? ' ' : category(point)[0]; };
         for (std::size_t at = 0; at != text.size();) {
             const std::u32string_view rest = text.substr(at);
             const char first = kind(rest[0]);
             std::size_t size = 1;
+            if (parts_.splits_marks) {
+                const auto mark = std::ranges::find_if(marks, [&](auto m) { return rest.starts_with(m); });
+                if (mark != marks.end()) {
+                    // the words that byte level makes of it
+                    for (const auto word :
+                         {mark->substr(0, 2), mark->substr(2, mark->size() - 4), mark->substr(mark->size() - 2)}) {
+                        parts_.pairs->append(utf8(word), ids);
+                    }
+                    at += mark->size();
+                    continue;
+                }
+            }
             const auto ending = std::ranges::find_if(endings, [&](auto e) { return rest.starts_with(e); });
             if (ending != endings.end()) {
                 size = ending->size();

@@ -8,13 +8,39 @@
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_bert.hpp>
 #include <pulse/encode/tokenizer_clip.hpp>
+#include <pulse/encode/tokenizer_json.hpp>
 #include <pulse/encode/tokenizer_settings.hpp>
 #include <pulse/encode/tokenizer_t5.hpp>
+#include <pulse/encode/tokenizer_unigram.hpp>
 
 namespace pulse::encode {
 
+/// The tokenizer of tokenizer.json, of the class that tokenizer_config.json names, else of that of its model.
+[[nodiscard]] inline std::unique_ptr<const tokenizer> read_tokenizer_json(const named_text& file,
+                                                                          const tokenizer_settings& config,
+                                                                          std::optional<int> length = {}) {
+    const tokenizer_json parsed{file};
+    const tokenizer_settings settings = config.with(parsed.added(), file.name);
+    const std::string name = config.class_name();
+    const std::string& model = parsed.model_type();
+    // the backend's own name stands where transformers has no class for the model
+    const auto is = [&](const char* known, const char* type) {
+        return name == known || ((name.empty() || name == "TokenizersBackend") && model == type);
+    };
+    if (is("CLIPTokenizer", "BPE")) { return std::make_unique<clip_tokenizer>(parsed, settings, length); }
+    if (is("BertTokenizer", "WordPiece")) { return std::make_unique<bert_tokenizer>(parsed, settings, length); }
+    if (is("T5Tokenizer", "Unigram") || name == "MT5Tokenizer") {
+        return std::make_unique<unigram_tokenizer>(parsed, settings, length);
+    }
+    if (name.empty() || name == "TokenizersBackend") {
+        parsed.root()["model"]["type"].fail("is '" + io::printable(model) + "'; it must be BPE, WordPiece or Unigram");
+    }
+    settings.refuse_class();
+}
+
 /// The tokenizer of a folder that diffusers or transformers wrote: vocab.json and merges.txt (CLIP), vocab.txt (BERT)
-/// or spiece.model (T5, mT5), as tokenizer_config.json says, else as the files are.
+/// or spiece.model (T5, mT5), as tokenizer_config.json says, else as the files are; where they are absent,
+/// tokenizer.json.
 ///
 /// Length: ids of each text; without it the config's model_max_length. Throws input_error naming file and line or
 /// field; nothing is half loaded.
@@ -23,8 +49,14 @@ namespace pulse::encode {
     const tokenizer_settings settings = tokenizer_settings::read(folder);
     const std::string name = settings.class_name();
     const auto file = [&](const char* of) { return read_tokenizer_file(folder / of); };
+    const auto has = [&](const char* of) { return std::filesystem::exists(folder / of); };
+    const bool json = has("tokenizer.json");
+    if (!json && !has("vocab.json") && !has("merges.txt") && !has("vocab.txt") && !has("spiece.model")) {
+        throw input_error(folder.string() +
+                          ": has none of vocab.json with merges.txt, vocab.txt, spiece.model and tokenizer.json");
+    }
     const auto is = [&](const char* known, const char* sign) {
-        return name == known || (name.empty() && std::filesystem::exists(folder / sign));
+        return (name == known || name.empty()) && (has(sign) || (!json && name == known));
     };
     if (is("CLIPTokenizer", "merges.txt")) {
         return std::make_unique<clip_tokenizer>(file("vocab.json"), file("merges.txt"), settings, length);
@@ -32,12 +64,12 @@ namespace pulse::encode {
     if (is("BertTokenizer", "vocab.txt")) {
         return std::make_unique<bert_tokenizer>(file("vocab.txt"), settings, length);
     }
-    if (is("T5Tokenizer", "spiece.model") || name == "MT5Tokenizer") {
+    if (is("T5Tokenizer", "spiece.model") || is("MT5Tokenizer", "spiece.model")) {
         return std::make_unique<t5_tokenizer>(file("spiece.model"), settings, length);
     }
-    if (name.empty()) { throw input_error(folder.string() + ": has none of merges.txt, vocab.txt and spiece.model"); }
-    settings.config_field()["tokenizer_class"].fail("is '" + io::printable(name) +
-                                                    "'; it must be CLIPTokenizer, BertTokenizer or T5Tokenizer");
+    if (json) { return read_tokenizer_json(file("tokenizer.json"), settings, length); }
+    if (name.empty()) { throw input_error((folder / "merges.txt").string() + ": is missing beside vocab.json"); }
+    settings.refuse_class();
 }
 
 } // namespace pulse::encode

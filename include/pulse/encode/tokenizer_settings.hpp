@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -44,7 +45,30 @@ struct added_token {
     bool strip_right = false;
     std::optional<std::int32_t> id{};
     std::string place{}; ///< file and field, for errors
+
+    /// Whether it is found in the same places and has the same id.
+    [[nodiscard]] bool same(const added_token& other) const {
+        return content == other.content && normalized == other.normalized && strip_left == other.strip_left &&
+               strip_right == other.strip_right && id == other.id;
+    }
 };
+
+/// A token written as an object, or as a string alone, which is then `normalized` or not. Throws input_error.
+[[nodiscard]] inline added_token added_token_of(const io::json_field& field, bool normalized) {
+    const auto is_true = [&](const char* name) { return field.has(name) && field[name].boolean(); };
+    added_token token{.normalized = normalized, .place = field.place()};
+    if (field.has("content")) {
+        token.content = field["content"].text();
+        token.normalized = is_true("normalized");
+        token.strip_left = is_true("lstrip");
+        token.strip_right = is_true("rstrip");
+        if (is_true("single_word")) { field["single_word"].fail("is true, which is not supported"); }
+    } else {
+        token.content = field.text();
+    }
+    if (token.content.empty()) { field.fail("is empty"); }
+    return token;
+}
 
 /// tokenizer_config.json and special_tokens_map.json, either or both of which may be absent.
 ///
@@ -59,13 +83,18 @@ public:
             read_added_tokens();
         } else {
             if (map) { parse(*map, map_name_, map_); }
-            constexpr const char* more = "additional_special_tokens";
-            const nlohmann::json& wins = given(map_, more) ? map_ : config_;
-            if (given(wins, more)) {
-                for (const io::json_field& field : field_of(wins)[more].list()) {
-                    added_.push_back(token_of(field, false));
+            // the name since transformers 5, which once stood for other tokens by name, and was then empty
+            for (const char* more : {"additional_special_tokens", "extra_special_tokens"}) {
+                const nlohmann::json& wins = given(map_, more) ? map_ : config_;
+                if (!given(wins, more) || wins.at(more) == nlohmann::json::object()) { continue; }
+                const io::json_field list = field_of(wins)[more];
+                for (std::size_t i = 0; i != list.size(); ++i) {
+                    added_.push_back(added_token_of(list.entry(i), false));
                 }
             }
+        }
+        if (flag("split_special_tokens", false)) {
+            config_field()["split_special_tokens"].fail("is true, which is not supported");
         }
         for (const char* side : {"padding_side", "truncation_side"}) {
             if (given(config_, side)) { (void)config_field()[side].one_of<bool>({{"right", true}}); }
@@ -86,12 +115,34 @@ public:
         return settings;
     }
 
+    /// These settings with `tokens`, which `source` lists, and no others. Throws input_error naming the token that the
+    /// settings have and `source` has not.
+    [[nodiscard]] tokenizer_settings with(std::vector<added_token> tokens, const std::string& source) const {
+        tokenizer_settings settings = *this;
+        settings.added_ = std::move(tokens);
+        settings.source_ = source;
+        std::unordered_map<std::string_view, const added_token*> listed{};
+        for (const added_token& token : settings.added_) { listed.emplace(token.content, &token); }
+        for (const added_token& token : added_) {
+            const auto found = listed.find(token.content);
+            if (found == listed.end() || (token.id && !token.same(*found->second))) {
+                throw input_error(token.place + ": added_tokens of " + source + " have no such token '" +
+                                  io::printable(token.content) + '\'');
+            }
+        }
+        return settings;
+    }
+
     /// Name of transformers' class, without Fast; empty when the config does not say.
     [[nodiscard]] std::string class_name() const {
         if (!given(config_, "tokenizer_class")) { return {}; }
         std::string name = config_field()["tokenizer_class"].text();
         if (name.ends_with("Fast")) { name.resize(name.size() - 4); }
         return name;
+    }
+    [[noreturn]] void refuse_class() const {
+        config_field()["tokenizer_class"].fail("is '" + io::printable(class_name()) +
+                                               "'; it must be CLIPTokenizer, BertTokenizer or T5Tokenizer");
     }
     /// `asked`, or the config's model_max_length. A missing length is written as 1e30; every text takes the length's
     /// bytes, so that one beyond what text encoders read is refused.
@@ -120,20 +171,28 @@ public:
     [[nodiscard]] added_token role(const char* name, const char* otherwise, bool normalized = false) const {
         for (const nlohmann::json* document : {&map_, &config_}) {
             if (!given(*document, name)) { continue; }
-            const io::json_field root = field_of(*document);
-            added_token token = token_of(root[name], normalized);
-            for (const added_token& known : added_) {
-                if (known.content == token.content) { return known; }
-            }
-            return token;
+            return known(added_token_of(field_of(*document)[name], normalized));
         }
-        return {.content = otherwise, .normalized = normalized, .place = config_name_ + ": " + name + " (by default)"};
+        const added_token token{
+            .content = otherwise, .normalized = normalized, .place = config_name_ + ": " + name + " (by default)"};
+        return source_.empty() ? token : known(token);
     }
     /// Tokens of added_tokens_decoder; without it additional_special_tokens, whose ids are the vocabulary's matter.
     [[nodiscard]] const std::vector<added_token>& added() const noexcept { return added_; }
     [[nodiscard]] io::json_field config_field() const { return field_of(config_); }
 
 private:
+    /// The token as it is listed, which in tokenizer.json all are.
+    [[nodiscard]] added_token known(added_token token) const {
+        for (const added_token& one : added_) {
+            if (one.content == token.content) { return one; }
+        }
+        if (!source_.empty()) {
+            throw input_error(token.place + ": added_tokens of " + source_ + " have no '" +
+                              io::printable(token.content) + '\'');
+        }
+        return token;
+    }
     /// Files write null for what is not there, too.
     [[nodiscard]] static bool given(const nlohmann::json& document, const char* name) {
         const auto found = document.find(name);
@@ -148,23 +207,6 @@ private:
         const bool is_map = &document == &map_;
         return {document, {.source = is_map ? map_name_ : config_name_, .what = "the file", .format = "a tokenizer"}};
     }
-    [[nodiscard]] static bool true_in(const io::json_field& token, const char* name) {
-        return token.has(name) && token[name].boolean();
-    }
-    [[nodiscard]] added_token token_of(const io::json_field& field, bool normalized) const {
-        added_token token{.normalized = normalized, .place = field.place()};
-        if (field.has("content")) {
-            token.content = field["content"].text();
-            token.normalized = true_in(field, "normalized");
-            token.strip_left = true_in(field, "lstrip");
-            token.strip_right = true_in(field, "rstrip");
-            if (true_in(field, "single_word")) { field["single_word"].fail("is true, which is not supported"); }
-        } else {
-            token.content = field.text();
-        }
-        if (token.content.empty()) { field.fail("is empty"); }
-        return token;
-    }
     void read_added_tokens() {
         const io::json_field all = config_field()["added_tokens_decoder"];
         if (!config_.at("added_tokens_decoder").is_object()) { all.fail("must be an object"); }
@@ -173,7 +215,7 @@ private:
             if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos) {
                 all.fail("has the field '" + io::printable(key) + "', which is no id");
             }
-            added_.push_back(token_of(all[key.c_str()], false));
+            added_.push_back(added_token_of(all[key.c_str()], false));
             added_.back().id = std::stoi(key);
         }
     }
@@ -183,6 +225,7 @@ private:
     nlohmann::json config_ = nlohmann::json::object();
     nlohmann::json map_ = nlohmann::json::object();
     std::vector<added_token> added_{};
+    std::string source_{}; ///< tokenizer.json, where the tokens are its
 };
 
 } // namespace pulse::encode

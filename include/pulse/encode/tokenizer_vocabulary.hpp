@@ -35,12 +35,14 @@ public:
 
     /// An object of token: id, as vocab.json. Each id once.
     [[nodiscard]] static vocabulary from_json(const named_text& file) {
-        const nlohmann::json root = io::parse_json(file.text, file.name);
-        if (!root.is_object()) { throw input_error(file.name + ": must be an object"); }
-        vocabulary made{file.name};
+        return from_object(io::parse_json(file.text, file.name), file.name);
+    }
+    [[nodiscard]] static vocabulary from_object(const nlohmann::json& root, const std::string& name) {
+        if (!root.is_object()) { throw input_error(name + ": must be an object"); }
+        vocabulary made{name};
         std::unordered_map<std::int32_t, const std::string*> owners{};
         for (const auto& entry : root.items()) {
-            const auto called = [&] { return file.name + ": the id of '" + io::printable(entry.key()) + "' "; };
+            const auto called = [&] { return name + ": the id of '" + io::printable(entry.key()) + "' "; };
             const nlohmann::json& id = entry.value();
             // below the largest, so that the number of ids fits too
             if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= std::numeric_limits<std::int32_t>::max()) {

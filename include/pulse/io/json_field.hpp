@@ -57,7 +57,8 @@ public:
     }
     [[nodiscard]] bool has(const char* name) const { return value_->is_object() && value_->contains(name); }
     /// A name that is not known would otherwise be a setting that is silently ignored.
-    void only(std::initializer_list<std::string_view> names) const {
+    void only(std::initializer_list<std::string_view> names) const { only(std::vector<std::string_view>{names}); }
+    void only(const std::vector<std::string_view>& names) const {
         require_object();
         for (const auto& entry : value_->items()) {
             bool known = false;
@@ -68,15 +69,24 @@ public:
             }
         }
     }
-    [[nodiscard]] std::vector<json_field> list() const {
+    /// Entries of an array.
+    [[nodiscard]] std::size_t size() const {
         if (!value_->is_array()) { fail("must be an array"); }
-        std::vector<json_field> all(value_->size(), *this);
-        for (std::size_t i = 0; i != all.size(); ++i) {
-            all[i].value_ = &(*value_)[i];
-            all[i].path_ = path_ + '[' + std::to_string(i) + ']';
-        }
+        return value_->size();
+    }
+    [[nodiscard]] json_field entry(std::size_t i) const {
+        json_field field{*this};
+        field.value_ = &value_->at(i);
+        field.path_ = path_ + '[' + std::to_string(i) + ']';
+        return field;
+    }
+    [[nodiscard]] std::vector<json_field> list() const {
+        std::vector<json_field> all{};
+        all.reserve(size());
+        for (std::size_t i = 0; i != size(); ++i) { all.push_back(entry(i)); }
         return all;
     }
+    [[nodiscard]] const nlohmann::json& value() const noexcept { return *value_; }
 
     [[nodiscard]] std::int64_t integer() const {
         constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());

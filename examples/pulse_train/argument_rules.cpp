@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <pulse/core/error.hpp>
+#include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 
 namespace pulse_train {
@@ -102,6 +103,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
             }
         }
         try {
+            static_cast<void>(pulse::diffusers::read_pipeline(a.from));
             a.scheduler = pulse::diffusers::read_scheduler(std::filesystem::path{a.from} / "scheduler");
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
     } else if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {

@@ -147,7 +147,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                              {"sample", pulse::train::prediction_type::sample}};
     const choices<pulse::train::beta_shape> noises{{"linear", pulse::train::beta_shape::linear},
                                                    {"scaled-linear", pulse::train::beta_shape::scaled_linear},
-                                                   {"cosine", pulse::train::beta_shape::squared_cosine}};
+                                                   {"cosine", pulse::train::beta_shape::squared_cosine},
+                                                   {"sigmoid", pulse::train::beta_shape::sigmoid}};
     const choices<pulse::train::learning_rate_shape> rates{{"constant", pulse::train::learning_rate_shape::constant},
                                                            {"linear", pulse::train::learning_rate_shape::linear},
                                                            {"cosine", pulse::train::learning_rate_shape::cosine}};
@@ -365,7 +366,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--prediction", a.scheduler.prediction, predictions, "v",
            "What the network says: the noise, v, or the image without noise");
     choice("--noise", a.scheduler.betas, noises, "cosine",
-           "Noise schedule: betas of DDPM, of Stable Diffusion, or along a squared cosine");
+           "Noise schedule: betas of DDPM, of Stable Diffusion, along a squared cosine or along a sigmoid");
     choice("--zero-snr", a.scheduler.zero_terminal_snr, answers, "no",
            "Whether the noise schedule is rescaled so that nothing of the image is left at its end");
     value("--min-snr", a.min_snr_gamma, not_negative,

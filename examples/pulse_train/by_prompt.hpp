@@ -46,8 +46,9 @@ public:
                                      (by_class ? "--class" : "--prompt")};
         }
         try {
+            caption_encoder<Model, math>::require(a);
+            frozen_pictures<frozen, math>::require(a);
             side.run_workers(1, [&](const pulse::any_transport& alone) { encode(alone); });
-            frozen_pictures<frozen, math>::require(a.from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
     }
 

@@ -71,8 +71,8 @@ public:
     /// rank will read of --from, so that nothing is measured, planned or written before it is refused.
     [[nodiscard]] static std::unique_ptr<const picture_source> open(const arguments& a) {
         try {
-            text_encoders::require(a.from);
-            picture_encoder::require(a.from);
+            text_encoders::require(a);
+            picture_encoder::require(a);
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
         try {
             auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size,

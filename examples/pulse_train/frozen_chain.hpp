@@ -15,8 +15,10 @@
 #include <pulse/model/parameter.hpp>
 #include <pulse/profile/frozen_component.hpp>
 
+#include "arguments.hpp"
 #include "carried.hpp"
 #include "frozen.hpp"
+#include "pipeline_folder.hpp"
 
 namespace pulse_train {
 
@@ -93,8 +95,8 @@ public:
     /// The components that moments depend on.
     static std::vector<std::string> components() { return {"vae"}; }
     /// Throws input_error unless the folder has all that is needed.
-    static void require(const std::filesystem::path& folder) {
-        static_cast<void>(pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder));
+    static void require(const arguments& a) {
+        tell_unread(a, pulse::diffusers::open_autoencoder<Frozen::picture_config>(a.from));
     }
     frozen_pictures(const std::filesystem::path& folder, Math& math, const std::vector<bool>& layers = {}) :
         frozen_chain<typename Frozen::encoder, Math>{
@@ -109,7 +111,7 @@ public:
     static constexpr std::int64_t bytes = 0;
 
     static std::vector<std::string> components() { return {}; }
-    static void require(const std::filesystem::path&) {}
+    static void require(const arguments&) {}
     frozen_pictures(const std::filesystem::path&, Math&, const std::vector<bool>& = {}) {}
 
     void run(std::span<const float> picture, std::span<float> moments) {

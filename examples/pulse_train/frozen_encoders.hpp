@@ -27,10 +27,12 @@
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/space.hpp>
 
+#include "arguments.hpp"
 #include "carried.hpp"
 #include "frozen.hpp"
 #include "frozen_chain.hpp"
 #include "pictures.hpp"
+#include "pipeline_folder.hpp"
 #include "sample_row.hpp"
 
 namespace pulse_train {
@@ -72,9 +74,9 @@ public:
         known_bytes;
 
     /// Throws input_error unless the folder has all that is needed.
-    static void require(const std::filesystem::path& folder) {
-        static_cast<void>(tokenizer_of(folder));
-        static_cast<void>(weights_of(folder));
+    static void require(const arguments& a) {
+        static_cast<void>(tokenizer_of(a.from));
+        tell_unread(a, weights_of(a.from));
     }
     /// How long captions are to it, in words.
     [[nodiscard]] static std::string lengths(const std::filesystem::path& folder, const picture_source& pictures) {
@@ -109,6 +111,9 @@ public:
         math_{math}, encoder_{math, 1, layers} {
         if (layers.empty() || layers.front()) {
             ids_of_.emplace(folder / Component::tokenizer.view(), tokens, network::vocabulary);
+            if constexpr (network::pools) {
+                end_token_ = pulse::diffusers::read_end_token(folder / Component::component.view());
+            }
         }
         const pulse::diffusers::weights values_of = weights_of(folder);
         encoder_.load([&](const pulse::parameter& p, std::span<float> values) { values_of.read(p, 0, values); });
@@ -163,7 +168,7 @@ private:
         constexpr bool masked =
             !std::is_same_v<std::remove_cvref_t<decltype(network::config)>, pulse::encode::clip_text_config>;
         std::vector<accumulator> all = pulse::encode::text_facts_of<network, accumulator>(
-            1, ids.ids, masked ? std::span<const std::int32_t>{ids.mask} : std::span<const std::int32_t>{});
+            1, ids.ids, masked ? std::span<const std::int32_t>{ids.mask} : std::span<const std::int32_t>{}, end_token_);
         for (const std::int32_t one : ids.mask) { all.push_back(static_cast<accumulator>(one)); }
         all.push_back(ids.cut > 0 ? accumulator{1} : accumulator{0});
         return all;
@@ -179,6 +184,7 @@ private:
 
     Math& math_;
     std::optional<caption_ids> ids_of_{}; ///< where the first layer is
+    std::int32_t end_token_{network::end_token};
     encoder encoder_;
     typename space::template array<accumulator> known_ = typename space::template array<accumulator>(known_elements);
     carried<Math> states_{state_elements};
@@ -242,9 +248,7 @@ public:
         return all;
     }
     /// Throws input_error unless the folder has all that is needed.
-    static void require([[maybe_unused]] const std::filesystem::path& folder) {
-        (frozen_text<Texts, Math>::require(folder), ...);
-    }
+    static void require([[maybe_unused]] const arguments& a) { (frozen_text<Texts, Math>::require(a), ...); }
 
     /// How long captions are to each tokenizer, in words.
     [[nodiscard]] static std::string lengths([[maybe_unused]] const std::filesystem::path& folder,

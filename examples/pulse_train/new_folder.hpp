@@ -103,6 +103,7 @@ private:
                 files = a.tokenizer;
             }
             try {
+                pulse::diffusers::require_contents(files);
                 static_cast<void>(caption_ids{files, network::tokens, network::vocabulary});
             } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
             found.push_back({{name, "transformers", tokenizer_class(network::config)}, files});
@@ -111,8 +112,8 @@ private:
     }
 
     explicit new_folder(const arguments& a) : args_{a}, out_{a.export_to} {
-        index_.class_name = frozen::known && !has_autoencoder<frozen> ? "DiffusionPipeline"
-                                                                      : pipeline_class(Model::config, texts());
+        index_.class_name =
+            frozen::known && !has_autoencoder<frozen> ? "DiffusionPipeline" : pipeline_class(Model::config, texts());
         index_.zeros_without_negative = texts() > 1 && index_.class_name == "StableDiffusionXLPipeline";
         const std::string backbone = pulse::diffusers::backbone_folder(Model::config);
         add_network(backbone, pulse::diffusers::config_of(Model::config), a.seed,

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +23,15 @@
 #include "arguments.hpp"
 
 namespace pulse_train {
+
+/// Says once for a component, where this process leads, which of its tensors are not read.
+inline void tell_unread(const arguments& a, const pulse::diffusers::weights& of, const char* more = "") {
+    static std::set<std::string> told;
+    const bool leads = a.processes == nullptr || a.processes->rank() == 0;
+    if (leads && !of.unread().empty() && told.insert(of.unread()).second) {
+        std::cerr << "pulse_train: " << of.unread() << more << '\n';
+    }
+}
 
 /// The weights with which --from begins, or null where it has none to give. Everything that the run reads or replaces
 /// at its end is looked at: throws input_error naming the option, the file and the key or the tensors.
@@ -40,6 +51,7 @@ template <class Model>
                                std::filesystem::path{a.from} / diffusers::backbone_folder(Model::config));
         return std::unique_ptr<diffusers::weights>{};
     });
+    if (found != nullptr) { tell_unread(a, *found, a.export_to.empty() ? "" : "; --export is without them"); }
     if (!a.export_to.empty()) {
         within("--export", [&] { pulse::diffusers::require_exportable(a.from, a.export_to); });
     }

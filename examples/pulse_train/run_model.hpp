@@ -16,6 +16,7 @@
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/scheduler.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
@@ -28,6 +29,7 @@
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/sampler.hpp>
 #include <pulse/train/scheduler_settings.hpp>
 
 #include "arguments.hpp"
@@ -162,6 +164,20 @@ bool draw(const Side& side, const run_inputs& in, const run_results& results, co
     return !drawn.empty();
 }
 
+/// Says, where the folder of --from asks for another way of drawing than --sampler, that it is not followed.
+inline void tell_other_drawing(const arguments& a) {
+    if (a.from.empty()) { return; }
+    const auto asked = pulse::diffusers::read_drawing(std::filesystem::path{a.from} / "scheduler");
+    const bool solver = a.sampler == pulse::train::sampler_kind::dpm_solver;
+    if (asked.class_name == (solver ? "DPMSolverMultistepScheduler" : "DDIMScheduler") && asked.others.empty()) {
+        return;
+    }
+    std::string text = asked.class_name;
+    for (const std::string& other : asked.others) { text += ", " + other; }
+    std::printf("drawing by --sampler %s, where the folder's scheduler asks for %s\n", solver ? "dpm++" : "ddim",
+                text.c_str());
+}
+
 /// Throws input_error unless what the arguments want drawn can be, which is looked at before a run begins.
 template <class Model, class Side>
 void require_drawable(const Side& side, const arguments& a) {
@@ -180,6 +196,7 @@ void require_drawable(const Side& side, const arguments& a) {
     }
     if constexpr (frozen_networks<Model>::known) {
         static_cast<void>(by_prompt<Model, Side>{side, a});
+        tell_other_drawing(a);
     } else {
         throw pulse::input_error{(a.classes.empty() ? "--prompt: " : "--class: ") + none_reads};
     }

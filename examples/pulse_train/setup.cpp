@@ -93,6 +93,15 @@ void require_runnable(const run_inputs& in) {
     }
 }
 
+/// The name of the noise schedule; betas of a folder's own stand for themselves.
+[[nodiscard]] std::string text_of_noise(const arguments& a) {
+    const std::vector<double>& betas = a.scheduler.trained_betas;
+    if (betas.empty()) { return std::map<std::string, std::string>(a.common.begin(), a.common.end()).at("--noise"); }
+    pulse::fingerprint all;
+    for (const double beta : betas) { all.add(exact(beta)); }
+    return "trained_betas (" + all.text() + ")";
+}
+
 /// What encoding takes of each rank, and how much of it its bubbles hide.
 [[nodiscard]] std::string frozen_text(const pulse::tuning& found) {
     const double each_us = found.frozen.work_us() / found.plan.pipeline_degree;
@@ -321,14 +330,13 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
     if (a.learning_rate_shape != pulse::train::learning_rate_shape::constant) {
         rates += " over " + std::to_string(a.steps) + " steps";
     }
-    const std::string images =
-        in.pictures != nullptr
-            ? in.pictures->text()
-            : (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size());
+    const std::string images = in.pictures != nullptr
+                                   ? in.pictures->text()
+                                   : (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size());
     return {{"model", a.model},
             {"images", images},
             {"prediction", said.at("--prediction")},
-            {"noise", said.at("--noise")},
+            {"noise", text_of_noise(a)},
             {"zero_snr", said.at("--zero-snr")},
             {"min_snr", exact(a.min_snr_gamma)},
             {"noise_offset", exact(a.noise_offset)},

@@ -2,15 +2,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
-
-#include <sys/wait.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -39,7 +36,7 @@ using namespace pulse::test;
 ///
 /// The tolerance is that of training_step.cpp.
 template <class M, class Unet>
-[[nodiscard]] bool check_control_step() {
+[[nodiscard]] bool check_control_step(const char* packages) {
     using float_math = host::reference_backend<float>;
     constexpr int samples = 2;
     const scratch folder;
@@ -139,12 +136,7 @@ template <class M, class Unet>
     std::ofstream{folder.path / "in", std::ios::binary}.write(reinterpret_cast<const char*>(given.data()),
                                                               static_cast<std::streamsize>(4 * given.size()));
     std::ofstream{folder.path / "shapes.json"} << names;
-    const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_DIFFUSERS_CONTROL "' '" +
-                                folder.path.string() + "' '" PULSE_TEST_PYTHON_PACKAGES "'";
-    const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
-    REQUIRE(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) { return false; }
-    REQUIRE(WEXITSTATUS(status) == 0);
+    if (!run_python(PULSE_TEST_DIFFUSERS_CONTROL, packages, {folder.path})) { return false; }
 
     std::ifstream out{folder.path / "out", std::ios::binary};
     const auto theirs_like = [&](std::size_t count) {
@@ -194,5 +186,8 @@ template <class M, class Unet>
 } // namespace
 
 TEST_CASE("a training step of the tiny ControlNet begins as diffusers' and has its loss and every gradient") {
-    if (!check_control_step<controlnet_tiny, sd_tiny>()) { pulse::test::skip("no python3 with torch and diffusers"); }
+    for (const char* const packages : {PULSE_TEST_PYTHON_PACKAGES, PULSE_TEST_PYTHON_NEWEST}) {
+        CAPTURE(packages);
+        if (!check_control_step<controlnet_tiny, sd_tiny>(packages)) { pulse::test::skip("no torch and diffusers"); }
+    }
 }

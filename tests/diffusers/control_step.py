@@ -1,6 +1,6 @@
 """One training step of ControlNetModel on UNet2DConditionModel, for control_step.cpp.
 
-    control_step.py FOLDER WHEELS                 (WHEELS: where PyPI's packages are, or nothing)
+    control_step.py WHEELS FOLDER                 (WHEELS: where PyPI's packages are)
 Ends with 77 when a package is missing. FOLDER/pipeline is what pulse wrote. FOLDER/in holds numbers as shapes.json
 lists them: images and noise, channels last, times, text states, hints, then the ControlNet's parameters. FOLDER/out
 becomes what diffusers starts them with, the loss, and every gradient, in the order of shapes.json.
@@ -12,8 +12,8 @@ import sys
 import warnings
 from pathlib import Path
 
-FOLDER = Path(sys.argv[1])
-sys.path[:0] = sys.argv[2:]
+sys.path.insert(0, sys.argv[1])
+FOLDER = Path(sys.argv[2])
 os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
 warnings.filterwarnings("ignore")
 try:

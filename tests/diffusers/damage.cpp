@@ -130,7 +130,8 @@ TEST_CASE("damaged weights give one line that names the file and the tensor") {
                            h.erase("conv_in.bias");
                        });
                    }),
-                   {"sd/unet'", "1 tensor is missing (conv_in.bias)", "1 tensor is unknown to the model (conv??in"}));
+                   {"sd/unet'", "1 tensor is missing (conv_in.bias)",
+                    "1 tensor that the model does not have is not read (conv??in"}));
     CHECK(mentions(weights([](const fs::path& f) {
                        change_header(f, [](json& h) { h["conv_in.bias"]["shape"] = {2, 4}; });
                    }),

@@ -1,7 +1,8 @@
 """Reads with diffusers what pulse wrote, and writes folders for pulse, for diffusers_parity.cpp.
 
-    diffusers_folders.py FOLDER WHEELS            (WHEELS: where PyPI's packages are, or nothing)
-Ends with 77 when a package is missing. FOLDER/pulse holds a pipeline and components of pulse's, which are loaded
+    diffusers_folders.py WHEELS FOLDER            (WHEELS: where PyPI's packages are)
+Ends with 77 when a package is missing. FOLDER/written gets a folder for each kind of scheduler with betas, and what
+diffusers makes of it: `levels` and `prediction`. FOLDER/pulse holds a pipeline and components of pulse's, which are loaded
 without a word about weights and saved as FOLDER/diffusers. FOLDER/names holds config.json and a list of names and
 shapes of whole models, which must be those of diffusers' class; FOLDER/schedulers holds schedulers and the noise
 levels that pulse makes of them. FOLDER/NAME.values lists what a component of FOLDER/diffusers holds: name, dims and
@@ -9,16 +10,18 @@ values, each after its size.
 """
 
 import importlib
+import inspect
 import json
 import logging
 import os
 import struct
 import sys
+import types
 import warnings
 from pathlib import Path
 
-FOLDER = Path(sys.argv[1])
-sys.path[:0] = sys.argv[2:]
+sys.path.insert(0, sys.argv[1])
+FOLDER = Path(sys.argv[2])
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1")
 warnings.filterwarnings("ignore")
 try:
@@ -91,7 +94,7 @@ dump("vae", vae)
 text = CLIPTextModel(
     CLIPTextConfig(
         vocab_size=40, hidden_size=8, intermediate_size=16, num_hidden_layers=3, num_attention_heads=2,
-        max_position_embeddings=6,
+        max_position_embeddings=6, bos_token_id=0, eos_token_id=2,
     )
 )
 text.save_pretrained(ours / "text_encoder")
@@ -104,9 +107,46 @@ for written in sorted((FOLDER / "schedulers").iterdir()):
     silent(written)
     levels = torch.tensor([float(line) for line in (written / "levels").read_text().split()])
     assert torch.allclose(scheduler.alphas_cumprod, levels, rtol=1e-4, atol=1e-7), written
-for name in ("DDIM", "PNDM", "DDPM", "EulerDiscrete", "DPMSolverMultistep"):
-    options = {"beta_schedule": "scaled_linear", "prediction_type": "v_prediction", "timestep_spacing": "trailing"}
-    getattr(diffusers, f"{name}Scheduler")(num_train_timesteps=77, **options).save_pretrained(ours / name)
+
+# every class with betas, with what changes them and what only changes how it draws
+MODULES = {
+    "DDIM": "ddim", "DDIMInverse": "ddim_inverse", "DDIMParallel": "ddim_parallel", "DDPM": "ddpm",
+    "DDPMParallel": "ddpm_parallel", "DEISMultistep": "deis_multistep", "DPMSolverMultistep": "dpmsolver_multistep",
+    "DPMSolverMultistepInverse": "dpmsolver_multistep_inverse", "DPMSolverSDE": "dpmsolver_sde",
+    "DPMSolverSinglestep": "dpmsolver_singlestep", "EulerAncestralDiscrete": "euler_ancestral_discrete",
+    "EulerDiscrete": "euler_discrete", "HeunDiscrete": "heun_discrete",
+    "KDPM2AncestralDiscrete": "k_dpm_2_ancestral_discrete", "KDPM2Discrete": "k_dpm_2_discrete", "LCM": "lcm",
+    "LMSDiscrete": "lms_discrete", "PNDM": "pndm", "SASolver": "sasolver", "TCD": "tcd", "UniPCMultistep": "unipc_multistep",
+}
+LATENT = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
+VARIANTS = [
+    {}, {"num_train_timesteps": 77, "timestep_spacing": "trailing", "prediction_type": "v_prediction", **LATENT},
+    {"beta_schedule": "squaredcos_cap_v2", "prediction_type": "sample"}, {"trained_betas": [0.01, 0.02, 0.25, 0.5]},
+    {"beta_schedule": "sigmoid"}, {"rescale_betas_zero_snr": True, "prediction_type": "v_prediction"},
+    {"use_karras_sigmas": True, **LATENT}, {"use_exponential_sigmas": True, **LATENT}, {"thresholding": True},
+    {"solver_order": 3, "lower_order_final": True, **LATENT}, {"steps_offset": 1, "clip_sample": False, **LATENT},
+    {"final_sigmas_type": "sigma_min", "algorithm_type": "dpmsolver++"}, {"interpolation_type": "log_linear", **LATENT},
+]
+for library in ("scipy", "torchsde"):  # of drawing alone
+    if importlib.util.find_spec(library) is None:
+        sys.modules[library] = types.ModuleType(library)
+        for part in ("integrate", "stats"):
+            setattr(sys.modules[library], part, types.ModuleType(part))
+            sys.modules[f"{library}.{part}"] = getattr(sys.modules[library], part)
+for name, module in MODULES.items():
+    kind = getattr(importlib.import_module("diffusers.schedulers.scheduling_" + module), f"{name}Scheduler")
+    known = inspect.signature(kind.__init__).parameters
+    shapes = ("linear", "scaled_linear", "squaredcos_cap_v2", *(("sigmoid",) if name.startswith("DDPM") else ()))
+    for number, options in enumerate(VARIANTS):
+        if not options.keys() <= known.keys() or options.get("beta_schedule", "linear") not in shapes:
+            continue
+        steps = {"num_train_timesteps": len(options["trained_betas"])} if "trained_betas" in options else {}
+        scheduler = kind(**{**options, **steps})
+        folder = FOLDER / "written" / f"{name}{number}"
+        scheduler.save_pretrained(folder)
+        (folder / "levels").write_text("\n".join(str(float(level)) for level in scheduler.alphas_cumprod))
+        (folder / "prediction").write_text(scheduler.config.prediction_type)
+words.clear()  # of classes that other ones replace
 
 # Names and shapes of the whole models, without their memory: parameters move to "meta" as they are made.
 register = torch.nn.Module.register_parameter

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
@@ -12,6 +13,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <sys/wait.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -100,6 +103,21 @@ template <class Act>
         return text;
     }
     return "no refusal";
+}
+
+/// Whether a script of this room ran for some folders with the packages of another; not where one of them is missing.
+[[nodiscard]] inline bool run_python(const char* script, const char* packages,
+                                     std::initializer_list<fs::path> folders) {
+    if (std::string_view{PULSE_TEST_PYTHON}.empty() || !fs::exists(packages)) { return false; }
+    // The packages come without compiled modules, which take most of the time to import them.
+    std::string command = "PYTHONPYCACHEPREFIX='" PULSE_TEST_PYTHON_CACHE "' '" PULSE_TEST_PYTHON "' '";
+    command += script + std::string{"' '"} + packages + "'";
+    for (const fs::path& folder : folders) { command += " '" + folder.string() + "'"; }
+    const int status = std::system(command.c_str());
+    REQUIRE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) { return false; }
+    REQUIRE(WEXITSTATUS(status) == 0);
+    return true;
 }
 
 [[nodiscard]] inline bool mentions(const std::string& text, std::initializer_list<std::string_view> parts) {

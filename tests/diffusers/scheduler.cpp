@@ -16,7 +16,7 @@ using train::scheduler_settings;
 TEST_CASE("what is written of a scheduler is read") {
     for (int draw = 0; draw != 27 * 8; ++draw) {
         scheduler_settings settings{.train_steps = 10 + draw, .beta_start = 0.00085, .beta_end = 0.012};
-        settings.betas = static_cast<train::beta_shape>(draw % 3);
+        settings.betas = static_cast<train::beta_shape>(draw % 4);
         settings.prediction = static_cast<train::prediction_type>(draw / 3 % 3);
         settings.spacing = static_cast<train::timestep_spacing>(draw / 9 % 3);
         // An epsilon says nothing about the last of these steps.
@@ -25,6 +25,9 @@ TEST_CASE("what is written of a scheduler is read") {
         settings.clip_sample = draw / 108 % 2 != 0;
         settings.clip_sample_range = 1.5;
         settings.steps_offset = draw % 2;
+        if (draw % 5 == 0) {
+            for (int t = 0; t != settings.train_steps; ++t) { settings.trained_betas.push_back(0.001 * (t + 1)); }
+        }
         CHECK(parse_scheduler(print_scheduler(settings), "f") == settings);
     }
 }
@@ -62,6 +65,27 @@ TEST_CASE("published schedulers mean what diffusers makes of them") {
           scheduler_settings{.spacing = train::timestep_spacing::linspace, .clip_sample = false});
 }
 
+TEST_CASE("a scheduler that asks for another way of drawing trains, and is told of") {
+    const auto asked = [](const char* name, const char* key, const nlohmann::json& value) {
+        const std::string text = nlohmann::json{{"_class_name", name}, {key, value}}.dump();
+        CHECK_NOTHROW(static_cast<void>(parse_scheduler(text, "f")));
+        const scheduler_drawing found = drawing_of(text, "f");
+        CHECK(found.class_name == name);
+        return found.others.empty() ? std::string{} : found.others.front();
+    };
+    const char* const solver = "DPMSolverMultistepScheduler";
+    CHECK(asked("DDIMScheduler", "thresholding", true) == "thresholding true");
+    CHECK(asked("EulerDiscreteScheduler", "use_karras_sigmas", true) == "use_karras_sigmas true");
+    CHECK(asked(solver, "solver_order", 3) == "solver_order 3");
+    CHECK(asked(solver, "solver_order", 2).empty());
+    CHECK(asked("UniPCMultistepScheduler", "solver_order", 3).empty()); // all of the class is other
+    CHECK(asked(solver, "final_sigmas_type", "sigma_min") == "final_sigmas_type \"sigma_min\"");
+    CHECK(asked(solver, "lambda_min_clipped", -5.1) == "lambda_min_clipped -5.1");
+    CHECK(asked(solver, "lower_order_final", false) == "lower_order_final false");
+    CHECK(asked(solver, "flow_shift", 1.0).empty());
+    CHECK(asked("DDIMScheduler", "a_key_of_tomorrow", nullptr).empty());
+}
+
 TEST_CASE("a scheduler that pulse is not is refused by its key") {
     const auto why = [](const char* key, const nlohmann::json& value) {
         nlohmann::json file = nlohmann::json::parse(print_scheduler({}));
@@ -72,13 +96,16 @@ TEST_CASE("a scheduler that pulse is not is refused by its key") {
     CHECK(why("use_lu_lambdas", false) == "no refusal");
     CHECK(
         mentions(why("_class_name", "KarrasVeScheduler"), {"f: _class_name is 'KarrasVeScheduler'", "DDIMScheduler"}));
-    CHECK(mentions(why("trained_betas", {0.1, 0.2}), {"f: trained_betas is [0.1,0.2]"}));
-    CHECK(mentions(why("thresholding", true), {"f: thresholding is true"}));
-    CHECK(mentions(why("use_karras_sigmas", true), {"f: use_karras_sigmas is true"}));
-    CHECK(mentions(why("solver_order", 3), {"f: solver_order is 3; pulse draws with 2 alone"}));
-    CHECK(
-        mentions(why("final_sigmas_type", nullptr), {"f: final_sigmas_type is null; pulse draws with \"zero\" alone"}));
-    CHECK(mentions(why("beta_schedule", "sigmoid"), {"f: beta_schedule is 'sigmoid'", "scaled_linear"}));
+    for (const char* const name : {"FlowMatchEulerDiscreteScheduler", "EDMEulerScheduler"}) {
+        CHECK(mentions(why("_class_name", name), {"f: _class_name is '", name, "adds noise", "DDIMScheduler"}));
+    }
+    CHECK(mentions(why("use_flow_sigmas", true), {"f: use_flow_sigmas is true", "flow matching"}));
+    CHECK(mentions(why("timestep_type", "continuous"), {"f: timestep_type is \"continuous\""}));
+    CHECK(mentions(why("snr_shift_scale", 3.0), {"f: snr_shift_scale is 3.0; pulse does not know this key"}));
+    CHECK(mentions(why("trained_betas", {0.1, 0.2}), {"f: scheduler settings: trained_betas must be", "1000, not 2"}));
+    CHECK(mentions(why("trained_betas", {"0.1"}), {"f: trained_betas[0] must be a number"}));
+    CHECK(mentions(why("trained_betas", 3), {"f: trained_betas must be an array"}));
+    CHECK(mentions(why("beta_schedule", "laplace"), {"f: beta_schedule is 'laplace'", "scaled_linear"}));
     CHECK(mentions(why("prediction_type", "flow"), {"f: prediction_type is 'flow'", "v_prediction"}));
     CHECK(mentions(why("num_train_timesteps", 0), {"f: scheduler settings: num_train_timesteps must be", "not 0"}));
     CHECK(mentions(why("num_train_timesteps", 2000000000), {"f: ", "num_train_timesteps must be", "not 2000000000"}));

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -12,8 +11,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <sys/wait.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -54,12 +51,13 @@ struct microbatch_of {
     double* loss{};
 };
 
-/// The loss and every gradient of a step that diffusion_task makes equal those that diffusers has of the same folder.
+/// The loss and every gradient of a step that diffusion_task makes equal those that diffusers has of the same folder,
+/// which compute(folder) has it compute; false where that is false.
 ///
 /// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add. In diffusers the sinusoids' angles
 /// and the products of betas are floats: a relative error of eps for each time step up to t.
-template <class M>
-[[nodiscard]] bool check_step() {
+template <class M, class Compute>
+[[nodiscard]] bool check_step(const Compute& compute) {
     const scratch folder;
     math backend;
     unpipelined<M, math> run{backend, 5};
@@ -133,12 +131,7 @@ template <class M>
     std::ofstream{folder.path / "in", std::ios::binary}.write(reinterpret_cast<const char*>(given.data()),
                                                               static_cast<std::streamsize>(4 * given.size()));
     std::ofstream{folder.path / "shapes.json"} << nlohmann::json{{"in", given_names}, {"out", wanted_names}};
-    const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_DIFFUSERS_STEP "' '" + folder.path.string() +
-                                "' '" PULSE_TEST_PYTHON_PACKAGES "'";
-    const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
-    REQUIRE(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) { return false; }
-    REQUIRE(WEXITSTATUS(status) == 0);
+    if (!compute(folder.path)) { return false; }
 
     const auto copy_of = [](const float* from, std::int64_t count) { return std::vector<float>(from, from + count); };
     auto tape = run.forward(batch, x, copy_of(task.timesteps(at), batch),
@@ -175,7 +168,14 @@ template <class M>
 } // namespace
 
 TEST_CASE("a training step of the tiny UNets with text has the loss and every gradient that diffusers has") {
-    if (!check_step<sd_tiny>() || !check_step<sdxl_tiny>()) {
-        pulse::test::skip("no python3 with torch and diffusers");
+    for (const char* const packages : {PULSE_TEST_PYTHON_PACKAGES, PULSE_TEST_PYTHON_NEWEST}) {
+        CAPTURE(packages);
+        // one process for both
+        const bool computed = check_step<sd_tiny>([&](const fs::path& sd) {
+            return check_step<sdxl_tiny>([&](const fs::path& sdxl) {
+                return run_python(PULSE_TEST_DIFFUSERS_STEP, packages, {sd, sdxl});
+            });
+        });
+        if (!computed) { pulse::test::skip("no torch and diffusers"); }
     }
 }

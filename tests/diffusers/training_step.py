@@ -1,6 +1,6 @@
 """One training step of UNet2DConditionModel, for training_step.cpp.
 
-    training_step.py FOLDER WHEELS                (WHEELS: where PyPI's packages are, or nothing)
+    training_step.py WHEELS FOLDER...             (WHEELS: where PyPI's packages are)
 Ends with 77 when a package is missing. FOLDER/pipeline is what pulse wrote. FOLDER/in holds numbers as shapes.json lists
 them: images and noise, channels last, times, text states and what else the model reads. FOLDER/out becomes the loss and
 every gradient, in the order of shapes.json.
@@ -12,8 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 
-FOLDER = Path(sys.argv[1])
-sys.path[:0] = sys.argv[2:]
+sys.path.insert(0, sys.argv[1])
 os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
 warnings.filterwarnings("ignore")
 try:
@@ -23,24 +22,30 @@ try:
 except ImportError as missing:
     sys.exit(print(missing) or 77)
 
-shapes = json.loads((FOLDER / "shapes.json").read_text())
-numbers = torch.from_numpy(numpy.fromfile(FOLDER / "in", dtype=numpy.float32))
-given, at = {}, 0
-for name, shape in shapes["in"]:
-    count = int(numpy.prod(shape))
-    given[name] = numbers[at : at + count].reshape(shape)
-    at += count
-assert at == len(numbers)
 
-model = UNet2DConditionModel.from_pretrained(FOLDER / "pipeline" / "unet", low_cpu_mem_usage=False)
-scheduler = DDPMScheduler.from_pretrained(FOLDER / "pipeline" / "scheduler")
-image, noise = (given[name].permute(0, 3, 1, 2) for name in ("image", "noise"))
-times = given["times"].long()
-more = {"text_embeds": given["pooled"], "time_ids": given["sizes"]} if "pooled" in given else None
-answer = model(scheduler.add_noise(image, noise, times), times, given["text"], added_cond_kwargs=more).sample
-loss = torch.nn.functional.mse_loss(answer, scheduler.get_velocity(image, noise, times))
-loss.backward()
-of_model = dict(model.named_parameters())
-assert sorted(of_model) == sorted(shapes["out"])
-pieces = [loss.detach()] + [of_model[name].grad for name in shapes["out"]]
-torch.cat([piece.reshape(-1) for piece in pieces]).numpy().tofile(FOLDER / "out")
+def step(folder):
+    shapes = json.loads((folder / "shapes.json").read_text())
+    numbers = torch.from_numpy(numpy.fromfile(folder / "in", dtype=numpy.float32))
+    given, at = {}, 0
+    for name, shape in shapes["in"]:
+        count = int(numpy.prod(shape))
+        given[name] = numbers[at : at + count].reshape(shape)
+        at += count
+    assert at == len(numbers)
+
+    model = UNet2DConditionModel.from_pretrained(folder / "pipeline" / "unet", low_cpu_mem_usage=False)
+    scheduler = DDPMScheduler.from_pretrained(folder / "pipeline" / "scheduler")
+    image, noise = (given[name].permute(0, 3, 1, 2) for name in ("image", "noise"))
+    times = given["times"].long()
+    more = {"text_embeds": given["pooled"], "time_ids": given["sizes"]} if "pooled" in given else None
+    answer = model(scheduler.add_noise(image, noise, times), times, given["text"], added_cond_kwargs=more).sample
+    loss = torch.nn.functional.mse_loss(answer, scheduler.get_velocity(image, noise, times))
+    loss.backward()
+    of_model = dict(model.named_parameters())
+    assert sorted(of_model) == sorted(shapes["out"])
+    pieces = [loss.detach()] + [of_model[name].grad for name in shapes["out"]]
+    torch.cat([piece.reshape(-1) for piece in pieces]).numpy().tofile(folder / "out")
+
+
+for name in sys.argv[2:]:
+    step(Path(name))

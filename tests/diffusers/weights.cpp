@@ -94,7 +94,7 @@ TEST_CASE("F32, F16 and BF16 are read as floats, from any element on") {
     CHECK(read("z", 0) == std::vector<float>{1.5F, -2.0F, 0x1p-126F});
 }
 
-TEST_CASE("tensors that are missing, unknown, misshapen or of another type are all named") {
+TEST_CASE("tensors that are missing, misshapen or of another type are all named, and those that are not read") {
     const scratch folder;
     const std::vector<std::byte> zeros(64);
     const auto of = [&](std::size_t bytes) { return std::span{zeros}.first(bytes); };
@@ -105,7 +105,7 @@ TEST_CASE("tensors that are missing, unknown, misshapen or of another type are a
                                            {"position_ids", i64, {1}, of(8)}};
     for (const char* const name : {"a", "b", "c", "d", "e", "f"}) { tensors.push_back({name, io::f32, {1}, of(4)}); }
     io::write_safetensors(folder.path / "diffusion_pytorch_model.safetensors", tensors);
-    const weights all{folder.path};
+    weights all{folder.path};
     const parameter good{.name = "good", .dims = {2}, .rank = 1};
     const std::string why = refusal_of([&] {
         all.require({.parameters = {good,
@@ -115,9 +115,16 @@ TEST_CASE("tensors that are missing, unknown, misshapen or of another type are a
                      .ignored = {"position_ids", "not there either"}});
     });
     CHECK(mentions(why, {folder.path.string(), "1 tensor is missing (gone.weight)",
-                         "6 tensors are unknown to the model (a, b, c, d, e, ...)",
                          "1 tensor has another shape (turned: [1, 2] in the file, [2, 1] in the model)",
                          "1 tensor is none of F32, F16 and BF16 (counts: I64)"}));
     CHECK(why.find("position_ids") == std::string::npos);
     CHECK(why.find("good") == std::string::npos);
+
+    // Those that the model does not have are counted.
+    CHECK(all.unread().empty());
+    all.require({.parameters = {good}, .ignored = {"position_ids", "turned"}});
+    CHECK(mentions(all.unread(), {folder.path.string(),
+                                  "7 tensors that the model does not have are not read (a, b, c, counts, d, ...)"}));
+    all.require({.parameters = {good}, .ignored = {"position_ids", "turned", "counts", "a", "b", "c", "d", "e"}});
+    CHECK(mentions(all.unread(), {": 1 tensor that the model does not have is not read (f)"}));
 }

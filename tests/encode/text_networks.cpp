@@ -261,6 +261,9 @@ TEST_CASE("the pooled token is the end of the text, as either kind of config mea
     const std::vector<std::int32_t> ids{3, 90, 5, 98, 90, 98};
     CHECK(clip_text<clip>::end_of(ids) == 3);
     CHECK(clip_text<bigg>::end_of(ids) == 1);
+    CHECK(clip_text<bigg>::end_of(ids, 2) == 3);
+    CHECK(clip_text<clip>::end_of(ids, 5) == 2);
+    CHECK(clip_text<clip>::end_of(ids, 49407) == 0);
     CHECK(clip_text<bigg>::end_of(std::span{ids}.subspan(2, 2)) == 0);
 }
 

@@ -98,7 +98,7 @@ void attempt(std::string_view source, const std::function<void()>& act) {
 }
 
 void read_all(const fs::path& folder) {
-    const diffusers::weights found{folder};
+    diffusers::weights found{folder};
     std::uintmax_t room = 0;
     for (const auto& file : fs::directory_iterator{folder}) { room += file.file_size(); }
     std::uintmax_t bytes = 0;
@@ -135,6 +135,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             pulse_fuzz::report("what was printed reads differently", text);
         }
     });
+    attempt("input.json: ", [&] { static_cast<void>(diffusers::drawing_of(text, "input.json")); });
     for (const auto& config : configs) {
         attempt("input.json: ",
                 [&] { diffusers::require_fit(config, io::parse_json(text, "input.json"), "input.json"); });

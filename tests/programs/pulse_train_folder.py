@@ -288,10 +288,13 @@ class Folders(Case):
         def refused(folder, *names, options=()):
             self.refuses("--from", folder, "--export", fresh(), *options, names=["--from", *names], **MODEL)
 
-        refused(fresh(), "scheduler")
+        refused("stabilityai/stable-diffusion-2-1", "no folder", "huggingface-cli download", "save_pretrained")
+        refused(FROM / UNET, UNET, "is a file", "from_single_file")
+        for component in ("unet", "vae/", "scheduler"):
+            refused(f"{FROM}/{component}", f"component of '{FROM.resolve()}'")
         folder = changed()
         (folder / "model_index.json").unlink()
-        refused(folder, "model_index.json")
+        refused(folder, "model_index.json", "save_pretrained")
         for key, value in (("cross_attention_dim", 32), ("norm_eps", 1e-6), ("a_key_of_tomorrow", True)):
             folder = changed()
             config = json.loads((folder / "unet/config.json").read_text())
@@ -302,11 +305,91 @@ class Folders(Case):
         name = "mid_block.attentions.0.norm.weight"
         without = {key: value for key, value in tensors.tensors.items() if key != name}
         refused(with_weights(without, tensors.shapes), "unet", name)
-        refused(with_weights({**tensors.tensors, "more": b"\0" * 4}, {**tensors.shapes, "more": [1]}), "unet", "more")
         refused(with_weights(tensors.tensors, {**tensors.shapes, name: [4, 4]}), "unet", name, "4")
         folder = changed()
         (folder / UNET).write_bytes((folder / UNET).read_bytes()[:-9])
         refused(folder, UNET)
+        folder = changed()
+        (folder / UNET).rename(folder / "unet/diffusion_pytorch_model.bin")
+        refused(folder, "unet", "diffusion_pytorch_model.bin", "safe_serialization=True")
+        for file in (UNET, "vae/config.json", "tokenizer/tokenizer_config.json", "scheduler/scheduler_config.json",
+                     "model_index.json"):
+            folder = changed()
+            (folder / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "5" * 64 + "\nsize 9\n")
+            refused(folder, str(folder / file), "git lfs pull")
+
+    def test_what_the_model_does_not_have_is_counted_and_left_out(self):
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        more = {f"ema.{index}": torch.ones(2, dtype=torch.int64) for index in range(7)}
+        folder, exported, alone, out, copy = changed(), fresh(), fresh(), fresh(), fresh()
+        for file in (UNET, "text_encoder/model.safetensors"):
+            save_file({**load_file(folder / file), **more}, folder / file, {"format": "pt"})
+        what = {"model": "sd_tiny", "data": write_pictures()}
+        line = command("--from", folder, "--steps", 1, "--ranks", 2, "--export", exported, out=out, **what)
+        names = "(ema.0, ema.1, ema.2, ema.3, ema.4, ...)"
+        said = "7 tensors that the model does not have are not read " + names
+        self.assertEqual(sorted(self.invoke(line, 0).stderr.splitlines()), [
+            f"pulse_train: '{folder}/text_encoder': {said}", f"pulse_train: '{folder}/unet': {said}; --export is without them"])
+        self.same_training(out, self.train("--from", FROM, "--steps", 1, "--ranks", 2, "--export", alone, **what))
+        self.assertEqual({**files_of(exported), "text_encoder/model.safetensors": b""},
+                         {**files_of(alone), "text_encoder/model.safetensors": b""})
+        self.assertEqual(files_of(exported)["text_encoder/model.safetensors"],
+                         files_of(folder)["text_encoder/model.safetensors"])
+        # the names that a CLIP has which began without a folder
+        file = "text_encoder/model.safetensors"
+        save_file({name.removeprefix("text_model."): value for name, value in load_file(FROM / file).items()}, folder / file,
+                  {"format": "pt"})
+        shutil.copy(FROM / UNET, folder / UNET)
+        self.same_training(out, self.train("--from", folder, "--steps", 1, "--ranks", 2, out=copy, **what))
+
+    def test_halves_in_several_files(self):
+        """As the newest libraries write variants; those of this version read no shards of one."""
+        from safetensors.torch import load_file, save_file
+
+        what = {"model": "sd_tiny", "data": write_pictures()}
+        folder, whole = changed(), changed()
+        for component, stem in (("unet", "diffusion_pytorch_model"), ("vae", "diffusion_pytorch_model"), ("text_encoder", "model")):
+            file = f"{component}/{stem}.safetensors"
+            tensors = {name: value.half() if value.is_floating_point() else value for name, value in load_file(FROM / file).items()}
+            save_file(tensors, whole / file, {"format": "pt"})
+            (folder / file).unlink()
+            names, shards = sorted(tensors), {}
+            for place, part in enumerate((names[::2], names[1::2]), 1):
+                shard = f"{stem}.fp16-0000{place}-of-00002.safetensors"
+                save_file({name: tensors[name] for name in part}, folder / component / shard, {"format": "pt"})
+                shards.update(dict.fromkeys(part, shard))
+            (folder / component / f"{stem}.safetensors.index.fp16.json").write_text(json.dumps({"weight_map": shards}))
+        self.same_training(*(self.train("--from", one, "--steps", 1, **what) for one in (folder, whole)))
+
+    def test_any_scheduler_with_betas_trains(self):
+        import diffusers
+
+        what = {"model": "sd_tiny", "data": "synthetic"}
+        usual = self.train("--from", FROM, "--steps", 1, **what)
+        folder = changed()
+        betas = {"trained_betas": [float(beta) for beta in PIPELINE.scheduler.betas], "prediction_type": "v_prediction"}
+        for name, options in (("EulerAncestralDiscrete", {}), ("UniPCMultistep", {"solver_order": 3, "use_karras_sigmas": True})):
+            shutil.rmtree(folder / "scheduler")
+            getattr(diffusers, f"{name}Scheduler")(beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction",
+                                                   **options).save_pretrained(folder / "scheduler")
+            exported = fresh()
+            self.same_training(usual, self.train("--from", folder, "--steps", 1, "--export", exported, **what))
+            file = "scheduler/scheduler_config.json"
+            self.assertEqual((exported / file).read_bytes(), (folder / file).read_bytes())
+        line = [PROGRAM, "--model", "sd_tiny", "--from", folder, "--out", fresh(), "--steps", 0, "--sample-steps", 1, "--prompt", "a"]
+        said = "drawing by --sampler ddim, where the folder's scheduler asks for UniPCMultistepScheduler, use_karras_sigmas true\n"
+        self.assertEqual(self.invoke(line, 0).stdout.count(said), 1)
+        line[line.index(folder)] = FROM
+        self.assertNotIn("asks for", self.invoke(line, 0).stdout)
+        # betas of a folder's own are another noise than that of any name
+        shutil.rmtree(folder / "scheduler")
+        diffusers.DDIMScheduler(**betas).save_pretrained(folder / "scheduler")
+        kept = self.train("--from", folder, "--steps", 1, **what)
+        self.assertAlmostEqual(report(kept)["loss"][0], report(usual)["loss"][0], delta=1e-5)
+        self.refuses("--from", folder, "--steps", 2, "--resume", usual / "checkpoint.safetensors",
+                     names=["--resume", "trained_betas", "cosine"], **what)
 
     def test_wrong_options(self):
         for option in (("--init",), ("--export", fresh())):
@@ -343,18 +426,33 @@ def write_pictures(captions=CAPTIONS, widths=(16,)):
     return folder
 
 
-def sd_conditions(caption, _width):
-    ids = PIPELINE.tokenizer(caption, padding="max_length", truncation=True, return_tensors="pt").input_ids
-    return {"encoder_hidden_states": PIPELINE.text_encoder(ids)[0]}
+def sd_conditions(pipeline, caption, _width):
+    ids = pipeline.tokenizer(caption, padding="max_length", truncation=True, return_tensors="pt").input_ids
+    return {"encoder_hidden_states": pipeline.text_encoder(ids)[0]}
 
 
-def sdxl_conditions(caption, width):
+def sdxl_conditions(pipeline, caption, width):
     import torch
 
-    states, _, pooled, _ = SDXL_PIPELINE.encode_prompt(caption, device="cpu", num_images_per_prompt=1,
-                                                       do_classifier_free_guidance=False)
+    states, _, pooled, _ = pipeline.encode_prompt(caption, device="cpu", num_images_per_prompt=1,
+                                                  do_classifier_free_guidance=False)
     sizes = torch.tensor([[16, width, 0, (width - 16) // 2, 16, 16]])
     return {"encoder_hidden_states": states, "added_cond_kwargs": {"text_embeds": pooled, "time_ids": sizes}}
+
+
+def hunyuan_conditions(pipeline, caption, width):
+    import torch
+    from diffusers.models.embeddings import get_2d_rotary_pos_embed
+
+    names = {"": ("encoder_hidden_states", "text_embedding_mask"), "_2": ("encoder_hidden_states_t5", "text_embedding_mask_t5")}
+    given = {}
+    for place, (states, mask) in names.items():
+        text = getattr(pipeline, "tokenizer" + place)(caption, padding="max_length", truncation=True, return_tensors="pt")
+        given[states] = getattr(pipeline, "text_encoder" + place)(text.input_ids, attention_mask=text.attention_mask)[0]
+        given[mask] = text.attention_mask
+    rotary = get_2d_rotary_pos_embed(8, ((0, 0), (4, 4)), (4, 4), output_type="pt")
+    return {**given, "image_meta_size": torch.tensor([[16.0, width, 16, 16, 0, (width - 16) // 2]]), "style": torch.tensor([0]),
+            "image_rotary_emb": rotary}
 
 
 def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions):
@@ -380,7 +478,8 @@ def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_co
             time = chance.below(SEED, chance.TIMESTEPS, len(levels), position)
             signal, noise = levels[time].sqrt(), (1 - levels[time]).sqrt()
             noisy = signal * latents + noise * drawn(chance.NOISE)
-            answer = pipeline.unet(noisy, time, **conditions(captions[index], width)).sample
+            backbone = pipeline.unet if hasattr(pipeline, "unet") else pipeline.transformer
+            answer = backbone(noisy, torch.tensor([time]), **conditions(pipeline, captions[index], width)).sample[:, :4]
             losses.append(float((answer - (signal * drawn(chance.NOISE) - noise * latents)).square().mean()))
     return sum(losses) / len(losses)
 
@@ -707,6 +806,21 @@ class Sdxl(Case):
             expected = expected_loss(self.data, CAPTIONS, range(8 * step, 8 * step + 8), SDXL_PIPELINE, sdxl_conditions)
             self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
         self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+
+    def test_the_pooled_token_is_that_of_the_config(self):
+        """The id that ends a text, if it is none, one inside of texts or one that most of them lack."""
+        losses = set()
+        for word in ("<|endoftext|>", "red</w>", None):
+            folder = changed(SDXL)
+            file = folder / "text_encoder_2/config.json"
+            end = 49407 if word is None else SDXL_PIPELINE.tokenizer_2.convert_tokens_to_ids(word)
+            file.write_text(json.dumps({**json.loads(file.read_text()), "eos_token_id": end}))
+            pipeline = type(SDXL_PIPELINE).from_pretrained(folder, low_cpu_mem_usage=False, add_watermarker=False)
+            out = self.train("--from", folder, "--seed", SEED, "--steps", 1, model="sdxl_tiny", data=self.data)
+            expected = expected_loss(self.data, CAPTIONS, range(8), pipeline, sdxl_conditions)
+            losses.add(report(out)["loss"][0])
+            self.assertLess(abs(report(out)["loss"][0] - expected), 1e-5 * expected, f"{word}: {report(out)['loss']} {expected}")
+        self.assertEqual(len(losses), 3)
 
     def test_every_way_trains_alike(self):
         options = ("--steps", 3, "--flip", "yes", "--caption-dropout", 0.4)
@@ -1164,6 +1278,51 @@ class NewFolders(Case):
         full.mkdir()
         (full / "letters.txt").write_text("dear")
         self.refuses(raw=self.line(full, "--tokenizer", FROM), names=["--export", str(full)])
+
+
+
+class RoundTrips(Case):
+    """Folders that the libraries load, save, see trained, and load again."""
+
+    @classmethod
+    def setUpClass(cls):
+        hunyuan = fresh()
+        tiny_pipeline.write_hunyuan_texts(hunyuan, CAPTIONS)
+        cls.models = {"sd_tiny": (FROM / "tokenizer", sd_conditions), "sdxl_tiny": (SDXL, sdxl_conditions),
+                      "hunyuan_tiny": (hunyuan, hunyuan_conditions)}
+
+    def test_they_train_and_come_back(self):
+        import diffusers
+        import torch
+
+        data = write_pictures()
+        for model, (texts, conditions) in self.models.items():
+            base, new, exported = fresh(), fresh(), fresh()
+            self.invoke([PROGRAM, "--model", model, "--init", "--steps", 0, "--tokenizer", texts, "--export", base], 0)
+            kind = getattr(diffusers, json.loads((base / "model_index.json").read_text())["_class_name"], None)
+            with self.subTest(model):
+                if kind is None:
+                    self.skipTest("a pipeline of later versions")
+                pipeline = kind.from_pretrained(base, low_cpu_mem_usage=False)
+                pipeline.save_pretrained(new)
+                out = self.train("--from", new, "--steps", 1, "--seed", SEED, "--export", exported, "--export-of", "weights",
+                                 model=model, data=data)
+                expected = expected_loss(data, CAPTIONS, range(8), pipeline, conditions)
+                self.assertLess(abs(report(out)["loss"][0] - expected), 1e-5 * expected, f"{report(out)['loss']} {expected}")
+                read = kind.from_pretrained(exported, low_cpu_mem_usage=False)
+                kept = Safetensors(out / "checkpoint.safetensors").tensors
+                component = "unet" if hasattr(read, "unet") else "transformer"
+                network, info = type(getattr(read, component)).from_pretrained(
+                    exported / component, low_cpu_mem_usage=False, output_loading_info=True)
+                self.assertFalse(any(info.values()), info)
+                for name, value in network.state_dict().items():
+                    self.assertEqual(value.numpy().tobytes(), kept[name], name)
+                frozen = {name: part for name, part in read.components.items() if isinstance(part, torch.nn.Module)}
+                self.assertGreater(len(frozen), 2)
+                del frozen[component]
+                for name, part in frozen.items():
+                    for key, value in getattr(pipeline, name).state_dict().items():
+                        self.assertTrue(torch.equal(part.state_dict()[key], value), f"{name}: {key}")
 
 
 if __name__ == "__main__":

@@ -135,19 +135,19 @@ def write_hunyuan_texts(folder, corpus, seed=16):
 
     torch.manual_seed(seed)
     files = folder.parent / (folder.name + ".vocabularies")
-    files.mkdir()
+    (files / "t5").mkdir(parents=True)
     letters = [chr(ord("a") + i) for i in range(26)]
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters), "red", "photo"]
     (files / "vocab.txt").write_text("\n".join(words) + "\n")
     (files / "corpus").write_text("\n".join(corpus))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(files / "corpus"), model_prefix=str(files / "spiece"), vocab_size=40, hard_vocab_limit=False, pad_id=0, eos_id=1,
+        input=str(files / "corpus"), model_prefix=str(files / "t5/spiece"), vocab_size=40, hard_vocab_limit=False, pad_id=0, eos_id=1,
         unk_id=2, bos_id=-1, minloglevel=2)
     texts = [
         (BertTokenizer(str(files / "vocab.txt"), model_max_length=5),
          BertModel(BertConfig(vocab_size=64, hidden_size=12, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
                               max_position_embeddings=8)).eval()),
-        (T5Tokenizer(str(files / "spiece.model"), extra_ids=0, legacy=True, model_max_length=6),
+        (T5Tokenizer.from_pretrained(files / "t5", extra_ids=0, legacy=True, model_max_length=6),
          T5EncoderModel(T5Config(vocab_size=128, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2,
                                  feed_forward_proj="gated-gelu")).eval())]
     for place, (tokenizer, encoder) in zip(("", "_2"), texts):

@@ -94,6 +94,9 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
         add({"attn_norm_num_groups", nullptr, nullptr, {c.norm_num_groups}});
         add({"downsample_type", "conv", "conv"});
         add({"upsample_type", "conv", "conv"});
+        // What later versions of the class have.
+        config.unwritten = {{"mid_block_type", "UNetMidBlock2D", "UNetMidBlock2D"},
+                            {"time_embedding_dim", nullptr, nullptr}};
         return config;
     }
 

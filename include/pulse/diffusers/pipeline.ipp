@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -19,6 +20,34 @@ namespace pulse::diffusers {
 namespace detail {
 
 inline constexpr const char* zeros_key = "force_zeros_for_empty_prompt";
+inline constexpr const char* index_file = "model_index.json";
+
+/// Throws input_error saying what to do unless there is a folder with an index.
+inline void require_diffusers_folder(const std::filesystem::path& folder) {
+    std::error_code unused;
+    const std::string name = "'" + folder.string() + "'";
+    if (std::filesystem::is_directory(folder, unused)) {
+        if (std::filesystem::exists(folder / index_file, unused)) { return; }
+        std::filesystem::path here = std::filesystem::absolute(folder, unused).lexically_normal();
+        if (!here.has_filename()) { here = here.parent_path(); }
+        const std::filesystem::path parent = here.parent_path();
+        if (std::filesystem::exists(parent / index_file, unused)) {
+            throw input_error(name + " is a component of '" + parent.string() + "', which is the folder to give");
+        }
+        throw input_error("'" + (folder / index_file).string() +
+                          "' is missing, which save_pretrained() of a pipeline writes");
+    }
+    if (std::filesystem::exists(folder, unused)) {
+        throw input_error(name + " is a file and no diffusers folder" +
+                          (folder.extension() == ".safetensors" || folder.extension() == ".ckpt"
+                               ? "; StableDiffusionPipeline.from_single_file(FILE).save_pretrained(FOLDER), or that of "
+                                 "another pipeline, makes one of a whole model"
+                               : ""));
+    }
+    throw input_error(name + " is no folder; nothing is downloaded: 'huggingface-cli download NAME --local-dir FOLDER' "
+                             "or DiffusionPipeline.from_pretrained(NAME).save_pretrained(FOLDER) makes one of a name "
+                             "on a hub");
+}
 
 } // namespace detail
 
@@ -58,9 +87,33 @@ PULSE_INLINE std::string print_pipeline(const pipeline& index) {
     return out.dump(2) + "\n";
 }
 
+PULSE_INLINE void require_content(const std::filesystem::path& file) {
+    constexpr std::string_view begin = "version https://git-lfs.github.com/spec/v1";
+    std::string text(begin.size(), '\0');
+    std::error_code unused;
+    if (!std::filesystem::is_regular_file(file, unused) || // a pipe would wait for a writer
+        !std::ifstream{file, std::ios::binary}.read(text.data(), static_cast<std::streamsize>(text.size())) ||
+        text != begin) {
+        return;
+    }
+    throw input_error("'" + file.string() +
+                      "' is a pointer of Git LFS and not the file itself; run 'git lfs pull' in "
+                      "the repository");
+}
+
+PULSE_INLINE void require_contents(const std::filesystem::path& component) {
+    std::error_code fault;
+    for (std::filesystem::directory_iterator at{component, fault}, end; !fault && at != end; at.increment(fault)) {
+        const std::string ending = at->path().extension().string();
+        if (ending == ".json" || ending == ".txt" || ending == ".model") { require_content(at->path()); }
+    }
+}
+
 PULSE_INLINE pipeline read_pipeline(const std::filesystem::path& folder) {
-    const std::filesystem::path file = folder / "model_index.json";
+    detail::require_diffusers_folder(folder);
+    const std::filesystem::path file = folder / detail::index_file;
     const std::string source = "'" + file.string() + "'";
+    require_content(file);
     pipeline index = parse_pipeline(io::read_file(file), source);
     for (const pipeline_component& one : index.components) {
         std::error_code unused;
@@ -68,6 +121,7 @@ PULSE_INLINE pipeline read_pipeline(const std::filesystem::path& folder) {
             throw input_error(source + ": " + io::printable(one.name) + " is a component of the pipeline, and '" +
                               folder.string() + "' has no folder of this name");
         }
+        require_contents(folder / one.name);
     }
     return index;
 }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -23,65 +23,158 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-enum class scheduler_class : std::uint8_t { ddim, pndm, ddpm, euler, dpm_solver };
+/// A class of diffusers with betas, and what it has where a file has no such key.
+struct scheduler_class {
+    std::string_view name{}; ///< without "Scheduler"
+    train::timestep_spacing spacing{train::timestep_spacing::linspace};
+    bool latent{};      ///< its betas are those of latent diffusion
+    bool clips{};       ///< it has clip_sample, which is true
+    bool reads_alpha{}; ///< it has set_alpha_to_one
+    bool set_alpha_to_one{true};
+};
 
-/// Keys whose usual value is all that scheduler_settings stands for.
-[[nodiscard]] inline nlohmann::json usual_scheduler_values() {
+inline constexpr auto leading = train::timestep_spacing::leading;
+inline constexpr std::array<scheduler_class, 21> scheduler_classes{
+    {{"DDIM", leading, false, true, true},
+     {"DDIMInverse", leading, false, true, true},
+     {"DDIMParallel", leading, false, true, true},
+     {"DDPM", leading, false, true},
+     {"DDPMParallel", leading, false, true},
+     {"PNDM", leading, false, false, true, false},
+     {"LCM", leading, true},
+     {"TCD", leading, true},
+     {"DEISMultistep"},
+     {"DPMSolverMultistep"},
+     {"DPMSolverMultistepInverse"},
+     {"DPMSolverSinglestep"},
+     {"EulerAncestralDiscrete"},
+     {"EulerDiscrete"},
+     {"LMSDiscrete"},
+     {"SASolver"},
+     {"UniPCMultistep"},
+     {"DPMSolverSDE", train::timestep_spacing::linspace, true},
+     {"HeunDiscrete", train::timestep_spacing::linspace, true},
+     {"KDPM2AncestralDiscrete", train::timestep_spacing::linspace, true},
+     {"KDPM2Discrete", train::timestep_spacing::linspace, true}}};
+
+/// The class of that name; throws input_error for one that adds noise otherwise.
+[[nodiscard]] inline const scheduler_class& scheduler_class_of(const io::json_field& name) {
+    const std::string text = name.text();
+    const auto* const found = std::ranges::find_if(scheduler_classes, [&](const scheduler_class& one) {
+        return text.starts_with(one.name) && std::string_view{text}.substr(one.name.size()) == "Scheduler";
+    });
+    if (found != scheduler_classes.end()) { return *found; }
+    name.fail("is '" + io::printable(text) + "', which " +
+              (text.find("Flow") != std::string::npos  ? "adds noise by flow matching"
+               : text.find("EDM") != std::string::npos ? "adds noise as EDM does"
+                                                       : "is none of those that add noise by betas") +
+              "; pulse trains with those of diffusers that have betas, such as DDIMScheduler");
+}
+
+/// Keys that decide nothing but how pictures are drawn, in any class of any version of diffusers.
+inline constexpr std::array drawing_keys{"algorithm_type",
+                                         "clip_sample",
+                                         "clip_sample_range",
+                                         "corrector_order",
+                                         "disable_corrector",
+                                         "dynamic_thresholding_ratio",
+                                         "euler_at_final",
+                                         "final_sigmas_type",
+                                         "flow_shift",
+                                         "interpolation_type",
+                                         "lambda_min_clipped",
+                                         "lower_order_final",
+                                         "noise_sampler_seed",
+                                         "original_inference_steps",
+                                         "predict_x0",
+                                         "predictor_order",
+                                         "sample_max_value",
+                                         "set_alpha_to_one",
+                                         "shift_terminal",
+                                         "sigma_max",
+                                         "sigma_min",
+                                         "skip_prk_steps",
+                                         "solver_order",
+                                         "solver_p",
+                                         "solver_type",
+                                         "steps_offset",
+                                         "tau_func",
+                                         "thresholding",
+                                         "time_shift_type",
+                                         "timestep_scaling",
+                                         "timestep_spacing",
+                                         "use_beta_sigmas",
+                                         "use_dynamic_shifting",
+                                         "use_exponential_sigmas",
+                                         "use_karras_sigmas",
+                                         "use_lu_lambdas",
+                                         "variance_type",
+                                         "set_alpha_to_zero"};
+
+inline constexpr std::array training_keys{
+    "num_train_timesteps",   "beta_schedule",   "beta_start",    "beta_end",
+    "trained_betas",         "prediction_type", "timestep_type", "use_flow_sigmas",
+    "rescale_betas_zero_snr"};
+
+/// A key and its value as messages have them.
+[[nodiscard]] inline std::string shown_key(const std::string& key, const nlohmann::json& value, const char* between) {
+    return io::printable(key) + between +
+           io::printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+/// Keys of solvers, and what pulse's does.
+[[nodiscard]] inline nlohmann::json usual_solver() {
     return {{"solver_order", 2},
             {"algorithm_type", "dpmsolver++"},
             {"solver_type", "midpoint"},
             {"lower_order_final", true},
+            {"euler_at_final", false},
             {"final_sigmas_type", "zero"},
-            {"lambda_min_clipped", nullptr},
-            {"interpolation_type", "linear"},
-            {"timestep_type", "discrete"}};
+            {"lambda_min_clipped", nullptr}};
 }
 
-/// Keys that the settings have, and those that say how a sampler of another kind draws its noise and bounds its values.
-inline constexpr std::array scheduler_keys{
-    "num_train_timesteps",    "beta_schedule",    "beta_start",     "beta_end",         "prediction_type",
-    "rescale_betas_zero_snr", "timestep_spacing", "steps_offset",   "set_alpha_to_one", "clip_sample",
-    "clip_sample_range",      "variance_type",    "skip_prk_steps", "sample_max_value", "dynamic_thresholding_ratio"};
-
-} // namespace detail
-
-PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, std::string_view source) {
-    using detail::scheduler_class;
+[[nodiscard]] inline nlohmann::json scheduler_json(std::string_view text, std::string_view source) {
     // Python writes this number, which is no JSON: no bound.
     std::string plain{text};
     constexpr std::string_view unbounded = "\"lambda_min_clipped\": -Infinity";
     if (const std::size_t at = plain.find(unbounded); at != std::string::npos) {
         plain.replace(at, unbounded.size(), "\"lambda_min_clipped\": null");
     }
-    const nlohmann::json json = io::parse_json(plain, source);
+    return io::parse_json(plain, source);
+}
+
+} // namespace detail
+
+PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, std::string_view source) {
+    const nlohmann::json json = detail::scheduler_json(text, source);
     const io::json_field root{json, {source, "the scheduler", "a scheduler's config"}};
-    const auto kind =
-        root["_class_name"].one_of<scheduler_class>({{"DDIMScheduler", scheduler_class::ddim},
-                                                     {"PNDMScheduler", scheduler_class::pndm},
-                                                     {"DDPMScheduler", scheduler_class::ddpm},
-                                                     {"EulerDiscreteScheduler", scheduler_class::euler},
-                                                     {"DPMSolverMultistepScheduler", scheduler_class::dpm_solver}});
-    const nlohmann::json usual = detail::usual_scheduler_values();
+    const detail::scheduler_class& kind = detail::scheduler_class_of(root["_class_name"]);
+    const auto refuse = [&](const std::string& key, const char* why) {
+        throw input_error(std::string{source} + ": " + detail::shown_key(key, json[key], " is ") + "; pulse " + why);
+    };
     for (const auto& [key, value] : json.items()) {
         const auto is_key = [&name = key](const char* known) { return known == name; };
-        const bool known = std::any_of(detail::scheduler_keys.begin(), detail::scheduler_keys.end(), is_key);
-        const bool off = value.is_null() || value == false;
-        if (key.starts_with('_') || known || (off && !usual.contains(key)) ||
-            usual.value(key, nlohmann::json{}) == value) {
-            continue;
-        }
-        throw input_error(std::string{source} + ": " + io::printable(key) + " is " +
-                          io::printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) +
-                          (usual.contains(key) ? "; pulse draws with " + usual[key].dump() + " alone"
-                                               : std::string{"; pulse does not know this key"}));
+        const bool known =
+            std::ranges::any_of(detail::drawing_keys, is_key) || std::ranges::any_of(detail::training_keys, is_key);
+        if (key.starts_with('_') || known || value.is_null() || value == false) { continue; }
+        refuse(key, "does not know this key, which may change the noise");
+    }
+    if (root.has("use_flow_sigmas") && root["use_flow_sigmas"].boolean()) {
+        refuse("use_flow_sigmas", "does not train by flow matching");
+    }
+    if (root.has("timestep_type") && root["timestep_type"].text() != "discrete") {
+        refuse("timestep_type", "trains with \"discrete\" alone");
     }
 
     train::scheduler_settings read;
-    read.spacing = kind == scheduler_class::euler || kind == scheduler_class::dpm_solver
-                       ? train::timestep_spacing::linspace
-                       : train::timestep_spacing::leading;
-    read.set_alpha_to_one = kind != scheduler_class::pndm;
-    read.clip_sample = kind == scheduler_class::ddim || kind == scheduler_class::ddpm;
+    read.spacing = kind.spacing;
+    read.set_alpha_to_one = kind.set_alpha_to_one;
+    read.clip_sample = kind.clips;
+    if (kind.latent) {
+        read.beta_start = 0.00085;
+        read.beta_end = 0.012;
+        if (kind.spacing == detail::leading) { read.betas = train::beta_shape::scaled_linear; }
+    }
     const auto take = [&](const char* name, auto& value, const auto& get) {
         if (root.has(name)) { value = get(root[name]); }
     };
@@ -91,10 +184,14 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
     take("beta_schedule", read.betas, [](const io::json_field& field) {
         return field.one_of<train::beta_shape>({{"linear", train::beta_shape::linear},
                                                 {"scaled_linear", train::beta_shape::scaled_linear},
-                                                {"squaredcos_cap_v2", train::beta_shape::squared_cosine}});
+                                                {"squaredcos_cap_v2", train::beta_shape::squared_cosine},
+                                                {"sigmoid", train::beta_shape::sigmoid}});
     });
     take("beta_start", read.beta_start, number);
     take("beta_end", read.beta_end, number);
+    if (root.has("trained_betas") && !json["trained_betas"].is_null()) {
+        for (const io::json_field& beta : root["trained_betas"].list()) { read.trained_betas.push_back(beta.number()); }
+    }
     take("rescale_betas_zero_snr", read.zero_terminal_snr, boolean);
     take("prediction_type", read.prediction, [](const io::json_field& field) {
         return field.one_of<train::prediction_type>({{"epsilon", train::prediction_type::epsilon},
@@ -108,10 +205,8 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
     });
     take("steps_offset", read.steps_offset, [](const io::json_field& field) { return field.small_integer(); });
     // Of other classes these keys are left over from another scheduler, and not read.
-    if (kind == scheduler_class::ddim || kind == scheduler_class::pndm) {
-        take("set_alpha_to_one", read.set_alpha_to_one, boolean);
-    }
-    if (kind == scheduler_class::ddim || kind == scheduler_class::ddpm) {
+    if (kind.reads_alpha) { take("set_alpha_to_one", read.set_alpha_to_one, boolean); }
+    if (kind.clips) {
         take("clip_sample", read.clip_sample, boolean);
         take("clip_sample_range", read.clip_sample_range, number);
     }
@@ -122,7 +217,7 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
 }
 
 PULSE_INLINE std::string print_scheduler(const train::scheduler_settings& settings) {
-    constexpr std::array betas{"linear", "scaled_linear", "squaredcos_cap_v2"};
+    constexpr std::array betas{"linear", "scaled_linear", "squaredcos_cap_v2", "sigmoid"};
     constexpr std::array predictions{"epsilon", "v_prediction", "sample"};
     constexpr std::array spacings{"leading", "trailing", "linspace"};
     nlohmann::ordered_json out;
@@ -132,6 +227,7 @@ PULSE_INLINE std::string print_scheduler(const train::scheduler_settings& settin
     out["beta_end"] = settings.beta_end;
     out["beta_schedule"] = betas[static_cast<std::size_t>(settings.betas)];
     out["trained_betas"] = nullptr;
+    if (!settings.trained_betas.empty()) { out["trained_betas"] = settings.trained_betas; }
     out["clip_sample"] = settings.clip_sample;
     out["clip_sample_range"] = settings.clip_sample_range;
     out["set_alpha_to_one"] = settings.set_alpha_to_one;
@@ -146,6 +242,27 @@ PULSE_INLINE std::string print_scheduler(const train::scheduler_settings& settin
 PULSE_INLINE train::scheduler_settings read_scheduler(const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / "scheduler_config.json";
     return parse_scheduler(io::read_file(file), "'" + file.string() + "'");
+}
+
+PULSE_INLINE scheduler_drawing drawing_of(std::string_view text, std::string_view source) {
+    const nlohmann::json json = detail::scheduler_json(text, source);
+    const io::json_field root{json, {source, "the scheduler", "a scheduler's config"}};
+    scheduler_drawing found{.class_name = root["_class_name"].text()};
+    const nlohmann::json usual = detail::usual_solver();
+    const bool solver = found.class_name == "DPMSolverMultistepScheduler";
+    for (const auto& [key, value] : json.items()) {
+        // What follows from others' files, such as the solver's keys in one of DDIM, is not read by the class.
+        const bool off = value.is_null() || value == false;
+        const bool differs = usual.contains(key) ? solver && usual[key] != value
+                                                 : !off && (key == "thresholding" || key.starts_with("use_"));
+        if (differs) { found.others.push_back(detail::shown_key(key, value, " ")); }
+    }
+    return found;
+}
+
+PULSE_INLINE scheduler_drawing read_drawing(const std::filesystem::path& folder) {
+    const std::filesystem::path file = folder / "scheduler_config.json";
+    return drawing_of(io::read_file(file), "'" + file.string() + "'");
 }
 
 } // namespace pulse::diffusers

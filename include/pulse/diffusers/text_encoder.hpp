@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@ namespace pulse::diffusers {
 /// That of transformers' T5EncoderModel or MT5EncoderModel.
 [[nodiscard]] PULSE_INLINE component_config config_of(const encode::t5_text_config& c);
 
+/// The eos_token_id by which the CLIP text encoder of a folder DIR/text_encoder finds the token that it pools
+/// (clip_text::end_of): whatever the compiled one writes. Throws input_error naming the file.
+[[nodiscard]] PULSE_INLINE std::int32_t read_end_token(const std::filesystem::path& component);
+
 /// Opens the weights of a text encoder of a diffusers folder, checked in full as open_backbone() does; Network is one
 /// that has a config_of().
 template <class Network>
@@ -29,6 +34,13 @@ template <class Network>
     require_fit(config_of(Network::config), component);
     weights found{component};
     constexpr auto all = Network::template parameters<>();
+    constexpr std::string_view prefix = "text_model."; // which transformers 5.6 and later may leave out
+    for (const parameter& what : all) {
+        const std::string full = what.name.str();
+        if (full.starts_with(prefix)) { found.rename(full.substr(prefix.size()), full); }
+        found.rename("bert." + full, full); // of a BERT that had heads
+    }
+    found.rename("encoder.embed_tokens.weight", "shared.weight");
     // Before transformers 4.31 the places' own numbers were among the weights, of CLIP and of BERT; T5's table is there
     // twice where tensors that are one were written apart.
     found.require(

@@ -1,5 +1,13 @@
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include <pulse/core/separate.hpp>
@@ -8,8 +16,49 @@
 #include <pulse/encode/bert_text.hpp>
 #include <pulse/encode/clip_text.hpp>
 #include <pulse/encode/t5_text.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
 
 namespace pulse::diffusers {
+
+namespace detail {
+
+/// What both libraries take for eos_token_id of a CLIP that does not say it.
+inline constexpr std::int32_t usual_end_token = 49407;
+
+/// Keys of transformers' configs that change nothing that an encoder computes of ids: types, names, initialisation,
+/// what is done with labels, what is given beside the states, how decoders generate. `more` are a class's own.
+[[nodiscard]] inline std::vector<std::string_view> uncomputed_keys(std::initializer_list<std::string_view> more) {
+    std::vector<std::string_view> all{
+        "dtype", "torch_dtype", "transformers_version", "initializer_factor", "initializer_range", "torchscript",
+        "use_bfloat16", "tf_legacy_loss", "attn_implementation", "gradient_checkpointing", "chunk_size_feed_forward",
+        // of texts and labels
+        "bos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "tokenizer_class", "prefix",
+        "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params",
+        "classifier_dropout",
+        // of what is returned and of weights that an encoder has once
+        "return_dict", "output_attentions", "output_hidden_states", "output_past", "output_scores",
+        "return_dict_in_generate", "use_cache", "tie_word_embeddings", "tie_encoder_decoder", "is_encoder_decoder",
+        "cross_attention_hidden_size",
+        // of generating
+        "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
+        "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "forced_bos_token_id",
+        "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+        "begin_suppress_tokens"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
+/// Keys that make something else of an encoder, which every config of transformers may have.
+[[nodiscard]] inline std::vector<config_key> encoder_keys() {
+    return {{"is_decoder", false, false},
+            {"add_cross_attention", false, false},
+            {"pruned_heads", nlohmann::json::object(), nlohmann::json::object(), {nullptr}}};
+}
+
+} // namespace detail
 
 PULSE_INLINE component_config config_of(const encode::clip_text_config& c) {
     const bool projects = c.projection_dim != 0;
@@ -26,11 +75,15 @@ PULSE_INLINE component_config config_of(const encode::clip_text_config& c) {
                    {"max_position_embeddings", c.max_position_embeddings, 77},
                    {"hidden_act", activation, "quick_gelu"},
                    {"layer_norm_eps", c.layer_norm_eps, 1e-5}};
-    config.ignored = {"attention_dropout", "dropout",      "initializer_factor",   "initializer_range",
-                      "bos_token_id",      "pad_token_id", "transformers_version", "torch_dtype"};
+    config.unwritten = detail::encoder_keys();
+    config.ignored = detail::uncomputed_keys({"attention_dropout", "dropout"});
     if (projects) {
         config.keys.push_back({"projection_dim", c.projection_dim, 512});
-        config.keys.push_back({"eos_token_id", c.eos_token_id, 2});
+        // Which it is, read_end_token() says.
+        config.keys.push_back({"eos_token_id", c.eos_token_id, detail::usual_end_token, {}, false, [](const auto& id) {
+                                   return id.is_number_integer() && id >= 0 &&
+                                          id <= std::numeric_limits<std::int32_t>::max();
+                               }});
     } else {
         // Nothing reads them then.
         config.ignored.insert(config.ignored.end(), {"projection_dim", "eos_token_id"});
@@ -52,23 +105,10 @@ PULSE_INLINE component_config config_of(const encode::bert_text_config& c) {
                    {"hidden_act", "gelu", "gelu"},
                    {"layer_norm_eps", c.layer_norm_eps, 1e-12},
                    {"position_embedding_type", "absolute", "absolute"}};
-    config.ignored = {"attention_probs_dropout_prob",
-                      "hidden_dropout_prob",
-                      "classifier_dropout",
-                      "initializer_range",
-                      "bos_token_id",
-                      "eos_token_id",
-                      "pad_token_id",
-                      "directionality",
-                      "output_past",
-                      "use_cache",
-                      "pooler_fc_size",
-                      "pooler_num_attention_heads",
-                      "pooler_num_fc_layers",
-                      "pooler_size_per_head",
-                      "pooler_type",
-                      "transformers_version",
-                      "torch_dtype"};
+    config.unwritten = detail::encoder_keys();
+    config.ignored = detail::uncomputed_keys({"attention_probs_dropout_prob", "hidden_dropout_prob", "directionality",
+                                              "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+                                              "pooler_size_per_head", "pooler_type", "eos_token_id"});
     return config;
 }
 
@@ -87,24 +127,19 @@ PULSE_INLINE component_config config_of(const encode::t5_text_config& c) {
                    {"relative_attention_max_distance", c.relative_attention_max_distance, 128},
                    {"layer_norm_epsilon", c.layer_norm_epsilon, 1e-6},
                    {"feed_forward_proj", "gated-gelu", "relu"}};
+    config.unwritten = detail::encoder_keys();
     // What follows from others, and what decoders and training read.
-    config.ignored = {"dense_act_fn",
-                      "is_gated_act",
-                      "dropout_rate",
-                      "classifier_dropout",
-                      "initializer_factor",
-                      "is_encoder_decoder",
-                      "num_decoder_layers",
-                      "decoder_start_token_id",
-                      "pad_token_id",
-                      "eos_token_id",
-                      "use_cache",
-                      "output_past",
-                      "tie_word_embeddings",
-                      "tokenizer_class",
-                      "transformers_version",
-                      "torch_dtype"};
+    config.ignored = detail::uncomputed_keys({"dense_act_fn", "is_gated_act", "dropout_rate", "n_positions",
+                                              "num_decoder_layers", "scale_decoder_outputs", "eos_token_id"});
     return config;
+}
+
+PULSE_INLINE std::int32_t read_end_token(const std::filesystem::path& component) {
+    const std::filesystem::path file = component / "config.json";
+    const std::string source = "'" + file.string() + "'";
+    const nlohmann::json json = io::parse_json(io::read_file(file), source);
+    const io::json_field root{json, {source, "the config", "a config of transformers"}};
+    return root.has("eos_token_id") ? root["eos_token_id"].small_integer() : detail::usual_end_token;
 }
 
 } // namespace pulse::diffusers

@@ -33,7 +33,7 @@ struct weights_request {
 class weights {
 public:
     /// `folder` is the component's, such as DIR/unet. Where there are both, one file comes before shards; the variant
-    /// fp16 is read where there is nothing else.
+    /// fp16 is read where there is nothing else. A pointer of Git LFS is refused by name.
     explicit weights(const std::filesystem::path& folder);
 
     /// One tensor of the component and the file that holds it.
@@ -50,9 +50,14 @@ public:
     /// Calls a tensor by another name from here on, where there is one of the name `from` and none of the name `to`.
     void rename(std::string_view from, const std::string& to);
 
-    /// Throws input_error unless the component has exactly the tensors that are asked for, in their shapes, as F32, F16
-    /// or BF16: one line names up to five each of those that are missing, unknown, of another shape or of another type.
-    void require(const weights_request& request) const;
+    /// Throws input_error unless the component has the tensors that are asked for, in their shapes, as F32, F16 or
+    /// BF16: one line names up to five each of those that are missing, of another shape or of another type.
+    ///
+    /// Others are not read, as diffusers and transformers do not read them: unread() tells of them.
+    void require(const weights_request& request);
+
+    /// One line that counts and names the tensors that no request has asked for; empty where there are none.
+    [[nodiscard]] const std::string& unread() const noexcept { return unread_; }
 
     /// Converts elements `first` and those that follow into `out`. Ask for tensors that require() has seen alone.
     void read(const parameter& what, std::int64_t first, std::span<float> out) const;
@@ -62,6 +67,7 @@ private:
     void read_index(const std::filesystem::path& index);
 
     std::string name_;
+    std::string unread_{};
     std::vector<std::unique_ptr<io::safetensors_file>> files_{};
     std::map<std::string, tensor, std::less<>> tensors_{};
 };

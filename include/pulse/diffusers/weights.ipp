@@ -20,6 +20,7 @@
 #include <pulse/checkpoint/checkpoint.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/io/half.hpp>
@@ -32,10 +33,19 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// What diffusers and transformers call the weights of a component, without the ending; those of half precision come
-/// after the others.
-inline constexpr std::array<const char*, 4> weights_names{"diffusion_pytorch_model", "model",
-                                                          "diffusion_pytorch_model.fp16", "model.fp16"};
+/// What diffusers and transformers call the weights of a component: in one file, and the index of shards. Those of half
+/// precision come after the others.
+struct weights_name {
+    const char* file{};
+    const char* index{};
+};
+inline constexpr std::array<weights_name, 6> weights_names{
+    {{"diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.safetensors.index.json"},
+     {"model.safetensors", "model.safetensors.index.json"},
+     {"diffusion_pytorch_model.fp16.safetensors", "diffusion_pytorch_model.safetensors.index.fp16.json"},
+     {"model.fp16.safetensors", "model.safetensors.index.fp16.json"},
+     {"diffusion_pytorch_model.fp16.safetensors", "diffusion_pytorch_model.fp16.safetensors.index.json"},
+     {"model.fp16.safetensors", "model.fp16.safetensors.index.json"}}};
 
 [[nodiscard]] inline std::string shown_name(std::string_view name) { return io::printable(std::string{name}, 95); }
 
@@ -59,31 +69,29 @@ inline void append_names(std::string& text, const std::vector<std::string>& name
 PULSE_INLINE weights::weights(const std::filesystem::path& folder) : name_{"'" + folder.string() + "'"} {
     std::error_code unused;
     if (!std::filesystem::is_directory(folder, unused)) { throw input_error(name_ + " is no folder"); }
-    for (const char* const name : detail::weights_names) {
-        const std::filesystem::path file = folder / (std::string{name} + ".safetensors");
-        const std::filesystem::path index = file.string() + ".index.json";
-        if (std::filesystem::exists(file, unused)) {
-            add(file);
-        } else if (std::filesystem::exists(index, unused)) {
-            read_index(index);
+    for (const detail::weights_name& name : detail::weights_names) {
+        if (std::filesystem::exists(folder / name.file, unused)) {
+            add(folder / name.file);
+        } else if (std::filesystem::exists(folder / name.index, unused)) {
+            read_index(folder / name.index);
         } else {
             continue;
         }
         return;
     }
-    std::string pickled;
-    for (const char* const name : {"diffusion_pytorch_model.bin", "pytorch_model.bin"}) {
-        if (std::filesystem::exists(folder / name, unused)) {
-            pickled = "; it has " + std::string{name} + ", which runs code where it is read";
-        }
+    for (std::filesystem::directory_iterator at{folder, unused}, end; !unused && at != end; at.increment(unused)) {
+        const std::string file = at->path().filename().string();
+        if (!file.ends_with(".bin") && !file.ends_with(".bin.index.json")) { continue; }
+        throw input_error(name_ + " has no weights but " + io::printable(file, 95) +
+                          ", which runs code where it is read; DiffusionPipeline.from_pretrained(FOLDER)"
+                          ".save_pretrained(NEW, safe_serialization=True) of diffusers converts them");
     }
-    throw input_error(name_ +
-                      " has no weights: neither diffusion_pytorch_model.safetensors nor model.safetensors, nor an "
-                      "index of either" +
-                      pickled);
+    throw input_error(name_ + " has no weights: neither diffusion_pytorch_model.safetensors nor model.safetensors, nor "
+                              "an index of either");
 }
 
 PULSE_INLINE void weights::add(const std::filesystem::path& file) {
+    require_content(file);
     const io::safetensors_file& added = *files_.emplace_back(std::make_unique<io::safetensors_file>(file));
     for (const io::tensor_entry& entry : added.tensors()) {
         // Within a file the reader has seen to it, so there are two files.
@@ -145,7 +153,7 @@ PULSE_INLINE void weights::rename(std::string_view from, const std::string& to) 
     tensors_.insert(std::move(renamed));
 }
 
-PULSE_INLINE void weights::require(const weights_request& request) const {
+PULSE_INLINE void weights::require(const weights_request& request) {
     std::vector<std::string> missing;
     std::vector<std::string> unknown;
     std::vector<std::string> misshapen;
@@ -174,11 +182,14 @@ PULSE_INLINE void weights::require(const weights_request& request) const {
     }
     std::string why;
     detail::append_names(why, missing, " tensor is missing", " tensors are missing");
-    detail::append_names(why, unknown, " tensor is unknown to the model", " tensors are unknown to the model");
     detail::append_names(why, misshapen, " tensor has another shape", " tensors have another shape");
     detail::append_names(why, mistyped, " tensor is none of F32, F16 and BF16",
                          " tensors are none of F32, F16 and BF16");
-    if (!why.empty()) { throw input_error(name_ + ": " + why); }
+    unread_.clear();
+    detail::append_names(unread_, unknown, " tensor that the model does not have is not read",
+                         " tensors that the model does not have are not read");
+    if (!why.empty()) { throw input_error(name_ + ": " + why + (unread_.empty() ? "" : "; ") + unread_); }
+    if (!unread_.empty()) { unread_ = name_ + ": " + unread_; }
 }
 
 PULSE_INLINE void weights::read(const parameter& what, std::int64_t first, std::span<float> out) const {

@@ -76,7 +76,10 @@ struct bert_text : bert_text_parts<C>::chain {
     static constexpr std::int64_t shared_at = -1; ///< no parameter is shared
 
     /// Nothing is pooled.
-    [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>) noexcept { return 0; }
+    static constexpr std::int32_t end_token = 0;
+    [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>, std::int32_t) noexcept {
+        return 0;
+    }
     [[nodiscard]] static constexpr int bucket_of(int) noexcept { return 0; }
 };
 

@@ -84,10 +84,13 @@ struct clip_text : clip_text_parts<C>::chain {
     static constexpr int vocabulary = C.vocab_size;
     static constexpr std::int64_t shared_at = -1; ///< no parameter is shared
 
-    /// The token whose states are pooled.
-    [[nodiscard]] static std::size_t end_of(std::span<const std::int32_t> ids) noexcept {
-        const auto end = C.eos_token_id == 2 ? std::max_element(ids.begin(), ids.end())
-                                             : std::find(ids.begin(), ids.end(), C.eos_token_id);
+    static constexpr std::int32_t end_token = C.eos_token_id;
+
+    /// The token whose states are pooled, by an eos_token_id.
+    [[nodiscard]] static std::size_t end_of(std::span<const std::int32_t> ids,
+                                            std::int32_t eos_token_id = end_token) noexcept {
+        const auto end = eos_token_id == 2 ? std::max_element(ids.begin(), ids.end())
+                                           : std::find(ids.begin(), ids.end(), eos_token_id);
         return end == ids.end() ? 0 : static_cast<std::size_t>(end - ids.begin());
     }
     [[nodiscard]] static constexpr int bucket_of(int) noexcept { return 0; }

@@ -93,7 +93,10 @@ struct t5_text : t5_text_parts<C>::chain {
         t5_text_parts<C>::chain::parameter_offsets[1] + nn::layout<t5_text_parts<C>::block(true)>.pieces.table.begin;
 
     /// Nothing is pooled.
-    [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>) noexcept { return 0; }
+    static constexpr std::int32_t end_token = 0;
+    [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>, std::int32_t) noexcept {
+        return 0;
+    }
     [[nodiscard]] static int bucket_of(int distance) {
         return t5_bucket(distance, C.relative_attention_num_buckets, C.relative_attention_max_distance);
     }

@@ -39,12 +39,14 @@ struct text_facts {
     }
 };
 
-/// The facts of `samples` texts for Network, of ids and masks [samples][tokens]; an empty mask has no zeros.
+/// The facts of `samples` texts for Network, of ids and masks [samples][tokens]; an empty mask has no zeros. A network
+/// that pools finds the end of a text by `end_token`.
 ///
 /// Throws input_error on other sizes, and on an id that the network's vocabulary lacks.
 template <class Network, class A>
 [[nodiscard]] std::vector<A> text_facts_of(int samples, std::span<const std::int32_t> ids,
-                                           std::span<const std::int32_t> mask = {}) {
+                                           std::span<const std::int32_t> mask = {},
+                                           std::int32_t end_token = Network::end_token) {
     constexpr text_facts facts{Network::tokens};
     const auto tokens = static_cast<std::size_t>(Network::tokens);
     const std::size_t count = samples < 1 ? 0 : static_cast<std::size_t>(samples) * tokens;
@@ -64,7 +66,7 @@ template <class Network, class A>
     }
     for (std::size_t i = 0; i != count; ++i) { all.push_back(static_cast<A>(mask.empty() ? 1 : mask[i])); }
     for (std::size_t first = 0; first != count; first += tokens) {
-        all.push_back(static_cast<A>(first + Network::end_of(ids.subspan(first, tokens))));
+        all.push_back(static_cast<A>(first + Network::end_of(ids.subspan(first, tokens), end_token)));
     }
     for (int distance = 1 - Network::tokens; distance != Network::tokens; ++distance) {
         all.push_back(static_cast<A>(Network::bucket_of(distance)));

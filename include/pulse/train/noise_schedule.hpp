@@ -59,6 +59,16 @@ public:
         return noise_schedule{std::move(betas)};
     }
 
+    /// Betas along the logistic function from -6 to 6, between `first` and `last`.
+    [[nodiscard]] static noise_schedule sigmoid(int steps = 1000, double first = 1e-4, double last = 0.02) {
+        std::vector<double> betas(checked(steps));
+        const double intervals = std::max(1.0, static_cast<double>(steps - 1));
+        for (std::size_t t = 0; t != betas.size(); ++t) {
+            betas[t] = first + (last - first) / (1.0 + std::exp(6.0 - 12.0 * (static_cast<double>(t) / intervals)));
+        }
+        return noise_schedule{std::move(betas)};
+    }
+
     /// alphas_cumprod along a squared cosine (Nichol and Dhariwal 2021, equation 17), betas at most 0.999.
     [[nodiscard]] static noise_schedule cosine(int steps = 1000, double offset = 0.008) {
         std::vector<double> betas(checked(steps));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -10,9 +11,10 @@ namespace pulse::train {
 
 /// How the betas rise; the names that diffusers has for them in quotes.
 enum class beta_shape : std::uint8_t {
-    linear,        ///< "linear"
-    scaled_linear, ///< "scaled_linear": their square roots rise evenly
-    squared_cosine ///< "squaredcos_cap_v2": alphas_cumprod falls along a squared cosine, whatever the ends are
+    linear,         ///< "linear"
+    scaled_linear,  ///< "scaled_linear": their square roots rise evenly
+    squared_cosine, ///< "squaredcos_cap_v2": alphas_cumprod falls along a squared cosine, whatever the ends are
+    sigmoid         ///< "sigmoid": they rise along the logistic function
 };
 
 /// Which training times a sampler visits (Lin et al., arXiv 2305.08891, table 2).
@@ -25,13 +27,14 @@ enum class timestep_spacing : std::uint8_t {
 /// What the scheduler_config.json of a diffusers folder says. Names are its keys, except where a comment gives the key;
 /// the values here are those of DDIMScheduler where the file has no such key.
 ///
-/// A key that is not here must have its usual value (trained_betas, thresholding, use_karras_sigmas, solver_order 2 and
-/// so on): nothing in pulse does what another value asks for.
+/// What is here decides what is trained, and how pulse draws. Other keys (thresholding, use_karras_sigmas, solver_order
+/// and so on) ask for another way of drawing, which nothing in pulse does.
 struct scheduler_settings {
     int train_steps{1000};                ///< num_train_timesteps
     beta_shape betas{beta_shape::linear}; ///< beta_schedule
     double beta_start{1e-4};
     double beta_end{0.02};
+    std::vector<double> trained_betas{};                  ///< where there are any, they are all of the betas
     bool zero_terminal_snr{};                             ///< rescale_betas_zero_snr
     prediction_type prediction{prediction_type::epsilon}; ///< prediction_type: epsilon, v_prediction or sample
     timestep_spacing spacing{timestep_spacing::leading}; ///< timestep_spacing; of DPMSolverMultistepScheduler: linspace
@@ -57,12 +60,19 @@ struct scheduler_settings {
             "steps_offset must be at least 0 and below num_train_timesteps, not " +
                 std::to_string(settings.steps_offset));
     require(settings.clip_sample_range > 0.0, "clip_sample_range must be above 0");
+    require(settings.trained_betas.empty() ||
+                settings.trained_betas.size() == static_cast<std::size_t>(settings.train_steps),
+            "trained_betas must be num_train_timesteps numbers, " + std::to_string(settings.train_steps) + ", not " +
+                std::to_string(settings.trained_betas.size()));
     const auto plain = [&] {
+        if (!settings.trained_betas.empty()) { return noise_schedule{settings.trained_betas}; }
         switch (settings.betas) {
         case beta_shape::linear:
             return noise_schedule::linear(settings.train_steps, settings.beta_start, settings.beta_end);
         case beta_shape::scaled_linear:
             return noise_schedule::scaled_linear(settings.train_steps, settings.beta_start, settings.beta_end);
+        case beta_shape::sigmoid:
+            return noise_schedule::sigmoid(settings.train_steps, settings.beta_start, settings.beta_end);
         default: return noise_schedule::cosine(settings.train_steps);
         }
     };

@@ -275,6 +275,8 @@ picture_source::picture_source(const arguments&, int, int) { refuse_pictures(); 
 captioned_picture picture_source::at(std::uint64_t) const { refuse_pictures(); }
 captioned_picture picture_source::caption_at(std::uint64_t) const { refuse_pictures(); }
 void picture_source::say(const std::vector<std::string>&) const { refuse_pictures(); }
+void picture_source::check() const { refuse_pictures(); }
+void picture_source::say_damaged() const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
 int picture_source::classes() const noexcept { std::abort(); }
 picture_cache::picture_cache(const picture_source&, const arguments&, const contents&) { refuse_pictures(); }

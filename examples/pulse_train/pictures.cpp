@@ -361,6 +361,8 @@ captioned_picture picture_source::caption_at(std::uint64_t) const { refuse_pictu
 void picture_source::say_what_is_read() const { refuse_pictures(); }
 caption_lengths picture_source::lengths(const caption_ids&) const { refuse_pictures(); }
 void picture_source::say(const std::vector<std::string>&) const { refuse_pictures(); }
+void picture_source::check() const { refuse_pictures(); }
+void picture_source::say_damaged() const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
 int picture_source::classes() const noexcept { std::abort(); }
 picture_cache::picture_cache(const picture_source&, const arguments&, const contents&) { refuse_pictures(); }

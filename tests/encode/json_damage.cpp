@@ -153,6 +153,11 @@ TEST_CASE("tokenizer.json without a field, or with one more, is refused by the f
     });
     CHECK(missed > 100);
     for (const json& whole : files()) {
+        for (const std::string name : {"id", "content", "single_word", "lstrip", "rstrip", "normalized"}) {
+            json less = whole;
+            less["added_tokens"][0].erase(name);
+            CHECK(refusal(less.dump()) == "tokenizer.json: added_tokens[0]." + name + " is missing");
+        }
         each(whole, pointer{}, [&](const pointer& at) {
             if (!whole.at(at).is_object() || (!at.empty() && at.back() == "vocab")) { return; }
             json more = whole;

@@ -11,13 +11,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include <pulse/encode/charsmap.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_added.hpp>
+#include <pulse/encode/tokenizer_charsmap.hpp>
 #include <pulse/encode/tokenizer_json.hpp>
+#include <pulse/encode/tokenizer_pieces.hpp>
 #include <pulse/encode/tokenizer_settings.hpp>
 #include <pulse/encode/tokenizer_text.hpp>
-#include <pulse/encode/unigram.hpp>
 
 namespace pulse::encode {
 

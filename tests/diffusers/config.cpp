@@ -85,11 +85,104 @@ TEST_CASE("every key of every config matters: another value is refused with the 
     for (component_config& one : known_text_configs()) { all.push_back(std::move(one)); }
     for (const component_config& one : all) {
         const json file = json::parse(print_config(one));
-        const json changing{{"is_decoder", true},
-                            {"add_cross_attention", true},
-                            {"pruned_heads", {{"0", {1}}}},
-                            {"quantization_config", {{"bits", 4}}},
-                            {"a_key_of_tomorrow", 1}};
+        for (const auto& [key, value] : file.items()) {
+            if (key == "_class_name" || key == "eos_token_id") { continue; } // the latter may be any
+            json changed = file;
+            changed[key] = other_value(value);
+            CAPTURE(one.model);
+            const std::string why = refusal_of([&] { require_fit(one, changed, "'unet/config.json'"); });
+            CHECK(mentions(why, {"'unet/config.json': " + key + " is ", changed[key].dump(),
+                                 "the compiled model " + one.model + " has " + value.dump()}));
+        }
+    }
+}
+
+TEST_CASE("a key that is absent has its class's value") {
+    const component_config sd = config_of(sd21::config);
+    json file = json::parse(print_config(sd));
+    for (const char* const key : {"dropout", "attention_type", "conv_in_kernel", "layers_per_block", "sample_size"}) {
+        file.erase(key);
+    }
+    CHECK_NOTHROW(require_fit(sd, file, "f"));
+    file.erase("cross_attention_dim");
+    CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }),
+                   {"f: cross_attention_dim is missing, which means 1280", "sd21 has 1024"}));
+    CHECK(mentions(refusal_of([&] { require_fit(sd, json::array(), "f"); }), {"f: the config must be an object"}));
+    CHECK(mentions(refusal_of([&] { require_fit(sd, json{{"_class_name", 3}}, "f"); }), {"f: _class_name must be"}));
+    CHECK(mentions(refusal_of([&] {
+                       require_fit(sd, json{{"_class_name", "UNet2DModel"}}, "f");
+                   }),
+                   {"f: _class_name is 'UNet2DModel'", "sd21 has 'UNet2DConditionModel'"}));
+}
+
+TEST_CASE("a key that is not known is refused, one that changes nothing is not") {
+    const component_config sd = config_of(sd21::config);
+    json file = json::parse(print_config(sd));
+    file["upcast_attention"] = true;
+    file["_diffusers_version"] = "0.27.2";
+    CHECK_NOTHROW(require_fit(sd, file, "f"));
+    file["warp_factor"] = 9;
+    CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }), {"f: warp_factor is 9", "sd21 does not know"}));
+}
+
+TEST_CASE("published configs fit: lists and single values mean the same") {
+    const component_config sd = config_of(sd15::config);
+    json file = json::parse(published_sd15);
+    CHECK_NOTHROW(require_fit(sd, file, "f"));
+    file["attention_head_dim"] = {8, 8, 8, 8};
+    file["layers_per_block"] = {2, 2, 2, 2};
+    file["act_fn"] = "swish";
+    CHECK_NOTHROW(require_fit(sd, file, "f"));
+    file["attention_head_dim"] = {8, 8, 8};
+    CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }), {"attention_head_dim is [8,8,8]", "sd15 has 8"}));
+    // SDXL's first level has no transformer: what a file says of its blocks is not read.
+    const component_config xl = config_of(sdxl::config);
+    file = json::parse(print_config(xl));
+    file["transformer_layers_per_block"] = {1, 2, 10};
+    file["attention_head_dim"] = {5, 10, 20};
+    CHECK_NOTHROW(require_fit(xl, file, "f"));
+    file["transformer_layers_per_block"] = {1, 2, 9};
+    CHECK(mentions(refusal_of([&] { require_fit(xl, file, "f"); }), {"transformer_layers_per_block is [1,2,9]"}));
+    // Hunyuan-DiT's published ratio is not exactly that of its layer's width.
+    const component_config dit = config_of(hunyuan_dit_v12::config);
+    file = json::parse(print_config(dit));
+    CHECK(file["mlp_ratio"] == 4.3637);
+    for (const double ratio : {4.3637, 6144.0 / 1408.0, 6144.9 / 1408.0}) {
+        file["mlp_ratio"] = ratio;
+        CHECK_NOTHROW(require_fit(dit, file, "f"));
+    }
+}
+
+TEST_CASE("a UNet that diffusers has not is named") {
+    unet_config c = sd21::config;
+    c.mid_block_transformer_layers = 0;
+    CHECK(mentions(refusal_of([&] { static_cast<void>(config_of(c)); }), {"sd21", "UNet2DConditionModel"}));
+}
+
+TEST_CASE("an autoencoder's pictures may have any size, and its latents one scale") {
+    const component_config vae = config_of(encode::kl_f8(512));
+    json file = json::parse(print_config(vae));
+    file.erase("scaling_factor"); // as files from before there was another
+    file["sample_size"] = 256;
+    file["force_upcast"] = true;
+    file["use_quant_conv"] = true;
+    CHECK_NOTHROW(require_fit(vae, file, "f"));
+    file["use_quant_conv"] = false;
+    CHECK(mentions(refusal_of([&] { require_fit(vae, file, "f"); }), {"f: use_quant_conv is false", "kl_f8 has true"}));
+    file["use_quant_conv"] = true;
+    CHECK(mentions(refusal_of([&] { require_fit(config_of(encode::kl_f8(512, 0.13025)), file, "f"); }),
+                   {"f: scaling_factor is missing, which means 0.18215", "kl_f8 has 0.13025"}));
+}
+
+TEST_CASE("keys of transformers that change nothing of a frozen encoder are not read, those that do are refused") {
+    const auto check = [](const component_config& config) {
+        json file = json::parse(print_config(config));
+        file.update(json::parse(R"({"dtype": "float16", "transformers_version": "5.24.0", "use_cache": true,
+            "temperature": 0.7, "id2label": {"0": "LABEL_0"}, "tie_word_embeddings": true, "initializer_range": 0.5,
+            "output_hidden_states": true, "is_decoder": false, "pruned_heads": {}})"));
+        CHECK_NOTHROW(require_fit(config, file, "f"));
+        const json changing = json::parse(R"({"is_decoder": true, "add_cross_attention": true,
+            "pruned_heads": {"0": [1]}, "quantization_config": {"bits": 4}, "a_key_of_tomorrow": 1})");
         for (const auto& [key, value] : changing.items()) {
             json other = file;
             other[key] = value;
@@ -104,11 +197,11 @@ TEST_CASE("every key of every config matters: another value is refused with the 
 }
 
 TEST_CASE("a text encoder that pools may end texts by any id, which is read of its config") {
-    const scratch folder;
+    const pulse::test::scratch folder;
     const component_config config = config_of(encode::openclip_vit_bigg);
     json file = json::parse(print_config(config));
     const auto read = [&] {
-        put(folder.path / "config.json", file.dump());
+        pulse::test::put(folder.path / "config.json", file.dump());
         require_fit(config, folder.path);
         return read_end_token(folder.path);
     };

@@ -479,7 +479,7 @@ def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_co
             signal, noise = levels[time].sqrt(), (1 - levels[time]).sqrt()
             noisy = signal * latents + noise * drawn(chance.NOISE)
             backbone = pipeline.unet if hasattr(pipeline, "unet") else pipeline.transformer
-            answer = backbone(noisy, torch.tensor([time]), **conditions(pipeline, captions[index], width)).sample[:, :4]
+            answer = backbone(noisy, torch.tensor([float(time)]), **conditions(pipeline, captions[index], width)).sample[:, :4]
             losses.append(float((answer - (signal * drawn(chance.NOISE) - noise * latents)).square().mean()))
     return sum(losses) / len(losses)
 

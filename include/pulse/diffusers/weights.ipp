@@ -185,11 +185,11 @@ PULSE_INLINE void weights::require(const weights_request& request) {
     detail::append_names(why, misshapen, " tensor has another shape", " tensors have another shape");
     detail::append_names(why, mistyped, " tensor is none of F32, F16 and BF16",
                          " tensors are none of F32, F16 and BF16");
-    unread_.clear();
-    detail::append_names(unread_, unknown, " tensor that the model does not have is not read",
+    std::string more;
+    detail::append_names(more, unknown, " tensor that the model does not have is not read",
                          " tensors that the model does not have are not read");
-    if (!why.empty()) { throw input_error(name_ + ": " + why + (unread_.empty() ? "" : "; ") + unread_); }
-    if (!unread_.empty()) { unread_ = name_ + ": " + unread_; }
+    if (!why.empty()) { throw input_error(name_ + ": " + why + (more.empty() ? "" : "; ") + more); }
+    unread_ = more.empty() ? more : name_ + ": " + more;
 }
 
 PULSE_INLINE void weights::read(const parameter& what, std::int64_t first, std::span<float> out) const {

@@ -47,9 +47,10 @@ struct arguments {
     bool flip{};
     double caption_dropout{};
     bool skip_bad_pictures{};
+    bool data_changed{};                 ///< a run that is resumed may find other pictures, captions or images
     std::optional<encode_when> encode{}; ///< absent: in the bubbles where the plan allows it
-    std::string cache{};            ///< where what is encoded once goes
-    std::string said_of_pictures{}; ///< an option of these that was given; empty: none
+    std::string cache{};                 ///< where what is encoded once goes
+    std::string said_of_pictures{};      ///< an option of these that was given; empty: none
     std::string out{"pulse_run"};
     std::string resume{};
     /// A diffusers folder to begin from; empty: none. With `init`, the weights of its backbone are not read.

@@ -41,6 +41,7 @@
 
 #include "../glpk_search.hpp"
 #include "artifacts.hpp"
+#include "data_changes.hpp"
 #include "measuring.hpp"
 #include "pictures.hpp"
 #include "synthetic.hpp"
@@ -321,10 +322,9 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
     if (a.learning_rate_shape != pulse::train::learning_rate_shape::constant) {
         rates += " over " + std::to_string(a.steps) + " steps";
     }
-    const std::string images =
-        in.pictures != nullptr
-            ? in.pictures->text()
-            : (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size());
+    const std::string images = in.pictures != nullptr
+                                   ? in.pictures->text()
+                                   : (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size());
     return {{"model", a.model},
             {"images", images},
             {"prediction", said.at("--prediction")},
@@ -355,6 +355,7 @@ void require_same_config(const run_inputs& in) {
     const auto before = config_at(in.resume_from);
     for (const auto& [key, value] : in.config) {
         const auto found = before.find(key);
+        if (found != before.end() && key == "images" && same_images(in, found->second)) { continue; }
         if (found == before.end() || found->second != value) {
             const std::string had = found == before.end() ? "unset" : found->second;
             throw pulse::input_error{"--resume: '" + in.args.resume + "': its run had " + key + " " + had +

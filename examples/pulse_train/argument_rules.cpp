@@ -3,10 +3,13 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/text.hpp>
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 
@@ -20,6 +23,23 @@ constexpr const char* decided_by_plan[]{
     "--microbatches", "--placement",    "--routing",   "--schedule", "--recomputation", "--split-backward",
     "--slack",        "--memory-limit", "--plan-time", "--profile",  "--cluster",       "--cluster-out"};
 
+/// The lines of a file that say something. Throws input_error naming a line that is no UTF-8.
+[[nodiscard]] std::vector<std::string> read_prompts(const std::string& file) {
+    constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+    std::vector<std::string> prompts;
+    std::ifstream lines{file};
+    int number = 0;
+    for (std::string line; std::getline(lines, line);) {
+        if (++number == 1 && line.starts_with(byte_order_mark)) { line.erase(0, byte_order_mark.size()); }
+        if (pulse::data::valid_utf8(line) != line.size()) {
+            throw pulse::input_error{"--prompts: '" + file + "': line " + std::to_string(number) + " is not UTF-8"};
+        }
+        if (line.ends_with('\r')) { line.pop_back(); }
+        if (line.find_first_not_of(" \t\r\v\f") != std::string::npos) { prompts.push_back(line); }
+    }
+    return prompts;
+}
+
 } // namespace
 
 void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments& a) {
@@ -31,12 +51,11 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     if (!on_cuda && app.count("--gpus") > 0) { throw pulse::input_error{"--gpus: they are for --backend cuda"}; }
     if (on_cuda && app.count("--threads") > 0) { throw pulse::input_error{"--threads: they are for --backend host"}; }
     if (!prompt_file.empty()) {
-        std::ifstream lines{prompt_file};
-        for (std::string line; std::getline(lines, line);) {
-            if (line.ends_with('\r')) { line.pop_back(); }
-            if (!line.empty()) { a.prompts.push_back(line); }
-        }
+        a.prompts = read_prompts(prompt_file);
         if (a.prompts.empty()) { throw pulse::input_error{"--prompts: no text in '" + prompt_file + "'"}; }
+    }
+    if (a.resume.empty() && app.count("--data-changed") > 0) {
+        throw pulse::input_error{"--data-changed: it is for --resume"};
     }
     if (!a.prompts.empty() && a.from.empty()) {
         throw pulse::input_error{"--prompt: it needs --from, a diffusers folder whose networks read it"};

@@ -223,6 +223,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file_or_folder(
         "--resume", a.resume, "PATH",
         "Continue from this checkpoint: a folder of checkpoints (the last one), one of them, or a merged file");
+    choice("--data-changed", a.data_changed, answers, "no",
+           "Whether a run that is resumed goes on where --data has other pictures or captions than it had");
     file_or_folder("--from", a.from, "DIR",
                    "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and noise");
     app.add_flag("--init", a.init,

@@ -55,6 +55,7 @@ struct arguments {
         caption_column{}; ///< of metadata and of JSON beside pictures; empty: as pulse::data::caption_field says
     caption_lacking on_missing_caption{caption_lacking::stop};
     std::string said_of_captions{};      ///< an option of captions that was given; empty: none
+    bool data_changed{};                 ///< a run that is resumed may find other pictures, captions or images
     std::optional<encode_when> encode{}; ///< absent: in the bubbles where the plan allows it
     std::string cache{};                 ///< where what is encoded once goes
     std::string said_of_pictures{};      ///< an option of these that was given; empty: none

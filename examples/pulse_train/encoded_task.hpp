@@ -77,7 +77,7 @@ public:
         try {
             auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size,
                                                                 frozen::picture_config.in_channels, row.classes() != 0);
-            if constexpr (row.classes() != 0) { require_classes(a, found->classes()); }
+            if constexpr (row.classes() != 0) { require_classes(a, found->classes(), row.classes()); }
             const bool leads = a.processes == nullptr || a.processes->rank() == 0;
             if (leads) { found->say_what_is_read(); }
             // A cache reads every caption too, and one that is bad is the fault of --data.
@@ -92,15 +92,12 @@ public:
     /// What --cache has of them.
     [[nodiscard]] static std::unique_ptr<picture_cache> open_cache(const arguments& a, const picture_source& pictures) {
         constexpr auto size = std::int64_t{frozen::picture_config.latent_size()};
-        try {
-            return std::make_unique<picture_cache>(
-                pictures, a,
-                picture_cache::contents{
-                    .moments = {size, size, 2 * std::int64_t{frozen::picture_config.latent_channels}},
-                    .row = row,
-                    .picture_components = picture_encoder::components(),
-                    .text_components = text_encoders::components()});
-        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--cache: "} + e.what()}; }
+        return std::make_unique<picture_cache>(
+            pictures, a,
+            picture_cache::contents{.moments = {size, size, 2 * std::int64_t{frozen::picture_config.latent_channels}},
+                                    .row = row,
+                                    .picture_components = picture_encoder::components(),
+                                    .text_components = text_encoders::components()});
     }
     /// A rank's share of what the cache does not have.
     [[nodiscard]] static pulse::data::encoding_report encode_once(const arguments& a, const pulse::any_transport& among,
@@ -148,8 +145,17 @@ public:
             ((loss_scale_ = scale), ...);
             return;
         }
-        prepare(position);
+        prepare_samples(position);
         steps_.begin(position, scale...);
+    }
+    /// Reads and encodes what frozen tasks have not, for the step at `position`. What keeps it from beginning, if any.
+    [[nodiscard]] std::string prepare(std::uint64_t position) {
+        if (in_.plan.frozen_tasks.empty()) {
+            try {
+                prepare_samples(position);
+            } catch (const pulse::input_error& e) { fault_ = e.what(); }
+        }
+        return fault_;
     }
     /// Runs a frozen task on samples of this replica, the first of which is at `first` of all.
     void encode(std::uint64_t first, const pulse::encoding& call) {
@@ -157,10 +163,15 @@ public:
         if (first >= static_cast<std::uint64_t>(in_.args.steps) * steps_.samples_of_step()) { return; }
         const auto began = std::chrono::steady_clock::now();
         for (int i = 0; i != call.what.samples; ++i) {
-            if (call.what.component == tasks::of_pictures) {
-                encode_picture(first, call, call.what.first_sample + i);
-            } else {
-                encode_text(first, call, call.what.first_sample + i);
+            try {
+                if (call.what.component == tasks::of_pictures) {
+                    encode_picture(first, call, call.what.first_sample + i);
+                } else {
+                    encode_text(first, call, call.what.first_sample + i);
+                }
+            } catch (const pulse::input_error& e) {
+                if (!call.for_next_step) { throw; }
+                fault_ = e.what(); // the step under way does not see it, and the next does not begin
             }
         }
         seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -200,7 +211,7 @@ public:
     [[nodiscard]] std::int64_t captions_cut() const noexcept { return cut_; }
 
 private:
-    void prepare(std::uint64_t position) {
+    void prepare_samples(std::uint64_t position) {
         const std::uint64_t first = position + first_;
         if (encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
@@ -210,15 +221,6 @@ private:
         encoded_ = first;
         if (sees_pictures_) {
             seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-        }
-    }
-    static void require_classes(const arguments& a, int found) {
-        if (found == 0) {
-            throw pulse::input_error{"'" + a.data + "' has no folders of classes, which " + a.model + " reads"};
-        }
-        if (found > row.classes()) {
-            throw pulse::input_error{"'" + a.data + "' has " + std::to_string(found) + " folders of classes, " +
-                                     a.model + " knows " + std::to_string(row.classes())};
         }
     }
     [[nodiscard]] static std::size_t samples_of(const run_inputs& in) {
@@ -400,6 +402,7 @@ private:
     std::optional<pulse::data::prefetcher<captioned_picture>> ahead_{};
     std::uint64_t next_{};
     std::optional<std::uint64_t> encoded_{};
+    std::string fault_{}; ///< why the next step cannot begin
     std::int64_t cut_{};
     double seconds_{};
 };

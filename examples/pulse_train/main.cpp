@@ -21,6 +21,8 @@ int main(int argc, char** argv) {
     if (!parsed) { return exit_code; }
     std::signal(SIGINT, request_stop);
     std::signal(SIGTERM, request_stop);
+    // What nohup has made the program deaf to, it stays deaf to.
+    if (std::signal(SIGHUP, request_stop) == SIG_IGN) { std::signal(SIGHUP, SIG_IGN); }
     std::signal(SIGUSR1, request_stop); // what mpirun passes on to all ranks
     if (parsed->transport != pulse_train::transport_kind::threads) {
         return pulse_train::run_as_process(*parsed, stop_requested);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -21,6 +23,7 @@
 #include <pulse/data/encoded_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
 #include <pulse/data/prefetcher.hpp>
+#include <pulse/data/text.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_folder.hpp>
 #include <pulse/io/mapped_file.hpp>
@@ -52,8 +55,25 @@ text_ids caption_ids::operator()(std::string_view text, std::string_view what) c
     return {std::move(encoded.ids), std::move(encoded.mask), encoded.cut};
 }
 
+namespace {
+
+/// `act()`, whose faults are those of --data.
+template <class Act>
+decltype(auto) reading_data(const pulse::data::captioned_pictures& pictures, const Act& act) {
+    try {
+        return act();
+    } catch (const pulse::input_error& fault) {
+        const bool stops = pictures.options().on_bad_picture == pulse::data::bad_picture::stop;
+        throw pulse::input_error{std::string{"--data: "} + fault.what() +
+                                 (stops ? " (--on-bad-picture skip leaves out what cannot be read)" : "")};
+    }
+}
+
+} // namespace
+
 struct picture_source::parts {
     pulse::data::captioned_pictures pictures;
+    std::vector<std::uint64_t> captions{}; ///< fingerprints
     std::string text{};
     std::mutex saying{};
     std::set<std::string> said{}; ///< of pictures that are left out
@@ -90,9 +110,15 @@ pulse::data::picture_index open_data(const arguments& a, bool by_class) {
 picture_source::picture_source(const arguments& a, int size, int channels, bool by_class) {
     pulse::data::picture_index index = open_data(a, by_class);
     pulse::fingerprint sum;
-    for (const pulse::data::picture_entry& entry : index.entries) {
-        sum.add(entry.name).add(entry.text);
-        if (entry.repeats != 1) { sum.add(entry.repeats); }
+    std::vector<std::uint64_t> captions;
+    for (std::uint32_t i = 0; i != index.size(); ++i) {
+        std::string caption;
+        try {
+            caption = index.caption(i);
+        } catch (const pulse::input_error&) {} // it is said where a sample needs it
+        captions.push_back(pulse::fingerprint{}.add(caption).value());
+        sum.add(index.entries[i].name).add(caption);
+        if (index.entries[i].repeats != 1) { sum.add(index.entries[i].repeats); }
     }
     const pulse::data::picture_options options{.height = size,
                                                .width = size,
@@ -105,14 +131,15 @@ picture_source::picture_source(const arguments& a, int size, int channels, bool 
                                                                                      : pulse::data::bad_picture::stop};
     std::string text = std::to_string(index.entries.size()) + " pictures (" + sum.text() + "), " +
                        (a.random_crop ? "random" : "centre") + " crop, " + (a.flip ? "flip, " : "") +
-                       "caption dropout " + exact(a.caption_dropout) + ", bad ones " +
-                       (a.skip_bad_pictures ? "skipped" : "stop") +
+                       "caption dropout " + exact(a.caption_dropout) +
                        (a.caption_column.empty() ? "" : ", captions of the field '" + a.caption_column + '\'');
-    parts_.reset(new parts{pulse::data::captioned_pictures{std::move(index), options}, std::move(text)});
+    parts_.reset(
+        new parts{pulse::data::captioned_pictures{std::move(index), options}, std::move(captions), std::move(text)});
 }
 
 captioned_picture picture_source::at(std::uint64_t position) const {
-    pulse::data::picture_sample sample = parts_->pictures.at(position);
+    const pulse::data::captioned_pictures& from = parts_->pictures;
+    pulse::data::picture_sample sample = reading_data(from, [&] { return from.at(position); });
     if (sample.damaged) { note_damaged(sample.index); }
     return {.pixels = std::move(sample.pixels),
             .caption = std::move(sample.caption),
@@ -123,7 +150,8 @@ captioned_picture picture_source::at(std::uint64_t position) const {
 }
 
 captioned_picture picture_source::caption_at(std::uint64_t position) const {
-    pulse::data::picture_sample sample = parts_->pictures.caption_at(position);
+    const pulse::data::captioned_pictures& from = parts_->pictures;
+    pulse::data::picture_sample sample = reading_data(from, [&] { return from.caption_at(position); });
     return {.caption = std::move(sample.caption),
             .name = parts_->pictures.index().name(sample.index),
             .refused = std::move(sample.refused)};
@@ -220,6 +248,19 @@ void picture_source::say_damaged() const {
 }
 
 const std::string& picture_source::text() const noexcept { return parts_->text; }
+std::string picture_source::listing() const {
+    const pulse::data::picture_index& index = parts_->pictures.index();
+    std::string lines;
+    for (std::uint32_t i = 0; i != index.size(); ++i) {
+        const pulse::data::picture_entry& entry = index.entries[i];
+        const bool in_shard = index.layout == pulse::data::picture_layout::shards;
+        char caption[18];
+        std::snprintf(caption, sizeof caption, "%016" PRIx64 " ", parts_->captions[i]);
+        lines +=
+            caption + pulse::data::one_line((in_shard ? index.shards[entry.shard] + ": " : "") + entry.name) + '\n';
+    }
+    return lines;
+}
 int picture_source::classes() const noexcept { return static_cast<int>(parts_->pictures.index().classes.size()); }
 
 namespace {
@@ -269,55 +310,78 @@ std::vector<pulse::data::encoded_part> caption_parts(const sample_row& row) {
 
 } // namespace
 
-struct picture_cache::parts {
-    const picture_source& pictures;
-    std::filesystem::path folder;
-    sample_row row;
-    pulse::data::encoded_shapes shapes;
-    pulse::data::encoded_pictures encoded;
+namespace {
 
-    parts(const picture_source& from, std::filesystem::path to, const sample_row& read,
-          pulse::data::encoded_shapes made) :
-        pictures{from},
-        folder{std::move(to)}, row{read}, shapes{std::move(made)}, encoded{from.parts_->pictures, folder, shapes} {}
+/// `act()`, whose faults are those of --cache, but for pictures and captions that cannot be read.
+template <class Act>
+decltype(auto) using_cache(const pulse::data::captioned_pictures& pictures, const Act& act) {
+    try {
+        return act();
+    } catch (const pulse::data::unreadable_picture&) {
+        return reading_data(pictures, []() -> decltype(act()) { throw; });
+    } catch (const pulse::input_error& fault) { throw pulse::input_error{std::string{"--cache: "} + fault.what()}; }
+}
+
+pulse::data::encoded_shapes shapes_of(const arguments& a, const picture_cache::contents& made) {
+    try {
+        return {.picture = {{"moments", made.moments}},
+                .caption = caption_parts(made.row),
+                .picture_encoder = files_of(a.from, made.picture_components),
+                .text_encoder = files_of(a.from, made.text_components)};
+    } catch (const pulse::input_error& fault) { throw pulse::input_error{std::string{"--from: "} + fault.what()}; }
+}
+
+} // namespace
+
+struct picture_cache::parts {
+    const pulse::data::captioned_pictures& pictures;
+    sample_row row;
+    pulse::data::encoded_pictures encoded;
 };
 
-picture_cache::picture_cache(const picture_source& pictures, const arguments& a, const contents& made) :
-    parts_{std::make_unique<parts>(
-        pictures, a.cache, made.row,
-        pulse::data::encoded_shapes{.picture = {{"moments", made.moments}},
-                                    .caption = caption_parts(made.row),
-                                    .picture_encoder = files_of(a.from, made.picture_components),
-                                    .text_encoder = files_of(a.from, made.text_components)})} {}
-picture_cache::picture_cache(const picture_cache& other) :
-    parts_{std::make_unique<parts>(other.parts_->pictures, other.parts_->folder, other.parts_->row,
-                                   other.parts_->shapes)} {}
+picture_cache::picture_cache(const picture_source& pictures, const arguments& a, const contents& made) {
+    const pulse::data::captioned_pictures& from = pictures.parts_->pictures;
+    const pulse::data::encoded_shapes shapes = shapes_of(a, made);
+    parts_ = using_cache(from, [&] {
+        pulse::data::distinct_samples samples{from, a.cache};
+        return std::make_unique<parts>(
+            parts{from, made.row, pulse::data::encoded_pictures{from, std::move(samples), a.cache, shapes}});
+    });
+}
+picture_cache::picture_cache(const picture_cache& other) : parts_{std::make_unique<parts>(*other.parts_)} {}
 
 bool picture_cache::complete() const { return parts_->encoded.complete(); }
-void picture_cache::refresh() { parts_->encoded.refresh(); }
-void picture_cache::remove_leftovers() const { parts_->encoded.remove_leftovers(); }
+void picture_cache::refresh() {
+    using_cache(parts_->pictures, [&] { parts_->encoded.refresh(); });
+}
+void picture_cache::tidy() const {
+    using_cache(parts_->pictures, [&] { parts_->encoded.tidy(); });
+}
 
 pulse::data::encoding_report picture_cache::encode(int rank, int ranks, const picture_network& picture,
                                                    const text_network& text) {
     using rows = pulse::data::encoded_pictures::row_values;
     const std::vector<std::size_t> decided = parts_->row.of_caption();
     std::vector<float> row(parts_->row.elements());
-    return parts_->encoded.encode(
-        [&](const pulse::data::picture_sample& decoded, rows values) {
-            if (decoded.damaged) { parts_->pictures.note_damaged(decoded.index); }
-            picture(decoded.pixels, values[0]);
-        },
-        [&](const std::string& caption, rows values) {
-            values[0][0] = text(caption, row) ? 1.0F : 0.0F;
-            for (std::size_t part = 1; part != values.size(); ++part) {
-                std::ranges::copy(parts_->row.of(std::span{row}, decided[part - 1]), values[part].begin());
-            }
-        },
-        {.rank = static_cast<std::uint32_t>(rank), .ranks = static_cast<std::uint32_t>(ranks)});
+    const auto encode_picture = [&](const pulse::data::picture_sample& decoded, rows values) {
+        if (decoded.damaged) { parts_->pictures.note_damaged(decoded.index); }
+        picture(decoded.pixels, values[0]);
+    };
+    const auto encode_caption = [&](const std::string& caption, rows values) {
+        values[0][0] = text(caption, row) ? 1.0F : 0.0F;
+        for (std::size_t part = 1; part != values.size(); ++part) {
+            std::ranges::copy(parts_->row.of(std::span{row}, decided[part - 1]), values[part].begin());
+        }
+    };
+    return using_cache(parts_->pictures, [&] {
+        return parts_->encoded.encode(
+            encode_picture, encode_caption,
+            {.rank = static_cast<std::uint32_t>(rank), .ranks = static_cast<std::uint32_t>(ranks)});
+    });
 }
 
 picture_cache::sample picture_cache::at(std::uint64_t position) const {
-    pulse::data::encoded_sample found = parts_->encoded.at(position);
+    pulse::data::encoded_sample found = using_cache(parts_->pictures, [&] { return parts_->encoded.at(position); });
     return {found.picture_row, found.caption_row, found.label, found.caption_dropped, std::move(found.refused)};
 }
 void picture_cache::read_moments(const sample& one, std::span<float> moments) const {
@@ -364,12 +428,13 @@ void picture_source::say(const std::vector<std::string>&) const { refuse_picture
 void picture_source::check() const { refuse_pictures(); }
 void picture_source::say_damaged() const { refuse_pictures(); }
 const std::string& picture_source::text() const noexcept { std::abort(); }
+std::string picture_source::listing() const { refuse_pictures(); }
 int picture_source::classes() const noexcept { std::abort(); }
 picture_cache::picture_cache(const picture_source&, const arguments&, const contents&) { refuse_pictures(); }
 picture_cache::picture_cache(const picture_cache&) { refuse_pictures(); }
 bool picture_cache::complete() const { refuse_pictures(); }
 void picture_cache::refresh() { refuse_pictures(); }
-void picture_cache::remove_leftovers() const { refuse_pictures(); }
+void picture_cache::tidy() const { refuse_pictures(); }
 pulse::data::encoding_report picture_cache::encode(int, int, const picture_network&, const text_network&) {
     refuse_pictures();
 }
@@ -379,6 +444,16 @@ picture_facts picture_cache::facts(const sample&) const { refuse_pictures(); }
 bool picture_cache::read_caption(const sample&, std::span<float>) const { refuse_pictures(); }
 
 #endif
+
+void require_classes(const arguments& a, int found, int known) {
+    if (found == 0) {
+        throw pulse::input_error{"'" + a.data + "' has no folders of classes, which " + a.model + " reads"};
+    }
+    if (found > known) {
+        throw pulse::input_error{"'" + a.data + "' has " + std::to_string(found) + " folders of classes, " + a.model +
+                                 " knows " + std::to_string(known)};
+    }
+}
 
 caption_ids::~caption_ids() = default;
 picture_source::~picture_source() = default;

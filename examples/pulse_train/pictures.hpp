@@ -86,6 +86,8 @@ public:
     /// How many there are, a checksum of their names and captions, and what is done with them: no other run sees the
     /// same samples unless it is the same.
     [[nodiscard]] const std::string& text() const noexcept;
+    /// What the checksum is of: a line for each picture, with a fingerprint of its caption and its name.
+    [[nodiscard]] std::string listing() const;
     /// Folders of classes; 0: pictures are in none.
     [[nodiscard]] int classes() const noexcept;
 
@@ -97,6 +99,9 @@ private:
     std::unique_ptr<parts> parts_;
 };
 
+/// Throws input_error unless there are folders of classes, no more of them than the model knows.
+void require_classes(const arguments& a, int found, int known);
+
 /// What the frozen networks of --from make of the captioned pictures of --data, in the folder --cache.
 class picture_cache {
 public:
@@ -107,19 +112,19 @@ public:
         std::vector<std::string> picture_components{}; ///< of --from: all that moments depend on
         std::vector<std::string> text_components{};    ///< all that a caption's numbers depend on
     };
-    /// Opens what is there; the pictures must outlive it. Throws input_error naming a file that was made from other
-    /// pictures, captions, crops or networks.
+    /// Opens what is there; the pictures must outlive it. Throws input_error naming the option and the file: of --from,
+    /// of --data where bad pictures are not skipped, or a damaged one of --cache.
     picture_cache(const picture_source& pictures, const arguments& a, const contents& made);
-    /// As the other; the networks are not read again.
-    explicit picture_cache(const picture_cache& other);
+    picture_cache(const picture_cache& other);
     ~picture_cache();
     picture_cache& operator=(const picture_cache&) = delete;
 
     [[nodiscard]] bool complete() const;
     /// Sees what other ranks have written.
     void refresh();
-    /// Removes what a process that was killed had begun; to be called where nothing is written.
-    void remove_leftovers() const;
+    /// Removes what a process that was killed had begun, and keeps notes of what was read of --data; to be called where
+    /// nothing is written.
+    void tidy() const;
 
     using picture_network = std::function<void(std::span<const float> pixels, std::span<float> moments)>;
     /// Writes a sample's row. Whether the text was cut.

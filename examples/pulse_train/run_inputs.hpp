@@ -71,7 +71,8 @@ struct run_inputs {
                 .clip_norm = args.clip_norm,
                 .average_decay = args.average_decay,
                 .threads = args.threads,
-                .config = config};
+                .config = config,
+                .same_config = false}; // require_same_config has compared them
     }
     [[nodiscard]] pulse::train::diffusion_options task_options(int rank) const {
         return {.seed = args.seed,

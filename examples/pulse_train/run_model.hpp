@@ -35,6 +35,7 @@
 #include "arguments.hpp"
 #include "artifacts.hpp"
 #include "by_prompt.hpp"
+#include "data_changes.hpp"
 #include "drawing.hpp"
 #include "encoded_task.hpp"
 #include "frozen.hpp"
@@ -112,7 +113,7 @@ void fill_cache(const Side& side, const run_inputs& in) {
     const auto samples = static_cast<std::uint64_t>(a.steps) * static_cast<std::uint64_t>(in.plan.microbatch_size) *
                          static_cast<std::uint64_t>(in.plan.microbatches);
     side.run_ranks(in, [&](auto&& among) {
-        if (among.rank() == 0) { in.cache->remove_leftovers(); }
+        if (among.rank() == 0) { in.cache->tidy(); }
         among.sum({});
         const auto begin = clock::now();
         pulse::data::encoding_report took;
@@ -297,7 +298,11 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
 
     const run_results results = [&] {
-        const run_moments during{.ready = [&] { open_folder(in); },
+        const run_moments during{.ready =
+                                     [&] {
+                                         open_folder(in);
+                                         keep_listing(in);
+                                     },
                                  .drawing =
                                      [&](const run_results& so_far) {
                                          draw<Model>(side, in, so_far, drawing_folder(in, so_far.last_step));

@@ -41,6 +41,7 @@
 
 #include "../glpk_search.hpp"
 #include "artifacts.hpp"
+#include "data_changes.hpp"
 #include "measuring.hpp"
 #include "pictures.hpp"
 #include "synthetic.hpp"
@@ -363,6 +364,7 @@ void require_same_config(const run_inputs& in) {
     const auto before = config_at(in.resume_from);
     for (const auto& [key, value] : in.config) {
         const auto found = before.find(key);
+        if (found != before.end() && key == "images" && same_images(in, found->second)) { continue; }
         if (found == before.end() || found->second != value) {
             const std::string had = found == before.end() ? "unset" : found->second;
             throw pulse::input_error{"--resume: '" + in.args.resume + "': its run had " + key + " " + had +

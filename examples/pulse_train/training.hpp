@@ -76,6 +76,7 @@ public:
             }
             const auto began = clock::now();
             if (traced) { origin_ns_ = pulse::trace::now_ns(); }
+            require_samples(first);
             const pulse::train::step_outcome done = trainer_.step(task_, asks_to_stop());
             stop = done.stop;
             const double seconds = seconds_since(began);
@@ -106,6 +107,23 @@ private:
         return in_.stop->load() || (in_.args.time_limit_s > 0 && seconds_since(start_) > in_.args.time_limit_s);
     }
 
+    /// Ends the run where a rank cannot read what the next step sees, with a checkpoint if it has made steps. The ranks
+    /// agree before any of them begins the step.
+    void require_samples(std::int64_t first) {
+        if constexpr (requires { task_.prepare(trainer_.samples()); }) {
+            const std::string fault = task_.prepare(trainer_.samples());
+            double faults = fault.empty() ? 0 : 1;
+            transport_.sum({&faults, 1});
+            if (faults == 0) { return; }
+            const bool keeps = trainer_.steps() != first;
+            if (keeps && saved_.first != trainer_.steps()) { save(); }
+            if (!fault.empty()) {
+                throw pulse::input_error{fault + "; step " + std::to_string(trainer_.steps() + 1) + " cannot be made" +
+                                         (keeps ? ", --resume goes on from the one before" : "")};
+            }
+            transport_.sum({}); // which a rank that cannot read ends
+        }
+    }
     void resume() {
         try {
             trainer_.resume(in_.resume_from);

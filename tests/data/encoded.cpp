@@ -7,8 +7,11 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <random>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/wait.h>
@@ -99,9 +102,16 @@ encoded_shapes small_shapes() {
             .shard_bytes = 3 * 12 * sizeof(float)};
 }
 
+encoded_pictures opened(const captioned_pictures& pictures, const fs::path& cache,
+                        const encoded_shapes& shapes = small_shapes()) {
+    return {pictures, distinct_samples{pictures, cache}, cache, shapes};
+}
+
+/// What was encoded, which depends on nothing else, without notes, which know of the times of files.
 std::map<std::string, std::string> files_in(const fs::path& folder) {
     std::map<std::string, std::string> all;
     for (const auto& entry : fs::directory_iterator{folder}) {
+        if (entry.path().extension() == ".notes") { continue; }
         all[entry.path().filename().string()] = pulse::test::bytes_of(entry.path());
     }
     return all;
@@ -126,7 +136,7 @@ bool mentions(const std::string& text, std::initializer_list<const char*> parts)
 
 /// At every position of three epochs the same as encoding each step.
 void check_same(const captioned_pictures& pictures, const encoded_pictures& encoded) {
-    for (std::uint64_t position = 0; position != 3 * count; ++position) {
+    for (std::uint64_t position = 0; position != 3 * pictures.size(); ++position) {
         const picture_sample inline_sample = pictures.at(position);
         const encoded_sample sample = encoded.at(position);
         floats moments(8);
@@ -153,6 +163,10 @@ void check_same(const captioned_pictures& pictures, const encoded_pictures& enco
 
 } // namespace
 
+// As a reference of another hand has the eight bytes of a length and the text behind them.
+static_assert(pulse::wide_fingerprint{}.add("a").value() >> 64U == 0x426D56754E03AD9AU);
+static_assert(static_cast<std::uint64_t>(pulse::wide_fingerprint{}.add("a").value()) == 0xDB79F299C730F21FU);
+
 TEST_CASE("what is encoded once is what encoding each step gives") {
     for (const bool damaged : {false, true}) {
         const captioned_files folder{damaged};
@@ -160,7 +174,7 @@ TEST_CASE("what is encoded once is what encoding each step gives") {
                                           with(damaged ? bad_picture::skip : bad_picture::stop)};
         const pulse::test::scratch cache;
         networks frozen;
-        encoded_pictures encoded{pictures, cache.path / "new", small_shapes()};
+        encoded_pictures encoded = opened(pictures, cache.path / "new");
         CHECK(!encoded.complete());
         const encoding_report report = encoded.encode(frozen.picture(), frozen.caption());
         CHECK(encoded.complete());
@@ -176,7 +190,7 @@ TEST_CASE("what is encoded once is what encoding each step gives") {
         CHECK(report.each_step_seconds(2) > report.each_step_seconds(1));
 
         // Opened again there is nothing to do.
-        encoded_pictures again{pictures, cache.path / "new", small_shapes()};
+        encoded_pictures again = opened(pictures, cache.path / "new");
         CHECK(again.complete());
         const encoding_report none = again.encode(frozen.picture(), frozen.caption());
         CHECK(none.pictures + none.captions + none.bytes == 0);
@@ -185,8 +199,8 @@ TEST_CASE("what is encoded once is what encoding each step gives") {
 
         // Ranks share the work, and each sees what the others did.
         networks many;
-        encoded_pictures first{pictures, cache.path / "shared", small_shapes()};
-        encoded_pictures second{pictures, cache.path / "shared", small_shapes()};
+        encoded_pictures first = opened(pictures, cache.path / "shared");
+        encoded_pictures second = opened(pictures, cache.path / "shared");
         first.encode(many.picture(), many.caption(), {.rank = 0, .ranks = 2});
         CHECK(!first.complete());
         second.encode(many.picture(), many.caption(), {.rank = 1, .ranks = 2, .ahead = {.threads = 1, .ahead = 1}});
@@ -203,7 +217,7 @@ TEST_CASE("a killed process has lost the file that it was at, and no more") {
     const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::skip)};
     const pulse::test::scratch whole;
     networks frozen;
-    encoded_pictures undisturbed{pictures, whole.path, small_shapes()};
+    encoded_pictures undisturbed = opened(pictures, whole.path);
     undisturbed.encode(frozen.picture(), frozen.caption());
 
     for (const int last : {0, 1, 4, 9, 19}) {
@@ -211,7 +225,7 @@ TEST_CASE("a killed process has lost the file that it was at, and no more") {
         const ::pid_t child = ::fork();
         if (child == 0) {
             networks own;
-            encoded_pictures killed{pictures, cache.path, small_shapes()};
+            encoded_pictures killed = opened(pictures, cache.path);
             const auto encode_picture = own.picture();
             killed.encode(
                 [&](const picture_sample& sample, encoded_pictures::row_values values) {
@@ -225,11 +239,11 @@ TEST_CASE("a killed process has lost the file that it was at, and no more") {
         REQUIRE(::waitpid(child, &status, 0) == child);
         REQUIRE(WIFSIGNALED(status));
         // as a kill within a write would leave it
-        pulse::test::put(cache.path / ".pictures-00001.safetensors.17-0.tmp", "half");
+        pulse::test::put(cache.path / ".pictures-0123.safetensors.17-0.tmp", "half");
 
         networks rest;
-        encoded_pictures resumed{pictures, cache.path, small_shapes()};
-        resumed.remove_leftovers();
+        encoded_pictures resumed = opened(pictures, cache.path);
+        resumed.tidy();
         resumed.encode(rest.picture(), rest.caption());
         CHECK(rest.asked_texts.empty());
         CHECK(rest.asked_pictures <= frozen.asked_pictures - last + 3);
@@ -239,61 +253,268 @@ TEST_CASE("a killed process has lost the file that it was at, and no more") {
     }
 }
 
-TEST_CASE("what was made from something else is refused, and says what changed") {
+namespace {
+
+/// A folder of pictures with captions beside them, which is edited.
+struct edited_files : pulse::test::scratch {
+    std::vector<std::string> names{};
+    int serial = 0;
+    std::mt19937 draw;
+
+    explicit edited_files(unsigned seed) : draw{seed} {
+        for (int i = 0; i != 5; ++i) { add(i); }
+    }
+    std::size_t below(std::size_t n) { return std::uniform_int_distribution<std::size_t>{0, n - 1}(draw); }
+    std::string& any() { return names[below(names.size())]; }
+    static std::string content(std::size_t number) {
+        const auto n = static_cast<int>(number);
+        return pulse::io::encode_png(
+            pulse::test::some_picture(14 + 3 * (n % 5), 12 + 5 * (n % 3), static_cast<unsigned>(n + 1)));
+    }
+    [[nodiscard]] fs::path picture(const std::string& name) const { return path / (name + ".png"); }
+    [[nodiscard]] fs::path caption(const std::string& name) const { return path / (name + ".txt"); }
+    void add(std::size_t number) {
+        names.push_back(std::to_string(100 + serial++));
+        pulse::test::put(picture(names.back()), content(number));
+        pulse::test::put(caption(names.back()), "caption " + std::to_string(number % 4));
+    }
+    void rename(std::string& name, const std::string& to) {
+        fs::rename(picture(name), picture(to));
+        fs::rename(caption(name), caption(to));
+        name = to;
+    }
+    void remove(std::size_t which) {
+        fs::remove(picture(names[which]));
+        fs::remove(caption(names[which]));
+        names.erase(names.begin() + static_cast<std::ptrdiff_t>(which));
+    }
+    /// Seconds enough for the file to be noted.
+    void age(const std::string& name, int seconds) const {
+        fs::last_write_time(picture(name), fs::file_time_type::clock::now() - std::chrono::seconds{seconds});
+    }
+    /// What was done.
+    std::string edit() {
+        switch (below(8)) {
+        case 0: add(below(40)); return "add";
+        case 1:
+            if (names.size() > 2) { remove(below(names.size())); }
+            return "remove";
+        case 2: rename(any(), "renamed-" + std::to_string(serial++)); return "rename";
+        case 3: age(any(), 10 + serial++); return "touch";
+        case 4: pulse::test::put(picture(any()), content(below(40))); return "change bytes";
+        case 5: pulse::test::put(caption(any()), "caption " + std::to_string(below(9))); return "change a caption";
+        case 6: pulse::test::put(picture(any()), pulse::test::bytes_of(picture(any()))); return "copy";
+        default: {
+            const fs::path to = path.string() + "m";
+            fs::rename(path, to);
+            path = to;
+            return "move the folder";
+        }
+        }
+    }
+};
+
+/// The different bytes of pictures and the different texts that a folder has had.
+struct contents {
+    std::set<std::string> pictures{};
+    std::set<std::string> texts{std::string{}}; // of dropped captions
+
+    void add(const edited_files& from) {
+        for (const std::string& name : from.names) {
+            pictures.insert(pulse::test::bytes_of(from.picture(name)));
+            texts.insert(pulse::test::bytes_of(from.caption(name)));
+        }
+    }
+};
+
+/// Ends this process where so many pictures are encoded, if these are as many; else encodes all.
+[[noreturn]] void encode_and_die(const captioned_pictures& pictures, const fs::path& cache, int after) {
+    encoded_pictures killed = opened(pictures, cache);
+    killed.tidy();
+    networks own;
+    const auto encode_picture = own.picture();
+    killed.encode(
+        [&](const picture_sample& sample, encoded_pictures::row_values values) {
+            if (own.asked_pictures == after) { ::raise(SIGKILL); }
+            encode_picture(sample, values);
+        },
+        own.caption());
+    ::_exit(0);
+}
+
+} // namespace
+
+TEST_CASE("however pictures are edited, what is new is encoded and nothing else") {
+    for (unsigned sequence = 0; sequence != 8; ++sequence) {
+        edited_files folder{sequence};
+        const pulse::test::scratch cache;
+        contents had;
+        had.texts.clear();
+        std::string edits;
+        for (int round = 0; round != 12; ++round) {
+            for (std::size_t more = folder.below(3); round != 0 && more != 0; --more) { edits += folder.edit() + "; "; }
+            CAPTURE(edits);
+            const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
+            contents all = had;
+            all.texts.insert(std::string{});
+            all.add(folder);
+            const bool killed = folder.below(3) == 0;
+            if (killed) {
+                const auto after = static_cast<int>(folder.below(8));
+                const ::pid_t child = ::fork();
+                if (child == 0) { encode_and_die(pictures, cache.path, after); }
+                int status = 0;
+                REQUIRE(::waitpid(child, &status, 0) == child);
+            }
+            networks frozen;
+            encoded_pictures encoded = opened(pictures, cache.path);
+            encoded.tidy();
+            const encoding_report report = encoded.encode(frozen.picture(), frozen.caption());
+            if (killed) {
+                CHECK(report.pictures <= 2 * (all.pictures.size() - had.pictures.size()));
+                CHECK(report.captions <= all.texts.size() - had.texts.size());
+            } else {
+                CHECK(report.pictures == 2 * (all.pictures.size() - had.pictures.size()));
+                CHECK(report.captions == all.texts.size() - had.texts.size());
+            }
+            CHECK(static_cast<std::uint64_t>(frozen.asked_pictures) == report.pictures);
+            check_same(pictures, encoded);
+            had = all;
+        }
+    }
+}
+
+TEST_CASE("files that are as they were noted are not read again") {
+    edited_files folder{1};
+    const pulse::test::scratch cache;
+    networks frozen;
+    const auto encoded_now = [&] {
+        const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
+        encoded_pictures encoded = opened(pictures, cache.path);
+        encoded.tidy();
+        return encoded.encode(frozen.picture(), frozen.caption()).pictures;
+    };
+    // As long as the one before, which tells whether it is looked at.
+    const auto put_other = [&](const std::string& name) {
+        std::string bytes = pulse::test::bytes_of(folder.picture(name));
+        bytes.back() = static_cast<char>(bytes.back() ^ 1); // of a checksum that says nothing of the pixels
+        const auto time = fs::last_write_time(folder.picture(name));
+        pulse::test::put(folder.picture(name), bytes);
+        fs::last_write_time(folder.picture(name), time);
+    };
+    CHECK(encoded_now() == 10);
+    folder.age(folder.names[0], 100);
+    CHECK(encoded_now() == 0); // another time alone: it is read, and noted
+    const std::string notes = [&] {
+        for (const auto& entry : fs::directory_iterator{cache.path}) {
+            if (entry.path().extension() == ".notes") { return entry.path().string(); }
+        }
+        return std::string{};
+    }();
+    REQUIRE(!notes.empty());
+    const std::string kept = pulse::test::bytes_of(notes);
+    const std::string before = pulse::test::bytes_of(folder.picture(folder.names[0]));
+    put_other(folder.names[0]);
+    {
+        const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
+        CHECK(opened(pictures, cache.path).complete());
+        // Notes that are not whole are none.
+        for (std::size_t i = 0; i != kept.size(); ++i) {
+            std::string damaged = kept;
+            damaged[i] = static_cast<char>(damaged[i] ^ 4);
+            pulse::test::put(notes, i % 2 == 0 ? damaged : kept.substr(0, i));
+            CHECK(!opened(pictures, cache.path).complete());
+        }
+        pulse::test::put(notes, kept);
+    }
+    put_other(folder.names[1]); // its time was too near
+    const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
+    CHECK(!opened(pictures, cache.path).complete());
+}
+
+TEST_CASE("one folder serves other crops and encoders, each by what it has made") {
     const captioned_files folder{false};
     const pulse::test::scratch cache;
-    const picture_options options = with(bad_picture::stop);
-    networks frozen;
-    {
+    const auto encoded_now = [&](const picture_options& options, const encoded_shapes& shapes) {
         const captioned_pictures pictures{open_pictures(folder.path), options};
-        encoded_pictures encoded{pictures, cache.path, small_shapes()};
-        encoded.encode(frozen.picture(), frozen.caption());
-    }
-    const auto refusal = [&](const picture_options& now, const encoded_shapes& shapes) {
-        return refusal_of([&] {
-            const captioned_pictures pictures{open_pictures(folder.path), now};
-            const encoded_pictures encoded{pictures, cache.path, shapes};
-        });
+        encoded_pictures encoded = opened(pictures, cache.path, shapes);
+        networks frozen;
+        const encoding_report report = encoded.encode(frozen.picture(), frozen.caption());
+        if (shapes.picture == small_shapes().picture) { check_same(pictures, encoded); }
+        return std::pair{report.pictures, report.captions};
     };
-    CHECK(refusal(options, small_shapes()) == "nothing refused");
+    constexpr std::pair<std::uint64_t, std::uint64_t> nothing{0, 0};
+    const picture_options options = with(bad_picture::stop);
+    CHECK(encoded_now(options, small_shapes()) == std::pair{std::uint64_t{2 * count}, std::uint64_t{5}});
     picture_options other = options;
     other.seed = 77; // chance is not encoded
     other.caption_dropout = 0.5;
-    CHECK(refusal(other, small_shapes()) == "nothing refused");
-
-    other.width = 7;
-    CHECK(mentions(refusal(other, small_shapes()), {"pictures-00000.safetensors", "stale", "the crop"}));
+    CHECK(encoded_now(other, small_shapes()) == nothing);
     other = options;
-    other.random_crop = true;
-    CHECK(mentions(refusal(other, small_shapes()), {"random crops"}));
+    other.horizontal_flip = false;
+    CHECK(encoded_now(other, small_shapes()) == nothing);
+    other.width = 7;
+    CHECK(encoded_now(other, small_shapes()) == std::pair{std::uint64_t{count}, std::uint64_t{0}});
+    other.channels = 1;
+    CHECK(encoded_now(other, small_shapes()) == std::pair{std::uint64_t{count}, std::uint64_t{0}});
     encoded_shapes shapes = small_shapes();
     shapes.picture_encoder.add(1);
-    CHECK(mentions(refusal(options, shapes),
-                   {"pictures-00000.safetensors", "encoder of pictures", "remove its pictures-*.safetensors"}));
+    CHECK(encoded_now(options, shapes) == std::pair{std::uint64_t{2 * count}, std::uint64_t{0}});
     shapes = small_shapes();
     shapes.text_encoder.add(1);
-    CHECK(mentions(refusal(options, shapes), {"captions-00000.safetensors", "encoder of texts"}));
+    CHECK(encoded_now(options, shapes) == std::pair{std::uint64_t{0}, std::uint64_t{5}});
     shapes = small_shapes();
-    shapes.picture[0].dims = {2, 2, 1};
-    CHECK(mentions(refusal(options, shapes), {"pictures-00000.safetensors", "moments", "shape"}));
+    shapes.picture[0].dims = {8};
+    CHECK(encoded_now(options, shapes) == std::pair{std::uint64_t{2 * count}, std::uint64_t{0}});
+    for (const auto& all : {small_shapes(), shapes}) { CHECK(encoded_now(options, all) == nothing); }
 
-    const fs::path caption = folder.path / captioned_files::name(3, ".txt");
-    const std::string before = pulse::test::bytes_of(caption);
-    pulse::test::put(caption, "another caption");
-    CHECK(mentions(refusal(options, small_shapes()), {"captions-00000.safetensors", "the captions it was made from"}));
-    pulse::test::put(caption, before);
-    CHECK(refusal(options, small_shapes()) == "nothing refused");
+    other = options;
+    other.random_crop = true;
+    CHECK(mentions(refusal_of([&] { encoded_now(other, small_shapes()); }), {"random crops"}));
+}
 
-    // The same bytes at another time are another picture: it is not read to know better.
-    const fs::path picture = folder.path / captioned_files::name(2, ".png");
-    const auto time = fs::last_write_time(picture);
-    fs::last_write_time(picture, time + std::chrono::seconds{2});
-    CHECK(mentions(refusal(options, small_shapes()), {"pictures-00000.safetensors", "the pictures it was made from"}));
-    fs::last_write_time(picture, time);
-    CHECK(refusal(options, small_shapes()) == "nothing refused");
-    fs::remove(folder.path / captioned_files::name(10, ".png"));
-    fs::remove(folder.path / captioned_files::name(10, ".txt"));
-    CHECK(mentions(refusal(options, small_shapes()), {"stale", "pictures"}));
+TEST_CASE("a picture that changes while it is encoded is not kept for the other") {
+    edited_files folder{3};
+    const pulse::test::scratch cache;
+    for (const bad_picture on_bad : {bad_picture::stop, bad_picture::skip}) {
+        const captioned_pictures pictures{open_pictures(folder.path), with(on_bad)};
+        for (const bool removed : {false, true}) {
+            const std::string name = folder.names[removed ? 1 : 0];
+            const std::string before = pulse::test::bytes_of(folder.picture(name));
+            encoded_pictures encoded = opened(pictures, cache.path);
+            removed ? static_cast<void>(fs::remove(folder.picture(name)))
+                    : pulse::test::put(folder.picture(name), edited_files::content(33));
+            networks frozen;
+            CHECK_THROWS_AS(encoded.encode(frozen.picture(), frozen.caption(), {.ahead = {.threads = 1, .ahead = 1}}),
+                            unreadable_picture);
+            pulse::test::put(folder.picture(name), before);
+        }
+    }
+    const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
+    encoded_pictures encoded = opened(pictures, cache.path);
+    networks frozen;
+    encoded.encode(frozen.picture(), frozen.caption());
+    check_same(pictures, encoded);
+}
+
+TEST_CASE("a renamed picture that cannot be decoded is refused by its new name") {
+    const captioned_files folder{true};
+    const pulse::test::scratch cache;
+    networks frozen;
+    {
+        const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::skip)};
+        opened(pictures, cache.path).encode(frozen.picture(), frozen.caption());
+    }
+    for (const char* const ending : {".png", ".txt"}) {
+        fs::rename(folder.path / captioned_files::name(4, ending), folder.path / captioned_files::name(50, ending));
+    }
+    const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::skip)};
+    encoded_pictures encoded = opened(pictures, cache.path);
+    CHECK(encoded.complete());
+    check_same(pictures, encoded);
+    pulse::test::put(folder.path / "107.txt", "caption 3");
+    const captioned_pictures strict{open_pictures(folder.path), with(bad_picture::stop)};
+    CHECK(mentions(refusal_of([&] { static_cast<void>(opened(strict, cache.path)); }), {"150.png"}));
 }
 
 TEST_CASE("damage is named") {
@@ -301,27 +522,40 @@ TEST_CASE("damage is named") {
     const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
     const pulse::test::scratch cache;
     networks frozen;
-    encoded_pictures{pictures, cache.path, small_shapes()}.encode(frozen.picture(), frozen.caption());
-    const fs::path shard = cache.path / "pictures-00002.safetensors";
+    opened(pictures, cache.path).encode(frozen.picture(), frozen.caption());
+    // The file that has row 6, the first of the third.
+    const fs::path shard = [&] {
+        for (const auto& [name, bytes] : files_in(cache.path)) {
+            fs::rename(cache.path / name, cache.path / "away");
+            const bool found = name.starts_with("pictures-") && !opened(pictures, cache.path).pictures().has(6);
+            fs::rename(cache.path / "away", cache.path / name);
+            if (found) { return cache.path / name; }
+        }
+        return fs::path{};
+    }();
+    const std::string name = shard.filename().string();
     const std::string bytes = pulse::test::bytes_of(shard);
     const auto refusal = [&](const std::string& now) {
         fs::remove(shard);
         pulse::test::put(shard, now);
-        return refusal_of([&] { const encoded_pictures encoded{pictures, cache.path, small_shapes()}; });
+        return refusal_of([&] { const encoded_pictures encoded = opened(pictures, cache.path); });
     };
     CHECK(refusal(bytes) == "nothing refused");
     for (const std::size_t kept : {std::size_t{0}, std::size_t{9}, bytes.size() / 2, bytes.size() - 1}) {
-        CHECK(mentions(refusal(bytes.substr(0, kept)), {"pictures-00002.safetensors"}));
+        CHECK(mentions(refusal(bytes.substr(0, kept)), {name.c_str(), "remove the file"}));
     }
     std::string other = bytes;
-    other.replace(other.find("pulse-encoded/1"), 15, "pulse-encoded/9");
-    CHECK(mentions(refusal(other), {"pictures-00002.safetensors", "no pulse-encoded/1"}));
+    other.replace(other.find("pulse-encoded/2"), 15, "pulse-encoded/1");
+    CHECK(mentions(refusal(other), {name.c_str(), "no pulse-encoded/2", "give another"}));
+    other = bytes;
+    other.replace(other.find("keys"), 4, "kays");
+    CHECK(mentions(refusal(other), {name.c_str(), "'keys'", "remove the file"}));
     other = bytes;
     other.replace(other.find("moments"), 7, "moment_");
-    CHECK(mentions(refusal(other), {"pictures-00002.safetensors", "'moments'"}));
+    CHECK(mentions(refusal(other), {name.c_str(), "'moments'", "remove the file"}));
 
     fs::remove(shard);
-    encoded_pictures without{pictures, cache.path, small_shapes()};
+    encoded_pictures without = opened(pictures, cache.path);
     CHECK(!without.complete());
     networks again;
     without.encode(again.picture(), again.caption());
@@ -334,19 +568,17 @@ TEST_CASE("a bad picture stops the encoding where it shall, and what is there is
     const pulse::test::scratch cache;
     networks frozen;
     const captioned_pictures strict{open_pictures(folder.path), with(bad_picture::stop)};
-    CHECK(mentions(refusal_of([&] {
-                       const encoded_pictures encoded{strict, cache.path, small_shapes()};
-                   }),
+    CHECK(mentions(refusal_of([&] { const encoded_pictures encoded = opened(strict, cache.path); }),
                    {"107.txt", "UTF-8"}));
     pulse::test::put(folder.path / "107.txt", "caption 3");
-    encoded_pictures encoded{strict, cache.path, small_shapes()};
+    encoded_pictures encoded = opened(strict, cache.path);
     CHECK(mentions(refusal_of([&] { encoded.encode(frozen.picture(), frozen.caption()); }), {"104.png"}));
     CHECK(!encoded.complete());
-    CHECK(encoded.pictures().has(1));
+    CHECK(encoded.pictures().has(5));
 
     const int before = frozen.asked_pictures;
     const captioned_pictures lenient{open_pictures(folder.path), with(bad_picture::skip)};
-    encoded_pictures rest{lenient, cache.path, small_shapes()};
+    encoded_pictures rest = opened(lenient, cache.path);
     rest.encode(frozen.picture(), frozen.caption());
     CHECK(frozen.asked_pictures - before == 2 * (count - 1) - 6); // 2 shards of 3 rows are there
     check_same(lenient, rest);

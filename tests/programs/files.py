@@ -43,7 +43,8 @@ class Safetensors:
             elements = 1
             for extent in entry["shape"]:
                 elements *= extent
-            if entry["dtype"] != "F32" or end - begin != 4 * elements:
+            size = {"F32": 4, "U8": 1}.get(entry["dtype"], 0)
+            if size == 0 or end - begin != size * elements:
                 raise ValueError(f"{name}: {entry}")
             spans.append((begin, end))
             self.shapes[name] = entry["shape"]

@@ -40,7 +40,8 @@ OPTIONS = ("--data", "--from", "--init", "--tokenizer", "--export", "--export-of
            "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
            "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
-           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan")
+           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
+           "--data-changed")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 
@@ -357,7 +358,7 @@ class Resume(Case):
         self.refuses(*self.goes_on("--lr", "0.0010000001"), names=["learning_rate 0.001,", "0.0010000001"])
         self.refuses(*self.goes_on(), model="ddpm_fmnist", names=["model ddpm_fmnist_small,", "ddpm_fmnist"])
         self.refuses(*self.goes_on(), size=("--microbatch-size", "4", "--microbatches", "4"), names=["microbatch_size 2, "])
-        self.refuses(*self.goes_on(), data=other, names=["images 256, ", "64"])
+        self.refuses(*self.goes_on(), data=other, names=["--data", "256", "64", "--data-changed"])
         self.refuses(*self.goes_on("--ema", "0.5"), names=["ema 0.999,", "0.5"])
 
     def test_a_loss_scale_is_kept(self):
@@ -832,7 +833,7 @@ class Interrupt(Case):
         return output
 
     def test_signals_end_a_run_well(self):
-        for number, delay in ((signal.SIGINT, 0.4), (signal.SIGTERM, 0.0)):
+        for number, delay in ((signal.SIGINT, 0.4), (signal.SIGTERM, 0.0), (signal.SIGHUP, 0.1)):
             with self.subTest(number.name):
                 out = fresh()
                 child = self.start("--steps", 1000000, "--ranks", 3, out=out, sample=4096)
@@ -851,6 +852,20 @@ class Interrupt(Case):
                 rest = self.train("--steps", steps + 2, "--resume", out / "checkpoints")
                 self.assertEqual(made["loss"] + report(rest)["loss"], report(whole)["loss"])
                 self.same_tensors(rest, whole)
+
+    def test_nohup(self):
+        """What its starter ignores, the program ignores; it ends by the other signal."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            child = self.start("--steps", 1000000, out=fresh())
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        self.wait_for(child, "step 1/")
+        child.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        self.assertIsNone(child.poll())
+        child.send_signal(signal.SIGTERM)
+        self.ends_well(child)
 
     def test_a_signal_ends_drawing(self):
         out = fresh()

@@ -64,6 +64,11 @@ def trains_alike_scattered(case, alone, *options, **what):
         case.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
 
 
+def encoded_in(cache):
+    """What is encoded there, without notes, which know of the times of files."""
+    return {name: content for name, content in files_of(cache).items() if name.endswith(".safetensors")}
+
+
 def write_tensors(path, tensors, shapes):
     import numpy
     from safetensors.numpy import save_file
@@ -619,6 +624,59 @@ class Pictures(Case):
         self.refuses("--from", FROM, "--seed", SEED, "--steps", 4, "--resume", half / "checkpoint.safetensors",
                      names=["images", "dropout 0.5"], **self.options)
 
+    def test_resumes_on_other_data(self):
+        data = fresh()
+        shutil.copytree(self.data, data)
+        half = self.learn("--steps", 2, data=data)
+        lines = (data / "metadata.jsonl").read_text().replace("a cat", "a dog").replace("caterpillar", "cater").splitlines()
+        shutil.copy(data / "1.png", data / "new.png")
+        lines[0] = json.dumps({"file_name": "new.png", "text": "photo"})
+        (data / "metadata.jsonl").write_text("\n".join(lines))
+        what = "1 picture was added ('new.png'), 1 was removed ('0.png'), 3 have other captions ('2.png')"
+        for place in ("checkpoints", "checkpoints/step-00000002", "checkpoint.safetensors"):
+            self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--resume", half / place,
+                         names=[what, "--data-changed yes"], model="sd_tiny", data=data)
+        on = ("--from", FROM, "--seed", SEED, "--steps", 3, "--resume", half / "checkpoint.safetensors", "--data-changed", "yes")
+        once, again = fresh(), fresh()
+        done = self.invoke(command(*on, out=once, model="sd_tiny", data=data), 0)
+        self.assertIn(what, done.stdout)
+        next(half.glob("data-*.txt")).unlink()
+        done = self.invoke(command(*on, out=again, model="sd_tiny", data=data), 0)
+        self.assertRegex(done.stdout, r"--data has changed since .*: it was 10 pictures \(\w+\), now it is 10 pictures \(\w+\)\n")
+        self.same_training(once, again)
+        # from there on it is a run on these pictures
+        whole = self.learn("--steps", 3, data=data)
+        self.assertNotEqual(report(once)["loss"], report(whole)["loss"][2:])
+        rest = self.learn("--steps", 4, "--resume", once / "checkpoint.safetensors", data=data)
+        self.assertEqual(len(report(rest)["loss"]), 1)
+        self.refuses("--from", FROM, "--data-changed", "yes", names=["--data-changed", "--resume"], **self.options)
+
+    def test_what_cannot_be_read_ends_a_run_behind_a_whole_step(self):
+        """A picture that is first seen in the third step: the steps before are kept, and a run that goes on has its bits."""
+        data = write_pictures([f"{text} {number}" for number in range(2) for text in CAPTIONS])
+        bad = data / f"{chance.index_at(SEED, 19, 20)}.png"
+        content = bad.read_bytes()
+        whole = self.learn("--steps", 4, data=data)
+        for options in ("--encode each-step --ranks 1", "--encode each-step --ranks 3 --placement sequential",
+                        "--encode bubbles --ranks 2", "--encode bubbles --ranks 3 --placement sequential"):
+            with self.subTest(options):
+                bad.write_bytes(content[:-30])
+                out = fresh()
+                line = command("--from", FROM, "--seed", SEED, "--steps", 4, *options.split(), out=out, model="sd_tiny", data=data)
+                done = self.invoke(line, 2)
+                self.assertRegex(done.stderr, r"\Apulse_train: [^\n]+\n\Z")
+                for name in ("--data", bad.name, "--on-bad-picture skip", "step 3", "--resume"):
+                    self.assertIn(name, done.stderr)
+                self.assertEqual([path.name for path in (out / "checkpoints").iterdir()], ["step-00000002"])
+                on = ("--steps", 4, "--resume", out / "checkpoints", *options.split())
+                line = command("--from", FROM, "--seed", SEED, *on, "--on-bad-picture", "skip", out=fresh(), model="sd_tiny", data=data)
+                done = self.invoke(line, 0)
+                self.assertIn(bad.name, done.stderr)
+                bad.write_bytes(content)
+                rest = self.learn(*on, data=data)
+                self.assertEqual(report(rest)["loss"], report(whole)["loss"][2:])
+                self.same_tensors(rest, whole)
+
     def test_dropped_captions_are_empty_ones(self):
         dropped = self.learn("--steps", 1, "--caption-dropout", 1)
         empty = self.learn("--steps", 1, data=write_pictures([""] * len(CAPTIONS)))
@@ -833,8 +891,9 @@ class Sdxl(Case):
         self.assertLessEqual({"states", "pooled"}, set(Safetensors(next(cache.glob("captions-*"))).tensors))
         folder = changed(SDXL)
         (folder / "tokenizer_2/merges.txt").write_text((folder / "tokenizer_2/merges.txt").read_text() + "\n")
-        self.refuses("--from", folder, "--seed", SEED, *options, "--encode", "once", "--cache", cache,
-                     names=["--cache", "stale", "encoder of texts"], model="sdxl_tiny", data=self.data)
+        line = command("--from", folder, "--seed", SEED, *options, "--encode", "once", "--cache", cache, out=fresh(),
+                       model="sdxl_tiny", data=self.data)
+        self.assertIn("encoded 0 pictures and 10 captions", self.invoke(line, 0).stdout)  # all that the second encoder has made
 
 
 class Classes(Case):
@@ -998,47 +1057,85 @@ class Once(Case):
                 self.assertEqual(made["captions_cut"], report(alone)["captions_cut"])
                 self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
         # which rank has encoded what is seen nowhere, and no frozen network stays in memory
-        self.assertEqual(*map(files_of, caches[:2]))
-        self.assertEqual(*map(files_of, caches[1:]))
+        self.assertEqual(*map(encoded_in, caches[:2]))
+        self.assertEqual(*map(encoded_in, caches[1:]))
         profile = fresh()
         without = self.train("--steps", 1, "--ranks", 1, "--profile-out", profile, **MODEL)
         once, said, _ = self.learn(caches[0], "--ranks", 1, "--profile", profile)
         self.assertIn(f"--cache {caches[0]} has all pictures and captions\n", said)
         self.same_training(each, once)
-        self.assertEqual(files_of(caches[0]), files_of(caches[1]))
+        self.assertEqual(encoded_in(caches[0]), encoded_in(caches[1]))
         self.assertEqual(report(once)["planned_peak_bytes"], report(without)["planned_peak_bytes"])
 
     def test_what_is_missing_is_made_again(self):
         cache = fresh()
         whole, _, _ = self.learn(cache)
-        before = files_of(cache)
+        before = encoded_in(cache)
         next(cache.glob("captions-*")).unlink()
         rest, said, _ = self.learn(cache)
         self.assertIn("encoded 0 pictures and 10 captions", said)
-        self.assertEqual(files_of(cache), before)
+        self.assertEqual(encoded_in(cache), before)
         self.same_training(whole, rest)
 
-    def test_stale_ones_are_refused(self):
-        cache = fresh()
-        self.learn(cache, steps=1)
-
-        def refused(*names, folder=FROM, data=None, options=self.OPTIONS):
-            self.refuses("--from", folder, "--steps", 1, "--encode", "once", "--cache", cache, *options,
-                         names=["--cache", "stale", *names], model="sd_tiny", data=data or self.data)
-
-        refused("crop", options=("--flip", "no", "--on-bad-picture", "skip"))
-        data = fresh()
+    def test_what_is_new_is_encoded(self):
+        """The run that encodes before each step, whatever was in the folder before."""
+        cache, data = fresh(), fresh()
         shutil.copytree(self.data, data)
         lines = (data / "metadata.jsonl").read_text()
+
+        def again(said, **more):
+            once, told, _ = self.learn(cache, steps=1, **{"data": data, **more})
+            self.assertIn(said, told)
+            self.same_training(self.learn(None, steps=1, **{"data": data, **more})[0], once)
+
+        everything = f"--cache {cache} has all pictures and captions\n"
+        again("encoded 20 pictures and 10 captions")
+        again(everything)
         (data / "metadata.jsonl").write_text(lines.replace("a cat", "a dog"))
-        refused("captions", data=data)
-        (data / "metadata.jsonl").write_text(lines)
-        shutil.copy(data / "1.png", data / "2.png")
-        refused("pictures", data=data)
-        for file in ("vae/config.json", "text_encoder/config.json", "tokenizer/merges.txt"):
+        again("encoded 0 pictures and 2 captions")
+        (data / "metadata.jsonl").write_text(lines.replace('"2.png"', '"renamed.png"'))
+        (data / "2.png").rename(data / "renamed.png")
+        os.utime(data / "5.png")
+        shutil.copy(data / "1.png", data / "3.png")
+        again(everything)
+        (data / "6.png").write_bytes((write_pictures(CAPTIONS[1:]) / "6.png").read_bytes())
+        again("encoded 2 pictures and 0 captions")
+        for file, said in (("vae/config.json", "encoded 18 pictures and 0 captions"),
+                           ("tokenizer/merges.txt", "encoded 0 pictures and 10 captions")):
             folder = changed()
             (folder / file).write_text((folder / file).read_text() + "\n")
-            refused("encoder of pictures" if "vae" in file else "encoder of texts", folder=folder)
+            again(said, folder=folder)
+        again(everything)
+
+    def test_who_is_to_blame(self):
+        cache, data = fresh(), fresh()
+        shutil.copytree(self.data, data)
+        once = ("--from", FROM, "--steps", 1, "--encode", "once", "--cache", cache)
+
+        def refused(*names, spared, options=("--on-bad-picture", "skip")):
+            line = command(*once, *options, out=fresh(), model="sd_tiny", data=data)
+            done = self.invoke(line, 2)
+            self.assertRegex(done.stderr, r"\Apulse_train: (rank \d+: )?" + names[0] + r"[^\n]+\n\Z")
+            for name in names:
+                self.assertIn(name, done.stderr)
+            self.assertNotIn(spared, done.stderr)
+
+        refused("--data: ", "4.png", "--on-bad-picture skip", spared="--cache", options=())
+        self.invoke(command(*once, "--on-bad-picture", "skip", out=fresh(), model="sd_tiny", data=data), 0)
+        refused("--data: ", "4.png", "--on-bad-picture skip", spared="--cache", options=())  # it is there, as one that is bad
+        (data / "metadata.jsonl").rename(data / "metadata")
+        for number, caption in enumerate(CAPTIONS):
+            (data / f"{number}.txt").write_bytes(b"\xff" if number == 3 else caption.encode())
+        refused("--data: ", "3.txt", "UTF-8", spared="--cache", options=())
+        for number in range(len(CAPTIONS)):
+            (data / f"{number}.txt").unlink()
+        (data / "metadata").rename(data / "metadata.jsonl")
+        shard = next(cache.glob("pictures-*"))
+        content = shard.read_bytes()
+        shard.write_bytes(content[:-1])
+        refused("--cache: ", shard.name, "remove the file", spared="--data")
+        shard.write_bytes(content.replace(b"pulse-encoded/2", b"pulse-encoded/1"))
+        refused("--cache: ", shard.name, "give another", spared="--data")
 
     def test_wrong_options(self):
         asked = {"model": "sd_tiny", "data": self.data}
@@ -1104,7 +1201,7 @@ class Prompts(Case):
     def test_training_ends_with_pictures_of_what_it_exports(self):
         exported, out = fresh(), fresh()
         prompts = ROOM / "prompts.txt"
-        prompts.write_text("a red cat\n\nphoto\r\n")
+        prompts.write_bytes(b"\xef\xbb\xbfa red cat\n\n \t\r\nphoto\r\n")
         drawn = ("--prompts", prompts, "--sample", 5)
         self.invoke([PROGRAM, "--model", "sd_tiny", "--from", FROM, "--data", write_pictures(), "--out", out, "--export", exported,
                      *self.DRAW, "--steps", 2, "--ranks", 2, "--microbatch-size", 2, "--microbatches", 2, "--plan-time", 0, *drawn], 0)
@@ -1142,12 +1239,12 @@ class Prompts(Case):
         self.refuses("--from", FROM, "--class", 1, "--prompt", "a", names=["--class", "--prompt"], **MODEL)
         self.refuses("--class", 1, names=["--class", "--from"], **MODEL)
         empty = ROOM / "empty.txt"
-        empty.write_text("\n\n")
+        empty.write_bytes(b"\xef\xbb\xbf\n \t\r\n")
         for file in (empty, ROOM / "nowhere.txt"):
             self.refuses("--from", FROM, "--prompts", file, names=["--prompts", str(file)], **MODEL)
         binary = ROOM / "binary.txt"
-        binary.write_bytes(b"a \xff cat\n")
-        self.refuses("--from", FROM, "--prompts", binary, names=["--prompt", "UTF-8"], sample=1, **MODEL)
+        binary.write_bytes(b"a cat\na \xff cat\n")
+        self.refuses("--from", FROM, "--prompts", binary, names=["--prompts", str(binary), "line 2", "UTF-8"], sample=1, **MODEL)
         folder = changed()
         (folder / "vae/diffusion_pytorch_model.safetensors").unlink()
         self.refuses("--from", folder, "--prompt", "a", names=["--prompt", "vae"], sample=1, **MODEL)

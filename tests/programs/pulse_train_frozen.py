@@ -111,6 +111,29 @@ class Processes(Encoded):
                 self.same_steps(out, self.each_step(replicas, 3), options)
 
 
+    def test_a_picture_that_is_gone_leaves_the_last_whole_step(self):
+        for options in (BUBBLES, ("--encode", "each-step")):
+            with self.subTest(options=options):
+                out = fresh()
+                child = self.start_processes(2, "--steps", 1000000, *options, out=out)
+                said = ""
+                while "step 1/" not in said:
+                    said += child.stdout.readline() or self.fail(said)
+                picture = self.data / "2.png"
+                content = picture.read_bytes()
+                picture.unlink()
+                said = child.communicate(timeout=PATIENCE)[0]
+                picture.write_bytes(content)
+                self.assertNotEqual(child.returncode, 0)
+                for word in ("--data", "2.png", "--on-bad-picture skip", "--resume"):
+                    self.assertIn(word, said)
+                (kept,) = (out / "checkpoints").iterdir()
+                steps = json.loads((kept / "manifest.json").read_text())["state"]["step"] + 1
+                self.assertIn(f"step {steps} cannot", said)
+                rest = self.learn("--steps", steps, "--resume", out / "checkpoints", *options)
+                self.same_steps(rest, self.each_step(1, steps), options)
+
+
 class Kills(Encoded):
     def test_killed_between_encoding_and_use(self):
         """At any instant behind the first step, samples of a step that has not run are encoded."""

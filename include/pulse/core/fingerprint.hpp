@@ -4,19 +4,41 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
 namespace pulse {
 
-/// 64 bits that stand for a sequence of values: the same on every machine and compiler for the same values, others for
+namespace detail {
+
+__extension__ typedef unsigned __int128 uint128; // NOLINT(modernize-use-using): __extension__ takes no alias
+
+/// Where FNV-1a begins, and what it multiplies by.
+template <class Word>
+struct fnv_constants;
+template <>
+struct fnv_constants<std::uint64_t> {
+    static constexpr std::uint64_t offset = 0xCBF29CE484222325U;
+    static constexpr std::uint64_t prime = 0x100000001B3U;
+};
+template <>
+struct fnv_constants<uint128> {
+    static constexpr uint128 offset = uint128{0x6C62272E07BB0142U} << 64U | 0x62B821756295C58DU;
+    static constexpr uint128 prime = uint128{1} << 88U | 0x13BU;
+};
+
+} // namespace detail
+
+/// Bits that stand for a sequence of values: the same on every machine and compiler for the same values, others for
 /// others but by accident (FNV-1a of Fowler, Noll and Vo). For finding what differs, not for keeping secrets.
-class fingerprint {
+template <class Word>
+class basic_fingerprint {
 public:
     /// A truth value, a number that is whole, or one that is not: eight bytes.
     template <class T>
         requires std::integral<T> || std::same_as<T, double>
-    constexpr fingerprint& add(T value) noexcept {
+    constexpr basic_fingerprint& add(T value) noexcept {
         std::uint64_t bits{};
         if constexpr (std::integral<T>) {
             bits = static_cast<std::uint64_t>(value);
@@ -27,25 +49,39 @@ public:
         return *this;
     }
     /// How long a text is, and the text.
-    constexpr fingerprint& add(std::string_view text) noexcept {
+    constexpr basic_fingerprint& add(std::string_view text) noexcept {
         add(text.size());
         for (const char c : text) { byte(static_cast<unsigned char>(c)); }
         return *this;
     }
 
-    [[nodiscard]] constexpr std::uint64_t value() const noexcept { return bits_; }
-    /// Sixteen hexadecimal digits.
+    [[nodiscard]] constexpr Word value() const noexcept { return bits_; }
+    /// Hexadecimal digits, one for four bits.
     [[nodiscard]] constexpr std::string text() const {
-        std::string digits(16, '0');
-        for (std::size_t i = 0; i != 16; ++i) { digits[15 - i] = "0123456789abcdef"[bits_ >> (4 * i) & 15U]; }
-        return digits;
+        constexpr std::size_t digits = 2 * sizeof(Word);
+        std::string text(digits, '0');
+        for (std::size_t i = 0; i != digits; ++i) {
+            text[digits - 1 - i] = "0123456789abcdef"[static_cast<std::size_t>(bits_ >> (4 * i) & 15U)];
+        }
+        return text;
     }
-    [[nodiscard]] constexpr bool operator==(const fingerprint&) const = default;
+    [[nodiscard]] constexpr bool operator==(const basic_fingerprint&) const = default;
 
 private:
-    constexpr void byte(unsigned char b) noexcept { bits_ = (bits_ ^ b) * 0x100000001B3U; }
+    constexpr void byte(unsigned char b) noexcept { bits_ = (bits_ ^ b) * detail::fnv_constants<Word>::prime; }
 
-    std::uint64_t bits_{0xCBF29CE484222325U};
+    Word bits_{detail::fnv_constants<Word>::offset};
 };
 
+using fingerprint = basic_fingerprint<std::uint64_t>;
+/// Of 128 bits, which no two of 10^7 files share by accident.
+using wide_fingerprint = basic_fingerprint<detail::uint128>;
+
 } // namespace pulse
+
+template <class Word>
+struct std::hash<pulse::basic_fingerprint<Word>> {
+    [[nodiscard]] std::size_t operator()(const pulse::basic_fingerprint<Word>& of) const noexcept {
+        return static_cast<std::size_t>(of.value());
+    }
+};

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
-#include <pulse/core/fingerprint.hpp>
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/picture_index.hpp>
 
@@ -34,13 +33,6 @@ struct distinct_captions {
                 refused.emplace(i, fault.what());
             }
         }
-    }
-
-    [[nodiscard]] fingerprint made_of() const {
-        fingerprint all;
-        all.add(texts.size());
-        for (const std::string& text : texts) { all.add(text); }
-        return all;
     }
 };
 

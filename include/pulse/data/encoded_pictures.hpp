@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -18,12 +17,11 @@
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/distinct_captions.hpp>
+#include <pulse/data/distinct_pictures.hpp>
 #include <pulse/data/draw.hpp>
 #include <pulse/data/encoded_table.hpp>
 #include <pulse/data/encoding_report.hpp>
-#include <pulse/data/picture_index.hpp>
 #include <pulse/data/prefetcher.hpp>
-#include <pulse/data/text.hpp>
 
 namespace pulse::data {
 
@@ -57,63 +55,67 @@ struct encoded_sample {
     [[nodiscard]] bool operator==(const encoded_sample&) const = default;
 };
 
-/// Stands for the files of pictures: names, sizes and times of change, so that no picture has to be read to know that it
-/// is the same. Throws input_error naming a file that is not there.
-[[nodiscard]] inline fingerprint fingerprint_of(const picture_index& index) {
-    fingerprint all;
-    const auto add_file = [&](const std::string& name) {
-        const std::filesystem::path path = index.folder / name;
-        try {
-            all.add(name).add(std::filesystem::file_size(path));
-            all.add(std::filesystem::last_write_time(path).time_since_epoch().count());
-        } catch (const std::filesystem::filesystem_error& fault) {
-            throw input_error('\'' + one_line(path.string()) + "': " + fault.code().message());
-        }
-    };
-    const bool in_shards = index.layout == picture_layout::shards;
-    all.add(static_cast<int>(index.layout)).add(index.entries.size());
-    for (const std::string& shard : index.shards) { add_file(shard); }
-    for (const picture_entry& entry : index.entries) {
-        if (in_shards) {
-            all.add(entry.name).add(entry.shard).add(entry.picture.offset).add(entry.picture.bytes);
-        } else {
-            add_file(entry.name);
-        }
-    }
-    return all;
-}
+/// A picture or a caption that cannot be read, which the message names.
+struct unreadable_picture : input_error {
+    using input_error::input_error;
+};
+
+/// Captioned pictures and their captions, each different one once.
+struct distinct_samples {
+    distinct_pictures pictures;
+    distinct_captions captions;
+
+    /// Reads what is new since the notes of `folder` (see distinct_pictures). Throws unreadable_picture, unless bad
+    /// ones are skipped.
+    distinct_samples(const captioned_pictures& from, const std::filesystem::path& folder) try :
+        pictures{from, folder}, captions{from.index(), from.options().on_bad_picture} {
+    } catch (const input_error& fault) { throw unreadable_picture(fault.what()); }
+};
 
 /// Captioned pictures that frozen networks have encoded once, in a folder: at(position) is what captioned_pictures::at
 /// is, bit for bit, where the networks' answers do not depend on what else is in their batch.
 ///
-/// Each picture is encoded as it is and, where the options mirror pictures, mirrored; each text once, whatever the number
-/// of its pictures. The tables are `pictures`, whose last part `sizes` is original height and width and the crop's top and
-/// left, and `captions`. What is noise, such as the sample of a posterior, is drawn by whoever reads the moments. The
-/// pictures must outlive it.
+/// Each different picture is encoded as it is and, where the options mirror pictures, mirrored; each text once,
+/// whatever the number of its pictures. Rows are found by what they are made from: the bytes of the picture, its crop
+/// and its encoder, or the text and its encoder. So what is added, changed, removed or renamed is encoded where it is
+/// new, and a folder may serve several sets of pictures, sizes and encoders. The tables are `pictures`, whose last
+/// part `sizes` is original height and width and the crop's top and left, and `captions`. What is noise, such as the
+/// sample of a posterior, is drawn by whoever reads the moments. The pictures must outlive it.
 class encoded_pictures {
 public:
     /// Opens what the folder has. Throws input_error for random crops, of which each is another picture, and naming a
-    /// file that was made from other pictures, captions, crops or encoders.
-    encoded_pictures(const captioned_pictures& from, const std::filesystem::path& folder,
+    /// file of the folder that is damaged or of another format; unreadable_picture, unless bad ones are skipped, for
+    /// one that could not be decoded before.
+    encoded_pictures(const captioned_pictures& from, distinct_samples samples, const std::filesystem::path& folder,
                      const encoded_shapes& shapes) :
         from_{from},
-        captions_read_{from.index(), from.options().on_bad_picture}, pictures_{folder, picture_layout_of(from, shapes)},
-        captions_{folder, caption_layout_of(captions_read_, shapes)} {}
+        samples_{std::move(samples)}, pictures_{folder, picture_layout_of(from, samples_.pictures, shapes)},
+        captions_{folder, caption_layout_of(samples_.captions, shapes)} {
+        if (from.options().on_bad_picture == bad_picture::skip) { return; }
+        for (std::uint32_t i = 0; i != from.size(); ++i) {
+            const std::uint32_t place = samples_.pictures.place_of()[i];
+            if (std::string why = refusal(i, from.options().horizontal_flip ? 2 * place : place); !why.empty()) {
+                throw unreadable_picture(why);
+            }
+        }
+    }
 
     [[nodiscard]] const encoded_table& pictures() const noexcept { return pictures_; }
     [[nodiscard]] const encoded_table& captions() const noexcept { return captions_; }
     /// The texts of the rows of captions().
-    [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return captions_read_.texts; }
+    [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return samples_.captions.texts; }
     [[nodiscard]] bool complete() const noexcept { return pictures_.complete() && captions_.complete(); }
     /// Sees what other ranks have written.
     void refresh() {
         pictures_.refresh();
         captions_.refresh();
     }
-    /// See encoded_table::remove_leftovers.
-    void remove_leftovers() const {
+    /// Removes what a killed process had begun, and keeps notes of the pictures that were read; to be called where no
+    /// other process writes.
+    void tidy() const {
         pictures_.remove_leftovers();
         captions_.remove_leftovers();
+        samples_.pictures.keep_notes();
     }
 
     /// The values of the parts of one row, in their order.
@@ -121,38 +123,26 @@ public:
 
     /// Makes this rank's part of what is not there: `picture(sample, values)` for pictures without captions,
     /// `caption(text, values)` for texts, one at a time, so that nothing depends on what is beside it. Pictures are
-    /// decoded ahead by threads. Throws input_error naming a picture that cannot be read, unless bad ones are skipped;
-    /// what is written by then stays.
+    /// decoded ahead by threads. Ranks that share the work have opened the folder before any of them writes. Throws
+    /// unreadable_picture, unless bad ones are skipped, and for one that changes meanwhile; what is written by then
+    /// stays.
     template <class Picture, class Caption>
         requires std::invocable<Picture&, const picture_sample&, row_values> &&
             std::invocable<Caption&, const std::string&, row_values>
                 encoding_report encode(Picture&& picture, Caption&& caption, const encoding_share& share = {}) {
             encoding_report report;
-            const auto missing = [&share](const encoded_table& table) {
-                std::vector<std::uint32_t> shards;
-                for (std::uint32_t shard = share.rank; shard < table.shards(); shard += share.ranks) {
-                    if (!table.has(shard)) { shards.push_back(shard); }
-                }
-                return shards;
-            };
-            report.captions = fill(captions_, missing(captions_), report.bytes, report.caption_seconds,
+            report.captions = fill(captions_, share_of(captions_, share), report.bytes, report.caption_seconds,
                                    [&](std::uint32_t row, row_values values) {
                                        caption(texts()[row], values);
                                        return std::string{};
                                    });
 
-            const std::vector<std::uint32_t> shards = missing(pictures_);
-            std::vector<std::uint32_t> rows;
-            for (const std::uint32_t shard : shards) {
-                for (std::uint32_t i = 0; i != pictures_.rows_in(shard); ++i) {
-                    rows.push_back(pictures_.first_row(shard) + i);
-                }
-            }
+            const std::vector<std::uint32_t> rows = share_of(pictures_, share);
             if (rows.empty()) { return report; }
             prefetcher<decoded> ahead{
                 [this, &rows](std::uint64_t n) { return n < rows.size() ? decode(rows[n]) : decoded{}; }, share.ahead};
             report.pictures =
-                fill(pictures_, shards, report.bytes, report.picture_seconds, [&](std::uint32_t, row_values values) {
+                fill(pictures_, rows, report.bytes, report.picture_seconds, [&](std::uint32_t, row_values values) {
                     const decoded found = ahead.next();
                     if (!found.refused.empty()) { return found.refused; }
                     const picture_sample& sample = found.sample;
@@ -165,8 +155,8 @@ public:
             return report;
         }
 
-    /// The sample at a global position, below 2^63, where all is encoded. Throws input_error as captioned_pictures::at
-    /// does.
+    /// The sample at a global position, below 2^63, where all is encoded. Throws unreadable_picture where
+    /// captioned_pictures::at throws.
     [[nodiscard]] encoded_sample at(std::uint64_t position) const {
         const picture_options& options = from_.options();
         const sample_draw drawn = draw_at(options.seed, position);
@@ -174,102 +164,141 @@ public:
                               .flipped = options.horizontal_flip && drawn.flip};
         for (std::uint32_t after = 0; after != from_.epoch(); ++after) {
             const std::uint32_t i = from_.picture_at(position, after);
-            const std::uint32_t row = options.horizontal_flip ? 2 * i + (result.flipped ? 1U : 0U) : i;
-            if (const std::string* const why = refusal(i, row)) {
-                if (options.on_bad_picture == bad_picture::stop) { throw input_error(*why); }
-                result.refused.push_back(*why);
+            const std::uint32_t place = samples_.pictures.place_of()[i];
+            const std::uint32_t row = options.horizontal_flip ? 2 * place + (result.flipped ? 1U : 0U) : place;
+            if (std::string why = refusal(i, row); !why.empty()) {
+                if (options.on_bad_picture == bad_picture::stop) { throw unreadable_picture(why); }
+                result.refused.push_back(std::move(why));
                 continue;
             }
             result.picture_row = row;
-            result.caption_row = result.caption_dropped ? 0 : captions_read_.row_of[i];
+            result.caption_row = result.caption_dropped ? 0 : samples_.captions.row_of[i];
             result.index = i;
             result.label = from_.index().entries[i].label;
             return result;
         }
-        throw input_error("none of " + std::to_string(from_.size()) +
-                          " pictures can be read; the first: " + result.refused.front());
+        throw unreadable_picture("none of " + std::to_string(from_.size()) +
+                                 " pictures can be read; the first: " + result.refused.front());
     }
 
 private:
     struct decoded {
         picture_sample sample{};
-        std::string refused{};
+        std::string refused{}; ///< what is wrong, behind the picture's name
     };
 
+    [[nodiscard]] static std::vector<encoded_part> with_sizes(std::vector<encoded_part> parts) {
+        parts.push_back({"sizes", {4}});
+        return parts;
+    }
+    /// Begins the keys of rows that an encoder makes.
+    [[nodiscard]] static wide_fingerprint made_by(const fingerprint& encoder, const std::vector<encoded_part>& parts) {
+        wide_fingerprint all;
+        all.add(encoder.value()).add(parts.size());
+        for (const encoded_part& part : parts) {
+            all.add(part.name).add(part.dims.size());
+            for (const std::int64_t extent : part.dims) { all.add(extent); }
+        }
+        return all;
+    }
     [[nodiscard]] static encoded_layout picture_layout_of(const captioned_pictures& from,
+                                                          const distinct_pictures& pictures,
                                                           const encoded_shapes& shapes) {
         const picture_options& options = from.options();
         if (options.random_crop) {
             throw input_error("pictures: random crops cannot be encoded once: each is another picture");
         }
-        fingerprint crop;
-        crop.add(options.height).add(options.width).add(options.channels).add(options.horizontal_flip);
-        encoded_layout layout{.name = "pictures",
-                              .rows = from.size() * (options.horizontal_flip ? 2U : 1U),
-                              .parts = shapes.picture,
-                              .made_from = {{"pictures", fingerprint_of(from.index())},
-                                            {"crop", crop},
-                                            {"encoder of pictures", shapes.picture_encoder}},
-                              .shard_bytes = shapes.shard_bytes};
-        layout.parts.push_back({"sizes", {4}});
+        encoded_layout layout{
+            .name = "pictures", .parts = with_sizes(shapes.picture), .shard_bytes = shapes.shard_bytes};
+        wide_fingerprint made = made_by(shapes.picture_encoder, layout.parts);
+        made.add(options.height).add(options.width).add(options.channels);
+        for (const wide_fingerprint& bytes : pictures.bytes()) {
+            for (const bool mirrored : {false, true}) {
+                if (mirrored && !options.horizontal_flip) { continue; }
+                layout.keys.push_back(wide_fingerprint{made}.add(mirrored).add(bytes.text()));
+            }
+        }
         return layout;
     }
     [[nodiscard]] static encoded_layout caption_layout_of(const distinct_captions& captions,
                                                           const encoded_shapes& shapes) {
-        return {.name = "captions",
-                .rows = static_cast<std::uint32_t>(captions.texts.size()),
-                .parts = shapes.caption,
-                .made_from = {{"captions", captions.made_of()}, {"encoder of texts", shapes.text_encoder}},
-                .shard_bytes = shapes.shard_bytes};
+        encoded_layout layout{.name = "captions", .parts = shapes.caption, .shard_bytes = shapes.shard_bytes};
+        const wide_fingerprint made = made_by(shapes.text_encoder, layout.parts);
+        for (const std::string& text : captions.texts) { layout.keys.push_back(wide_fingerprint{made}.add(text)); }
+        return layout;
     }
 
-    [[nodiscard]] const std::string* refusal(std::uint32_t i, std::uint32_t row) const {
-        const auto of_caption = captions_read_.refused.find(i);
-        return of_caption != captions_read_.refused.end() ? &of_caption->second : pictures_.refusal(row);
+    /// Why picture `i`, whose row is there, or its caption cannot be read; empty where they can.
+    [[nodiscard]] std::string refusal(std::uint32_t i, std::uint32_t row) const {
+        for (const auto* const refused : {&samples_.captions.refused, &samples_.pictures.refused()}) {
+            if (const auto found = refused->find(i); found != refused->end()) { return found->second; }
+        }
+        const std::string* const why = pictures_.refusal(row);
+        return why == nullptr ? std::string{} : from_.index().name(i) + *why;
+    }
+
+    /// What a rank makes of the rows that are missing: whole files in turn.
+    [[nodiscard]] static std::vector<std::uint32_t> share_of(const encoded_table& table, const encoding_share& share) {
+        const std::vector<std::uint32_t> missing = table.missing();
+        std::vector<std::uint32_t> mine;
+        for (std::size_t i = 0; i != missing.size(); ++i) {
+            if (i / table.layout().rows_of_shard() % share.ranks == share.rank) { mine.push_back(missing[i]); }
+        }
+        return mine;
     }
 
     [[nodiscard]] decoded decode(std::uint32_t row) const {
         const bool both = from_.options().horizontal_flip;
-        const std::uint32_t i = both ? row / 2 : row;
+        const std::uint32_t place = both ? row / 2 : row;
+        const std::uint32_t i = samples_.pictures.first(place);
+        const std::string name = from_.index().name(i);
+        decoded result;
         try {
-            return {.sample = from_.picture(i, {.flip = both && row % 2 == 1})};
-        } catch (const input_error& fault) {
-            if (from_.options().on_bad_picture == bad_picture::stop) { throw; }
-            return {.refused = fault.what()};
-        }
+            try {
+                result.sample = from_.picture(i, {.flip = both && row % 2 == 1});
+            } catch (const input_error& fault) {
+                if (from_.options().on_bad_picture == bad_picture::stop) { throw; }
+                const std::string why = fault.what();
+                result.refused = why.starts_with(name) ? why.substr(name.size()) : ": " + why;
+            }
+            // A row is kept under the bytes that were read before.
+            if (distinct_pictures::bytes_of(from_, i) != samples_.pictures.bytes()[place]) {
+                throw input_error(name + " has changed since the run began");
+            }
+        } catch (const input_error& fault) { throw unreadable_picture(fault.what()); }
+        return result;
     }
 
-    /// Rows of these shards, made one after the other by `make(row, values)`, which says why where it cannot.
+    /// Rows made one after the other by `make(row, values)`, which says why where it cannot.
     template <class Make>
-    static std::uint64_t fill(encoded_table& table, const std::vector<std::uint32_t>& shards, std::uint64_t& bytes,
+    static std::uint64_t fill(encoded_table& table, std::span<const std::uint32_t> rows, std::uint64_t& bytes,
                               double& seconds, const Make& make) {
         const auto begin = std::chrono::steady_clock::now();
-        std::uint64_t made = 0;
-        for (const std::uint32_t shard : shards) {
+        for (std::size_t first = 0; first < rows.size(); first += table.layout().rows_of_shard()) {
+            const auto of_shard = rows.subspan(first, std::min(table.layout().rows_of_shard(), rows.size() - first));
             std::vector<std::vector<float>> values;
             for (const encoded_part& part : table.layout().parts) {
-                values.emplace_back(part.elements() * table.rows_in(shard));
+                values.emplace_back(part.elements() * of_shard.size());
             }
             std::map<std::uint32_t, std::string> refused;
             std::vector<std::span<float>> row(values.size());
-            for (std::uint32_t i = 0; i != table.rows_in(shard); ++i) {
+            for (std::size_t i = 0; i != of_shard.size(); ++i) {
                 for (std::size_t p = 0; p != values.size(); ++p) {
                     const std::size_t elements = table.layout().parts[p].elements();
                     row[p] = std::span{values[p]}.subspan(i * elements, elements);
                 }
-                std::string why = make(table.first_row(shard) + i, row);
-                if (!why.empty()) { refused.emplace(table.first_row(shard) + i, std::move(why)); }
+                std::string why = make(of_shard[i], row);
+                if (!why.empty()) { refused.emplace(of_shard[i], std::move(why)); }
             }
-            table.write(shard, values, refused);
-            made += table.rows_in(shard);
-            bytes += table.layout().row_bytes() * table.rows_in(shard);
+            table.write(of_shard, values, refused);
+            bytes += table.layout().row_bytes() * of_shard.size();
         }
         seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        return made;
+        return rows.size();
     }
 
     const captioned_pictures& from_;
-    distinct_captions captions_read_;
+    distinct_samples samples_;
     encoded_table pictures_;
     encoded_table captions_;
 };

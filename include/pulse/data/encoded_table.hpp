@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
-#include <optional>
+#include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -36,11 +39,10 @@ struct encoded_part {
 
 /// What a table holds, and what its rows were made from.
 struct encoded_layout {
-    std::string name{}; ///< of its files, such as NAME-00000.safetensors
-    std::uint32_t rows{};
+    std::string name{}; ///< of its files, such as NAME-0123456789abcdef.safetensors
+    /// Of each row: stands for all that it is a function of. They differ.
+    std::vector<wide_fingerprint> keys{};
     std::vector<encoded_part> parts{};
-    /// What the rows are functions of, by the word for it; a table that was made from anything else is stale.
-    std::map<std::string, fingerprint> made_from{};
     std::uint64_t shard_bytes = std::uint64_t{1} << 24U; ///< about so many in one file; a kill loses no more
 
     [[nodiscard]] std::uint64_t row_bytes() const {
@@ -48,80 +50,95 @@ struct encoded_layout {
         for (const encoded_part& part : parts) { sum += part.elements() * sizeof(float); }
         return sum;
     }
-    [[nodiscard]] std::uint32_t rows_of_shard() const {
-        const std::uint64_t fit = shard_bytes / std::max<std::uint64_t>(1, row_bytes());
-        return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1, std::max(1U, rows)));
+    /// The most rows of a file.
+    [[nodiscard]] std::size_t rows_of_shard() const {
+        return static_cast<std::size_t>(
+            std::max<std::uint64_t>(1, shard_bytes / std::max<std::uint64_t>(1, row_bytes())));
     }
 };
 
-/// Rows of tensors in safetensors files of a folder, a range of rows in each. A file appears whole or not at all, so what
-/// a killed process has left is complete, and what is missing is made by the next. Files are mapped; any thread may read.
+/// Rows of tensors in safetensors files of a folder, found by their keys: a folder may have the rows of many layouts,
+/// and what nobody asks for stays. A file appears whole or not at all, so what a killed process has left is complete,
+/// and what is missing is made by the next. Files are mapped; any thread may read.
 class encoded_table {
 public:
-    /// Opens what is there. Throws input_error naming the file that was made from something else or is damaged.
+    /// Opens what is there. Throws input_error naming the file that is damaged.
     encoded_table(std::filesystem::path folder, encoded_layout layout) :
-        folder_{std::move(folder)}, layout_{std::move(layout)}, rows_of_shard_{layout_.rows_of_shard()},
-        files_((layout_.rows + std::uint64_t{rows_of_shard_} - 1) / rows_of_shard_) {
+        folder_{std::move(folder)}, layout_{std::move(layout)}, places_(layout_.keys.size()) {
+        for (std::uint32_t row = 0; row != layout_.keys.size(); ++row) { row_of_.emplace(layout_.keys[row], row); }
         refresh();
     }
 
     [[nodiscard]] const encoded_layout& layout() const noexcept { return layout_; }
-    [[nodiscard]] std::uint32_t shards() const noexcept { return static_cast<std::uint32_t>(files_.size()); }
-    [[nodiscard]] bool has(std::uint32_t shard) const { return files_.at(shard).has_value(); }
+    [[nodiscard]] bool has(std::uint32_t row) const { return places_.at(row).file != nullptr; }
+    /// Rows that are not there, in order.
+    [[nodiscard]] std::vector<std::uint32_t> missing() const {
+        std::vector<std::uint32_t> rows;
+        for (std::uint32_t row = 0; row != places_.size(); ++row) {
+            if (!has(row)) { rows.push_back(row); }
+        }
+        return rows;
+    }
     [[nodiscard]] bool complete() const noexcept {
-        return std::all_of(files_.begin(), files_.end(), [](const auto& file) { return file.has_value(); });
+        return std::all_of(places_.begin(), places_.end(), [](const place& of) { return of.file != nullptr; });
     }
-    [[nodiscard]] std::uint32_t first_row(std::uint32_t shard) const noexcept { return shard * rows_of_shard_; }
-    [[nodiscard]] std::uint32_t rows_in(std::uint32_t shard) const noexcept {
-        return std::min(rows_of_shard_, layout_.rows - first_row(shard));
-    }
-    /// Bytes of the tensors that are there.
-    [[nodiscard]] std::uint64_t bytes() const noexcept {
-        std::uint64_t rows = 0;
-        for (std::uint32_t shard = 0; shard != shards(); ++shard) { rows += files_[shard] ? rows_in(shard) : 0U; }
-        return rows * layout_.row_bytes();
-    }
+    /// Bytes of the rows that are there.
+    [[nodiscard]] std::uint64_t bytes() const { return (places_.size() - missing().size()) * layout_.row_bytes(); }
 
     /// Opens what others have written since. Throws as the constructor does.
     void refresh() {
-        for (std::uint32_t shard = 0; shard != shards(); ++shard) {
-            std::error_code unused;
-            if (!files_[shard] && std::filesystem::exists(path_of(shard), unused)) { open(shard); }
+        std::vector<std::string> found; // in one order on every rank
+        std::error_code fault;
+        for (std::filesystem::directory_iterator at{folder_, fault}, end; !fault && at != end; at.increment(fault)) {
+            std::string name = at->path().filename().string();
+            if (name.starts_with(layout_.name + '-') && name.ends_with(ending)) { found.push_back(std::move(name)); }
         }
+        std::sort(found.begin(), found.end());
+        for (const std::string& name : found) { open(name); }
     }
 
-    /// Writes one shard: for each part the values of its rows, and why rows could not be made, by row; a row that was
-    /// refused has zeros. Equal input gives equal bytes. Throws input_error when it cannot be written.
-    void write(std::uint32_t shard, std::span<const std::vector<float>> values,
+    /// Writes rows that are missing into a file: for each part their values, and why one could not be made, by row; a
+    /// row that was refused has zeros. Equal input gives equal bytes. Throws input_error when it cannot be written.
+    void write(std::span<const std::uint32_t> rows, std::span<const std::vector<float>> values,
                const std::map<std::uint32_t, std::string>& refused) {
         io::tensor_metadata metadata{{"format", format}};
-        for (const auto& [what, from] : layout_.made_from) { metadata["made from " + what] = from.text(); }
-        for (const auto& [row, why] : refused) { metadata["refused " + std::to_string(row)] = plain(why); }
-        std::vector<io::tensor_source> tensors;
+        std::vector<wide_fingerprint> keys;
+        wide_fingerprint all;
+        for (const std::uint32_t row : rows) {
+            if (const auto found = refused.find(row); found != refused.end()) {
+                metadata["refused " + std::to_string(keys.size())] = plain(found->second);
+            }
+            keys.push_back(layout_.keys[row]);
+            all.add(keys.back().text());
+        }
+        std::vector<io::tensor_source> tensors{
+            {keys_name, key_type, {std::ssize(keys), sizeof(wide_fingerprint)}, std::as_bytes(std::span{keys})}};
         for (std::size_t p = 0; p != layout_.parts.size(); ++p) {
-            tensors.push_back({layout_.parts[p].name, io::f32, dims_of(p, shard), std::as_bytes(std::span{values[p]})});
+            tensors.push_back(
+                {layout_.parts[p].name, io::f32, dims_of(p, keys.size()), std::as_bytes(std::span{values[p]})});
         }
         std::error_code fault; // the file's own says the same
         std::filesystem::create_directories(folder_, fault);
-        io::write_safetensors(path_of(shard), tensors, metadata);
-        open(shard);
+        const std::string name = layout_.name + '-' + all.text() + ending;
+        io::write_safetensors(folder_ / name, tensors, metadata);
+        open(name);
     }
 
-    /// Why a row could not be made; nullptr where it was. The row's shard is there.
+    /// Why a row, which is there, could not be made; nullptr where it was.
     [[nodiscard]] const std::string* refusal(std::uint32_t row) const {
         const auto found = refused_.find(row);
         return found == refused_.end() ? nullptr : &found->second;
     }
-    /// The values of a part of a row, whose shard is there.
+    /// The values of a part of a row, which is there.
     void read(std::uint32_t row, std::size_t part, std::span<float> out) const {
-        const io::safetensors_file& file = files_.at(row / rows_of_shard_).value();
         const std::size_t bytes = layout_.parts.at(part).elements() * sizeof(float);
-        if (row >= layout_.rows || out.size_bytes() != bytes) {
+        if (row >= places_.size() || !has(row) || out.size_bytes() != bytes) {
             throw input_error("encoded " + layout_.name + ": no row " + std::to_string(row) + " of " +
                               std::to_string(out.size()) + " values");
         }
+        const io::safetensors_file& file = *places_[row].file;
         const auto all = file.bytes(*file.find(layout_.parts[part].name));
-        std::memcpy(out.data(), all.data() + row % rows_of_shard_ * bytes, bytes);
+        std::memcpy(out.data(), all.data() + places_[row].row * bytes, bytes);
     }
 
     /// Removes files that a killed process had begun; to be called where no other process writes.
@@ -136,15 +153,18 @@ public:
     }
 
 private:
-    static constexpr const char* format = "pulse-encoded/1";
+    struct place {
+        std::shared_ptr<const io::safetensors_file> file{};
+        std::size_t row{}; ///< in the file
+    };
 
-    [[nodiscard]] std::filesystem::path path_of(std::uint32_t shard) const {
-        const std::string number = std::to_string(shard);
-        const std::string zeros(number.size() < 5 ? 5 - number.size() : 0, '0');
-        return folder_ / (layout_.name + '-' + zeros + number + ".safetensors");
-    }
-    [[nodiscard]] std::vector<std::int64_t> dims_of(std::size_t part, std::uint32_t shard) const {
-        std::vector<std::int64_t> dims{static_cast<std::int64_t>(rows_in(shard))};
+    static constexpr const char* format = "pulse-encoded/2";
+    static constexpr const char* ending = ".safetensors";
+    static constexpr const char* keys_name = "keys";
+    static constexpr io::element_type key_type{"U8", 8};
+
+    [[nodiscard]] std::vector<std::int64_t> dims_of(std::size_t part, std::size_t rows) const {
+        std::vector<std::int64_t> dims{static_cast<std::int64_t>(rows)};
         dims.insert(dims.end(), layout_.parts[part].dims.begin(), layout_.parts[part].dims.end());
         return dims;
     }
@@ -155,40 +175,53 @@ private:
         return text;
     }
 
-    void open(std::uint32_t shard) {
-        const std::string place = '\'' + one_line(path_of(shard).string()) + "': ";
-        io::safetensors_file file{path_of(shard)};
-        const auto said = [&](const std::string& key) {
-            const auto found = file.metadata().find(key);
-            return found == file.metadata().end() ? std::string{"nothing"} : found->second;
+    void open(const std::string& name) {
+        if (!opened_.insert(name).second) { return; }
+        const std::string path = '\'' + one_line((folder_ / name).string()) + '\'';
+        const auto damaged = [&](const std::string& what) {
+            return input_error(path + ": " + what + ": remove the file, and what it had is made again");
         };
-        if (said("format") != format) { throw input_error(place + "it is no " + format); }
-        for (const auto& [what, from] : layout_.made_from) {
-            if (const std::string before = said("made from " + what); before != from.text()) {
-                throw input_error(place + "it is stale: the " + what + " it was made from had the fingerprint " +
-                                  one_line(before) + ", now it is " + from.text() +
-                                  "; give an empty folder, or remove its " + layout_.name + "-*.safetensors");
+        std::shared_ptr<const io::safetensors_file> file;
+        try {
+            file = std::make_shared<const io::safetensors_file>(folder_ / name);
+        } catch (const input_error& fault) {
+            throw input_error(std::string{fault.what()} + ": remove the file, and what it had is made again");
+        }
+        const auto said = file->metadata().find("format");
+        if (said == file->metadata().end() || said->second != format) {
+            throw input_error(path + ": it is no " + format +
+                              ", as another version has written it: remove its folder, or "
+                              "give another");
+        }
+        const io::tensor_entry* const keys = file->find(keys_name);
+        if (keys == nullptr || keys->type != key_type || keys->dims.size() != 2 ||
+            keys->dims[1] != sizeof(wide_fingerprint)) {
+            throw damaged("its tensor 'keys' is missing or of another shape");
+        }
+        std::vector<wide_fingerprint> has(static_cast<std::size_t>(keys->dims[0]));
+        file->read(*keys, std::as_writable_bytes(std::span{has}));
+        bool checked = false;
+        for (std::size_t i = 0; i != has.size(); ++i) {
+            const auto asked = row_of_.find(has[i]);
+            if (asked == row_of_.end() || this->has(asked->second)) { continue; }
+            for (std::size_t p = 0; p != layout_.parts.size() && !checked; ++p) {
+                const io::tensor_entry* const tensor = file->find(layout_.parts[p].name);
+                if (tensor == nullptr || tensor->type != io::f32 || tensor->dims != dims_of(p, has.size())) {
+                    throw damaged("its tensor '" + layout_.parts[p].name + "' is missing or of another shape");
+                }
             }
+            checked = true;
+            places_[asked->second] = {file, i};
+            const auto why = file->metadata().find("refused " + std::to_string(i));
+            if (why != file->metadata().end()) { refused_[asked->second] = why->second; }
         }
-        for (std::size_t p = 0; p != layout_.parts.size(); ++p) {
-            const io::tensor_entry* const tensor = file.find(layout_.parts[p].name);
-            if (tensor == nullptr || tensor->type != io::f32 || tensor->dims != dims_of(p, shard)) {
-                throw input_error(place + "its tensor '" + layout_.parts[p].name +
-                                  "' is missing or of another shape: remove the file, and it is made again");
-            }
-        }
-        for (std::uint32_t i = 0; i != rows_in(shard); ++i) {
-            const std::uint32_t row = first_row(shard) + i;
-            const auto found = file.metadata().find("refused " + std::to_string(row));
-            if (found != file.metadata().end()) { refused_[row] = found->second; }
-        }
-        files_[shard].emplace(std::move(file));
     }
 
     std::filesystem::path folder_;
     encoded_layout layout_;
-    std::uint32_t rows_of_shard_;
-    std::vector<std::optional<io::safetensors_file>> files_;
+    std::unordered_map<wide_fingerprint, std::uint32_t> row_of_{};
+    std::vector<place> places_;
+    std::set<std::string> opened_{};
     std::map<std::uint32_t, std::string> refused_{};
 };
 

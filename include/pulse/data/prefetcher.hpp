@@ -53,7 +53,7 @@ public:
             std::unique_lock lock{mutex_};
             slot& waited = slots_[static_cast<std::size_t>(given_ % slots_.size())];
             changed_.wait(lock, [&] { return waited.value || waited.fault; });
-            taken = std::exchange(waited, {});
+            std::swap(taken, waited);
             ++given_;
         }
         changed_.notify_all();

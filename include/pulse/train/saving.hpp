@@ -97,6 +97,7 @@ void resume_trainer(trainer<Model, B>& rank, const std::filesystem::path& folder
     train::checkpoint_reader reader{train::find_checkpoint(rank.ranks(), folder)};
     const train::training_state& from = reader.state();
     for (const auto& [key, value] : rank.options().config) {
+        if (!rank.options().same_config) { break; }
         const auto found = from.config.find(key);
         if (found == from.config.end() || found->second != value) {
             throw input_error{"checkpoint '" + folder.string() + "': its run had " + key + " " +

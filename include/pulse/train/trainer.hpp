@@ -75,7 +75,8 @@ public:
         return save_trainer(*this, place);
     }
     /// Goes on bit for bit where a trainer was saved, under any plan of as many replicas and samples a step. Throws
-    /// input_error when there is no checkpoint, or one of another model or config. Needs <pulse/train/saving.hpp>.
+    /// input_error when there is no checkpoint, or one of another model or, where options say so, config. Needs
+    /// <pulse/train/saving.hpp>.
     template <class Folder>
     void resume(const Folder& folder) {
         static_assert(requires { resume_trainer(*this, folder); },

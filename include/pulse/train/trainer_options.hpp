@@ -21,6 +21,7 @@ struct trainer_options {
     int threads{1}; ///< of a backend on the host
     /// What a run that continues from a checkpoint of this one must have in common with it.
     std::map<std::string, std::string> config{};
+    bool same_config{true}; ///< whether resume refuses a checkpoint of another config
 };
 
 } // namespace pulse

@@ -1,0 +1,156 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/fingerprint.hpp>
+#include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/picture_index.hpp>
+#include <pulse/data/prefetcher.hpp>
+#include <pulse/io/atomic_file.hpp>
+
+namespace pulse::data {
+
+/// The files of pictures by their bytes, equal ones once, whatever their names are.
+///
+/// A folder keeps notes of what was read: a file that has its place, size and time of change still is not read again. A
+/// file that has changed within the last seconds is not noted, for it may change again within its time's resolution.
+class distinct_pictures {
+public:
+    /// Reads the pictures of which `folder`, which need not be there, has no notes. Throws input_error naming a picture
+    /// that cannot be read, unless bad ones are skipped.
+    distinct_pictures(const captioned_pictures& from, const std::filesystem::path& folder) :
+        place_of_(from.size()), file_{folder / notes_name(from.index().folder)} {
+        const std::unordered_map<wide_fingerprint, wide_fingerprint> known = read_notes();
+        const auto settled = std::filesystem::file_time_type::clock::now() - std::chrono::seconds{3};
+        const auto look = [&](std::uint64_t n) -> seen {
+            if (n >= from.size()) { return {}; }
+            const auto i = static_cast<std::uint32_t>(n);
+            try {
+                const auto [file, changed] = state_of(from.index(), i);
+                const auto found = known.find(file);
+                return {.file = file,
+                        .bytes = found == known.end() ? bytes_of(from, i) : found->second,
+                        .noted = found != known.end() || changed < settled};
+            } catch (const input_error& fault) {
+                if (from.options().on_bad_picture == bad_picture::stop) { throw; }
+                return {.refused = fault.what()};
+            }
+        };
+        prefetcher<seen> ahead{look, {.threads = 4, .ahead = 16}}; // mostly, they wait for the disk
+        std::unordered_map<wide_fingerprint, std::uint32_t> places;
+        for (std::uint32_t i = 0; i != from.size(); ++i) {
+            seen found = ahead.next();
+            if (!found.refused.empty()) {
+                refused_.emplace(i, std::move(found.refused));
+                continue;
+            }
+            place_of_[i] = places.emplace(found.bytes, static_cast<std::uint32_t>(bytes_.size())).first->second;
+            if (place_of_[i] == bytes_.size()) {
+                bytes_.push_back(found.bytes);
+                first_.push_back(i);
+            }
+            if (found.noted) { notes_.push_back({found.file, found.bytes}); }
+        }
+    }
+
+    /// Stand for the bytes of the different ones.
+    [[nodiscard]] const std::vector<wide_fingerprint>& bytes() const noexcept { return bytes_; }
+    /// Of every picture that can be read: its place in bytes().
+    [[nodiscard]] const std::vector<std::uint32_t>& place_of() const noexcept { return place_of_; }
+    /// The first picture with the bytes at a place.
+    [[nodiscard]] std::uint32_t first(std::uint32_t place) const { return first_.at(place); }
+    /// Pictures that cannot be read: why.
+    [[nodiscard]] const std::map<std::uint32_t, std::string>& refused() const noexcept { return refused_; }
+
+    /// Stands for the bytes that picture `i` has on disk. Throws input_error naming the file.
+    [[nodiscard]] static wide_fingerprint bytes_of(const captioned_pictures& from, std::uint32_t i) {
+        return wide_fingerprint{}.add(from.index().stored_bytes(i, from.options().limits.most_file_bytes));
+    }
+
+    /// Writes the notes, for the next who opens these pictures. Throws input_error when it cannot.
+    void keep_notes() const {
+        std::string text{heading};
+        text.append(reinterpret_cast<const char*>(notes_.data()), notes_.size() * sizeof(note));
+        text += wide_fingerprint{}.add(text).text();
+        std::error_code fault; // the file's own says the same
+        std::filesystem::create_directories(file_.parent_path(), fault);
+        io::write_file(file_, text);
+    }
+
+private:
+    struct note {
+        wide_fingerprint file{}; ///< place, size and time of change
+        wide_fingerprint bytes{};
+    };
+    struct seen {
+        wide_fingerprint file{};
+        wide_fingerprint bytes{};
+        bool noted{};
+        std::string refused{};
+    };
+
+    static constexpr std::string_view heading = "pulse-pictures/1";
+    static constexpr std::size_t sum_digits = 32;
+
+    /// Pictures of one folder have one file.
+    [[nodiscard]] static std::string notes_name(const std::filesystem::path& folder) {
+        std::error_code unused;
+        return fingerprint{}.add(std::filesystem::weakly_canonical(folder, unused).string()).text() + ".notes";
+    }
+    /// What tells whether a file is the one that was read, and when it was changed.
+    [[nodiscard]] static std::pair<wide_fingerprint, std::filesystem::file_time_type> state_of(
+        const picture_index& index, std::uint32_t i) {
+        const picture_entry& entry = index.entries[i];
+        const bool in_shard = index.layout == picture_layout::shards;
+        const std::filesystem::path path = index.folder / (in_shard ? index.shards[entry.shard] : entry.name);
+        try {
+            const auto changed = std::filesystem::last_write_time(path);
+            wide_fingerprint state;
+            state.add(path.lexically_relative(index.folder).string()).add(std::filesystem::file_size(path));
+            state.add(changed.time_since_epoch().count()).add(entry.picture.offset).add(entry.picture.bytes);
+            return {state, changed};
+        } catch (const std::filesystem::filesystem_error& fault) {
+            throw input_error(index.name(i) + " cannot be opened: " + fault.code().message());
+        }
+    }
+    /// None where the file is not there or is not whole: then pictures are read.
+    [[nodiscard]] std::unordered_map<wide_fingerprint, wide_fingerprint> read_notes() const {
+        std::unordered_map<wide_fingerprint, wide_fingerprint> all;
+        std::string text;
+        try {
+            text = io::read_file(file_);
+        } catch (const input_error&) { return all; }
+        const std::size_t frame = heading.size() + sum_digits;
+        if (text.size() < frame || !text.starts_with(heading) || (text.size() - frame) % sizeof(note) != 0) {
+            return all;
+        }
+        const std::string sum = text.substr(text.size() - sum_digits);
+        text.resize(text.size() - sum_digits);
+        if (wide_fingerprint{}.add(text).text() != sum) { return all; }
+        std::vector<note> notes((text.size() - heading.size()) / sizeof(note));
+        if (!notes.empty()) { std::memcpy(notes.data(), text.data() + heading.size(), notes.size() * sizeof(note)); }
+        for (const note& one : notes) { all.emplace(one.file, one.bytes); }
+        return all;
+    }
+
+    std::vector<wide_fingerprint> bytes_{};
+    std::vector<std::uint32_t> first_{};
+    std::vector<std::uint32_t> place_of_;
+    std::map<std::uint32_t, std::string> refused_{};
+    std::filesystem::path file_;
+    std::vector<note> notes_{};
+};
+
+} // namespace pulse::data

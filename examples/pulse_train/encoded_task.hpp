@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -32,6 +31,7 @@
 #include "frozen_chain.hpp"
 #include "frozen_encoders.hpp"
 #include "frozen_tasks.hpp"
+#include "picture_cache.hpp"
 #include "pictures.hpp"
 #include "posterior_source.hpp"
 #include "rank_collectives.hpp"
@@ -66,52 +66,6 @@ public:
     /// Bytes of the frozen networks where the first stage is, and where the last is without it.
     static constexpr std::int64_t first_stage_bytes = text_encoders::bytes + picture_encoder::bytes;
     static constexpr std::int64_t last_stage_bytes = picture_encoder::bytes;
-
-    /// The pictures of --data in the size that is encoded; the rank that leads says what is read. Checks all that a
-    /// rank will read of --from, so that nothing is measured, planned or written before it is refused.
-    [[nodiscard]] static std::unique_ptr<const picture_source> open(const arguments& a) {
-        try {
-            text_encoders::require(a);
-            picture_encoder::require(a);
-        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
-        try {
-            auto found = std::make_unique<const picture_source>(a, frozen::picture_config.sample_size,
-                                                                frozen::picture_config.in_channels, row.classes() != 0);
-            if constexpr (row.classes() != 0) { require_classes(a, found->classes(), row.classes()); }
-            const bool leads = a.processes == nullptr || a.processes->rank() == 0;
-            if (leads) { found->say_what_is_read(); }
-            // A cache reads every caption too, and one that is bad is the fault of --data.
-            if (text_encoders::count != 0 && (leads || !a.cache.empty())) {
-                const std::string lengths = text_encoders::lengths(a.from, *found);
-                if (leads) { std::printf("captions: %s\n", lengths.c_str()); }
-            }
-            std::fflush(stdout);
-            return found;
-        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--data: "} + e.what()}; }
-    }
-    /// What --cache has of them.
-    [[nodiscard]] static std::unique_ptr<picture_cache> open_cache(const arguments& a, const picture_source& pictures) {
-        constexpr auto size = std::int64_t{frozen::picture_config.latent_size()};
-        return std::make_unique<picture_cache>(
-            pictures, a,
-            picture_cache::contents{.moments = {size, size, 2 * std::int64_t{frozen::picture_config.latent_channels}},
-                                    .row = row,
-                                    .picture_components = picture_encoder::components(),
-                                    .text_components = text_encoders::components()});
-    }
-    /// A rank's share of what the cache does not have.
-    [[nodiscard]] static pulse::data::encoding_report encode_once(const arguments& a, const pulse::any_transport& among,
-                                                                  picture_cache& cache) {
-        frozen_math on = Side::make_frozen_math(a, among);
-        text_encoders texts{a.from, on};
-        picture_encoder pictures{a.from, on};
-        return cache.encode(
-            among.rank(), among.size(),
-            [&](std::span<const float> pixels, std::span<float> moments) { pictures.run(pixels, moments); },
-            [&](const std::string& text, std::span<float> of_sample) {
-                return texts.run(text, "a caption", of_sample);
-            });
-    }
 
     encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
         in_{in}, math_{Side::make_frozen_math(in.args, of_rank)}, posterior_{in.args.threads, in.args.seed},

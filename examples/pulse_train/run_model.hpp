@@ -35,6 +35,7 @@
 #include "arguments.hpp"
 #include "artifacts.hpp"
 #include "by_prompt.hpp"
+#include "captioned_data.hpp"
 #include "data_changes.hpp"
 #include "drawing.hpp"
 #include "encoded_task.hpp"
@@ -42,6 +43,7 @@
 #include "frozen_tasks.hpp"
 #include "measuring.hpp"
 #include "new_folder.hpp"
+#include "picture_cache.hpp"
 #include "pictures.hpp"
 #include "pipeline_folder.hpp"
 #include "sample_row.hpp"
@@ -67,7 +69,7 @@ template <class Model, class Side>
             in.kept.beside_first_stage = task::first_stage_bytes;
             in.kept.beside_last_stage = task::last_stage_bytes;
         }
-        return task::open(a);
+        return captioned_data<Model, Side>::open(a);
     } else {
         throw pulse::input_error{"--data: " + a.model + " reads text or classes, which only '" + synthetic_data +
                                  "' data have"};
@@ -119,7 +121,7 @@ void fill_cache(const Side& side, const run_inputs& in) {
         pulse::data::encoding_report took;
         if (!in.cache->complete()) {
             picture_cache mine{*in.cache};
-            took = encoded_task<Model, Side>::encode_once(a, among, mine);
+            took = captioned_data<Model, Side>::encode_once(a, among, mine);
         }
         std::array all{static_cast<double>(took.pictures), static_cast<double>(took.captions),
                        static_cast<double>(took.bytes), took.picture_seconds, took.caption_seconds};
@@ -264,7 +266,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         pictures = open_captioned<Model, Side>(in);
         in.pictures = pictures.get();
         if constexpr (frozen_networks<Model>::known) {
-            if (a.encode == encode_when::once) { cache = encoded_task<Model, Side>::open_cache(a, *pictures); }
+            if (a.encode == encode_when::once) { cache = captioned_data<Model, Side>::open_cache(a, *pictures); }
         }
         in.cache = cache.get();
         if (leads && !a.plan_only && (cache == nullptr || !cache->complete())) { pictures->check(); }

@@ -182,13 +182,16 @@ TEST_CASE("an epoch has each picture as often as its folder asks, whether encode
         CHECK(pictures.size() == 16);
         REQUIRE(pictures.epoch() == epoch);
         CHECK(pictures.index().repeats.size() == 3);
-        encoded_pictures encoded{
-            pictures, folder.path / "cache", {.picture = {{"mean", {1}}}, .caption = {{"n", {1}}}}};
+        const auto cache = folder.path / "cache";
+        encoded_pictures encoded{pictures,
+                                 distinct_samples{pictures, cache},
+                                 cache,
+                                 {.picture = {{"mean", {1}}}, .caption = {{"n", {1}}}}};
         encoded.encode([](const picture_sample&, encoded_pictures::row_values to) { to[0][0] = 1; },
                        [](const std::string& text, encoded_pictures::row_values to) {
                            to[0][0] = static_cast<float>(text.size());
                        });
-        CHECK(encoded.pictures().layout().rows == 16);
+        CHECK(encoded.pictures().layout().keys.size() == 16);
         for (std::uint64_t at = 0; at != 2; ++at) {
             std::map<std::string, std::uint32_t> seen;
             for (std::uint64_t i = 0; i != epoch; ++i) {

@@ -22,6 +22,7 @@
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/unet_config.hpp>
+#include <pulse/train/scheduler_settings.hpp>
 
 #include "arguments.hpp"
 #include "frozen.hpp"
@@ -159,7 +160,12 @@ private:
     }
     void finish() {
         index_.components.push_back({"scheduler", "diffusers", "DDIMScheduler"});
-        out_.write("scheduler/scheduler_config.json", pulse::diffusers::print_scheduler(args_.scheduler));
+        pulse::train::scheduler_settings noise = args_.scheduler;
+        if constexpr (has_autoencoder<frozen>) { // latents, whose values no range bounds; diffusers warns of other settings than these
+            noise.clip_sample = false;
+            noise.steps_offset = 1;
+        }
+        out_.write("scheduler/scheduler_config.json", pulse::diffusers::print_scheduler(noise));
         out_.write("model_index.json", pulse::diffusers::print_pipeline(index_));
         out_.commit();
     }

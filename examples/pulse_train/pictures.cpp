@@ -75,6 +75,8 @@ pulse::data::picture_index open_data(const arguments& a, bool by_class) {
         throw pulse::input_error{std::string{e.what()} +
                                  "; --captions class takes names of folders as captions, --on-missing-caption empty or "
                                  "skip goes on without"};
+    } catch (const pulse::data::caption_field_error& e) {
+        throw pulse::input_error{std::string{e.what()} + "; --caption-column NAME is another one"};
     }
 }
 

@@ -293,7 +293,7 @@ class Folders(Case):
         def refused(folder, *names, options=()):
             self.refuses("--from", folder, "--export", fresh(), *options, names=["--from", *names], **MODEL)
 
-        refused("stabilityai/stable-diffusion-2-1", "no folder", "huggingface-cli download", "save_pretrained")
+        refused("stabilityai/stable-diffusion-2-1", "no folder", "hf download", "save_pretrained")
         refused(FROM / UNET, UNET, "is a file", "from_single_file")
         for component in ("unet", "vae/", "scheduler"):
             refused(f"{FROM}/{component}", f"component of '{FROM.resolve()}'")
@@ -837,7 +837,7 @@ class Layouts(Case):
 
     def test_refusals(self):
         data = self.lay_out("csv", fresh())
-        for options, names in ((("--caption-column", "nothing"), ("nothing", "'prompt'")),
+        for options, names in ((("--caption-column", "nothing"), ("nothing", "'prompt'", "--caption-column NAME")),
                                (("--captions", "class"), ("metadata.csv",)),
                                (("--captions", "class", "--caption-column", "a"), ("--caption-column", "--captions class"))):
             self.refuses("--from", FROM, *options, names=names, model="sd_tiny", data=data)
@@ -1312,6 +1312,7 @@ class NewFolders(Case):
                     complete(type(network), folder / name, **({} if "text" in name else {"low_cpu_mem_usage": False}))
             self.assertEqual((read.scheduler.config.prediction_type, read.scheduler.config.beta_schedule),
                              ("v_prediction", "squaredcos_cap_v2"))
+            self.assertEqual((read.scheduler.config.clip_sample, read.scheduler.config.steps_offset), (False, 1))
         for model in ("hunyuan_tiny", "uvit_tiny"):  # this version has no class for their backbones
             complete(AutoencoderKL, self.folders[model] / "vae", low_cpu_mem_usage=False)
             DDIMScheduler.from_pretrained(self.folders[model] / "scheduler")

@@ -33,8 +33,13 @@ struct metadata_line {
            std::none_of(path.begin(), path.end(), [](const auto& part) { return part == ".."; });
 }
 
+/// None of the fields of metadata or of a JSON caption is the caption; the text names those that there are.
+struct caption_field_error : input_error {
+    using input_error::input_error;
+};
+
 /// Which of `fields` is the caption: `wanted`; where that is empty, `text`, else `caption`, else `prompt`. Throws
-/// input_error, which begins with `place` and names the fields, when there is none.
+/// caption_field_error, which begins with `place`, when there is none.
 [[nodiscard]] inline std::string caption_field(const std::vector<std::string>& fields, const std::string& wanted,
                                                const std::string& place) {
     const std::vector<std::string> choices =
@@ -50,9 +55,9 @@ struct metadata_line {
             break;
         }
     }
-    throw input_error(place + ": no field is the caption: " +
-                      (wanted.empty() ? "'text', 'caption' or 'prompt'" : '\'' + io::printable(wanted) + '\'') +
-                      " is expected, " + (seen.empty() ? "there is none" : "there are " + seen));
+    throw caption_field_error(place + ": no field is the caption: " +
+                              (wanted.empty() ? "'text', 'caption' or 'prompt'" : '\'' + io::printable(wanted) + '\'') +
+                              " is expected, " + (seen.empty() ? "there is none" : "there are " + seen));
 }
 
 namespace detail {

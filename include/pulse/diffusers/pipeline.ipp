@@ -44,7 +44,7 @@ inline void require_diffusers_folder(const std::filesystem::path& folder) {
                                  "another pipeline, makes one of a whole model"
                                : ""));
     }
-    throw input_error(name + " is no folder; nothing is downloaded: 'huggingface-cli download NAME --local-dir FOLDER' "
+    throw input_error(name + " is no folder; nothing is downloaded: 'hf download NAME --local-dir FOLDER' "
                              "or DiffusionPipeline.from_pretrained(NAME).save_pretrained(FOLDER) makes one of a name "
                              "on a hub");
 }

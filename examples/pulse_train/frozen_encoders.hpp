@@ -85,7 +85,8 @@ public:
         std::snprintf(words.data(), words.size(), "%s: %.1f tokens on average, %llu at most, %llu cut at %d",
                       Component::tokenizer.str().c_str(), found.mean, static_cast<unsigned long long>(found.longest),
                       static_cast<unsigned long long>(found.cut), tokens);
-        return words.data();
+        return words.data() +
+               (found.unread == 0 ? "" : ", " + std::to_string(found.unread) + " cannot be read and are skipped");
     }
     /// The frozen component that it is, without times.
     [[nodiscard]] static pulse::frozen_component component() {

@@ -161,7 +161,8 @@ private:
     void finish() {
         index_.components.push_back({"scheduler", "diffusers", "DDIMScheduler"});
         pulse::train::scheduler_settings noise = args_.scheduler;
-        if constexpr (has_autoencoder<frozen>) { // latents, whose values no range bounds; diffusers warns of other settings than these
+        // No range bounds the values of latents; diffusers warns of other settings than these.
+        if constexpr (has_autoencoder<frozen>) {
             noise.clip_sample = false;
             noise.steps_offset = 1;
         }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <pulse/core/error.hpp>
@@ -13,6 +14,8 @@
 
 namespace pulse_train {
 
+inline constexpr std::string_view skip_hint = " (--on-bad-picture skip leaves out what cannot be read)";
+
 /// `act()`, whose faults are those of --data.
 template <class Act>
 decltype(auto) reading_data(const pulse::data::captioned_pictures& pictures, const Act& act) {
@@ -20,8 +23,7 @@ decltype(auto) reading_data(const pulse::data::captioned_pictures& pictures, con
         return act();
     } catch (const pulse::input_error& fault) {
         const bool stops = pictures.options().on_bad_picture == pulse::data::bad_picture::stop;
-        throw pulse::input_error{std::string{"--data: "} + fault.what() +
-                                 (stops ? " (--on-bad-picture skip leaves out what cannot be read)" : "")};
+        throw pulse::input_error{std::string{"--data: "} + fault.what() + std::string{stops ? skip_hint : ""}};
     }
 }
 

@@ -55,6 +55,8 @@ text_ids caption_ids::operator()(std::string_view text, std::string_view what) c
 
 namespace {
 
+constexpr std::string_view column_hint = "; --caption-column NAME is another one";
+
 pulse::data::picture_index open_data(const arguments& a, bool by_class) {
     using pulse::data::folder_names;
     if (by_class && !a.said_of_captions.empty()) {
@@ -76,7 +78,7 @@ pulse::data::picture_index open_data(const arguments& a, bool by_class) {
                                  "; --captions class takes names of folders as captions, --on-missing-caption empty or "
                                  "skip goes on without"};
     } catch (const pulse::data::caption_field_error& e) {
-        throw pulse::input_error{std::string{e.what()} + "; --caption-column NAME is another one"};
+        throw pulse::input_error{e.what() + std::string{column_hint}};
     }
 }
 
@@ -144,6 +146,7 @@ caption_lengths picture_source::lengths(const caption_ids& tokenizer) const {
         std::uint64_t longest{};
         std::uint64_t cut{};
         std::uint64_t captions{};
+        std::uint64_t unread{};
     };
     const pulse::data::captioned_pictures& pictures = parts_->pictures;
     const std::uint64_t pieces = (pictures.size() + piece - 1) / piece;
@@ -156,8 +159,12 @@ caption_lengths picture_source::lengths(const caption_ids& tokenizer) const {
                 std::string text;
                 try {
                     text = pictures.index().caption(which);
-                } catch (const pulse::input_error&) {
-                    if (pictures.options().on_bad_picture == pulse::data::bad_picture::stop) { throw; }
+                } catch (const pulse::input_error& fault) {
+                    if (pictures.options().on_bad_picture == pulse::data::bad_picture::stop) {
+                        const bool of_field = dynamic_cast<const pulse::data::caption_field_error*>(&fault) != nullptr;
+                        throw pulse::input_error{fault.what() + std::string{of_field ? column_hint : skip_hint}};
+                    }
+                    ++sum.unread;
                     continue;
                 }
                 const text_ids ids = tokenizer(text, pictures.index().name(which));
@@ -175,10 +182,12 @@ caption_lengths picture_source::lengths(const caption_ids& tokenizer) const {
     for (std::uint64_t n = 0; n != pieces; ++n) {
         const part one = counts.next();
         all = {all.tokens + one.tokens, std::max(all.longest, one.longest), all.cut + one.cut,
-               all.captions + one.captions};
+               all.captions + one.captions, all.unread + one.unread};
     }
-    return {static_cast<double>(all.tokens) / static_cast<double>(std::max<std::uint64_t>(all.captions, 1)),
-            all.longest, all.cut};
+    if (all.captions == 0) {
+        throw pulse::input_error{"no caption can be read, from that of " + pictures.index().name(0) + " on"};
+    }
+    return {static_cast<double>(all.tokens) / static_cast<double>(all.captions), all.longest, all.cut, all.unread};
 }
 
 void picture_source::say(const std::vector<std::string>& refused) const {

@@ -43,7 +43,8 @@ private:
 struct caption_lengths {
     double mean{};
     std::uint64_t longest{};
-    std::uint64_t cut{}; ///< captions of which a part does not fit
+    std::uint64_t cut{};    ///< captions of which a part does not fit
+    std::uint64_t unread{}; ///< captions that cannot be read and are skipped
 };
 
 /// A picture with its caption, as a sample of training.

@@ -265,11 +265,11 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     } else {
         pictures = open_captioned<Model, Side>(in);
         in.pictures = pictures.get();
+        if (leads && !a.plan_only) { pictures->check(); }
         if constexpr (frozen_networks<Model>::known) {
             if (a.encode == encode_when::once) { cache = captioned_data<Model, Side>::open_cache(a, *pictures); }
         }
         in.cache = cache.get();
-        if (leads && !a.plan_only && (cache == nullptr || !cache->complete())) { pictures->check(); }
     }
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
     measurements known;

@@ -262,7 +262,7 @@ struct edited_files : pulse::test::scratch {
     std::mt19937 draw;
 
     explicit edited_files(unsigned seed) : draw{seed} {
-        for (int i = 0; i != 5; ++i) { add(i); }
+        for (std::size_t i = 0; i != 5; ++i) { add(i); }
     }
     std::size_t below(std::size_t n) { return std::uniform_int_distribution<std::size_t>{0, n - 1}(draw); }
     std::string& any() { return names[below(names.size())]; }
@@ -394,14 +394,6 @@ TEST_CASE("files that are as they were noted are not read again") {
         encoded.tidy();
         return encoded.encode(frozen.picture(), frozen.caption()).pictures;
     };
-    // As long as the one before, which tells whether it is looked at.
-    const auto put_other = [&](const std::string& name) {
-        std::string bytes = pulse::test::bytes_of(folder.picture(name));
-        bytes.back() = static_cast<char>(bytes.back() ^ 1); // of a checksum that says nothing of the pixels
-        const auto time = fs::last_write_time(folder.picture(name));
-        pulse::test::put(folder.picture(name), bytes);
-        fs::last_write_time(folder.picture(name), time);
-    };
     CHECK(encoded_now() == 10);
     folder.age(folder.names[0], 100);
     CHECK(encoded_now() == 0); // another time alone: it is read, and noted
@@ -413,23 +405,34 @@ TEST_CASE("files that are as they were noted are not read again") {
     }();
     REQUIRE(!notes.empty());
     const std::string kept = pulse::test::bytes_of(notes);
-    const std::string before = pulse::test::bytes_of(folder.picture(folder.names[0]));
-    put_other(folder.names[0]);
-    {
+    const auto complete = [&] {
         const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
-        CHECK(opened(pictures, cache.path).complete());
-        // Notes that are not whole are none.
-        for (std::size_t i = 0; i != kept.size(); ++i) {
-            std::string damaged = kept;
-            damaged[i] = static_cast<char>(damaged[i] ^ 4);
-            pulse::test::put(notes, i % 2 == 0 ? damaged : kept.substr(0, i));
-            CHECK(!opened(pictures, cache.path).complete());
-        }
-        pulse::test::put(notes, kept);
+        return opened(pictures, cache.path).complete();
+    };
+    CHECK(complete());
+
+    // A note of other bytes tells whether the file is looked at.
+    std::string forged = kept.substr(0, kept.size() - pulse::wide_fingerprint{}.text().size());
+    forged.back() = static_cast<char>(forged.back() ^ 1);
+    forged += pulse::wide_fingerprint{}.add(forged).text();
+    pulse::test::put(notes, forged);
+    CHECK(!complete());
+    // Notes that are not whole are none.
+    for (std::size_t i = 0; i != forged.size(); ++i) {
+        std::string damaged = forged;
+        damaged[i] = static_cast<char>(damaged[i] ^ 4);
+        pulse::test::put(notes, i % 2 == 0 ? damaged : forged.substr(0, i));
+        CHECK(complete());
     }
-    put_other(folder.names[1]); // its time was too near
-    const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
-    CHECK(!opened(pictures, cache.path).complete());
+
+    pulse::test::put(notes, kept);
+    const fs::path edited = folder.picture(folder.names[0]);
+    std::string bytes = pulse::test::bytes_of(edited);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1); // of a checksum that says nothing of the pixels
+    const auto time = fs::last_write_time(edited);
+    pulse::test::put(edited, bytes);
+    fs::last_write_time(edited, time);
+    CHECK(!complete()); // its size and its own time are as they were
 }
 
 TEST_CASE("one folder serves other crops and encoders, each by what it has made") {
@@ -485,8 +488,12 @@ TEST_CASE("a picture that changes while it is encoded is not kept for the other"
             removed ? static_cast<void>(fs::remove(folder.picture(name)))
                     : pulse::test::put(folder.picture(name), edited_files::content(33));
             networks frozen;
-            CHECK_THROWS_AS(encoded.encode(frozen.picture(), frozen.caption(), {.ahead = {.threads = 1, .ahead = 1}}),
-                            unreadable_picture);
+            const encoding_share alone{.ahead = {.threads = 1, .ahead = 1}};
+            if (removed) {
+                CHECK_THROWS_AS(encoded.encode(frozen.picture(), frozen.caption(), alone), unreadable_picture);
+            } else {
+                CHECK_THROWS_AS(encoded.encode(frozen.picture(), frozen.caption(), alone), pulse::input_error);
+            }
             pulse::test::put(folder.picture(name), before);
         }
     }

@@ -123,7 +123,19 @@ TEST_CASE("names of folders are captions of data without others alone") {
           refusal + "'b/metadata.csv'");
     CHECK(folder_of{{{"a/1.tar", tar_end()}}}.refusal({.folders = use}) == refusal + "'a/1.tar'");
     CHECK(folder_of{{{"a/1.png", ""}, {"2.png", ""}}}.refusal({.folders = use}) ==
-          "'D': the picture '2.png' is in no folder, whose name would be its class");
+          "'D': the picture '2.png' has no caption: it is in no folder, whose name would be its caption");
+    const folder_of mixed{{{"a/1.png", ""}, {"2.png", ""}}};
+    CHECK(open_pictures(mixed.path, {.folders = use, .on_missing = pulse::data::missing_caption::skip}).size() == 1);
+}
+
+TEST_CASE("a picture that metadata name twice has one caption, or is refused") {
+    const std::string outer = "{\"file_name\":\"a/1.png\",\"text\":\"one\"}\n";
+    const auto twice = [&](const std::string& inner) {
+        return folder_of{
+            {{"metadata.jsonl", outer}, {"a/metadata.csv", "file_name,text\n1.png," + inner + "\n"}, {"a/1.png", ""}}};
+    };
+    CHECK(open_pictures(twice("one").path).size() == 1);
+    CHECK(twice("other").refusal().find("'D': the picture 'a/1.png' has two captions, in ") == 0);
 }
 
 TEST_CASE("a picture without a caption stops, is skipped or gets an empty one, as asked") {
@@ -134,9 +146,9 @@ TEST_CASE("a picture without a caption stops, is skipped or gets an empty one, a
         {"shards",
          {{"s.tar", tar_file("a/1.png", "") + tar_file("2.png", "") + tar_file("a/1.txt", "one") +
                         tar_file("b/3.gif", "") + tar_file("b/3.cls", "") + tar_end()}}}};
-    for (const auto& [name, files] : layouts) {
-        CAPTURE(name);
-        const folder_of folder{files};
+    for (const auto& layout : layouts) {
+        CAPTURE(layout.first);
+        const folder_of folder{layout.second};
         CHECK(folder.refusal().find("'D': the picture '2.png' has no caption: ") == 0);
         CHECK_THROWS_AS((void)open_pictures(folder.path), pulse::data::missing_caption_error);
         const auto empty = open_pictures(folder.path, {.on_missing = pulse::data::missing_caption::empty});
@@ -220,7 +232,12 @@ TEST_CASE("a split is one where there are only splits, and train is read") {
     CHECK(names({{"train/1.png", a}, {"test/2.png", a}, {"DEV/x/3.png", a}, {"labels.csv", a}}) == "train/1.png ");
     CHECK(names({{"train/1.png", a}, {"test/2.png", a}, {"tests/3.txt", a}}) == "train/1.png ");
     CHECK(names({{"train/1.png", a}, {"plane/2.png", a}}) == "plane/2.png train/1.png ");
-    CHECK(names({{"train/1.png", a}, {"test/2.png", a}, {"3.png", a}}) == "3.png test/2.png train/1.png ");
+    CHECK(names({{"data/train/1.png", a}, {"data/test/2.png", a}}) == "data/train/1.png ");
+    CHECK(names({{"train/1.png", a}, {"test/2.png", a}, {"docs/x.csv", a}}) == "train/1.png ");
+    for (const char* other : {"3.png", "plane/3.png"}) {
+        CHECK(folder_of{{{"train/1.png", a}, {"test/2.png", a}, {other, a}}}.refusal().find(
+                  "'D' holds the splits 'train' and others beside ") == 0);
+    }
     CHECK(names({{"test/1.png", a}, {"val/2.png", a}}) == "test/1.png val/2.png ");
     CHECK(folder_of{{{"train/1.tiff", a}, {"test/2.png", a}}}.refusal() ==
           "'D' holds no captioned pictures: 'train/1.tiff' is not read");

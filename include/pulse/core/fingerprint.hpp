@@ -10,25 +10,7 @@
 
 namespace pulse {
 
-namespace detail {
-
 __extension__ typedef unsigned __int128 uint128; // NOLINT(modernize-use-using): __extension__ takes no alias
-
-/// Where FNV-1a begins, and what it multiplies by.
-template <class Word>
-struct fnv_constants;
-template <>
-struct fnv_constants<std::uint64_t> {
-    static constexpr std::uint64_t offset = 0xCBF29CE484222325U;
-    static constexpr std::uint64_t prime = 0x100000001B3U;
-};
-template <>
-struct fnv_constants<uint128> {
-    static constexpr uint128 offset = uint128{0x6C62272E07BB0142U} << 64U | 0x62B821756295C58DU;
-    static constexpr uint128 prime = uint128{1} << 88U | 0x13BU;
-};
-
-} // namespace detail
 
 /// Bits that stand for a sequence of values: the same on every machine and compiler for the same values, others for
 /// others but by accident (FNV-1a of Fowler, Noll and Vo). For finding what differs, not for keeping secrets.
@@ -68,14 +50,20 @@ public:
     [[nodiscard]] constexpr bool operator==(const basic_fingerprint&) const = default;
 
 private:
-    constexpr void byte(unsigned char b) noexcept { bits_ = (bits_ ^ b) * detail::fnv_constants<Word>::prime; }
+    static constexpr bool wide = sizeof(Word) == sizeof(uint128);
+    /// Where FNV-1a begins, and what it multiplies by.
+    static constexpr auto offset = static_cast<Word>(wide ? uint128{0x6C62272E07BB0142U} << 64U | 0x62B821756295C58DU
+                                                          : uint128{0xCBF29CE484222325U});
+    static constexpr auto prime = static_cast<Word>(wide ? uint128{1} << 88U | 0x13BU : uint128{0x100000001B3U});
 
-    Word bits_{detail::fnv_constants<Word>::offset};
+    constexpr void byte(unsigned char b) noexcept { bits_ = (bits_ ^ b) * prime; }
+
+    Word bits_{offset};
 };
 
 using fingerprint = basic_fingerprint<std::uint64_t>;
 /// Of 128 bits, which no two of 10^7 files share by accident.
-using wide_fingerprint = basic_fingerprint<detail::uint128>;
+using wide_fingerprint = basic_fingerprint<uint128>;
 
 } // namespace pulse
 

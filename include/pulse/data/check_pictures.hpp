@@ -38,7 +38,7 @@ struct pictures_check {
         const auto side_by_side = [](const picture_size& size) {
             return std::to_string(size.width) + 'x' + std::to_string(size.height);
         };
-        std::string all = grouped(pictures) + " of " + side_by_side(least);
+        std::string all = grouped(pictures - static_cast<std::int64_t>(bad.size())) + " of " + side_by_side(least);
         if (least != most) { all += " to " + side_by_side(most); }
         const char* between = "; ";
         for (std::size_t i = 0; i != by_format.size(); ++i) {

@@ -44,6 +44,9 @@ inline constexpr std::array<picture_format, 5> picture_formats{{
             return format;
         }
     }
+    if (file.starts_with("version https://git-lfs.")) {
+        throw input_error("this is a pointer of Git LFS; run 'git lfs pull' in its repository");
+    }
     throw input_error(file.empty() ? "the file is empty" : "neither JPEG, PNG, WebP, GIF nor BMP");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <sys/stat.h>
+
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/data/captioned_pictures.hpp>
@@ -24,8 +27,9 @@ namespace pulse::data {
 
 /// The files of pictures by their bytes, equal ones once, whatever their names are.
 ///
-/// A folder keeps notes of what was read: a file that has its place, size and time of change still is not read again. A
-/// file that has changed within the last seconds is not noted, for it may change again within its time's resolution.
+/// A folder keeps notes of what was read: a file that has its place, size and times still, of its content and of what
+/// the file system keeps of it, is not read again. A file that has changed within the last seconds is not noted, for it
+/// may change again within its times' resolution.
 class distinct_pictures {
 public:
     /// Reads the pictures of which `folder`, which need not be there, has no notes. Throws input_error naming a picture
@@ -33,7 +37,7 @@ public:
     distinct_pictures(const captioned_pictures& from, const std::filesystem::path& folder) :
         place_of_(from.size()), file_{folder / notes_name(from.index().folder)} {
         const std::unordered_map<wide_fingerprint, wide_fingerprint> known = read_notes();
-        const auto settled = std::filesystem::file_time_type::clock::now() - std::chrono::seconds{3};
+        const auto settled = std::chrono::system_clock::now() - std::chrono::seconds{3};
         const auto look = [&](std::uint64_t n) -> seen {
             if (n >= from.size()) { return {}; }
             const auto i = static_cast<std::uint32_t>(n);
@@ -79,19 +83,22 @@ public:
         return wide_fingerprint{}.add(from.index().stored_bytes(i, from.options().limits.most_file_bytes));
     }
 
-    /// Writes the notes, for the next who opens these pictures. Throws input_error when it cannot.
+    /// Writes the notes, for the next who opens these pictures. They only save time: where they cannot be written,
+    /// there are none.
     void keep_notes() const {
         std::string text{heading};
         text.append(reinterpret_cast<const char*>(notes_.data()), notes_.size() * sizeof(note));
         text += wide_fingerprint{}.add(text).text();
-        std::error_code fault; // the file's own says the same
-        std::filesystem::create_directories(file_.parent_path(), fault);
-        io::write_file(file_, text);
+        std::error_code unused;
+        std::filesystem::create_directories(file_.parent_path(), unused);
+        try {
+            io::write_file(file_, text);
+        } catch (const input_error&) {}
     }
 
 private:
     struct note {
-        wide_fingerprint file{}; ///< place, size and time of change
+        wide_fingerprint file{}; ///< place, size and times
         wide_fingerprint bytes{};
     };
     struct seen {
@@ -101,7 +108,7 @@ private:
         std::string refused{};
     };
 
-    static constexpr std::string_view heading = "pulse-pictures/1";
+    static constexpr std::string_view heading = "pulse-pictures/2";
     static constexpr std::size_t sum_digits = 32;
 
     /// Pictures of one folder have one file.
@@ -110,20 +117,21 @@ private:
         return fingerprint{}.add(std::filesystem::weakly_canonical(folder, unused).string()).text() + ".notes";
     }
     /// What tells whether a file is the one that was read, and when it was changed.
-    [[nodiscard]] static std::pair<wide_fingerprint, std::filesystem::file_time_type> state_of(
+    [[nodiscard]] static std::pair<wide_fingerprint, std::chrono::system_clock::time_point> state_of(
         const picture_index& index, std::uint32_t i) {
         const picture_entry& entry = index.entries[i];
         const bool in_shard = index.layout == picture_layout::shards;
         const std::filesystem::path path = index.folder / (in_shard ? index.shards[entry.shard] : entry.name);
-        try {
-            const auto changed = std::filesystem::last_write_time(path);
-            wide_fingerprint state;
-            state.add(path.lexically_relative(index.folder).string()).add(std::filesystem::file_size(path));
-            state.add(changed.time_since_epoch().count()).add(entry.picture.offset).add(entry.picture.bytes);
-            return {state, changed};
-        } catch (const std::filesystem::filesystem_error& fault) {
-            throw input_error(index.name(i) + " cannot be opened: " + fault.code().message());
+        struct ::stat file {};
+        if (::stat(path.c_str(), &file) != 0) {
+            throw input_error(index.name(i) + " cannot be opened: " + std::strerror(errno));
         }
+        wide_fingerprint state;
+        state.add(path.lexically_relative(index.folder).string()).add(file.st_size);
+        // Programs that keep a file's own time, as rsync does, leave the other.
+        for (const ::timespec& time : {file.st_mtim, file.st_ctim}) { state.add(time.tv_sec).add(time.tv_nsec); }
+        state.add(entry.picture.offset).add(entry.picture.bytes);
+        return {state, std::chrono::system_clock::from_time_t(file.st_mtim.tv_sec + 1)};
     }
     /// None where the file is not there or is not whole: then pictures are read.
     [[nodiscard]] std::unordered_map<wide_fingerprint, wide_fingerprint> read_notes() const {

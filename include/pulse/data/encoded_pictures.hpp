@@ -253,6 +253,7 @@ private:
         const std::uint32_t i = samples_.pictures.first(place);
         const std::string name = from_.index().name(i);
         decoded result;
+        wide_fingerprint bytes;
         try {
             try {
                 result.sample = from_.picture(i, {.flip = both && row % 2 == 1});
@@ -261,11 +262,13 @@ private:
                 const std::string why = fault.what();
                 result.refused = why.starts_with(name) ? why.substr(name.size()) : ": " + why;
             }
-            // A row is kept under the bytes that were read before.
-            if (distinct_pictures::bytes_of(from_, i) != samples_.pictures.bytes()[place]) {
-                throw input_error(name + " has changed since the run began");
-            }
+            bytes = distinct_pictures::bytes_of(from_, i);
         } catch (const input_error& fault) { throw unreadable_picture(fault.what()); }
+        // A row is kept under the bytes that were read before.
+        if (bytes != samples_.pictures.bytes()[place]) {
+            throw input_error(name + " has changed since the run began, or is not what the notes of the folder say "
+                                     "(*.notes, which may be removed)");
+        }
         return result;
     }
 

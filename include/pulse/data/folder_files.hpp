@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/data/picture_names.hpp>
 
 namespace pulse::data {
@@ -41,41 +42,65 @@ public:
         for (auto* names : lists()) { std::sort(names->begin(), names->end()); }
     }
 
-    /// Where there is nothing but folders of splits, `train` and others, keeps what is in `train`. The pictures and
-    /// shards of each other one.
-    std::map<std::string, std::uint64_t> keep_training_split() {
-        std::set<std::string> seen;
-        // What is not read, such as a table at the top, makes no folder another thing than a split.
-        for (const auto* names : {&pictures, &metadata, &archives}) {
-            for (const std::string& name : *names) { seen.emplace(first_folder(name)); }
-        }
-        for (const std::string& name : unread) {
-            if (!first_folder(name).empty()) { seen.emplace(first_folder(name)); }
-        }
+    /// Where there is nothing but folders of splits, `train` and others, at the top or in the one folder there, keeps
+    /// what is in `train`. The pictures and shards of each other one. Throws input_error, which begins with `data`,
+    /// when several splits stand beside what is none.
+    std::map<std::string, std::uint64_t> keep_training_split(const std::string& data) {
         const auto is_split = [](const std::string& name) {
             constexpr std::array<std::string_view, 9> all{"train", "test", "testing",    "validation", "valid",
                                                           "val",   "dev",  "evaluation", "eval"};
             return detail::is_among(all, lower_case(name));
         };
+        const auto folders_in = [&] {
+            std::set<std::string> seen;
+            for (const auto* names : {&pictures, &metadata, &archives}) {
+                for (const std::string& name : *names) { seen.emplace(top_folder(name)); }
+            }
+            // What is not read makes no other folder matter.
+            for (const std::string& name : unread) {
+                if (std::string top{top_folder(name)}; is_split(top)) { seen.insert(std::move(top)); }
+            }
+            return seen;
+        };
+        // Repositories have their splits in a folder of their own, such as `data`.
+        std::set<std::string> seen = folders_in();
+        while (seen.size() == 1 && !seen.begin()->empty() && !is_split(*seen.begin())) {
+            base += *seen.begin() + '/';
+            seen = folders_in();
+        }
         const auto train = std::find_if(seen.begin(), seen.end(), [](auto& s) { return lower_case(s) == "train"; });
-        if (train == seen.end() || !std::all_of(seen.begin(), seen.end(), is_split)) { return {}; }
-        base = *train + '/';
+        const auto splits = std::count_if(seen.begin(), seen.end(), is_split);
+        if (train == seen.end() || static_cast<std::size_t>(splits) != seen.size()) {
+            if (train != seen.end() && splits > 1) {
+                const auto other = std::find_if_not(seen.begin(), seen.end(), is_split);
+                throw input_error(data + " holds the splits '" + base + *train + "' and others beside " +
+                                  (other->empty() ? "pictures" : "'" + base + *other + '\'') +
+                                  ": give the folder that is meant, such as '" + base + *train + '\'');
+            }
+            base.clear();
+            return {};
+        }
         std::map<std::string, std::uint64_t> left;
         for (const auto* names : {&pictures, &archives}) {
             for (const std::string& name : *names) {
-                if (first_folder(name) != *train) { ++left[std::string{first_folder(name)}]; }
+                if (top_folder(name) != *train) { ++left[std::string{top_folder(name)}]; }
             }
         }
         for (auto* names : lists()) {
-            std::erase_if(*names, [&](auto& s) { return first_folder(s) != *train; });
+            const bool keeps_top = names == &unread; // a table there is told of where captions are missing
+            std::erase_if(*names, [&](auto& s) {
+                const bool below = s.starts_with(base) && !top_folder(s).empty();
+                return below ? top_folder(s) != *train : !keeps_top;
+            });
         }
+        base += *train + '/';
         return left;
     }
-    std::string base{}; ///< the split's folder with a slash, or empty
+    std::string base{}; ///< the folder whose folders matter, with a slash, or empty: that of the data, or of a split
 
-    /// The folder right below the data's in which a file is; empty: none.
+    /// The folder right below the base in which a file is; empty: none.
     [[nodiscard]] std::string_view top_folder(std::string_view name) const {
-        return first_folder(name.substr(base.size()));
+        return first_folder(name.starts_with(base) ? name.substr(base.size()) : std::string_view{});
     }
 
     /// The files beside a picture that may be its caption.
@@ -124,7 +149,7 @@ private:
             captions.push_back(std::move(path));
         } else if (ending == "tar") {
             archives.push_back(std::move(path));
-        } else if (ending == "tgz" || lower.find(".tar.") != std::string::npos) {
+        } else if (ending == "tgz" || (lower.find(".tar.") != std::string::npos && names_packing(ending))) {
             packed.push_back(std::move(path));
         } else if (names_unread(ending)) {
             unread.push_back(std::move(path));

@@ -22,7 +22,7 @@ namespace pulse::data {
 /// One row of metadata.jsonl or metadata.csv: a picture below the folder and its caption, if it has one.
 struct metadata_line {
     std::string file_name{};
-    std::optional<std::string> text{}; ///< empty: null stands there
+    std::optional<std::string> text{}; ///< none: null, or in CSV nothing, stands there
 
     [[nodiscard]] bool operator==(const metadata_line&) const = default;
 };
@@ -135,9 +135,11 @@ namespace detail {
             rows.fail(row->line,
                       "file_name is '" + io::printable(read.file_name) + "', which names no file below the folder");
         }
-        read.text = checked_caption(name_at == text_at ? read.file_name : row->fields[text_at],
-                                    std::string{source} + ": line " + std::to_string(row->line) + ": " +
-                                        io::printable(caption));
+        const std::string& cell = name_at == text_at ? read.file_name : row->fields[text_at];
+        if (!cell.empty()) { // where JSON has null, CSV has nothing
+            read.text = checked_caption(cell, std::string{source} + ": line " + std::to_string(row->line) + ": " +
+                                                  io::printable(caption));
+        }
         lines.push_back(std::move(read));
     }
     return lines;

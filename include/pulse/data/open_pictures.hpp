@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -79,7 +80,7 @@ public:
     }
 
     [[nodiscard]] picture_index index() && {
-        index_.left_out.splits = files_.keep_training_split();
+        index_.left_out.splits = files_.keep_training_split(name_);
         index_.left_out.folders_again = files_.folders_again;
         for (const std::string& name : files_.unread) { count_by_ending(name); }
         if (!files_.packed.empty()) {
@@ -103,8 +104,11 @@ public:
             read_class_folders();
         }
         if (index_.entries.empty()) {
+            const std::uint64_t lacking = index_.left_out.without_caption;
             throw input_error(name_ + " holds no captioned pictures" +
-                              (files_.unread.empty() ? "" : ": '" + one_line(files_.unread.front()) + "' is not read"));
+                              (lacking != 0 ? ": " + std::to_string(lacking) + " without a caption are left out"
+                               : files_.unread.empty() ? ""
+                                                       : ": '" + one_line(files_.unread.front()) + "' is not read"));
         }
         std::uint64_t epoch = 0;
         for (const picture_entry& entry : index_.entries) { epoch += entry.repeats; }
@@ -159,10 +163,12 @@ private:
             return;
         }
         if (options_.on_missing == missing_caption::stop) {
-            const std::string& table = first(files_.unread);
-            const std::string_view ending = split_ending(table).ending;
-            throw missing_caption_error(name_ + ": the picture '" + one_line(entry.name) + "' has no caption: " + why +
-                                        (ending.empty() ? "" : "; '" + one_line(table) + "' is not read"));
+            const auto table = std::find_if(files_.unread.begin(), files_.unread.end(), [](const std::string& name) {
+                return names_table(lower_case(split_ending(name).ending));
+            });
+            throw missing_caption_error(
+                name_ + ": the picture '" + one_line(entry.name) + "' has no caption: " + why +
+                (table == files_.unread.end() ? "" : "; '" + one_line(*table) + "' is not read"));
         }
         ++index_.captions_taken_as_empty;
         entry.form = caption_form::held;
@@ -178,7 +184,7 @@ private:
     void read_metadata() {
         index_.layout = picture_layout::metadata;
         std::set<std::string> folders;
-        std::vector<std::string> named;
+        std::map<std::string, std::pair<std::optional<std::string>, std::string>> named; // picture -> caption, table
         for (const std::string& name : files_.metadata) {
             const std::string folder = name.substr(0, name.rfind('/') + 1);
             if (lower_case(split_ending(name).ending) == "parquet") {
@@ -197,22 +203,25 @@ private:
                                            : parse_metadata(text, file.name(), options_.column)) {
                 picture_entry entry{.name =
                                         (std::filesystem::path{folder} / line.file_name).lexically_normal().string()};
-                named.push_back(entry.name);
-                const std::string ending = lower_case(split_ending(entry.name).ending);
-                if (names_unread(ending)) { continue; } // counted by its ending
+                // Counted by its ending.
+                if (std::binary_search(files_.unread.begin(), files_.unread.end(), entry.name)) { continue; }
+                const auto [known, is_new] = named.try_emplace(entry.name, line.text, file.name());
+                if (!is_new) {
+                    if (known->second.first == line.text) { continue; }
+                    throw input_error(name_ + ": the picture '" + one_line(entry.name) + "' has two captions, in " +
+                                      known->second.second + " and in " + file.name() +
+                                      ": which of them is meant is not clear");
+                }
                 if (!line.text) {
-                    add_without_caption(std::move(entry), "null stands there in " + file.name());
+                    add_without_caption(std::move(entry), "it is empty in " + file.name());
                     continue;
                 }
                 entry.text = std::move(*line.text);
                 index_.entries.push_back(std::move(entry));
             }
         }
-        std::sort(named.begin(), named.end());
         for (const std::string& picture : files_.pictures) {
-            if (!std::binary_search(named.begin(), named.end(), picture)) {
-                add_without_caption({.name = picture}, "no metadata names it");
-            }
+            if (!named.contains(picture)) { add_without_caption({.name = picture}, "no metadata names it"); }
         }
     }
 
@@ -245,9 +254,13 @@ private:
         const std::string place = name_ + ": the name of a folder";
         for (const std::string& picture : files_.pictures) {
             const std::string folder{files_.top_folder(picture)};
+            picture_entry entry{.name = picture};
+            if (captions && folder.empty()) {
+                add_without_caption(std::move(entry), "it is in no folder, whose name would be its caption");
+                continue;
+            }
             // Pictures are sorted by their bytes, in which a folder may stand between two parts of another.
             if (!folder.empty()) { index_.classes.push_back(folder); }
-            picture_entry entry{.name = picture};
             if (captions) {
                 entry.repeats = repeats_in(folder);
                 entry.text = checked_caption(read_repeats(folder).name, place);
@@ -258,7 +271,7 @@ private:
         index_.classes.erase(std::unique(index_.classes.begin(), index_.classes.end()), index_.classes.end());
         for (picture_entry& entry : index_.entries) {
             const std::string folder{files_.top_folder(entry.name)};
-            if (folder.empty() && (captions || !index_.classes.empty())) {
+            if (folder.empty() && !captions && !index_.classes.empty()) {
                 throw input_error(name_ + ": the picture '" + one_line(entry.name) +
                                   "' is in no folder, whose name would be its class");
             }

@@ -42,10 +42,21 @@ template <std::size_t N>
     return detail::is_among(all, ending);
 }
 
+/// Whether files with this ending, in lower case, are tables that may hold captions.
+[[nodiscard]] inline bool names_table(std::string_view ending) {
+    constexpr std::array<std::string_view, 6> all{"csv", "tsv", "jsonl", "parquet", "arrow", "xlsx"};
+    return detail::is_among(all, ending);
+}
+
 /// Whether files with this ending, in lower case, are pictures, or tables of captions, that are not read.
 [[nodiscard]] inline bool names_unread(std::string_view ending) {
-    constexpr std::array<std::string_view, 13> all{"tif", "tiff", "avif",  "heic",    "heif",  "jxl", "svg",
-                                                   "csv", "tsv",  "jsonl", "parquet", "arrow", "xlsx"};
+    constexpr std::array<std::string_view, 7> all{"tif", "tiff", "avif", "heic", "heif", "jxl", "svg"};
+    return detail::is_among(all, ending) || names_table(ending);
+}
+
+/// Whether files with this ending, in lower case, are packed.
+[[nodiscard]] inline bool names_packing(std::string_view ending) {
+    constexpr std::array<std::string_view, 4> all{"gz", "bz2", "xz", "zst"};
     return detail::is_among(all, ending);
 }
 

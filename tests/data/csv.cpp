@@ -49,7 +49,8 @@ for n in range(int(sys.argv[2])):
             if draw.randrange(4) == 0:
                 row[next(i for i, name in enumerate(columns) if name in ('text', 'caption', 'prompt'))] = ''
             out.writerow(row)
-            lines.write(json.dumps({name: None if name in ('text', 'caption', 'prompt') and value == '' else value
+            lines.write(json.dumps({name: None if value == '' and quoting == csv.QUOTE_MINIMAL and
+                                    name in ('text', 'caption', 'prompt') else value
                                     for name, value in zip(columns, row)}) + '\n')
 )";
 

@@ -120,6 +120,7 @@ TEST_CASE("a key that is not known is refused, one that changes nothing is not")
     json file = json::parse(print_config(sd));
     file["upcast_attention"] = true;
     file["_diffusers_version"] = "0.27.2";
+    file["use_ema_warmup"] = true; // of diffusers' EMAModel
     CHECK_NOTHROW(require_fit(sd, file, "f"));
     file["warp_factor"] = 9;
     CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }), {"f: warp_factor is 9", "sd21 does not know"}));
@@ -193,7 +194,13 @@ TEST_CASE("keys of transformers that change nothing of a frozen encoder are not 
     check(config_of(encode::clip_vit_l));
     check(config_of(encode::openclip_vit_bigg));
     check(config_of(encode::bert_text_config{.name = "bert"}));
-    check(config_of(encode::t5_text_config{.name = "t5"}));
+    const component_config t5 = config_of(encode::t5_text_config{.name = "t5"});
+    check(t5);
+    json file = json::parse(print_config(t5));
+    file.update({{"dense_act_fn", "gelu_new"}, {"is_gated_act", true}});
+    CHECK_NOTHROW(require_fit(t5, file, "f"));
+    file["dense_act_fn"] = "relu"; // which feed_forward_proj does not decide
+    CHECK(mentions(refusal_of([&] { require_fit(t5, file, "f"); }), {"f: dense_act_fn is \"relu\""}));
 }
 
 TEST_CASE("a text encoder that pools may end texts by any id, which is read of its config") {

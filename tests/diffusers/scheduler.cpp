@@ -58,6 +58,9 @@ TEST_CASE("published schedulers mean what diffusers makes of them") {
     };
     CHECK(absent("DDIMScheduler") == scheduler_settings{});
     CHECK(absent("DDPMScheduler") == scheduler_settings{});
+    CHECK(parse_scheduler(R"({"_class_name": "DDIMScheduler", "clip_sample": null, "steps_offset": null,
+                              "timestep_type": "continuous", "tensor_format": "pt", "lambda_min_clipped":-Infinity})",
+                          "f") == scheduler_settings{});
     CHECK(absent("PNDMScheduler") == scheduler_settings{.set_alpha_to_one = false, .clip_sample = false});
     CHECK(absent("EulerDiscreteScheduler") ==
           scheduler_settings{.spacing = train::timestep_spacing::linspace, .clip_sample = false});
@@ -87,6 +90,8 @@ TEST_CASE("a scheduler that asks for another way of drawing trains, and is told 
 }
 
 TEST_CASE("a scheduler that pulse is not is refused by its key") {
+    const std::string deep = "{\"_class_name\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+    CHECK(mentions(refusal_of([&] { static_cast<void>(parse_scheduler(deep, "f")); }), {"f: is nested deeper than"}));
     const auto why = [](const char* key, const nlohmann::json& value) {
         nlohmann::json file = nlohmann::json::parse(print_scheduler({}));
         file[key] = value;
@@ -100,7 +105,9 @@ TEST_CASE("a scheduler that pulse is not is refused by its key") {
         CHECK(mentions(why("_class_name", name), {"f: _class_name is '", name, "adds noise", "DDIMScheduler"}));
     }
     CHECK(mentions(why("use_flow_sigmas", true), {"f: use_flow_sigmas is true", "flow matching"}));
-    CHECK(mentions(why("timestep_type", "continuous"), {"f: timestep_type is \"continuous\""}));
+    const char* const euler = R"({"_class_name": "EulerDiscreteScheduler", "timestep_type": "continuous"})";
+    CHECK(mentions(refusal_of([&] { static_cast<void>(parse_scheduler(euler, "f")); }),
+                   {"f: timestep_type is \"continuous\""}));
     CHECK(mentions(why("snr_shift_scale", 3.0), {"f: snr_shift_scale is 3.0; pulse does not know this key"}));
     CHECK(mentions(why("trained_betas", {0.1, 0.2}), {"f: scheduler settings: trained_betas must be", "1000, not 2"}));
     CHECK(mentions(why("trained_betas", {"0.1"}), {"f: trained_betas[0] must be a number"}));

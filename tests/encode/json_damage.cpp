@@ -100,7 +100,13 @@ TEST_CASE("tokenizer.json makes of a text what vocabulary and merges of their ow
     for (unsigned seed = 0; seed != 20; ++seed) {
         const small_clip clip{seed, 20};
         const clip_tokenizer old{clip.vocab_json(), clip.merges_txt(), {}, 40};
-        const auto made = read_tokenizer_json({pulse::test::clip_json(clip).dump(), "t"}, pulse::test::with("{}"), 40);
+        json file = pulse::test::clip_json(clip);
+        if (seed % 2 == 0) { // as before tokenizers 0.20
+            for (json& merge : file["model"]["merges"]) {
+                merge = merge[0].get<std::string>() + ' ' + merge[1].get<std::string>();
+            }
+        }
+        const auto made = read_tokenizer_json({file.dump(), "t"}, pulse::test::with("{}"), 40);
         CHECK(made->vocabulary_size() == old.vocabulary_size());
         for (int i = 0; i != 50; ++i) {
             std::string drawn{};
@@ -239,6 +245,10 @@ TEST_CASE("a folder's own files are read before tokenizer.json, which is read wh
     put(folder.path / "vocab.json", clip.vocab_json().text);
     put(folder.path / "merges.txt", clip.merges_txt().text);
     CHECK((*read_tokenizer(folder.path))(text) == clip_tokenizer{clip.vocab_json(), clip.merges_txt(), {}, 40}(text));
+    // transformers 5 leaves them as they were where it saves over them.
+    put(folder.path / "tokenizer_config.json",
+        R"({"tokenizer_class": "CLIPTokenizer", "model_max_length": 40, "backend": "tokenizers"})");
+    CHECK((*read_tokenizer(folder.path))(text) == read(files()[0].dump()));
 }
 
 TEST_CASE("a map of characters takes whole ones with their accents, and its shortest key") {

@@ -14,7 +14,8 @@ namespace pulse::data {
 /// A row of a CSV file.
 struct csv_row {
     std::vector<std::string> fields{};
-    std::size_t line{}; ///< on which it begins, from 1
+    std::vector<bool> quoted{}; ///< of each field: what is empty in quotes is a text, as pandas has it
+    std::size_t line{};         ///< on which it begins, from 1
 
     [[nodiscard]] bool operator==(const csv_row&) const = default;
 };
@@ -33,8 +34,9 @@ public:
     [[nodiscard]] std::optional<csv_row> next() {
         while (at_ != text_.size() && ends_line()) { end_line(); }
         if (at_ == text_.size()) { return std::nullopt; }
-        csv_row row{.fields = {}, .line = line_};
+        csv_row row{.line = line_};
         for (;;) {
+            row.quoted.push_back(at_ != text_.size() && text_[at_] == '"');
             row.fields.push_back(field());
             if (at_ == text_.size()) { return row; }
             if (ends_line()) {

@@ -136,7 +136,7 @@ namespace detail {
                       "file_name is '" + io::printable(read.file_name) + "', which names no file below the folder");
         }
         const std::string& cell = name_at == text_at ? read.file_name : row->fields[text_at];
-        if (!cell.empty()) { // where JSON has null, CSV has nothing
+        if (!cell.empty() || row->quoted[text_at]) { // where JSON has null, CSV has nothing
             read.text = checked_caption(cell, std::string{source} + ": line " + std::to_string(row->line) + ": " +
                                                   io::printable(caption));
         }

@@ -150,6 +150,9 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     }
     // The type in which scores are summed, and the heads of another kind of addition.
     config.ignored.insert(config.ignored.end(), {"upcast_attention", "addition_embed_type_num_heads"});
+    // What diffusers' EMAModel leaves of itself.
+    config.ignored.insert(config.ignored.end(), {"decay", "min_decay", "optimization_step", "update_after_step",
+                                                 "use_ema_warmup", "inv_gamma", "power"});
     return config;
 }
 

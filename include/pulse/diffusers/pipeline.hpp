@@ -41,13 +41,14 @@ struct pipeline {
 /// The text of a model_index.json.
 [[nodiscard]] PULSE_INLINE std::string print_pipeline(const pipeline& index);
 
-/// Throws input_error where the file is a pointer of Git LFS, which stands for content that is not there.
+/// Throws input_error where the file is a pointer of Git LFS, which stands for content that is not there, or a pipe or
+/// device.
 PULSE_INLINE void require_content(const std::filesystem::path& file);
 
 /// The same for the small files that are read of a component's folder: configs and vocabularies.
 PULSE_INLINE void require_contents(const std::filesystem::path& component);
 
-/// Reads `folder`/model_index.json. Throws input_error naming the file and the key, or the component that has no
+/// Reads `folder`/model_index.json, without a safety checker and such that have no folder. Throws input_error naming the file and the key, or the component that has no
 /// folder, or saying what to do about a path that is no diffusers folder: a name on a hub, a file, a component's folder
 /// or one with pointers of Git LFS.
 [[nodiscard]] PULSE_INLINE pipeline read_pipeline(const std::filesystem::path& folder);

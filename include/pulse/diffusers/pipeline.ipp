@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -33,6 +36,13 @@ inline void require_diffusers_folder(const std::filesystem::path& folder) {
         const std::filesystem::path parent = here.parent_path();
         if (std::filesystem::exists(parent / index_file, unused)) {
             throw input_error(name + " is a component of '" + parent.string() + "', which is the folder to give");
+        }
+        for (std::filesystem::directory_iterator at{folder / "snapshots", unused}, end; !unused && at != end;
+             at.increment(unused)) {
+            if (std::filesystem::exists(at->path() / index_file, unused)) {
+                throw input_error(name + " is a hub's cache of '" + at->path().string() +
+                                  "', which is the folder to give");
+            }
         }
         throw input_error("'" + (folder / index_file).string() +
                           "' is missing, which save_pretrained() of a pipeline writes");
@@ -91,8 +101,10 @@ PULSE_INLINE void require_content(const std::filesystem::path& file) {
     constexpr std::string_view begin = "version https://git-lfs.github.com/spec/v1";
     std::string text(begin.size(), '\0');
     std::error_code unused;
-    if (!std::filesystem::is_regular_file(file, unused) || // a pipe would wait for a writer
-        !std::ifstream{file, std::ios::binary}.read(text.data(), static_cast<std::streamsize>(text.size())) ||
+    if (std::filesystem::is_other(file, unused)) { // a pipe would wait for a writer
+        throw input_error("'" + file.string() + "': it is no file");
+    }
+    if (!std::ifstream{file, std::ios::binary}.read(text.data(), static_cast<std::streamsize>(text.size())) ||
         text != begin) {
         return;
     }
@@ -115,6 +127,11 @@ PULSE_INLINE pipeline read_pipeline(const std::filesystem::path& folder) {
     const std::string source = "'" + file.string() + "'";
     require_content(file);
     pipeline index = parse_pipeline(io::read_file(file), source);
+    // What only draws is often left out of a download.
+    std::erase_if(index.components, [&](const pipeline_component& one) {
+        constexpr std::array draws{"feature_extractor", "image_encoder", "safety_checker"};
+        return std::ranges::find(draws, one.name) != draws.end() && !std::filesystem::exists(folder / one.name);
+    });
     for (const pipeline_component& one : index.components) {
         std::error_code unused;
         if (!std::filesystem::is_directory(folder / one.name, unused)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -99,9 +100,11 @@ inline constexpr std::array drawing_keys{"algorithm_type",
                                          "solver_type",
                                          "steps_offset",
                                          "tau_func",
+                                         "tensor_format",
                                          "thresholding",
                                          "time_shift_type",
                                          "timestep_scaling",
+                                         "timestep_values",
                                          "timestep_spacing",
                                          "use_beta_sigmas",
                                          "use_dynamic_shifting",
@@ -136,11 +139,18 @@ inline constexpr std::array training_keys{
 [[nodiscard]] inline nlohmann::json scheduler_json(std::string_view text, std::string_view source) {
     // Python writes this number, which is no JSON: no bound.
     std::string plain{text};
-    constexpr std::string_view unbounded = "\"lambda_min_clipped\": -Infinity";
-    if (const std::size_t at = plain.find(unbounded); at != std::string::npos) {
-        plain.replace(at, unbounded.size(), "\"lambda_min_clipped\": null");
+    constexpr std::string_view key = "\"lambda_min_clipped\":";
+    constexpr std::string_view unbounded = "-Infinity";
+    if (const std::size_t at = plain.find(key); at != std::string::npos) {
+        const std::size_t value = std::min(plain.find_first_not_of(" \t\r\n", at + key.size()), plain.size());
+        if (plain.compare(value, unbounded.size(), unbounded) == 0) { plain.replace(value, unbounded.size(), "null"); }
     }
-    return io::parse_json(plain, source);
+    nlohmann::json json = io::parse_json(plain, source);
+    // null stands for what is not there.
+    for (auto entry = json.begin(); json.is_object() && entry != json.end();) {
+        entry = entry->is_null() ? json.erase(entry) : std::next(entry);
+    }
+    return json;
 }
 
 } // namespace detail
@@ -156,13 +166,13 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
         const auto is_key = [&name = key](const char* known) { return known == name; };
         const bool known =
             std::ranges::any_of(detail::drawing_keys, is_key) || std::ranges::any_of(detail::training_keys, is_key);
-        if (key.starts_with('_') || known || value.is_null() || value == false) { continue; }
+        if (key.starts_with('_') || known || value == false) { continue; }
         refuse(key, "does not know this key, which may change the noise");
     }
     if (root.has("use_flow_sigmas") && root["use_flow_sigmas"].boolean()) {
         refuse("use_flow_sigmas", "does not train by flow matching");
     }
-    if (root.has("timestep_type") && root["timestep_type"].text() != "discrete") {
+    if (kind.name == "EulerDiscrete" && root.has("timestep_type") && root["timestep_type"].text() != "discrete") {
         refuse("timestep_type", "trains with \"discrete\" alone");
     }
 
@@ -189,7 +199,7 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
     });
     take("beta_start", read.beta_start, number);
     take("beta_end", read.beta_end, number);
-    if (root.has("trained_betas") && !json["trained_betas"].is_null()) {
+    if (root.has("trained_betas")) {
         for (const io::json_field& beta : root["trained_betas"].list()) { read.trained_betas.push_back(beta.number()); }
     }
     take("rescale_betas_zero_snr", read.zero_terminal_snr, boolean);

@@ -128,9 +128,12 @@ PULSE_INLINE component_config config_of(const encode::t5_text_config& c) {
                    {"layer_norm_epsilon", c.layer_norm_epsilon, 1e-6},
                    {"feed_forward_proj", "gated-gelu", "relu"}};
     config.unwritten = detail::encoder_keys();
-    // What follows from others, and what decoders and training read.
-    config.ignored = detail::uncomputed_keys({"dense_act_fn", "is_gated_act", "dropout_rate", "n_positions",
-                                              "num_decoder_layers", "scale_decoder_outputs", "eos_token_id"});
+    // Where a file has them, they count, and not what follows from feed_forward_proj.
+    config.unwritten.push_back({"dense_act_fn", "gelu_new", "gelu_new"});
+    config.unwritten.push_back({"is_gated_act", true, true});
+    // What decoders and training read.
+    config.ignored = detail::uncomputed_keys(
+        {"dropout_rate", "n_positions", "num_decoder_layers", "scale_decoder_outputs", "eos_token_id"});
     return config;
 }
 

@@ -81,6 +81,11 @@ PULSE_INLINE weights::weights(const std::filesystem::path& folder) : name_{"'" +
     }
     for (std::filesystem::directory_iterator at{folder, unused}, end; !unused && at != end; at.increment(unused)) {
         const std::string file = at->path().filename().string();
+        if (file.ends_with(".safetensors")) {
+            throw input_error(name_ + " has the weights " + io::printable(file, 95) +
+                              ", which is none of the names that are read: diffusion_pytorch_model.safetensors, "
+                              "model.safetensors and those of the variant fp16; rename it");
+        }
         if (!file.ends_with(".bin") && !file.ends_with(".bin.index.json")) { continue; }
         throw input_error(name_ + " has no weights but " + io::printable(file, 95) +
                           ", which runs code where it is read; DiffusionPipeline.from_pretrained(FOLDER)"

@@ -146,10 +146,19 @@ private:
         });
         if (first) { throw input_error(file.name + ": the file is empty"); }
     }
-    /// Adds an array of pairs.
+    /// Adds an array of pairs, of which each may be a text with a space between, as before tokenizers 0.20.
     void add(const io::json_field& pairs) {
         for (std::size_t i = 0; i != pairs.size(); ++i) {
             const io::json_field pair = pairs.entry(i);
+            if (pair.value().is_string()) {
+                const std::string& both = pair.text();
+                const std::size_t space = both.find(' ');
+                if (space == both.npos || both.find(' ', space + 1) != both.npos) {
+                    pair.fail("must be two tokens with a space between");
+                }
+                add(both.substr(0, space), both.substr(space + 1), pair.place());
+                continue;
+            }
             if (pair.size() != 2) { pair.fail("must be two tokens"); }
             add(pair.entry(0).text(), pair.entry(1).text(), pair.place());
         }

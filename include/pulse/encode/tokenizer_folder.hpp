@@ -39,8 +39,8 @@ namespace pulse::encode {
 }
 
 /// The tokenizer of a folder that diffusers or transformers wrote: vocab.json and merges.txt (CLIP), vocab.txt (BERT)
-/// or spiece.model (T5, mT5), as tokenizer_config.json says, else as the files are; where they are absent,
-/// tokenizer.json.
+/// or spiece.model (T5, mT5), as tokenizer_config.json says, else as the files are; tokenizer.json where they are absent
+/// or where transformers 5 has written the config, which leaves older files beside it as they were.
 ///
 /// Length: ids of each text; without it the config's model_max_length. Throws input_error naming file and line or
 /// field; nothing is half loaded.
@@ -54,6 +54,9 @@ namespace pulse::encode {
     if (!json && !has("vocab.json") && !has("merges.txt") && !has("vocab.txt") && !has("spiece.model")) {
         throw input_error(folder.string() +
                           ": has none of vocab.json with merges.txt, vocab.txt, spiece.model and tokenizer.json");
+    }
+    if (json && settings.saved_by_transformers_5()) {
+        return read_tokenizer_json(file("tokenizer.json"), settings, length);
     }
     const auto is = [&](const char* known, const char* sign) {
         return (name == known || name.empty()) && (has(sign) || (!json && name == known));

@@ -133,6 +133,10 @@ public:
         return settings;
     }
 
+    /// Whether transformers 5 has written the config.
+    [[nodiscard]] bool saved_by_transformers_5() const {
+        return given(config_, "backend") && !config_.contains("added_tokens_decoder");
+    }
     /// Name of transformers' class, without Fast; empty when the config does not say.
     [[nodiscard]] std::string class_name() const {
         if (!given(config_, "tokenizer_class")) { return {}; }

@@ -28,13 +28,17 @@ public:
     bool number_float(double, const std::string&) override { return true; }
     bool string(std::string&) override { return true; }
     bool binary(nlohmann::json::binary_t&) override { return true; }
-    bool start_array(std::size_t) override { return true; }
-    bool end_array() override { return true; }
-    bool start_object(std::size_t) override {
-        open_.emplace_back();
+    bool start_array(std::size_t) override { return deeper(); }
+    bool end_array() override {
+        --depth_;
         return true;
     }
+    bool start_object(std::size_t) override {
+        open_.emplace_back();
+        return deeper();
+    }
     bool end_object() override {
+        --depth_;
         open_.pop_back();
         return true;
     }
@@ -51,7 +55,16 @@ public:
     }
 
 private:
+    /// Values are copied and printed by calls within calls.
+    bool deeper() {
+        if (constexpr int most = 200; ++depth_ > most) {
+            throw input_error(source_ + ": is nested deeper than " + std::to_string(most) + " levels");
+        }
+        return true;
+    }
+
     std::string source_;
+    int depth_ = 0;
     std::vector<std::set<std::string>> open_{};
     std::string last_{};
 };
@@ -59,7 +72,7 @@ private:
 } // namespace detail
 
 /// The JSON value of `text`. Throws input_error, which names `source` and, where the text stops being JSON, the last
-/// field before; also for an object that names a field twice, of which one would be ignored.
+/// field before; also for an object that names a field twice, of which one would be ignored, and beyond 200 levels.
 ///
 /// The text is read twice: nlohmann's parser with a callback looks at all entries of an array behind each object in it.
 [[nodiscard]] inline nlohmann::json parse_json(std::string_view text, std::string_view source) {

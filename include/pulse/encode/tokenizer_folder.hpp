@@ -39,8 +39,8 @@ namespace pulse::encode {
 }
 
 /// The tokenizer of a folder that diffusers or transformers wrote: vocab.json and merges.txt (CLIP), vocab.txt (BERT)
-/// or spiece.model (T5, mT5), as tokenizer_config.json says, else as the files are; tokenizer.json where they are absent
-/// or where transformers 5 has written the config, which leaves older files beside it as they were.
+/// or spiece.model (T5, mT5), as tokenizer_config.json says, else as the files are; tokenizer.json where they are
+/// absent, or where transformers 5 has written the config, which leaves older files beside it as they were.
 ///
 /// Length: ids of each text; without it the config's model_max_length. Throws input_error naming file and line or
 /// field; nothing is half loaded.

@@ -49,8 +49,8 @@ PULSE_INLINE void require_content(const std::filesystem::path& file);
 PULSE_INLINE void require_contents(const std::filesystem::path& component);
 
 /// Reads `folder`/model_index.json, without a safety checker and such that have no folder. Throws input_error naming
-/// the file and the key, or the component that has no folder, or saying what to do about a path that is no diffusers folder: a name on a hub, a file, a component's folder
-/// or one with pointers of Git LFS.
+/// the file and the key, or the component that has no folder, or saying what to do about a path that is no diffusers
+/// folder: a name on a hub, a file, a component's folder or one with pointers of Git LFS.
 [[nodiscard]] PULSE_INLINE pipeline read_pipeline(const std::filesystem::path& folder);
 
 } // namespace pulse::diffusers

@@ -725,7 +725,7 @@ class Families(Case):
 
     def test_made_up_images_are_not_others(self):
         half = self.train("--steps", 1, data="synthetic")
-        self.refuses("--steps", 2, "--resume", half / "checkpoint.safetensors", names=["images synthetic 512", "256"])
+        self.refuses("--steps", 2, "--resume", half / "checkpoint.safetensors", names=["synthetic 512", "256", "--data-changed yes"])
 
 
 class Errors(Case):

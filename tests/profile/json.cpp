@@ -305,7 +305,8 @@ TEST_CASE("what is inconsistent is named") {
     CHECK(replaced("\"saved_bytes\":8", "\"saved_bytes\":8,\"saved_bytes\":9") ==
           "p.json: the field 'saved_bytes' is there twice");
     CHECK(replaced("\"a\"", "\"\xff\"").find("not valid JSON") != std::string::npos);
-    CHECK(refusal(std::string(100000, '[')).find("not valid JSON") != std::string::npos);
+    CHECK(refusal(std::string(100, '[')).find("not valid JSON") != std::string::npos);
+    CHECK(refusal(std::string(100000, '[')).find("nested deeper than 200 levels") != std::string::npos);
 }
 
 TEST_CASE("damage anywhere gives a valid table or an error, never anything else") {

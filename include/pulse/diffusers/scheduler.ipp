@@ -145,12 +145,12 @@ inline constexpr std::array training_keys{
         const std::size_t value = std::min(plain.find_first_not_of(" \t\r\n", at + key.size()), plain.size());
         if (plain.compare(value, unbounded.size(), unbounded) == 0) { plain.replace(value, unbounded.size(), "null"); }
     }
-    nlohmann::json json = io::parse_json(plain, source);
+    nlohmann::json config = io::parse_json(plain, source);
     // null stands for what is not there.
-    for (auto entry = json.begin(); json.is_object() && entry != json.end();) {
-        entry = entry->is_null() ? json.erase(entry) : std::next(entry);
+    for (auto entry = config.begin(); config.is_object() && entry != config.end();) {
+        entry = entry->is_null() ? config.erase(entry) : std::next(entry);
     }
-    return json;
+    return config;
 }
 
 } // namespace detail

@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <span>
 
-// example-begin cuda-trainer
 #include <pulse/cuda.cuh>
 #include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
@@ -43,4 +42,3 @@ int main() {
         }
     });
 }
-// example-end cuda-trainer

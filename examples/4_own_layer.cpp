@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <span>
 
-// example-begin own-layer
 #include <pulse/onednn/backend.hpp>
 #include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
@@ -53,7 +52,6 @@ struct net : pulse::model<"net",
                           pulse::layers<dense<"in", 8, 64>, dense<"down", 64, 32>, dense<"middle", 32, 32>,
                                         joining<"up", 32, 32>, joining<"wide", 32, 64>, dense<"out", 64, 8>>,
                           pulse::skips<pulse::skip<"in", "wide">, pulse::skip<"down", "up">>> {};
-// example-end own-layer
 
 using backend = pulse::host::onednn_backend;
 

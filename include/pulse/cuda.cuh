@@ -12,6 +12,7 @@
 #include <pulse/cuda/device_latents.cuh>
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/kernels/adamw.cuh>
@@ -22,7 +23,6 @@
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/layer_timer.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/range.cuh>

@@ -2,8 +2,8 @@
 
 static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
-/// What a trainer uses: a model of layers, ranks that run a plan for it, and what makes that training. Backends are included
-/// beside it (<pulse/onednn/backend.hpp>, <pulse/cuda.cuh>), and <pulse/planner.hpp> where the plan is made.
+/// What a trainer uses: a model of layers, ranks that run a plan for it, and what makes that training. Backends are
+/// included beside it (<pulse/onednn/backend.hpp>, <pulse/cuda.cuh>), and <pulse/planner.hpp> where the plan is made.
 ///
 /// Needs the standard library alone.
 

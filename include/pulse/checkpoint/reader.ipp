@@ -77,7 +77,8 @@ PULSE_INLINE void checkpoint_reader::read(std::span<const tensor_range<float>> r
     }
 }
 
-PULSE_INLINE void checkpoint_reader::read_piece(const checkpoint_entry& entry, const checkpoint_piece& piece, std::span<float> out) {
+PULSE_INLINE void checkpoint_reader::read_piece(const checkpoint_entry& entry, const checkpoint_piece& piece,
+                                                std::span<float> out) {
     opened& file = files_[piece.file];
     if (!file.stream) { file.stream = std::make_unique<std::ifstream>(file.path, std::ios::binary); }
     const auto bytes = std::as_writable_bytes(out);
@@ -95,8 +96,7 @@ PULSE_INLINE void checkpoint_reader::read_piece(const checkpoint_entry& entry, c
 PULSE_INLINE void checkpoint_reader::require_fit(const tensor_range<float>& range) const {
     const std::string key = range.key();
     const checkpoint_entry* const entry = manifest_.find(key);
-    const std::string place =
-        "checkpoint of step " + std::to_string(manifest_.state.step) + ": tensor '" + key + "'";
+    const std::string place = "checkpoint of step " + std::to_string(manifest_.state.step) + ": tensor '" + key + "'";
     if (entry == nullptr) { throw input_error(place + " is missing"); }
     if (entry->dims != detail::dims_of(range.what)) {
         throw input_error(place + " has another shape than the model's");

@@ -95,7 +95,8 @@ struct range_share {
 ///
 /// What several ranks hold goes to the one with the least to write so far, the largest ranges first. Throws input_error
 /// naming the tensor that has two shapes, that a rank holds beyond its end, or of which no rank holds a part.
-[[nodiscard]] PULSE_INLINE std::vector<std::vector<range_share>> deal_ranges(std::span<const std::vector<held_range>> held);
+[[nodiscard]] PULSE_INLINE std::vector<std::vector<range_share>> deal_ranges(
+    std::span<const std::vector<held_range>> held);
 
 } // namespace pulse::train
 

@@ -12,9 +12,6 @@ enum class device_id : std::int32_t {};
 enum class edge_id : std::int32_t {};
 
 template <class Id>
-    requires __is_enum(Id)
-[[nodiscard]] constexpr int index_of(Id id) noexcept {
-    return static_cast<int>(id);
-}
+    requires __is_enum(Id) [[nodiscard]] constexpr int index_of(Id id) noexcept { return static_cast<int>(id); }
 
 } // namespace pulse

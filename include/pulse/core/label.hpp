@@ -39,9 +39,7 @@ struct label {
 [[nodiscard]] constexpr label operator+(const label& a, std::string_view b) {
     label joined{a};
     const std::size_t used = a.view().size();
-    if (used + b.size() >= label::capacity) {
-        throw std::length_error("pulse: a name has more than 95 characters");
-    }
+    if (used + b.size() >= label::capacity) { throw std::length_error("pulse: a name has more than 95 characters"); }
     for (std::size_t i = 0; i != b.size(); ++i) { joined.chars[used + i] = b[i]; }
     return joined;
 }

@@ -2,15 +2,16 @@
 
 /// Where functions that are no templates have their bodies. A header declares them; the file of the same name that ends
 /// in .ipp defines them. Header-only is the default: the header includes that file at its end. With
-/// PULSE_SEPARATE_COMPILATION, which the CMake target pulse::compiled defines, it does not, and a library has the bodies.
+/// PULSE_SEPARATE_COMPILATION, which the CMake target pulse::compiled defines, it does not, and a library has the
+/// bodies.
 ///
-/// PULSE_INLINE begins a function that is inline where its body is included, PULSE_CONSTEXPR one that is constexpr there;
-/// elsewhere both are ordinary functions. Where the library compiles the planner, whose functions call one another in
-/// constant expressions, the attribute makes the compiler keep what nobody calls.
+/// PULSE_INLINE begins a function that is inline where its body is included, PULSE_CONSTEXPR one that is constexpr
+/// there; elsewhere both are ordinary functions. Where the library compiles the planner, whose functions call one
+/// another in constant expressions, the attribute makes the compiler keep what nobody calls.
 ///
 /// PULSE_SEPARATE_HOST, which the CMake target pulse::compiled_host defines, and PULSE_HOST_INLINE are the same for the
-/// backend of CPUs, whose bodies have a library of their own: they have its instruction set, the width of its vectors and
-/// its OpenMP.
+/// backend of CPUs, whose bodies have a library of their own: they have its instruction set, the width of its vectors
+/// and its OpenMP.
 #if defined(PULSE_SEPARATE_COMPILATION)
 #define PULSE_INLINE
 #define PULSE_CONSTEXPR

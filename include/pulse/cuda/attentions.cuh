@@ -23,8 +23,8 @@
 #include <pulse/cuda/cudnn/ready_engine.cuh>
 #include <pulse/cuda/cudnn/run_time_compiler.cuh>
 #include <pulse/cuda/device.cuh>
-#include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/engine_options.cuh>
+#include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
@@ -147,8 +147,7 @@ private:
 
     template <std::size_t N>
     void run(cudaStream_t stream, const cudnn::ready_engine& engine,
-             const std::array<cudnn::ready_engine::binding, N>& bindings,
-             std::byte* workspace) {
+             const std::array<cudnn::ready_engine::binding, N>& bindings, std::byte* workspace) {
         dnn_->use(stream);
         engine.run(dnn_->get(), bindings, workspace);
     }
@@ -181,7 +180,7 @@ private:
         std::string refused_graph;
         try {
             chosen = cudnn::choose_engine(*dnn_, stream, cudnn::make_graph(graph, dnn_->get()), {}, engine_options_,
-                                        device_, {});
+                                          device_, {});
         } catch (const cudnn::cudnn_error& e) { refused_graph = e.what(); }
         if (chosen.made) { return {std::move(chosen.made), {}}; }
         std::string fault =

@@ -11,6 +11,7 @@
 #include <pulse/cuda/attentions.cuh>
 #include <pulse/cuda/convolutions.cuh>
 #include <pulse/cuda/device.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/kernels/adaptive_norm.cuh>
 #include <pulse/cuda/kernels/column_sums.cuh>
 #include <pulse/cuda/kernels/embedding.cuh>
@@ -29,7 +30,6 @@
 #include <pulse/cuda/kernels/rotary.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
 #include <pulse/cuda/kernels/sum_of_squares.cuh>
-#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/products.cuh>
 #include <pulse/cuda/queue.cuh>

@@ -16,11 +16,11 @@
 #include <pulse/cuda/cudnn/convolution_request.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/ready_engine.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/cuda/kernels/weight_order.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/packed_weights.cuh>
-#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
@@ -205,7 +205,7 @@ private:
         for (const cudnn::convolution_form form : cudnn::forms_for(r)) {
             const cudnn::convolution_graph g = cudnn::graph_of_request(r, form);
             cudnn::choice next = cudnn::choose_engine(dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_,
-                                                    device_, trial_tensors(g));
+                                                      device_, trial_tensors(g));
             if (next.made) {
                 if (cudnn::rounds_gradient(r, form)) { say_rounded(r, chosen); }
                 return plans_.emplace(wanted, prepared{std::move(next.made), form}).first->second;

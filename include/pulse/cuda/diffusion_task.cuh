@@ -28,8 +28,8 @@ namespace pulse::cuda {
 /// train::diffusion_task.
 ///
 /// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
-/// Images are device_images, which stay on the device, so that what a step uploads is some 50 bytes a sample, and its text
-/// and facts; or device_latents. Nothing here waits for the device but begin(), for the upload of the step before.
+/// Images are device_images, which stay on the device, so that what a step uploads is some 50 bytes a sample, and its
+/// text and facts; or device_latents. Nothing here waits for the device but begin(), for the upload of the step before.
 template <class Precision = bf16, class Images = device_images>
 class diffusion_task {
 public:

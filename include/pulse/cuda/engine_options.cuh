@@ -9,8 +9,8 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/device.cuh>
-#include <pulse/cuda/event.cuh>
 #include <pulse/cuda/engine_store.cuh>
+#include <pulse/cuda/event.cuh>
 
 namespace pulse::cuda {
 

@@ -149,7 +149,7 @@ public:
         return result;
     }
 
-    /// Bytes that a buffer of so many bytes takes.
+    /// Bytes that the arena takes for a buffer of `bytes`.
     [[nodiscard]] static constexpr std::size_t aligned_size(std::size_t bytes) noexcept {
         return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
     }

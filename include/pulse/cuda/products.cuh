@@ -13,11 +13,11 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/cublas/product.cuh>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/kernels/column_sums.cuh>
 #include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
 #include <pulse/runtime/backend.hpp>

@@ -40,7 +40,7 @@ class scratch_arena {
 public:
     explicit scratch_arena(cudaStream_t stream) noexcept : stream_{stream} {}
 
-    /// At least so many bytes, aligned to 256; what an earlier call gave may have moved. Throws not_capturable where it
+    /// At least `bytes` bytes, aligned to 256; what an earlier call gave may have moved. Throws not_capturable where it
     /// would have to grow while the stream is captured.
     std::byte* reserve(std::size_t bytes) {
         if (bytes > memory_.size()) {

@@ -12,7 +12,7 @@ struct encoding_report {
     double picture_seconds{};
     double caption_seconds{};
 
-    /// What encoding each of so many samples inline, picture and caption, would take at the same speed.
+    /// Seconds to encode picture and caption of each of `samples` samples in every step, at the same speed.
     [[nodiscard]] double each_step_seconds(std::uint64_t samples) const noexcept {
         const auto of_one = [](double seconds, std::uint64_t count) {
             return count == 0 ? 0.0 : seconds / static_cast<double>(count);

@@ -78,8 +78,8 @@ inline constexpr unsigned weight_bits = 22;
 } // namespace detail
 
 /// The crop of a picture resized with antialiasing: bicubic (Keys, a = -1/2), the filter stretched where the picture
-/// shrinks, in whole numbers. Equal bit for bit to Pillow's resize with BICUBIC and then crop, on every machine; only what
-/// the crop needs is computed.
+/// shrinks, in whole numbers. Equal bit for bit to Pillow's resize with BICUBIC and then crop, on every machine; only
+/// what the crop needs is computed.
 [[nodiscard]] inline io::picture resize(const io::picture& stored, const resized_part& part) {
     using detail::axis_weights;
     constexpr std::int32_t half = 1 << (detail::weight_bits - 1U);

@@ -96,16 +96,29 @@ inline constexpr double autoencoder_epsilon = 1e-6;
     return {.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size};
 }
 [[nodiscard]] constexpr nn::conv product_of(const autoencoder_layer& l) noexcept {
-    return {.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size,
-            .kernel = 1, .pad_before = 0, .pad_after = 0};
+    return {.in_channels = l.in_channels,
+            .out_channels = l.out_channels,
+            .height = l.size,
+            .width = l.size,
+            .kernel = 1,
+            .pad_before = 0,
+            .pad_after = 0};
 }
 [[nodiscard]] constexpr strip_resnet resnet_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
-    return {{.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size,
-             .groups = c.norm_num_groups, .epsilon = autoencoder_epsilon},
+    return {{.in_channels = l.in_channels,
+             .out_channels = l.out_channels,
+             .height = l.size,
+             .width = l.size,
+             .groups = c.norm_num_groups,
+             .epsilon = autoencoder_epsilon},
             c.strip_rows};
 }
 [[nodiscard]] constexpr nn::attention attention_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
-    return {.channels = l.in_channels, .height = l.size, .width = l.size, .groups = c.norm_num_groups, .heads = 1,
+    return {.channels = l.in_channels,
+            .height = l.size,
+            .width = l.size,
+            .groups = c.norm_num_groups,
+            .heads = 1,
             .epsilon = autoencoder_epsilon};
 }
 [[nodiscard]] constexpr nn::downsample downsample_of(const autoencoder_layer& l) noexcept {
@@ -115,8 +128,12 @@ inline constexpr double autoencoder_epsilon = 1e-6;
     return {{.channels = l.in_channels, .height = l.size, .width = l.size}, c.strip_rows};
 }
 [[nodiscard]] constexpr strip_norm_conv conv_out_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
-    return {{.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size,
-             .groups = c.norm_num_groups, .epsilon = autoencoder_epsilon},
+    return {{.in_channels = l.in_channels,
+             .out_channels = l.out_channels,
+             .height = l.size,
+             .width = l.size,
+             .groups = c.norm_num_groups,
+             .epsilon = autoencoder_epsilon},
             c.strip_rows};
 }
 
@@ -187,7 +204,9 @@ struct autoencoder_decoder : autoencoder_parts<C, autoencoder_half::decoder>::mo
 [[nodiscard]] inline std::string older_name(std::string_view name) {
     std::string older{name};
     for (const auto& [now, before] : {std::pair<std::string_view, std::string_view>{".to_q.", ".query."},
-                                      {".to_k.", ".key."}, {".to_v.", ".value."}, {".to_out.0.", ".proj_attn."}}) {
+                                      {".to_k.", ".key."},
+                                      {".to_v.", ".value."},
+                                      {".to_out.0.", ".proj_attn."}}) {
         if (const auto at = older.find(now); at != std::string::npos) { return older.replace(at, now.size(), before); }
     }
     return older;

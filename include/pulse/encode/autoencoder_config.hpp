@@ -41,8 +41,8 @@ struct autoencoder_config {
     [[nodiscard]] constexpr bool operator==(const autoencoder_config&) const = default;
 };
 
-/// The autoencoder of Stable Diffusion (Rombach et al. 2022, KL-f8) for pictures of so many pixels; SDXL's has other
-/// weights and the scaling factor 0.13025.
+/// The autoencoder of Stable Diffusion (Rombach et al. 2022, KL-f8) for square pictures of
+/// `pixels` pixels a side; SDXL's has other weights and the scaling factor 0.13025.
 [[nodiscard]] constexpr autoencoder_config kl_f8(int pixels, double scaling_factor = 0.18215) noexcept {
     autoencoder_config c{};
     c.name = "kl_f8";

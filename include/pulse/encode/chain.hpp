@@ -169,8 +169,8 @@ public:
                        y + s * chain_links<Model>.back().output);
         }
     }
-    /// Layers `first` to `last` on one sample: reads the input of the first at x, writes the output of the last to y. The
-    /// bits are those of run(), wherever it is cut. Throws error naming a layer that it does not have.
+    /// Layers `first` to `last` on one sample: reads the input of the first at x, writes the output of the last to y.
+    /// The bits are those of run(), wherever it is cut. Throws error naming a layer that it does not have.
     void run_layers(std::size_t first, std::size_t last, const scalar* x, scalar* y) {
         backend_frame<B> frame;
         frame.batch = 1;

@@ -83,7 +83,7 @@ public:
         for (const text_piece& one : text_pieces<Network>) { most = std::max(most, one.working); }
         return most;
     }();
-    /// Bytes of one with all pieces for batches of so many texts: weights, tensors and statistics, all of it but the
+    /// Bytes of an encoder with all pieces for batches of `batch` texts: weights, tensors and statistics, without the
     /// backend's scratch.
     [[nodiscard]] static constexpr std::int64_t bytes(int batch) noexcept {
         return static_cast<std::int64_t>(sizeof(scalar)) *
@@ -145,8 +145,8 @@ public:
     }
 
     /// Writes the states [samples][tokens][features] and, where the network pools, the pooled text [samples][features];
-    /// of others `pooled` may be null. `facts` are those of text_facts_of for so many samples. All are in the backend's
-    /// space.
+    /// of others `pooled` may be null. `facts` are those of text_facts_of for `samples` samples. All are in the
+    /// backend's space.
     ///
     /// Throws input_error unless `samples` is 1 to the encoder's batch.
     void run(int samples, const accumulator* facts, scalar* states, scalar* pooled = nullptr) {

@@ -68,7 +68,8 @@ inline constexpr device h100_80gb{.name = "h100-80gb",
                                   .tflops_32 = 67.0,
                                   .tflops_64 = 34.0,
                                   .efficiency = 0.4,
-                                  .source = "NVIDIA H100 datasheet, SXM5; its 16-bit figure halved, as it is with sparsity"};
+                                  .source =
+                                      "NVIDIA H100 datasheet, SXM5; its 16-bit figure halved, as it is with sparsity"};
 inline constexpr device h200{.name = "h200",
                              .memory_bytes = 141'000'000'000,
                              .memory_gb_per_s = 4800.0,
@@ -94,14 +95,15 @@ inline constexpr device rtx_4090{.name = "rtx-4090",
                                  .efficiency = 0.4,
                                  .source = "NVIDIA Ada GPU Architecture whitepaper, appendix A, GeForce RTX 4090"};
 /// One core of a server of today, for planning without any figure of the machine at hand.
-inline constexpr device cpu_core{.name = "cpu-core",
-                                 .memory_bytes = 4'000'000'000,
-                                 .memory_gb_per_s = 10.0,
-                                 .tflops_16 = 0.0,
-                                 .tflops_32 = 0.096,
-                                 .tflops_64 = 0.048,
-                                 .efficiency = 0.7,
-                                 .source = "by arithmetic: two AVX2 multiply-adds a cycle at 3 GHz; memory is a rule of thumb"};
+inline constexpr device cpu_core{
+    .name = "cpu-core",
+    .memory_bytes = 4'000'000'000,
+    .memory_gb_per_s = 10.0,
+    .tflops_16 = 0.0,
+    .tflops_32 = 0.096,
+    .tflops_64 = 0.048,
+    .efficiency = 0.7,
+    .source = "by arithmetic: two AVX2 multiply-adds a cycle at 3 GHz; memory is a rule of thumb"};
 
 /// Every device that is known by name.
 inline constexpr std::array known_devices{v100_16gb, v100_32gb, a100_80gb,   h100_80gb,

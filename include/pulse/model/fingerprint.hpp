@@ -19,7 +19,7 @@ namespace pulse {
     all.add(model.view()).add(conditioning).add(frozen_conditioning).add(layers.size()).add(skips.size());
     for (const layer_node& node : layers) {
         const auto& [name, input, output, parameters, saved, deferred, workspace, flops, statistics, frozen,
-                    frozen_output, frozen_flops, forward_only_flops] = node;
+                     frozen_output, frozen_flops, forward_only_flops] = node;
         all.add(name.view()).add(input).add(output).add(parameters).add(saved).add(deferred).add(workspace);
         all.add(flops).add(statistics);
         // A model without frozen layers is what it was before there were any.

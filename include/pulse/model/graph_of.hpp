@@ -16,15 +16,15 @@ namespace pulse {
 template <layer L>
 [[nodiscard]] constexpr layer_node node_of() {
     layer_node node{.name = L::name,
-            .input_elements = L::input::elements,
-            .output_elements = L::output::elements,
-            .parameter_elements = parameter_elements<L>(),
-            .saved_elements = L::saved_elements,
-            .deferred_elements = L::deferred_elements,
-            .workspace_elements = L::workspace_elements,
-            .forward_flops = L::forward_flops(),
-            .statistics_elements = statistics_elements<L>(),
-            .frozen_parameter_elements = frozen_parameter_elements<L>()};
+                    .input_elements = L::input::elements,
+                    .output_elements = L::output::elements,
+                    .parameter_elements = parameter_elements<L>(),
+                    .saved_elements = L::saved_elements,
+                    .deferred_elements = L::deferred_elements,
+                    .workspace_elements = L::workspace_elements,
+                    .forward_flops = L::forward_flops(),
+                    .statistics_elements = statistics_elements<L>(),
+                    .frozen_parameter_elements = frozen_parameter_elements<L>()};
     if constexpr (keeps_gradients_back<L>) { node.frozen_output_elements = L::frozen_output_elements; }
     if constexpr (requires { L::frozen_flops(); }) { node.frozen_flops = L::frozen_flops(); }
     if constexpr (requires { L::forward_only_flops(); }) { node.forward_only_flops = L::forward_only_flops(); }

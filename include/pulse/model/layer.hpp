@@ -98,7 +98,9 @@ concept reads_context = requires {
 
 /// C, a conditioning module, needs the gradient of the text states: it trains what makes them.
 template <class C>
-concept trains_context = requires { requires C::trains_context; };
+concept trains_context = requires {
+    requires C::trains_context;
+};
 
 template <class T>
 concept skip_input_is_shape = !concatenates<T> || requires {
@@ -178,10 +180,10 @@ concept context_is_shape = !reads_context<T> || requires {
 /// 12. L::frozen_output_elements and L::frozen_input_elements, if they are there, are integers, per sample: what at the
 ///    end of the output no gradient goes back of, and what at the end of the input L makes no gradient of.
 template <class L>
-concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> &&
-    deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> &&
-    residual_input_is_shape<L> && context_is_shape<L> && statistics_are_counted<L> && frozen_parameters_are_listed<L> &&
-    frozen_ends_are_counted<L>;
+concept layer =
+    named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> && deferring<L> &&
+    has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> && residual_input_is_shape<L> &&
+    context_is_shape<L> && statistics_are_counted<L> && frozen_parameters_are_listed<L> && frozen_ends_are_counted<L>;
 
 /// What makes the model's conditioning (a time embedding): a layer whose input is the timestep, and which runs before
 /// the first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and

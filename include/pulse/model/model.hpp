@@ -102,7 +102,8 @@ struct model_tag {};
 /// conditioning and context that are read are given, in the same shape.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
 struct model : model_tag {
-    static_assert(detail::explain_parts<Layers, Skips, Conditioning>(), "pulse: this is not a model; the error above says why");
+    static_assert(detail::explain_parts<Layers, Skips, Conditioning>(),
+                  "pulse: this is not a model; the error above says why");
 
     static constexpr label name = Name;
     using layer_list = Layers;
@@ -121,8 +122,8 @@ struct model : model_tag {
         const auto facts = Layers::facts();
         const std::size_t at = find_layer(facts, layer_name);
         if (at == layer_count) {
-            throw input_error(std::string{"pulse: model "}.append(Name.view()).append(" has no layer ").append(
-                layer_name.view()));
+            throw input_error(
+                std::string{"pulse: model "}.append(Name.view()).append(" has no layer ").append(layer_name.view()));
         }
         return at;
     }

@@ -54,9 +54,8 @@ struct layer_facts {
 
 template <layer L>
 [[nodiscard]] constexpr layer_facts facts_of() noexcept {
-    layer_facts facts{.name = L::name,
-                      .input = facts_of_shape<typename L::input>(),
-                      .output = facts_of_shape<typename L::output>()};
+    layer_facts facts{
+        .name = L::name, .input = facts_of_shape<typename L::input>(), .output = facts_of_shape<typename L::output>()};
     if constexpr (concatenates<L>) { facts.skip_input = facts_of_shape<typename L::skip_input>(); }
     if constexpr (reads_conditioning<L>) { facts.conditioning = facts_of_shape<typename L::conditioning>(); }
     if constexpr (adds_residual<L>) { facts.residual_input = facts_of_shape<typename L::residual_input>(); }
@@ -114,8 +113,8 @@ struct model_finding {
 }
 
 /// The first rule that edge `e` breaks.
-[[nodiscard]] constexpr model_finding inspect_edge(std::span<const layer_facts> layers, std::span<const skip_ends> skips,
-                                                   std::size_t e) noexcept {
+[[nodiscard]] constexpr model_finding inspect_edge(std::span<const layer_facts> layers,
+                                                   std::span<const skip_ends> skips, std::size_t e) noexcept {
     using enum model_rule;
     const label& from = skips[e].from;
     const label& to = skips[e].to;
@@ -168,8 +167,8 @@ struct model_finding {
 }
 
 /// Looks for the first broken rule. `conditioning` and `context` are the shapes that the model gives, if it gives any.
-[[nodiscard]] constexpr model_finding inspect_model(std::span<const layer_facts> layers, std::span<const skip_ends> skips,
-                                                    const shape_facts& conditioning,
+[[nodiscard]] constexpr model_finding inspect_model(std::span<const layer_facts> layers,
+                                                    std::span<const skip_ends> skips, const shape_facts& conditioning,
                                                     const shape_facts& context = {},
                                                     bool context_is_trained = false) noexcept {
     using enum model_rule;

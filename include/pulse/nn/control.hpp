@@ -40,8 +40,9 @@ struct same_context<L> {
 };
 
 template <layer One, layer Other>
-inline constexpr bool reads_the_same = facts_of<One>().conditioning == facts_of<Other>().conditioning &&
-                                       facts_of<One>().context == facts_of<Other>().context;
+inline constexpr bool reads_the_same = facts_of<One>().conditioning
+                                       == facts_of<Other>().conditioning&& facts_of<One>().context
+                                       == facts_of<Other>().context;
 
 } // namespace detail
 

@@ -96,7 +96,7 @@ public:
     }
     /// An affine norm.
     constexpr weight_piece norm(std::string_view name, int channels) { return weight(name, {channels}); }
-    /// A linear layer of so many vectors.
+    /// A linear layer that is applied to `rows` vectors.
     constexpr weight_piece linear(std::string_view name, std::int64_t rows, const linear_shape& s, bool bias = true) {
         product(rows, s.in_features, s.out_features);
         return weight(name, {s.out_features, s.in_features}, bias);

@@ -39,9 +39,7 @@ struct hinted_conv {
                 .pad_before = 1,
                 .pad_after = 1};
     }
-    [[nodiscard]] constexpr flaw defect() const noexcept {
-        return hint_channels <= 0 ? flaw::size : sample.defect();
-    }
+    [[nodiscard]] constexpr flaw defect() const noexcept { return hint_channels <= 0 ? flaw::size : sample.defect(); }
     [[nodiscard]] constexpr extent input() const noexcept {
         return {static_cast<int>(elements(sample.input()) + elements(step(0).input())), 0, 0};
     }

@@ -12,7 +12,7 @@ namespace pulse::nn {
 
 namespace detail {
 
-/// Elements per sample, so many that what lies behind them begins as aligned as they do.
+/// `elements` rounded up so that what follows them is as aligned as they are.
 [[nodiscard]] constexpr std::int64_t padded(std::int64_t elements) noexcept { return (elements + 63) / 64 * 64; }
 
 /// Whether L is a layer of which nothing is frozen yet.

@@ -64,8 +64,8 @@ struct transformer_in {
     }
 };
 
-/// The end of a transformer that is cut into layers: proj_out, and what came into its beginning is added. Its layer is
-/// named <transformer>.proj_out.
+/// Last layer of a transformer that is cut into layers: proj_out, plus the residual from the transformer's start. Its
+/// name is <transformer>.proj_out.
 struct transformer_out {
     text_attention core{};
     bool linear_projection{true};

@@ -27,13 +27,22 @@ namespace pulse {
     return {.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size};
 }
 [[nodiscard]] constexpr nn::resnet resnet_of(const unet_config& c, const unet_layer& l) noexcept {
-    return {.in_channels = l.in_channels, .skip_channels = l.skip_channels, .out_channels = l.out_channels,
-            .height = l.size, .width = l.size, .groups = c.norm_num_groups, .conditioning = c.conditioning(),
+    return {.in_channels = l.in_channels,
+            .skip_channels = l.skip_channels,
+            .out_channels = l.out_channels,
+            .height = l.size,
+            .width = l.size,
+            .groups = c.norm_num_groups,
+            .conditioning = c.conditioning(),
             .epsilon = c.norm_eps};
 }
 [[nodiscard]] constexpr nn::attention attention_of(const unet_config& c, const unet_layer& l) noexcept {
-    return {.channels = l.in_channels, .height = l.size, .width = l.size, .groups = c.norm_num_groups,
-            .heads = c.heads(l.in_channels), .epsilon = c.norm_eps};
+    return {.channels = l.in_channels,
+            .height = l.size,
+            .width = l.size,
+            .groups = c.norm_num_groups,
+            .heads = c.heads(l.in_channels),
+            .epsilon = c.norm_eps};
 }
 [[nodiscard]] constexpr nn::downsample downsample_of(const unet_config& c, const unet_layer& l) noexcept {
     return {.channels = l.in_channels, .height = l.size, .width = l.size, .padding = c.downsample_padding};
@@ -42,16 +51,26 @@ namespace pulse {
     return {.channels = l.in_channels, .height = l.size, .width = l.size};
 }
 [[nodiscard]] constexpr nn::norm_conv conv_out_of(const unet_config& c, const unet_layer& l) noexcept {
-    return {.in_channels = l.in_channels, .out_channels = l.out_channels,
-            .height = l.size, .width = l.size, .groups = c.norm_num_groups, .epsilon = c.norm_eps};
+    return {.in_channels = l.in_channels,
+            .out_channels = l.out_channels,
+            .height = l.size,
+            .width = l.size,
+            .groups = c.norm_num_groups,
+            .epsilon = c.norm_eps};
 }
 [[nodiscard]] constexpr nn::time_embedding time_embedding_of(const unet_config& c) noexcept {
-    return {.features = c.channels(0), .width = c.conditioning(), .flip_sin_to_cos = c.flip_sin_to_cos,
+    return {.features = c.channels(0),
+            .width = c.conditioning(),
+            .flip_sin_to_cos = c.flip_sin_to_cos,
             .freq_shift = c.freq_shift};
 }
 [[nodiscard]] constexpr nn::text_attention text_attention_of(const unet_config& c, const unet_layer& l) noexcept {
-    return {.channels = l.in_channels, .height = l.size, .width = l.size, .heads = c.transformer_heads_of(l.in_channels),
-            .context_tokens = c.context_tokens, .context_features = c.cross_attention_dim,
+    return {.channels = l.in_channels,
+            .height = l.size,
+            .width = l.size,
+            .heads = c.transformer_heads_of(l.in_channels),
+            .context_tokens = c.context_tokens,
+            .context_features = c.cross_attention_dim,
             .groups = c.norm_num_groups};
 }
 [[nodiscard]] constexpr nn::spatial_transformer transformer_of(const unet_config& c, const unet_layer& l) noexcept {
@@ -67,8 +86,11 @@ namespace pulse {
     return {text_attention_of(c, l), c.use_linear_projection};
 }
 [[nodiscard]] constexpr nn::text_conditioning text_conditioning_of(const unet_config& c) noexcept {
-    return {.time = time_embedding_of(c), .context_tokens = c.context_tokens, .context_features = c.cross_attention_dim,
-            .pooled = c.pooled(), .size_features = c.adds_embedding() ? c.addition_time_embed_dim : 0};
+    return {.time = time_embedding_of(c),
+            .context_tokens = c.context_tokens,
+            .context_features = c.cross_attention_dim,
+            .pooled = c.pooled(),
+            .size_features = c.adds_embedding() ? c.addition_time_embed_dim : 0};
 }
 
 /// What makes the conditioning of a UNet: the time embedding; with text also the text states, which are given, and what
@@ -132,8 +154,8 @@ struct unet_parts {
     using conditioning = typename unet_conditioning<C>::type;
 
     template <std::size_t... L, std::size_t... E, std::size_t... R>
-    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>..., residual_at<R>...>, conditioning>
-    assemble(std::index_sequence<L...>, std::index_sequence<E...>, std::index_sequence<R...>);
+    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>..., residual_at<R>...>, conditioning> assemble(
+        std::index_sequence<L...>, std::index_sequence<E...>, std::index_sequence<R...>);
 
     using model_type = decltype(assemble(std::make_index_sequence<layout.layers.size()>{},
                                          std::make_index_sequence<layout.skips.size()>{},
@@ -159,9 +181,10 @@ template <unet_config C>
                   "pulse: the first number of block_out_channels is even and more than twice freq_shift");
     static_assert(found != unet_flaw::transformers,
                   "pulse: transformers of a unet are set for levels that exist, and not where it has attention blocks");
-    static_assert(found != unet_flaw::text,
-                  "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it is not fine "
-                  "and adds nothing to the time embedding");
+    static_assert(
+        found != unet_flaw::text,
+        "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it is not fine "
+        "and adds nothing to the time embedding");
     return found == unet_flaw::none;
 }
 

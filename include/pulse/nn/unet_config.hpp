@@ -15,7 +15,7 @@ namespace pulse {
 /// puts an attention block behind every ResNet block of level i, down and up. Heads are channels / attention_head_dim;
 /// attention_head_dim 0 is diffusers' null: one head.
 ///
-/// `transformer_layers_per_block[i]` puts a transformer of so many blocks there instead, which also attends to
+/// `transformer_layers_per_block[i]` puts a transformer of that many blocks there instead, which also attends to
 /// context_tokens text states of cross_attention_dim features. Its heads are transformer_heads at every level, or,
 /// where that is 0, channels / transformer_head_dim. `fine` makes a layer of its own of each part of a transformer.
 struct unet_config {

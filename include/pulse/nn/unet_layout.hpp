@@ -42,7 +42,7 @@ struct unet_layout {
     std::array<std::array<int, 2>, Residuals> residuals{};
 };
 
-/// Layers that a transformer of so many blocks is made of.
+/// The number of layers of a transformer of `blocks` blocks.
 [[nodiscard]] constexpr int transformer_parts(const unet_config& c, int blocks) noexcept {
     return blocks == 0 ? 0 : c.fine ? blocks + 2 : 1;
 }
@@ -109,8 +109,8 @@ template <unet_config C>
         [[maybe_unused]] const int around = static_cast<int>(layers) - 1; // nvcc misses the use below
         add(unet_part::transformer_in, name + ".proj_in", channels, channels, size);
         for (int i = 0; i != blocks; ++i) {
-            add(unet_part::transformer_block, name + ".transformer_blocks." + static_cast<unsigned>(i), channels, channels,
-                size);
+            add(unet_part::transformer_block, name + ".transformer_blocks." + static_cast<unsigned>(i), channels,
+                channels, size);
         }
         add(unet_part::transformer_out, name + ".proj_out", channels, channels, size);
         layout.residuals[residuals++] = {around, static_cast<int>(layers) - 1};

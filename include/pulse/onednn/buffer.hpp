@@ -14,12 +14,12 @@ public:
     static constexpr std::size_t alignment = 64;
 
     basic_buffer() = default;
-    explicit basic_buffer(std::int64_t elements)
-        : data_{static_cast<T*>(
-              ::operator new(static_cast<std::size_t>(elements) * sizeof(T), std::align_val_t{alignment}))},
-          elements_{elements} {}
-    basic_buffer(basic_buffer&& other) noexcept
-        : data_{std::exchange(other.data_, nullptr)}, elements_{std::exchange(other.elements_, 0)} {}
+    explicit basic_buffer(std::int64_t elements) :
+        data_{static_cast<T*>(
+            ::operator new (static_cast<std::size_t>(elements) * sizeof(T), std::align_val_t{alignment}))},
+        elements_{elements} {}
+    basic_buffer(basic_buffer&& other) noexcept :
+        data_{std::exchange(other.data_, nullptr)}, elements_{std::exchange(other.elements_, 0)} {}
     basic_buffer& operator=(basic_buffer&& other) noexcept {
         basic_buffer taken{std::move(other)};
         std::swap(data_, taken.data_);
@@ -28,12 +28,10 @@ public:
     }
     basic_buffer(const basic_buffer&) = delete;
     basic_buffer& operator=(const basic_buffer&) = delete;
-    ~basic_buffer() { ::operator delete(data_, std::align_val_t{alignment}); }
+    ~basic_buffer() { ::operator delete (data_, std::align_val_t{alignment}); }
 
     [[nodiscard]] T* data() const noexcept { return data_; }
-    [[nodiscard]] std::int64_t bytes() const noexcept {
-        return elements_ * static_cast<std::int64_t>(sizeof(T));
-    }
+    [[nodiscard]] std::int64_t bytes() const noexcept { return elements_ * static_cast<std::int64_t>(sizeof(T)); }
 
     /// Makes room for at least this many elements; what it held is lost when it grows.
     T* reserve(std::int64_t elements) {

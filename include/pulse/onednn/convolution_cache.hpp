@@ -31,9 +31,7 @@ public:
         if (found != made_.end()) { return *found->second; }
         try {
             return *made_.emplace(key, std::make_unique<convolution>(engine, key)).first->second;
-        } catch (const error& e) {
-            throw error{std::string{e.what()} + " (" + text_of(key.shape, key.batch) + ")"};
-        }
+        } catch (const error& e) { throw error{std::string{e.what()} + " (" + text_of(key.shape, key.batch) + ")"}; }
     }
 
     [[nodiscard]] std::int64_t bytes() const noexcept {
@@ -46,10 +44,10 @@ private:
     struct hash {
         [[nodiscard]] std::size_t operator()(const convolution_key& k) const noexcept {
             std::uint64_t h = 0;
-            for (const int part : {k.shape.in_channels, k.shape.out_channels, k.shape.in_height, k.shape.in_width,
-                                   k.shape.kernel, k.shape.stride, k.shape.pad_before, k.shape.pad_after,
-                                   k.weight_channels, k.batch, static_cast<int>(k.pass), k.adds ? 1 : 0,
-                                   k.has_bias ? 1 : 0}) {
+            for (const int part :
+                 {k.shape.in_channels, k.shape.out_channels, k.shape.in_height, k.shape.in_width, k.shape.kernel,
+                  k.shape.stride, k.shape.pad_before, k.shape.pad_after, k.weight_channels, k.batch,
+                  static_cast<int>(k.pass), k.adds ? 1 : 0, k.has_bias ? 1 : 0}) {
                 h = (h ^ static_cast<std::uint64_t>(static_cast<std::uint32_t>(part))) * 0x9E3779B97F4A7C15U;
                 h ^= h >> 29U;
             }

@@ -28,9 +28,10 @@ public:
         return s.silu ? std::int64_t{s.pixels} * s.all_channels() : 0;
     }
 
-    group_norm_sample(const group_norm_shape& s, const float* xa, const float* xb, const float* gamma, const float* beta,
-                      double* sums, float* constants) noexcept
-        : s_{s}, xa_{xa}, xb_{xb}, gamma_{gamma}, beta_{beta}, sums_{sums}, constants_{constants} {}
+    group_norm_sample(const group_norm_shape& s, const float* xa, const float* xb, const float* gamma,
+                      const float* beta, double* sums, float* constants) noexcept :
+        s_{s},
+        xa_{xa}, xb_{xb}, gamma_{gamma}, beta_{beta}, sums_{sums}, constants_{constants} {}
 
     /// Writes y [pixels][all channels] and statistics [groups][2].
     void forward(float* y, float* statistics) const noexcept {
@@ -107,7 +108,8 @@ public:
     /// Writes dxa (or adds to it) and dxb; leaves the sums of dL/du and of dL/du * xhat of each channel in `sums`.
     ///
     /// du is workspace of `gradients(shape)` floats.
-    void backward(const float* statistics, const float* dy, float* du, float* dxa, float* dxb, into how) const noexcept {
+    void backward(const float* statistics, const float* dy, float* du, float* dxa, float* dxb,
+                  into how) const noexcept {
         const int all = s_.all_channels();
         const int size = all / s_.groups;
         const double count = static_cast<double>(size) * s_.pixels;

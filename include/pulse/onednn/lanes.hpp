@@ -155,7 +155,8 @@ template <int N, class F>
 [[gnu::always_inline]] inline void repeat(F&& f) {
     [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
         (f(std::integral_constant<int, I>{}), ...);
-    }(std::make_integer_sequence<int, N>{});
+    }
+    (std::make_integer_sequence<int, N>{});
 }
 
 /// Lane by lane; compilers make one instruction of it.

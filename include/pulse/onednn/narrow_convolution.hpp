@@ -26,7 +26,9 @@ public:
                s.pad_before < s.kernel && s.pad_after < s.kernel;
     }
     /// Floats of workspace.
-    [[nodiscard]] static constexpr std::int64_t workspace(const conv2d_shape& s) noexcept { return s.weight_elements(); }
+    [[nodiscard]] static constexpr std::int64_t workspace(const conv2d_shape& s) noexcept {
+        return s.weight_elements();
+    }
 
     /// y (written or added to) of a shape that narrows; weight [out][weight_channels][ky][kx], work of `workspace`.
     static void forward(int threads, const conv2d_shape& s, int weight_channels, int batch, const float* x,
@@ -55,8 +57,14 @@ public:
                 }
             }
         }
-        const conv2d_shape turned{s.out_channels, s.in_channels, s.out_height(), s.out_width(), s.kernel, 1,
-                                  s.kernel - 1 - s.pad_before, s.kernel - 1 - s.pad_after};
+        const conv2d_shape turned{s.out_channels,
+                                  s.in_channels,
+                                  s.out_height(),
+                                  s.out_width(),
+                                  s.kernel,
+                                  1,
+                                  s.kernel - 1 - s.pad_before,
+                                  s.kernel - 1 - s.pad_after};
         contract(threads, turned, batch, dy, work, nullptr, dx, how);
     }
 

@@ -32,7 +32,8 @@ inline void add_row(std::int64_t rows, int channels, const float* t, float* y, i
     for (std::int64_t r = 0; r != rows; ++r) {
         float* const row = y + r * channels;
         if (how == into::add) {
-            for_lanes(0, channels, [=]<int W>(std::int64_t c) { store<W>(load<W>(row + c) + load<W>(t + c), row + c); });
+            for_lanes(0, channels,
+                      [=]<int W>(std::int64_t c) { store<W>(load<W>(row + c) + load<W>(t + c), row + c); });
         } else {
             std::memcpy(row, t, static_cast<std::size_t>(channels) * sizeof(float));
         }

@@ -31,8 +31,8 @@ struct cascade_cut {
 
 namespace detail {
 
-/// What devices d to P-1 hold of one backbone, a closed region of the layers: [begin, end) is what they have of it, d is
-/// any.
+/// What devices d to P-1 hold of one backbone, a closed region of the layers: [begin, end) is what they have of it, d
+/// is any.
 struct folded_region {
     int begin{};
     int end{};
@@ -57,12 +57,13 @@ public:
     [[nodiscard]] constexpr std::int64_t sent(folded_region r) const noexcept {
         return r.begin == 0 ? 0 : sums_.sent[at(r.begin)] + sums_.sent[at(r.end)];
     }
-    /// Whether r may be the region of so many devices: two layers for each, and for each that is outside of it.
+    /// Whether r has two layers for each of its `devices`, and leaves two for each device that is `outside`.
     [[nodiscard]] constexpr bool has_room(folded_region r, int devices, int outside) const noexcept {
         if (outside == 0) { return r.begin == 0 && r.end == sums_.layers; }
         return r.end - r.begin >= 2 * devices && r.begin >= outside && sums_.layers - r.end >= outside;
     }
-    /// The stages of a chain of regions, that of all devices first; the innermost is cut into halves as equal as can be.
+    /// The stages of a chain of regions, that of all devices first; the innermost is cut into halves as equal as can
+    /// be.
     [[nodiscard]] constexpr partition cut(const std::vector<folded_region>& chain, bool reversed) const {
         const int devices = static_cast<int>(chain.size());
         partition made{placement::folded, devices, 1, {}};
@@ -220,8 +221,8 @@ private:
 /// those the fewest bytes between devices.
 ///
 /// Exact. With N1 and N2 closed regions of the two it looks at P (N1 N2)^2 pairs at most: few where there is a skip at
-/// nearly every layer. Throws input_error for a bad table or residual edges, which it does not know, error when it would
-/// look at more than work_limit.
+/// nearly every layer. Throws input_error for a bad table or residual edges, which it does not know, error when it
+/// would look at more than work_limit.
 [[nodiscard]] constexpr cascade_cut find_cascade_cut(const cost_table& first, const cost_table& second, int devices,
                                                      const memory_model& memory = {},
                                                      std::int64_t work_limit = 2'000'000'000) {

@@ -29,11 +29,11 @@ struct check_report {
 
 /// Proves that the programs do the plan's step, with sends that block until their receive is reached (rendezvous).
 ///
-/// Each rank has exactly the passes of its schedule in that order, its frozen tasks in theirs, and every message of the step once on either side,
-/// with equal part sizes; every buffer is written before it is read, not overwritten while alive, released once, and
-/// none is left at the end; every result is kept by all that read it, once; no waits form a cycle. Independent of `lower`. A program whose reads are served this way
-/// also respects the dependencies between ranks: what a pass reads can only come from the pass that makes it, since a
-/// message carries live buffers only.
+/// Each rank has exactly the passes of its schedule in that order, its frozen tasks in theirs, and every message of the
+/// step once on either side, with equal part sizes; every buffer is written before it is read, not overwritten while
+/// alive, released once, and none is left at the end; every result is kept by all that read it, once; no waits form a
+/// cycle. Independent of `lower`. A program whose reads are served this way also respects the dependencies between
+/// ranks: what a pass reads can only come from the pass that makes it, since a message carries live buffers only.
 [[nodiscard]] PULSE_INLINE check_report check(const plan& planned, const step_model& model,
                                               const std::vector<program>& programs);
 

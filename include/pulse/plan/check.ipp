@@ -30,8 +30,8 @@ namespace detail {
 /// Walks one rank's program and follows the life of every buffer and the order of its passes.
 class rank_check {
 public:
-    constexpr rank_check(const plan& planned, const step_model& model, const program& of_rank)
-        : planned_(planned), model_(model), program_(of_rank) {}
+    constexpr rank_check(const plan& planned, const step_model& model, const program& of_rank) :
+        planned_(planned), model_(model), program_(of_rank) {}
 
     /// The first violation, or none; live_peak_bytes() is exact afterwards.
     [[nodiscard]] constexpr verdict run() {

@@ -162,8 +162,9 @@ private:
                     refuse(d, i, "has samples that a step does not have");
                 }
                 if (t.samples > of.max_chunk) {
-                    refuse(d, i, "has more samples than the " + std::to_string(of.max_chunk) + " that " +
-                                     of.name.str() + " takes at once");
+                    refuse(d, i,
+                           "has more samples than the " + std::to_string(of.max_chunk) + " that " + of.name.str() +
+                               " takes at once");
                 }
                 if (!hosts_.empty() && std::find(hosts_[d].begin(), hosts_[d].end(), t.component) == hosts_[d].end()) {
                     refuse(d, i, "is of a component that its device does not host");

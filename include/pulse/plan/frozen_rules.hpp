@@ -50,9 +50,7 @@ private:
     }
     [[nodiscard]] static std::string name(const listed& l) { return name("frozen_tasks", l.device, l.entry); }
     /// As for passes: sums of doubles in another order.
-    [[nodiscard]] double slack() const {
-        return 1e-9 * std::max(1.0, last_end_us(plan_.order, plan_.frozen_tasks));
-    }
+    [[nodiscard]] double slack() const { return 1e-9 * std::max(1.0, last_end_us(plan_.order, plan_.frozen_tasks)); }
     [[nodiscard]] std::int64_t samples() const { return std::int64_t{plan_.microbatches} * plan_.microbatch_size; }
 
     void one_list_a_device(const char* field, std::size_t lists) const {
@@ -100,8 +98,8 @@ private:
         }
         if (t.first_sample < 0 || t.first_sample >= samples()) { fail(here + ".first_sample", "names no sample"); }
         if (t.samples < 1 || t.samples > samples() - t.first_sample) {
-            fail(here + ".samples", "must be at least 1 and end within the " + std::to_string(samples()) +
-                                        " samples of a step");
+            fail(here + ".samples",
+                 "must be at least 1 and end within the " + std::to_string(samples()) + " samples of a step");
         }
         for (const auto& [field, value] : {std::pair{".start_us", t.start_us}, std::pair{".end_us", t.end_us}}) {
             if (!std::isfinite(value)) { fail(here + field, "must be finite"); }

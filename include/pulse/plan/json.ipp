@@ -25,20 +25,19 @@ namespace detail {
 
 [[nodiscard]] inline timed_pass read_pass(const io::json_field& field) {
     field.only({"op", "stage", "microbatch", "start_us", "end_us"});
-    return {field["op"].one_of<pass>({{"F", pass::forward},
-                                      {"B", pass::backward_input},
-                                      {"W", pass::backward_weight},
-                                      {"P", pass::preview}}),
-            field["stage"].small_integer(), field["microbatch"].small_integer(), field["start_us"].number(),
-            field["end_us"].number()};
+    return {
+        field["op"].one_of<pass>(
+            {{"F", pass::forward}, {"B", pass::backward_input}, {"W", pass::backward_weight}, {"P", pass::preview}}),
+        field["stage"].small_integer(), field["microbatch"].small_integer(), field["start_us"].number(),
+        field["end_us"].number()};
 }
 
 [[nodiscard]] inline frozen_task read_frozen_task(const io::json_field& field, int device) {
     field.only({"component", "first_layer", "last_layer", "first_sample", "samples", "start_us", "end_us"});
-    return {field["component"].small_integer(),    field["first_layer"].small_integer(),
-            field["last_layer"].small_integer(),   field["first_sample"].small_integer(),
-            field["samples"].small_integer(),      device,
-            field["start_us"].number(),            field["end_us"].number()};
+    return {field["component"].small_integer(),  field["first_layer"].small_integer(),
+            field["last_layer"].small_integer(), field["first_sample"].small_integer(),
+            field["samples"].small_integer(),    device,
+            field["start_us"].number(),          field["end_us"].number()};
 }
 
 /// What devices encode, which a plan has both fields for or neither.
@@ -97,9 +96,10 @@ template <class Entry, class Print>
 PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
-    root.only({"format", "model", "placement", "pipeline_degree", "data_degree", "waves", "microbatches",
-               "microbatch_size", "split_backward", "skip_routing", "recomputation", "skip_policy", "spare_sends",
-               "previews", "stages", "schedule", "frozen_tasks", "frozen_hosts", "further_chains", "predicted"});
+    root.only({"format",        "model",        "placement",       "pipeline_degree", "data_degree",
+               "waves",         "microbatches", "microbatch_size", "split_backward",  "skip_routing",
+               "recomputation", "skip_policy",  "spare_sends",     "previews",        "stages",
+               "schedule",      "frozen_tasks", "frozen_hosts",    "further_chains",  "predicted"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     plan made{};
     made.model = root["model"].name();
@@ -156,9 +156,7 @@ PULSE_INLINE std::string print_plan(const plan& planned) {
     std::string text{};
     try {
         text = "{\n" + field("format", "pulse-plan/1") + ",\n" + field("model", planned.model.view()) + ",\n";
-    } catch (const json::exception&) {
-        throw input_error("plan: model is not UTF-8");
-    }
+    } catch (const json::exception&) { throw input_error("plan: model is not UTF-8"); }
     text += field("placement", name_of(planned.cut.kind)) + ",\n" + field("pipeline_degree", planned.pipeline_degree) +
             ",\n" + field("data_degree", planned.data_degree) + ",\n" + field("waves", planned.cut.waves) + ",\n" +
             field("microbatches", planned.microbatches) + ",\n" + field("microbatch_size", planned.microbatch_size) +
@@ -168,18 +166,24 @@ PULSE_INLINE std::string print_plan(const plan& planned) {
             (planned.previews > 0 ? ",\n" + field("previews", planned.previews) : std::string{}) + ",\n \"stages\": [";
     const char* before = "\n  ";
     for (const stage& s : planned.cut.stages) {
-        text += before + json{{"index", s.index}, {"device", s.device}, {"first_layer", s.first_layer},
-                              {"last_layer", s.last_layer}}.dump();
+        text +=
+            before +
+            json{{"index", s.index}, {"device", s.device}, {"first_layer", s.first_layer}, {"last_layer", s.last_layer}}
+                .dump();
         before = ",\n  ";
     }
     text += "],\n" + detail::print_lists("schedule", planned.order.devices, [](const timed_pass& p) {
-        return json{{"op", std::string(1, letter_of(p.op))}, {"stage", p.stage}, {"microbatch", p.microbatch},
-                    {"start_us", p.start_us}, {"end_us", p.end_us}};
-    });
+                return json{{"op", std::string(1, letter_of(p.op))},
+                            {"stage", p.stage},
+                            {"microbatch", p.microbatch},
+                            {"start_us", p.start_us},
+                            {"end_us", p.end_us}};
+            });
     if (!planned.frozen_tasks.empty()) {
         text += detail::print_lists("frozen_tasks", planned.frozen_tasks, [](const frozen_task& t) {
-            return json{{"component", t.component}, {"first_layer", t.first_layer}, {"last_layer", t.last_layer},
-                        {"first_sample", t.first_sample}, {"samples", t.samples}, {"start_us", t.start_us},
+            return json{{"component", t.component},   {"first_layer", t.first_layer},
+                        {"last_layer", t.last_layer}, {"first_sample", t.first_sample},
+                        {"samples", t.samples},       {"start_us", t.start_us},
                         {"end_us", t.end_us}};
         });
         text += field("frozen_hosts", planned.frozen_hosts) + ",\n";
@@ -205,9 +209,7 @@ PULSE_INLINE void save_plan(const plan& planned, const std::filesystem::path& pa
     const std::string text = print_plan(planned);
     try {
         io::write_file(path, text);
-    } catch (const input_error&) {
-        throw input_error(path.string() + ": cannot be written");
-    }
+    } catch (const input_error&) { throw input_error(path.string() + ": cannot be written"); }
 }
 
 } // namespace pulse

@@ -83,9 +83,7 @@ template <class Counts>
     return peak;
 }
 
-[[nodiscard]] constexpr bool in_block(const buffer_place& p) noexcept {
-    return lies_in_block(p.buffer);
-}
+[[nodiscard]] constexpr bool in_block(const buffer_place& p) noexcept { return lies_in_block(p.buffer); }
 
 /// First fit: places the given positions in their order, each at the lowest offset that is free all its life; returns
 /// the end of the highest.

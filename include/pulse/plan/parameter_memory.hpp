@@ -10,8 +10,8 @@
 
 namespace pulse {
 
-/// What an optimizer needs to find the values that it works on, in bytes: whatever they are, for each layer, and for
-/// each chunk of a layer that is not longer than so many elements.
+/// Bytes of the tables by which an optimizer finds the values that it works on: a fixed part, one for each layer, and
+/// one for each chunk of a layer.
 struct update_tables {
     int fixed{};
     int layer{};
@@ -96,12 +96,12 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     return bytes;
 }
 
-/// How many parameters so many bytes of scalars are.
+/// The number of parameters whose scalars take `parameter_bytes`.
 [[nodiscard]] constexpr std::int64_t elements_of(std::int64_t parameter_bytes, const parameter_memory& kept) noexcept {
     return (parameter_bytes + kept.scalar_bytes - 1) / kept.scalar_bytes;
 }
 
-/// Bytes of the gradients of so many bytes of parameters.
+/// Bytes of the gradients of parameters that take `parameter_bytes`.
 [[nodiscard]] constexpr std::int64_t gradient_bytes_of(std::int64_t parameter_bytes,
                                                        const parameter_memory& kept) noexcept {
     return elements_of(parameter_bytes, kept) * kept.gradient_bytes;
@@ -135,7 +135,7 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     }
 }
 
-/// Of a block of so many parameters, those that one replica updates.
+/// The number of parameters of a block of `size` that one replica updates.
 [[nodiscard]] constexpr std::int64_t share_of_block(std::int64_t size, int replicas, int replica) noexcept {
     return static_cast<std::int64_t>(share_of({0, static_cast<std::size_t>(size)}, replicas, replica).size);
 }
@@ -153,7 +153,8 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     return elements * kept.state_bytes;
 }
 
-/// Bytes of the optimizer's tables on replica `replica` of `device`, which sums the squares of its share of every layer.
+/// Bytes of the optimizer's tables on replica `replica` of `device`, which sums the squares of its share of every
+/// layer.
 [[nodiscard]] constexpr std::int64_t table_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                     const parameter_memory& kept) noexcept {
     std::int64_t bytes = kept.tables.fixed;
@@ -172,10 +173,9 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     return model.device_of_stage(model.stage_count() - 1) == device ? kept.beside_last_stage : 0;
 }
 
-/// Bytes of parameters, with all that a rank keeps of them and beside them, frozen networks too, of replica `replica` of
-/// `device`, and its
-/// room for gradients of other replicas: all memory of a rank that its order of passes does not change, but for
-/// workspace.
+/// Bytes of parameters, with all that a rank keeps of them and beside them, frozen networks too, of replica `replica`
+/// of `device`, and its room for gradients of other replicas: all memory of a rank that its order of passes does not
+/// change, but for workspace.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     const std::int64_t values = parameter_bytes_on(model, device);

@@ -77,9 +77,7 @@ struct instruction_text {
 
 } // namespace detail
 
-PULSE_INLINE std::string to_text(const instruction& what) {
-    return std::visit(detail::instruction_text{}, what);
-}
+PULSE_INLINE std::string to_text(const instruction& what) { return std::visit(detail::instruction_text{}, what); }
 
 PULSE_INLINE std::string to_text(const program& of_rank) {
     std::string all = "rank " + std::to_string(of_rank.device) + '\n';

@@ -169,10 +169,9 @@ private:
 /// A release waits for the send of what it ends, so where it stands decides how long a transfer may take before it
 /// holds up the rank. What is not sent last is released right behind its last touch. What is sent last keeps its slot
 /// until an instruction needs a slot of that size and all are taken: then the oldest is released, right before that
-/// instruction. Of each size there are as many slots as a step needs in which no value outlives its last touch, and
-/// those that `spare_sends` sends need, each the one with most tensors of that size: with none, the memory is that of
-/// sends that block, and sends still overlap wherever a slot is free. What is still on its way when the last pass has
-/// ended is waited for at the end.
+/// instruction. The slots of a size are those that a step needs when no value outlives its last touch, and those of
+/// `spare_sends` more sends, each with the most tensors of that size. Sends that block need no spare memory, and sends
+/// still overlap wherever a slot is free. The end of the program waits for what is still on its way then.
 [[nodiscard]] constexpr std::vector<instruction> with_releases(const step_model& model, int device,
                                                                const std::vector<instruction>& bare, int spare_sends) {
     const std::vector<detail::buffer_value> values = detail::values_of(model, device, bare);

@@ -34,7 +34,8 @@ namespace pulse::detail {
 /// ends, so all do.
 class rendezvous_machine {
 public:
-    constexpr explicit rendezvous_machine(const std::vector<program>& programs) : programs_(programs), at_(programs.size(), 0) {}
+    constexpr explicit rendezvous_machine(const std::vector<program>& programs) :
+        programs_(programs), at_(programs.size(), 0) {}
 
     /// The first deadlock in words, or none when every rank reaches its end.
     [[nodiscard]] constexpr verdict run() {
@@ -66,8 +67,12 @@ private:
     const std::vector<program>& programs_;
     std::vector<std::size_t> at_;
 
-    [[nodiscard]] constexpr bool ended(std::size_t rank) const { return at_[rank] == programs_[rank].instructions.size(); }
-    [[nodiscard]] constexpr const instruction& now(std::size_t rank) const { return programs_[rank].instructions[at_[rank]]; }
+    [[nodiscard]] constexpr bool ended(std::size_t rank) const {
+        return at_[rank] == programs_[rank].instructions.size();
+    }
+    [[nodiscard]] constexpr const instruction& now(std::size_t rank) const {
+        return programs_[rank].instructions[at_[rank]];
+    }
     [[nodiscard]] constexpr std::optional<std::size_t> peer_of(std::size_t rank) const {
         if (const auto* s = std::get_if<op::send>(&now(rank))) { return static_cast<std::size_t>(index_of(s->peer)); }
         if (const auto* v = std::get_if<op::recv>(&now(rank))) { return static_cast<std::size_t>(index_of(v->peer)); }

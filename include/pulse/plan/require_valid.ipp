@@ -132,8 +132,8 @@ private:
             listed += static_cast<std::int64_t>(devices[d].size());
             for (std::size_t i = 0; i != devices[d].size(); ++i) { pass_numbers(d, i); }
         }
-        const std::int64_t wanted = std::int64_t{stage_total()} *
-                                    (std::int64_t{kinds()} * plan_.microbatches + plan_.previews);
+        const std::int64_t wanted =
+            std::int64_t{stage_total()} * (std::int64_t{kinds()} * plan_.microbatches + plan_.previews);
         if (listed != wanted) {
             fail("schedule", "has " + std::to_string(listed) + " passes; its stages and microbatches need " +
                                  std::to_string(wanted));

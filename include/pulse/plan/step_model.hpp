@@ -26,7 +26,8 @@ namespace pulse {
 /// An edge is *inside* a stage, *local* (two stages of one device) or *crossing* (two devices).
 class step_model {
 public:
-    // Its body is here in every build: where an inline constructor is compiled apart, clang leaves out what callers link.
+    // Its body is here in every build: where an inline constructor is compiled apart, clang leaves out what callers
+    // link.
     PULSE_CONSTEXPR step_model(const plan& planned, cost_table costs) :
         costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
         split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),

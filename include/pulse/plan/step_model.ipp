@@ -79,8 +79,8 @@ PULSE_CONSTEXPR std::vector<buffer_id> step_model::parts(const message_id& messa
     const bool sends = sender(message) == device;
     if (message.kind == message_kind::skip) {
         // Named, because nvcc 13 crashes on the conditional inside the braces.
-        const buffer_id part = sends ? buffer_id{buffer_kind::activation, edge(index).from, m}
-                                     : buffer_id{buffer_kind::skip, index, m};
+        const buffer_id part =
+            sends ? buffer_id{buffer_kind::activation, edge(index).from, m} : buffer_id{buffer_kind::skip, index, m};
         return {part};
     }
     if (message.kind == message_kind::skip_gradient) { return {{buffer_kind::skip_gradient, index, m}}; }
@@ -147,8 +147,7 @@ PULSE_CONSTEXPR void step_model::validate() const {
         next = at(s).last_layer + 1;
     }
     if (next != layer_count()) {
-        refuse("stages", stage_count() - 1,
-               "must end at the model's last layer, " + std::to_string(layer_count() - 1));
+        refuse("stages", stage_count() - 1, "must end at the model's last layer, " + std::to_string(layer_count() - 1));
     }
     if (further_chains_.size() != costs_.further_chains.size()) {
         throw input_error("pulse: plan: further_chains has " + std::to_string(further_chains_.size()) +
@@ -178,8 +177,7 @@ PULSE_CONSTEXPR void step_model::add_inputs(std::vector<buffer_access>& all, int
     for (const int e : edges_into(s)) {
         if (is_inside(e)) { continue; }
         add(all,
-            is_crossing(e) ? buffer_id{buffer_kind::skip, e, m}
-                           : buffer_id{buffer_kind::activation, edge(e).from, m},
+            is_crossing(e) ? buffer_id{buffer_kind::skip, e, m} : buffer_id{buffer_kind::activation, edge(e).from, m},
             access::read);
     }
 }
@@ -220,9 +218,7 @@ PULSE_CONSTEXPR void step_model::add_backward_input(std::vector<buffer_access>& 
     // added.
     const access mode = ends_chain(s) ? access::write : access::update;
     if (has_gradient(last_layer(s))) { add(all, {buffer_kind::activation_gradient, last_layer(s), m}, mode); }
-    if (has_conditioning_gradient(s)) {
-        add(all, {buffer_kind::conditioning_gradient, conditioning_run(s), m}, mode);
-    }
+    if (has_conditioning_gradient(s)) { add(all, {buffer_kind::conditioning_gradient, conditioning_run(s), m}, mode); }
     add(all, {buffer_kind::deferred, s, m}, access::write);
     if (!begins_chain(s) && has_gradient(first_layer(s) - 1)) {
         add(all, {buffer_kind::activation_gradient, first_layer(s) - 1, m}, access::write);

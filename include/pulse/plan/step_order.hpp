@@ -216,7 +216,7 @@ private:
         return nodes_.size() - 1;
     }
     constexpr void add_message(const step_model& model, const message_id& message) {
-        const pass op = is_preview(message.microbatch)           ? pass::preview
+        const pass op = is_preview(message.microbatch)     ? pass::preview
                         : step_model::is_backward(message) ? pass::backward_input
                                                            : pass::forward;
         const pass read_by = message.kind == message_kind::prediction ? pass::forward : op;
@@ -246,7 +246,8 @@ private:
 
 } // namespace detail
 
-/// One order of all passes, frozen tasks and messages of a step that agrees with every device's order and every dependency.
+/// One order of all passes, frozen tasks and messages of a step that agrees with every device's order and every
+/// dependency.
 ///
 /// Among what could come next, the earliest end comes first (a message's is that of the pass that makes it) and
 /// messages come before passes. So a receive stands before the pass of its rank during which the message is sent, and

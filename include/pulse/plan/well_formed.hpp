@@ -20,8 +20,8 @@ namespace pulse {
 /// and the peer it names, with parts of equal sizes on both sides.
 class instruction_rules {
 public:
-    constexpr instruction_rules(const plan& planned, const step_model& model, int device)
-        : planned_(planned), model_(model), device_(device) {}
+    constexpr instruction_rules(const plan& planned, const step_model& model, int device) :
+        planned_(planned), model_(model), device_(device) {}
 
     constexpr verdict operator()(const op::forward& i) const {
         if (auto why = stage_here(i.stage)) { return why; }
@@ -128,7 +128,7 @@ private:
 };
 
 [[nodiscard]] constexpr verdict ill_formed(const plan& planned, const step_model& model, int device,
-                                                           const instruction& what) {
+                                           const instruction& what) {
     return std::visit(instruction_rules{planned, model, device}, what);
 }
 

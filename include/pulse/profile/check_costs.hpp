@@ -54,9 +54,9 @@ constexpr void check_frozen(std::span<const frozen_component> components) {
     }
 }
 
-/// Throws input_error unless the table has a layer, every time is finite and not negative, every byte count is from 0 to
-/// 2^40, every skip goes forwards between two of its layers, its frozen components are valid (check_frozen), and it is
-/// of one backbone.
+/// Throws input_error unless the table has a layer, every time is finite and not negative, every byte count is from 0
+/// to 2^40, every skip goes forwards between two of its layers, its frozen components are valid (check_frozen), and it
+/// is of one backbone.
 constexpr void check_costs(const cost_table& costs) {
     if (costs.layers.empty()) { throw input_error("costs: layers: there is none"); }
     if (!costs.further_chains.empty()) {

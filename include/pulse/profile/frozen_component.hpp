@@ -29,7 +29,7 @@ struct frozen_layer {
     /// The most that is alive while it runs: input, output and all between.
     std::int64_t live_bytes{};
 
-    /// Microseconds of a call on so many samples.
+    /// Microseconds of one call on `samples` samples.
     [[nodiscard]] constexpr double duration_us(int samples) const noexcept { return call_us + samples * sample_us; }
     [[nodiscard]] constexpr bool operator==(const frozen_layer&) const = default;
 };
@@ -45,7 +45,7 @@ struct frozen_component {
     int max_chunk{1};
     std::vector<frozen_layer> layers{};
 
-    /// Microseconds of layers [first, last] on so many samples, which are one call of each.
+    /// Microseconds of layers [first, last], each called once on `samples` samples.
     [[nodiscard]] constexpr double duration_us(int first, int last, int samples) const {
         double sum = 0;
         for (int l = first; l <= last; ++l) { sum += layers[static_cast<std::size_t>(l)].duration_us(samples); }

@@ -17,8 +17,8 @@ namespace pulse {
 /// empty when absent. In the table they follow the skips. The frozen components are in "frozen", none when absent.
 [[nodiscard]] PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view source = "profile");
 
-/// The table as `pulse-profile/1`, one layer and one edge a line, residual edges and frozen components in lists of their
-/// own when there are any; parse_profile gives the same table back, residual edges behind the skips. Throws
+/// The table as `pulse-profile/1`, one layer and one edge a line, residual edges and frozen components in lists of
+/// their own when there are any; parse_profile gives the same table back, residual edges behind the skips. Throws
 /// input_error when the table is not valid, so that nothing is written that cannot be read.
 [[nodiscard]] PULSE_INLINE std::string print_profile(const cost_table& costs);
 

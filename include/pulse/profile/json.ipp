@@ -75,11 +75,10 @@ namespace detail {
     return edge;
 }
 
-inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_uses{
-    {{"input", frozen_use::input},
-     {"context", frozen_use::context},
-     {"facts", frozen_use::facts},
-     {"target", frozen_use::target}}};
+inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_uses{{{"input", frozen_use::input},
+                                                                                     {"context", frozen_use::context},
+                                                                                     {"facts", frozen_use::facts},
+                                                                                     {"target", frozen_use::target}}};
 
 [[nodiscard]] inline double read_frozen_time(const io::json_field& field) {
     const double us = field.time();
@@ -118,22 +117,20 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
 /// One component a line and one layer a line, from the brackets' inside.
 [[nodiscard]] inline std::string print_frozen(const frozen_component& one) {
     using json = nlohmann::ordered_json;
-    std::string text = json{{"name", one.name.view()},
-                            {"feeds", frozen_uses[static_cast<std::size_t>(one.feeds)].first},
-                            {"input_bytes", one.input_bytes},
-                            {"result_bytes", one.result_bytes},
-                            {"max_chunk", one.max_chunk}}
-                           .dump();
+    std::string text = json{
+        {"name", one.name.view()},
+        {"feeds", frozen_uses[static_cast<std::size_t>(one.feeds)].first},
+        {"input_bytes", one.input_bytes},
+        {"result_bytes", one.result_bytes},
+        {"max_chunk",
+         one.max_chunk}}.dump();
     text.back() = ',';
     text += "\"layers\":[";
     const char* before = "\n   ";
     for (const frozen_layer& l : one.layers) {
-        text += before + json{{"name", l.name.view()},
-                              {"call_us", l.call_us},
-                              {"sample_us", l.sample_us},
-                              {"parameter_bytes", l.parameter_bytes},
-                              {"output_bytes", l.output_bytes},
-                              {"live_bytes", l.live_bytes}}
+        text += before + json{{"name", l.name.view()},          {"call_us", l.call_us},
+                              {"sample_us", l.sample_us},       {"parameter_bytes", l.parameter_bytes},
+                              {"output_bytes", l.output_bytes}, {"live_bytes", l.live_bytes}}
                              .dump();
         before = ",\n   ";
     }

@@ -19,7 +19,7 @@ namespace pulse {
 /// How often to measure. A sweep runs every pass of every layer once.
 struct measure_options {
     int warm_up_sweeps{2};
-    /// At least so many timed sweeps; their median counts.
+    /// The least number of timed sweeps; their median counts.
     int sweeps{9};
     /// Sweeps go on until this much time was measured in all, or max_sweeps is reached.
     double min_time_us{0.0};

@@ -14,7 +14,8 @@
 
 namespace pulse::host {
 
-/// The meaning of every operation of `backend` and `text_backend`, as plain loops over scalars of type T; parity tests compare with it.
+/// The meaning of every operation of `backend` and `text_backend`, as plain loops over scalars of type T; parity tests
+/// compare with it.
 ///
 /// Everything is computed in the accumulator A and rounded to T where it is stored; T is any type that converts to A
 /// and, explicitly, from it. Sums accumulate in the order of the loops, so results are deterministic. One object serves
@@ -311,6 +312,7 @@ private:
     }
 };
 
-static_assert(picture_backend<reference_backend<double>>, "pulse: reference_backend has every operation of a picture_backend");
+static_assert(picture_backend<reference_backend<double>>,
+              "pulse: reference_backend has every operation of a picture_backend");
 
 } // namespace pulse::host

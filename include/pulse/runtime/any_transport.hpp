@@ -54,8 +54,8 @@ public:
 
     /// The streams with which messages are ordered.
     [[nodiscard]] device_streams streams() const { return calls_->streams(inner_); }
-    /// Tells the transport the programs of all devices of a pipeline, of which the rank runs that of `device`, so that it
-    /// may start transfers in slots; none: each message starts alone. Between steps.
+    /// Tells the transport the programs of all devices of a pipeline, of which the rank runs that of `device`, so that
+    /// it may start transfers in slots; none: each message starts alone. Between steps.
     void follow(const step_model& model, const std::vector<program>& programs, int device) const {
         calls_->follow(inner_, model, programs, device);
     }
@@ -86,7 +86,7 @@ private:
     template <class T>
     static void follow_of([[maybe_unused]] void* inner, [[maybe_unused]] const step_model& model,
                           [[maybe_unused]] const std::vector<program>& programs, [[maybe_unused]] int device) {
-        if constexpr (requires(T& t) { t.follow(model, programs, device); }) {
+        if constexpr (requires(T & t) { t.follow(model, programs, device); }) {
             as<T>(inner).follow(model, programs, device);
         }
     }

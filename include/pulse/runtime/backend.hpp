@@ -197,8 +197,8 @@ enum class into : std::uint8_t { write, add };
 template <class B>
 concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,
                            typename B::accumulator* sums, const conv2d_shape& conv, const linear_shape& lin,
-                           const group_norm_shape& norm, const attention_shape& att, const layer_norm_shape& row_norm, const adaptive_norm_shape& modulated,
-                           const rotary_shape& turn, const embedding_shape& table,
+                           const group_norm_shape& norm, const attention_shape& att, const layer_norm_shape& row_norm,
+                           const adaptive_norm_shape& modulated, const rotary_shape& turn, const embedding_shape& table,
                            const patch_shape& patches, int batch, std::int64_t rows, std::int64_t n, float value,
                            into how, double shift, bool flip) {
     requires std::floating_point<typename B::accumulator>;

@@ -81,8 +81,8 @@ public:
     stage_runner(B& math, const step_model& model, int batch, cascade_parameters<B>& parameters,
                  const basic_step_memory<space_of<B>>& memory) :
         second_chain_{model_parameters<cascade<First, Second>, B>::second_chain(model)},
-        first_{math, model, batch, parameters.first, memory},
-        second_{math, model, batch, parameters.second, memory, second_chain_} {}
+        first_{math, model, batch, parameters.first, memory}, second_{math,   model,        batch, parameters.second,
+                                                                      memory, second_chain_} {}
 
     [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
         return first_.tensor(at, buffer);

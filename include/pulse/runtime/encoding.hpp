@@ -16,7 +16,7 @@ struct encoding_piece {
     std::byte* data{};
 };
 
-/// Where the values of a sample lie, which takes so many bytes, in pieces that have it.
+/// The address of a sample of `bytes` bytes in the piece that holds it.
 [[nodiscard]] inline std::byte* sample_in(std::span<const encoding_piece> pieces, int sample,
                                           std::int64_t bytes) noexcept {
     auto at = pieces.begin();

@@ -90,14 +90,15 @@ public:
              const executor_options& options = {}) :
         math_{math},
         transport_{transport}, place_{detail::placed(planned, transport, options.layout)},
-        model_{planned, detail::model_parameters<Model, B>::fitting(costs, planned.microbatch_size)},
-        programs_{lower(planned, model_)}, layout_{lay_out(model_, followed())},
-        prepared_{model_, instructions(), layout_}, memory_{layout_, transport},
-        parameters_{detail::model_parameters<Model, B>::owned(model_, place_.device)},
-        runner_{math, model_, planned.microbatch_size, parameters_, memory_},
+        model_{planned, detail::model_parameters<Model, B>::fitting(costs, planned.microbatch_size)}, programs_{lower(
+                                                                                                          planned,
+                                                                                                          model_)},
+        layout_{lay_out(model_, followed())}, prepared_{model_, instructions(), layout_}, memory_{layout_, transport},
+        parameters_{detail::model_parameters<Model, B>::owned(model_, place_.device)}, runner_{math, model_,
+                                                                                               planned.microbatch_size,
+                                                                                               parameters_, memory_},
         skips_{static_cast<std::size_t>(model_.edge_count()), detail::most_in_flight(model_, instructions())},
-        sections_{math, instructions()},
-        sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
+        sections_{math, instructions()}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
         watch_{math}, frozen_{model_.frozen(), place_.device, memory_} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;

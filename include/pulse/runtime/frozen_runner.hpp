@@ -26,12 +26,12 @@ namespace pulse::detail {
     return std::holds_alternative<op::encode>(what) || std::holds_alternative<op::keep>(what);
 }
 
-/// Runs the frozen tasks of one rank, whose results are for the next step: what a step reads is in one room and what its
-/// tasks make in the other.
+/// Runs the frozen tasks of one rank, whose results are for the next step: what a step reads is in one room and what
+/// its tasks make in the other.
 ///
 /// Rooms change without waiting for a device: encoding, keeping, and what reads results are all in the order of the
-/// backend's operations, as is what is behind a wait for a message. So a room is filled behind the last read of the step
-/// before, and read behind all that fills it.
+/// backend's operations, as is what is behind a wait for a message. So a room is filled behind the last read of the
+/// step before, and read behind all that fills it.
 template <class Space>
 class frozen_runner {
 public:

@@ -118,13 +118,17 @@ concept reads_timesteps = requires {
 /// C, a conditioning module, reads what a text encoder gives, of which C::text_elements says how much: its tensors lie
 /// one behind the other, each over the whole batch. C says what they are.
 template <class C>
-concept reads_text = requires { requires C::text_elements != 0; };
+concept reads_text = requires {
+    requires C::text_elements != 0;
+};
 
 /// L, a conditioning module or the first layer of a model, reads numbers that are known of each sample: a class, sizes,
 /// which tokens of a text are padding. L::fact_elements says how many; its tensors lie one behind the other, each over
 /// the whole batch.
 template <class L>
-concept reads_facts = requires { requires L::fact_elements != 0; };
+concept reads_facts = requires {
+    requires L::fact_elements != 0;
+};
 
 /// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame, or forward
 /// alone where it runs forward only.

@@ -32,7 +32,8 @@ struct optimizer_update {
 /// All spans are of one size; `average` may be empty, then none is kept. A weight's new values depend on its own old
 /// ones alone and not on where it stands in the spans, so that a model is trained to the same bits however it is cut.
 template <class R>
-concept optimizer_rule = requires(const R& rule, const optimizer_update& now, std::span<float> values, std::span<const float> gradients) {
+concept optimizer_rule = requires(const R& rule, const optimizer_update& now, std::span<float> values,
+                                  std::span<const float> gradients) {
     rule(now, values, gradients, values, values, values);
 };
 

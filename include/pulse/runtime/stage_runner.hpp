@@ -23,9 +23,13 @@ namespace pulse::detail {
 
 /// T, a task of the executor, writes the model's input from data alone, or from data and a prediction.
 template <class T, class Scalar>
-concept takes_input = requires(T& task, Scalar* x) { task.input(0, x); };
+concept takes_input = requires(T& task, Scalar* x) {
+    task.input(0, x);
+};
 template <class T, class Scalar>
-concept takes_prediction = requires(T& task, Scalar* x, const Scalar* y) { task.input(0, x, y); };
+concept takes_prediction = requires(T& task, Scalar* x, const Scalar* y) {
+    task.input(0, x, y);
+};
 
 /// For passes whose tensors nobody wants to see.
 struct nobody_looks {
@@ -191,8 +195,7 @@ private:
     }
     /// Where the saved tensors of layer l lie: behind its statistics.
     [[nodiscard]] scalar* saved_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
-        const std::int64_t statistics =
-            graph.layers[own(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
+        const std::int64_t statistics = graph.layers[own(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
         return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved + statistics);
     }
     [[nodiscard]] scalar* output_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {

@@ -13,8 +13,8 @@
 
 namespace pulse {
 
-/// The memory of one rank's step, taken once: the block, the message slots and the workspace of a memory_layout, and two
-/// rooms for results of frozen tasks.
+/// The memory of one rank's step, taken once: the block, the message slots and the workspace of a memory_layout, and
+/// two rooms for results of frozen tasks.
 ///
 /// It counts what a program acquires as it runs, and shows its bytes, so that a test can see what was really written.
 /// Spans and addresses are those of the space.

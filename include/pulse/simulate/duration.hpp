@@ -69,9 +69,7 @@ namespace pulse {
 
 /// How often a gradient is exchanged before the optimizer step: shares there and sums back, or the shares alone where
 /// each replica has the optimizer state of its own.
-[[nodiscard]] constexpr int gradient_ways(const parameter_memory& kept) noexcept {
-    return kept.sharded ? 1 : 2;
-}
+[[nodiscard]] constexpr int gradient_ways(const parameter_memory& kept) noexcept { return kept.sharded ? 1 : 2; }
 
 /// How long it takes to reduce `gradient_bytes` over the replicas of `rank`.
 [[nodiscard]] constexpr double reduce_us(const simulation_options& world, std::size_t rank, std::int64_t gradient_bytes,

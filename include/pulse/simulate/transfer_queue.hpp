@@ -73,7 +73,7 @@ public:
     }
     [[nodiscard]] constexpr bool idle() const noexcept { return waiting_.empty(); }
 
-    /// The rank has shares of so many bytes ready for its replicas, to be exchanged `ways` times.
+    /// The rank has shares of `share_bytes` bytes ready for its replicas, to be exchanged `ways` times.
     constexpr void post_exchange(std::size_t rank, std::int64_t share_bytes, int ways, double time_us) {
         if (replicas_ < 2 || share_bytes == 0) { return; }
         ring& r = rings_[rank];

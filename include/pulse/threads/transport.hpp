@@ -203,7 +203,7 @@ void run_ranks_on(Start start, const std::shared_ptr<Group>& group, Body& body) 
 /// Runs body(transport) on one thread per rank and waits for all.
 ///
 /// The error of the rank that failed first stops every rank and is thrown here: what its body threw, or an error with
-/// what it gave to transport.fail. A rank whose body returns while others still count on it is an error of theirs.
+/// what it gave to transport.fail. A rank that returns early makes the ranks that wait for it fail.
 template <class Body>
 void run_ranks(int ranks, const link_options& link, Body body) {
     const auto group = std::make_shared<thread_group>(ranks, link);

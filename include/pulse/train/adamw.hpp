@@ -68,9 +68,10 @@ void adamw_step(const adamw_factors<T>& f, std::span<T> w, std::span<const T> g,
 /// AdamW and the moving average one after the other, in plain loops: the update rule that runs everywhere.
 struct plain_adamw {
     void operator()(const optimizer_update& now, std::span<float> weights, std::span<const float> gradients,
-                    std::span<float> first_moment, std::span<float> second_moment, std::span<float> average) const noexcept {
-        adamw_step<float>(factors_of<float>(now.constants, now.step, now.gradient_scale), weights, gradients, first_moment,
-                          second_moment);
+                    std::span<float> first_moment, std::span<float> second_moment,
+                    std::span<float> average) const noexcept {
+        adamw_step<float>(factors_of<float>(now.constants, now.step, now.gradient_scale), weights, gradients,
+                          first_moment, second_moment);
         ema_update<float>(now.average_decay, weights, average);
     }
 };

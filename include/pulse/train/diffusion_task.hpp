@@ -38,8 +38,8 @@ struct diffusion_options {
 
 namespace detail {
 
-/// Throws input_error naming the option that is out of range, or when images of so many elements are not of the model's
-/// size.
+/// Throws input_error naming the option that is out of range, or when images of `elements` elements are not of the
+/// model's size.
 inline void require_in_range(const diffusion_options& o, const noise_schedule& schedule, std::size_t elements) {
     if (o.microbatch_size < 1) { throw input_error{"diffusion_task: microbatch_size must be at least 1"}; }
     if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }

@@ -32,8 +32,8 @@ struct drawing_options {
 
 /// The steps that diffusers' scheduler takes with the settings.
 ///
-/// DDIM steps by a whole stride from each time, which is not always the next one. Throws input_error when so many steps
-/// do not fit between the settings' times.
+/// DDIM steps by a whole stride from each time, which is not always the next one. Throws input_error when `count`
+/// steps do not fit between the settings' times.
 [[nodiscard]] inline std::vector<sampling_step> sampling_steps(const scheduler_settings& settings, sampler_kind kind,
                                                                int count) {
     const bool ddim = kind == sampler_kind::ddim;

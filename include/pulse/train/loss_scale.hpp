@@ -27,7 +27,7 @@ public:
     struct state {
         double scale{};               ///< 0: no run has scaled its loss yet
         std::int64_t good_steps{};    ///< since the last change of the scale
-        std::int64_t skipped_steps{}; ///< in all: the optimizer has made so many steps less
+        std::int64_t skipped_steps{}; ///< in all: steps that the optimizer left out
 
         [[nodiscard]] constexpr bool operator==(const state&) const = default;
     };

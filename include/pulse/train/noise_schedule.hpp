@@ -82,7 +82,8 @@ public:
     }
 
     /// The same with zero terminal SNR: its signals shifted and scaled so that none is left at the last step, and as
-    /// much as before at the first. Source: Lin et al. (arXiv 2305.08891), algorithm 1. Throws input_error on a single step.
+    /// much as before at the first. Source: Lin et al. (arXiv 2305.08891), algorithm 1. Throws input_error on a single
+    /// step.
     [[nodiscard]] noise_schedule with_zero_terminal_snr() const {
         if (steps() < 2) { throw input_error("noise schedule: zero terminal SNR needs at least 2 steps"); }
         const double last = signal(steps() - 1);

@@ -226,9 +226,8 @@ public:
         const std::span<const double> shares = all.subspan(square_count(), replicas() * microbatches_);
         const bool finite = std::ranges::all_of(squares, [](double x) { return std::isfinite(x); });
         if (!scaler_.on()) { require_finite(shares, squares, replicas()); }
-        step_outcome outcome{.gradient_norm = std::numeric_limits<double>::infinity(),
-                             .stop = shared_.back() > 0,
-                             .skipped = !finite};
+        step_outcome outcome{
+            .gradient_norm = std::numeric_limits<double>::infinity(), .stop = shared_.back() > 0, .skipped = !finite};
         for (const double share : shares) { outcome.loss += share; }
         if (finite) {
             outcome.gradient_norm = update(parameters, squares, step, learning_rate, scale);

@@ -62,8 +62,8 @@ template <class Model, class T, class Blocks, class State>
         for (const parameter& p : parameters_of<Model>(block.layer)) {
             const auto n = static_cast<std::size_t>(p.elements());
             const auto part = [&](auto& values) { return std::span<T>{values}.subspan(at, n); };
-            all.push_back({p, part(state.weights), part(state.first_moment), part(state.second_moment),
-                           part(state.average)});
+            all.push_back(
+                {p, part(state.weights), part(state.first_moment), part(state.second_moment), part(state.average)});
             at += n;
         }
     }
@@ -75,10 +75,8 @@ template <class Model, class T, class Blocks, class State>
 /// See trainer::save. Every rank calls it; throws as train::sharded_checkpoints::save.
 template <any_model Model, backend B>
 train::saved_checkpoint save_trainer(trainer<Model, B>& rank, const train::checkpoint_place& place) {
-    train::training_state now{.step = rank.steps(),
-                              .position = rank.samples(),
-                              .seed = rank.options().seed,
-                              .config = rank.options().config};
+    train::training_state now{
+        .step = rank.steps(), .position = rank.samples(), .seed = rank.options().seed, .config = rank.options().config};
     detail::add_loss_scale(now.config, rank.loss_scale().now());
     return rank.with_state([&](const auto& kept) {
         const auto ranges = detail::ranges_of_state<Model, const float>(rank.runner().parameters().blocks(), kept);

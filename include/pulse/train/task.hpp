@@ -24,11 +24,8 @@ struct work {
     const B* on{};
 
     /// Of a backend on a device: where the task puts its work.
-    [[nodiscard]] auto stream() const
-        requires requires(const B& b) { b.stream(); }
-    {
-        return on->stream();
-    }
+    [[nodiscard]] auto stream() const requires requires(const B& b) { b.stream(); }
+    { return on->stream(); }
 };
 
 namespace detail {
@@ -45,7 +42,9 @@ struct task_rules {
     static constexpr bool needs_facts = reads_facts<embedder> || reads_facts<first_layer>;
 
     template <class T>
-    static constexpr bool plain_input = requires(T& t, const work<B>& at, std::span<scalar> x) { t.input(at, x); };
+    static constexpr bool plain_input = requires(T& t, const work<B>& at, std::span<scalar> x) {
+        t.input(at, x);
+    };
     template <class T>
     static constexpr bool conditioned_input = requires(T& t, const work<B>& at, std::span<scalar> x,
                                                        std::span<const scalar> prediction) {
@@ -58,21 +57,25 @@ struct task_rules {
         t.loss(at, y, dy);
     };
     template <class T>
-    static constexpr bool timesteps = !needs_timesteps || requires(T& t, const work<B>& at) {
+    static constexpr bool timesteps = !needs_timesteps || requires(T & t, const work<B>& at) {
         { t.timesteps(at) } -> std::convertible_to<const accumulator*>;
     };
     template <class T>
-    static constexpr bool text = !needs_text || requires(T& t, const work<B>& at) {
+    static constexpr bool text = !needs_text || requires(T & t, const work<B>& at) {
         { t.text(at) } -> std::convertible_to<const scalar*>;
     };
     template <class T>
-    static constexpr bool facts = !needs_facts || requires(T& t, const work<B>& at) {
+    static constexpr bool facts = !needs_facts || requires(T & t, const work<B>& at) {
         { t.facts(at) } -> std::convertible_to<const accumulator*>;
     };
     template <class T>
-    static constexpr bool begins_scaled = requires(T& t, std::uint64_t first, double scale) { t.begin(first, scale); };
+    static constexpr bool begins_scaled = requires(T& t, std::uint64_t first, double scale) {
+        t.begin(first, scale);
+    };
     template <class T>
-    static constexpr bool begins = begins_scaled<T> || requires(T& t, std::uint64_t first) { t.begin(first); };
+    static constexpr bool begins = begins_scaled<T> || requires(T& t, std::uint64_t first) {
+        t.begin(first);
+    };
     template <class T>
     static constexpr bool encodes = requires(T& t, std::uint64_t first, const encoding& call,
                                              const encoded_results& results) {
@@ -104,9 +107,9 @@ struct task_rules {
 ///   replica, the first of which is at `first_sample` of all; `encoded(results)` is called before each step, behind
 ///   `begin`, with what was made for it and stays until it ends.
 template <class T, class Model, class B>
-concept task = detail::task_rules<Model, B>::template input<T> && detail::task_rules<Model, B>::template loss<T> &&
-               detail::task_rules<Model, B>::template timesteps<T> && detail::task_rules<Model, B>::template text<T> &&
-               detail::task_rules<Model, B>::template facts<T> && detail::task_rules<Model, B>::template begin<T>;
+concept task = detail::task_rules<Model, B>::template input<T>&& detail::task_rules<Model, B>::template loss<T>&&
+    detail::task_rules<Model, B>::template timesteps<T>&& detail::task_rules<Model, B>::template text<T>&&
+        detail::task_rules<Model, B>::template facts<T>&& detail::task_rules<Model, B>::template begin<T>;
 
 /// One sentence for what a type lacks to be a task.
 template <class T, class Model, class B>

@@ -70,8 +70,9 @@ public:
     /// train::checkpoint_place. Returns where it is. Needs <pulse/train/saving.hpp>.
     template <class Place>
     auto save(const Place& place) {
-        static_assert(requires { save_trainer(*this, place); },
-                      "pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io");
+        static_assert(
+            requires { save_trainer(*this, place); },
+            "pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io");
         return save_trainer(*this, place);
     }
     /// Goes on bit for bit where a trainer was saved, under any plan of as many replicas and samples a step. Throws
@@ -79,8 +80,9 @@ public:
     /// <pulse/train/saving.hpp>.
     template <class Folder>
     void resume(const Folder& folder) {
-        static_assert(requires { resume_trainer(*this, folder); },
-                      "pulse: include <pulse/train/saving.hpp> to resume a trainer, with the target pulse::io");
+        static_assert(
+            requires { resume_trainer(*this, folder); },
+            "pulse: include <pulse/train/saving.hpp> to resume a trainer, with the target pulse::io");
         resume_trainer(*this, folder);
     }
 
@@ -110,7 +112,7 @@ public:
     }
     /// A copy of them; every rank calls it.
     [[nodiscard]] train::rank_state read_state() { return optimizer_.read_state(executor_.parameters(), ranks_); }
-    /// Goes on from there, with so many steps made and samples seen.
+    /// Goes on from a state that was read, after `steps` steps and `samples` samples.
     void set_state(const train::rank_state& kept, std::int64_t steps, std::uint64_t samples) {
         optimizer_.set_state(kept, executor_.parameters());
         executor_.forget_results();
@@ -177,8 +179,8 @@ private:
     }
     /// Of a step's samples: those before microbatch m of this replica.
     [[nodiscard]] std::uint64_t samples_before(int m) const noexcept {
-        const auto before = static_cast<std::uint64_t>(executor_.place().replica) * losses_.size() +
-                            static_cast<std::uint64_t>(m);
+        const auto before =
+            static_cast<std::uint64_t>(executor_.place().replica) * losses_.size() + static_cast<std::uint64_t>(m);
         return before * static_cast<std::uint64_t>(batch_);
     }
     [[nodiscard]] work<B> work_of(int m) noexcept {

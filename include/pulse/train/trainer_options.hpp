@@ -18,7 +18,7 @@ struct trainer_options {
     double clip_norm{};               ///< limit of the gradient's norm; 0 does not clip
     double average_decay{0.999};      ///< limit of the weights' moving average
     train::loss_scaling loss_scale{}; ///< read where the backend's precision scales the loss
-    int threads{1}; ///< of a backend on the host
+    int threads{1};                   ///< of a backend on the host
     /// What a run that continues from a checkpoint of this one must have in common with it.
     std::map<std::string, std::string> config{};
     bool same_config{true}; ///< whether resume refuses a checkpoint of another config

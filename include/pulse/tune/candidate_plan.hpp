@@ -37,12 +37,11 @@ namespace pulse {
 struct prepared_candidate {
     partition cut{};
     candidate_step step{};
-    /// Of every device, all that it has; 0 is unlimited.
+    /// Bytes that each device has; 0 is unlimited.
     std::int64_t limit_bytes{};
-    /// Of every device, what is left of the limit without them is for the passes: parameters, room for gradients of
-    /// other replicas, and workspace.
+    /// Bytes of each device that passes cannot use: parameters, room for gradients of other replicas, and workspace.
     std::vector<std::int64_t> fixed_bytes{};
-    /// Of those, what frozen components take, which no layout of passes counts; empty: nothing.
+    /// The part of `fixed_bytes` that frozen components take, which no layout of passes counts; empty: nothing.
     std::vector<std::int64_t> frozen_bytes{};
     std::int64_t gradient_bytes{}; ///< that one replica sends for the reduction
 };

@@ -333,10 +333,9 @@ PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c
     c.microbatch_size = costs.microbatch_size;
     const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
     const parameter_memory kept = parameter_memory_of(options, c);
-    const prepared_candidate ready =
-        prepare_candidate(costs, machine,
-                          cut_candidate(balanced_costs(costs, options.self_conditioning), c, kept, limit), c, options,
-                          limit);
+    const prepared_candidate ready = prepare_candidate(
+        costs, machine, cut_candidate(balanced_costs(costs, options.self_conditioning), c, kept, limit), c, options,
+        limit);
     plan made = evaluate_candidate(costs, c, ready, options.list).planned;
     made.predicted.lower_bound_us = step_bound_us(ready.step, lower_bound_us(ready.step.plain));
     return {std::move(made), costs, kept, c.layout};

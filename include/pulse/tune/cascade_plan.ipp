@@ -40,15 +40,13 @@ inline void require_cascade(const tune_candidate& c) {
         throw input_error("placement: a cascade is folded in one wave, both ends of every skip on one device");
     }
     if (c.method != schedule_method::list) {
-        throw input_error("schedule: the list scheduler alone orders a cascade, not " +
-                          std::string{name_of(c.method)});
+        throw input_error("schedule: the list scheduler alone orders a cascade, not " + std::string{name_of(c.method)});
     }
 }
 
 /// The cut of both, within the memory of the devices where there is one.
-[[nodiscard]] inline cascade_cut cut_cascade(const cost_table& first, const cost_table& second,
-                                             const tune_candidate& c, const parameter_memory& kept,
-                                             std::int64_t limit_bytes) {
+[[nodiscard]] inline cascade_cut cut_cascade(const cost_table& first, const cost_table& second, const tune_candidate& c,
+                                             const parameter_memory& kept, std::int64_t limit_bytes) {
     memory_model memory{};
     memory.limit_bytes = limit_bytes;
     memory.state_factor = (kept.total_bytes() + kept.scalar_bytes - 1) / kept.scalar_bytes;
@@ -76,8 +74,8 @@ inline void require_cascade(const tune_candidate& c) {
 
 /// As plan_cascade; `world` becomes where it is simulated.
 [[nodiscard]] inline planned plan_cascade_in(simulation_options& world, const cost_table& first,
-                                             const cost_table& second, const tune_candidate& c,
-                                             const cluster& machine, const candidate_options& options) {
+                                             const cost_table& second, const tune_candidate& c, const cluster& machine,
+                                             const candidate_options& options) {
     check_parameter_memory(options.kept);
     require_cascade(c);
     cost_table costs = join_costs(first, second);
@@ -265,8 +263,8 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
             row.step_us = expected.step_us;
             row.samples_per_s = expected.samples_per_s;
             row.bubble_ratio = expected.bubble_ratio;
-            row.peak_memory_bytes = *std::max_element(expected.peak_memory_bytes.begin(),
-                                                      expected.peak_memory_bytes.end());
+            row.peak_memory_bytes =
+                *std::max_element(expected.peak_memory_bytes.begin(), expected.peak_memory_bytes.end());
             row.boundary_bytes = expected.boundary_bytes;
             row.skip_bytes = expected.skip_bytes;
             ++found.evaluations;

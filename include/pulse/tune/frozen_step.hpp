@@ -50,8 +50,8 @@ namespace detail {
 } // namespace detail
 
 /// Orders a candidate's passes with `evaluate(prepared)` on what its frozen components leave, and says what to expect
-/// of its step. It tries the first placement. Where that leaves the passes less memory than they want, it also tries two
-/// others, each the one whose fullest device has most room left: among those that split nothing, and among all. The
+/// of its step. It tries the first placement. Where that leaves the passes less memory than they want, it also tries
+/// two others, each the one whose fullest device has most room left: among those that split nothing, and among all. The
 /// fastest counts. Throws memory_error when none of them fits.
 template <class Evaluate>
 [[nodiscard]] evaluated_candidate evaluate_beside_frozen(const cost_table& costs, const tune_candidate& c,

@@ -73,8 +73,9 @@ struct plan_request {
     std::optional<schedule_method> schedule{};
     /// How the frozen components of the costs run.
     frozen_mode frozen{frozen_mode::tuned};
-    /// Half of the microbatches run forward once more before their step, without a gradient, and their forward reads what
-    /// comes of it (Chen, Zhang and Hinton, "Analog Bits", 2022): which samples are in them is left to how they are drawn.
+    /// Half of the microbatches run forward once more before their step, without a gradient, and their forward reads
+    /// what comes of it (Chen, Zhang and Hinton, "Analog Bits", 2022): which samples are in them is left to how they
+    /// are drawn.
     bool self_conditioning{};
 
     /// How much longer than the least load a device may work for fewer bytes; not tuned, as cuts with a slack can take

@@ -8,7 +8,7 @@
 
 namespace pulse {
 
-/// Costs for microbatches of so many samples: analytic_costs of a graph, measurements, or scaled_costs of a profile.
+/// Costs for a microbatch size: analytic_costs of a graph, measurements, or scaled_costs of a profile.
 using cost_source = std::function<cost_table(int)>;
 
 /// A cost table for another microbatch size, from one that was measured: times and bytes of activations grow in

@@ -11,8 +11,8 @@
 
 namespace pulse {
 
-/// Time of the optimizer over so many bytes of parameters: all that is kept of them is read and all but the gradients
-/// written, at the rate of the device's memory. 0 GB/s: no time.
+/// Time of the optimizer's step, us: it reads all that is kept of the parameters and writes all but the gradients, at
+/// the rate of the device's memory. 0 GB/s: no time.
 [[nodiscard]] constexpr double optimizer_us(std::int64_t parameter_bytes, const parameter_memory& kept,
                                             double memory_gb_per_s) noexcept {
     if (!(memory_gb_per_s > 0.0)) { return 0; }

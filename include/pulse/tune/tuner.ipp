@@ -121,7 +121,8 @@ private:
         // Only a folded cut looks at what one microbatch keeps.
         const int keeps = c.kind == placement::folded && c.recompute == recomputation::none ? 1 : 0;
         return {static_cast<int>(c.kind),
-                c.pipeline_degree, c.waves,
+                c.pipeline_degree,
+                c.waves,
                 c.microbatch_size,
                 static_cast<int>(c.routing),
                 keeps,
@@ -373,9 +374,8 @@ private:
         if (!(longer.planned.predicted.step_us < made_.rows[best].step_us)) { longer = kept_.at(best); }
         if (options_.exact_fill_seconds > 0 && options_.frozen != frozen_mode::first) {
             report(0, 1, "passes and frozen tasks");
-            made_.exact_fill =
-                order_exactly(costs(c.microbatch_size), longer, ready, lower_bound_us(ready.step.plain),
-                              {.seconds = options_.exact_fill_seconds, .stop = options_.stop});
+            made_.exact_fill = order_exactly(costs(c.microbatch_size), longer, ready, lower_bound_us(ready.step.plain),
+                                             {.seconds = options_.exact_fill_seconds, .stop = options_.stop});
         }
         if (!(longer.planned.predicted.step_us < made_.rows[best].step_us)) { return; }
         made_.ranking.erase(made_.ranking.begin());

@@ -39,7 +39,7 @@ inline constexpr std::size_t tune_verdicts = 7;
     return "?";
 }
 
-/// A candidate and what was found out about it. Microseconds of a whole step, bytes of one replica and step.
+/// A candidate and its evaluation: microseconds of a whole step, bytes of one replica in a step.
 struct tune_row {
     tune_candidate candidate{};
     tune_verdict verdict{tune_verdict::not_reached};

@@ -63,8 +63,8 @@ template <class Network>
     return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16, true};
 }
 
-/// The encoder of KL-f8 for pictures of so many pixels, of which latents are drawn: half of its moments. Pictures below
-/// 512 pixels do not fill a device by themselves.
+/// The encoder of KL-f8 for square pictures of `Pixels` pixels a side. Latents are drawn from its moments, which have
+/// twice their size. Pictures below 512 pixels do not fill a device by themselves.
 template <int Pixels>
 [[nodiscard]] constexpr frozen_graph frozen_autoencoder() noexcept {
     using encoder = encode::autoencoder_encoder<encode::kl_f8(Pixels)>;

@@ -30,8 +30,8 @@ struct sd21 : unet<unet_config{.name = "sd21",
                                .mid_block_transformer_layers = 1,
                                .cross_attention_dim = 1024}> {};
 
-/// A small one that learns to draw the clothes of Fashion-MNIST by prompt within minutes on two cores: 28x28 grey pixels
-/// instead of latents, nine text states, in the layout of sd21.
+/// A small one that learns to draw the clothes of Fashion-MNIST by prompt within minutes on two cores: 28x28 grey
+/// pixels instead of latents, nine text states, in the layout of sd21.
 struct sd_fmnist : unet<unet_config{.name = "sd_fmnist",
                                     .sample_size = 28,
                                     .in_channels = 1,

@@ -109,7 +109,7 @@ public:
         d_ = make_layout(p.type_d, p.rows, p.columns, p.stride_d);
     }
 
-    /// What cuBLASLt's heuristic proposes within a workspace, best first, at most so many and 16; empty where it
+    /// What cuBLASLt's heuristic proposes within a workspace, best first, at most `most` and 16; empty where it
     /// supports none.
     ///
     /// Partial sums may be added in float only, in a fixed order.

@@ -15,8 +15,8 @@
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/ready_engine.cuh>
 #include <pulse/cuda/cudnn/run_time_compiler.cuh>
-#include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/engine_options.cuh>
+#include <pulse/cuda/memory.cuh>
 
 namespace pulse::cuda::cudnn {
 

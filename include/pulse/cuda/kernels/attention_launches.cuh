@@ -24,7 +24,7 @@ struct attention_tiling {
     int columns{};
 };
 
-/// How the passes over heads of up to HeadSize numbers of so many bytes are cut. More rows for each warp mean fewer
+/// Tiles of the passes over heads of up to HeadSize numbers of `Bytes` bytes. More rows for each warp mean fewer
 /// reads of shared memory; registers set the limit, and where they allow it two blocks share a multiprocessor.
 template <int HeadSize, int Bytes>
 struct attention_tilings {

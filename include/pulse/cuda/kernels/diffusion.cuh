@@ -13,8 +13,8 @@
 
 namespace pulse::cuda {
 
-/// Images, channels last, one after the other: of bytes, or of floats that are as the network takes them; `padding` black
-/// pixels are added on every side on the way out.
+/// Images, channels last, one after the other: of bytes, or of floats that are as the network takes them; `padding`
+/// black pixels are added on every side on the way out.
 struct image_layout {
     int height{}; ///< as stored
     int width{};  ///< as stored
@@ -59,7 +59,8 @@ __device__ float pixel_of(const image_layout& layout, const Stored* image, bool 
 }
 
 /// Calls visit(first element, images, noise) with `Count` neighbours of one sample; Count is 1, or a multiple of 4
-/// where the sample's numbers begin with a whole counter. `offsets`: what each channel's noise gets besides; null: none.
+/// where the sample's numbers begin with a whole counter. `offsets`: what each channel's noise gets besides; null:
+/// none.
 template <int Count, class Stored, class Visit>
 __device__ void with_image_and_noise(const image_layout& layout, const Stored* images, const diffusion_sample& sample,
                                      const float* offsets, const random_key& key, int first, Visit& visit) {
@@ -217,8 +218,8 @@ __global__ void __launch_bounds__(diffusion_threads)
 
 /// *loss = the samples' share of the step's weighted mean squared error; gradient = its derivative by the prediction,
 /// times the loss scale. Target: the mixture of noise and image that the samples say: the noise, v, or the image.
-/// `offsets` as of q_sample; `gradient` may be `prediction`. Both have `answered` channels: those of the image, and behind
-/// them any that the loss does not read, whose gradient becomes 0.
+/// `offsets` as of q_sample; `gradient` may be `prediction`. Both have `answered` channels: those of the image, and
+/// behind them any that the loss does not read, whose gradient becomes 0.
 ///
 /// Sums are taken in double, in an order that depends on the shape alone.
 /// Moves at least batch * (stored bytes of an image + 2 * elements * sizeof(T)) bytes.

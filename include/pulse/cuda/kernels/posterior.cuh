@@ -27,8 +27,8 @@ struct posterior_scalars {
     __device__ void write(std::uint32_t i, float of) const { z[i] = from_float<T>(of); }
 };
 
-/// z = factor (mean + exp(logvar / 2) noise) of moments [pixels][mean, logvar][channels], logvar held to [-30, 20]. Must
-/// move 4 e n bytes for the n scalars of z.
+/// z = factor (mean + exp(logvar / 2) noise) of moments [pixels][mean, logvar][channels], logvar held to [-30, 20].
+/// Must move 4 e n bytes for the n scalars of z.
 template <class T>
 void posterior(const queue& on, std::int64_t pixels, int channels, float factor, const T* moments, const T* noise,
                T* z) {

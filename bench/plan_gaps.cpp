@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/frozen_work.hpp>
+#include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/validate.hpp>
 #include <pulse/zoo/frozen_parts.hpp>
@@ -49,6 +51,7 @@ struct gaps_options {
     std::string split{"both"};
     std::string memory{"both"};
     std::string solver{"none"};
+    std::set<std::string, std::less<>> without{};
     bool frozen{};
     std::int64_t nodes{400'000};
     int microbatch_size{4};
@@ -79,6 +82,7 @@ gaps_row measure(const grid_instance& instance, const gaps_options& asked) {
     const auto& problem = instance.problem;
     pulse::synthesis_options options{};
     options.limit.seconds = asked.seconds;
+    options.without = asked.without;
     gaps_row row{};
     row.instance = instance;
     row.first_bound_us = pulse::lower_bound_us(problem);
@@ -197,11 +201,13 @@ void report(const gaps_run& run, const gaps_options& options, json_output& json)
                      {"seconds", run.seconds},
                      {"solver", run.solver},
                      {"sample", run.sample},
-                     {"parts", run.parts}};
+                     {"parts", run.parts},
+                     {"without", run.without}};
     const auto missing = missing_parts(run.parts);
     std::printf("\n%zu instances, at most %g s each, solver %s%s", run.rows.size(), run.seconds, run.solver.c_str(),
                 run.sample > 1 || !missing.empty() ? "; a sample, so the targets are only indicated" : "");
     for (const auto& part : missing) { std::printf("; without part %s", part.c_str()); }
+    for (const auto& phase : run.without) { std::printf("; without the phase %s", phase.c_str()); }
     std::puts("");
     all["targets"] = judge(targets(run.rows));
     auto& lines = all["groups"] = ordered_json::array();
@@ -288,7 +294,7 @@ void run(const gaps_options& options) {
     const auto [part, parts] = *part_of(options.part);
     const auto step = static_cast<std::size_t>(options.sample);
     const auto grid = schedule_grid(filter);
-    gaps_run measured{options.seconds, options.solver, options.sample, {options.part}, {}};
+    gaps_run measured{options.seconds, options.solver, options.sample, {options.part}, {}, options.without};
     frozen_run beside{options.nodes, options.solver, options.sample, {options.part}, {}};
     for (std::size_t i = static_cast<std::size_t>(part - 1) * step; i < grid.size();
          i += step * static_cast<std::size_t>(parts)) {
@@ -319,8 +325,12 @@ void add_gaps_part(CLI::App& app) {
     auto* part = app.add_subcommand("gaps", "makespan against the certified bound, and against what others take, on a "
                                             "grid of instances");
     const auto options = std::make_shared<gaps_options>();
+    auto* without = part->add_option("--without", options->without, "phases of the synthesizer to leave out")
+                        ->check(CLI::IsMember(std::vector<std::string>(pulse::synthesis_phases.begin(),
+                                                                       pulse::synthesis_phases.end())));
     auto* seconds = part->add_option("--seconds", options->seconds, "per instance (1)")->check(CLI::PositiveNumber);
     const std::vector measuring{
+        without,
         seconds,
         part->add_option("--sample", options->sample, "every k-th instance (a k prime to 6 spreads best)")
             ->check(CLI::PositiveNumber),
@@ -339,7 +349,7 @@ void add_gaps_part(CLI::App& app) {
         part->add_flag("--each", options->each, "print every instance")};
     auto* frozen = part->add_flag("--frozen", options->frozen,
                                   "beside 10, 25, 40 and 100 % of each instance's load as frozen work");
-    frozen->excludes(seconds);
+    for (auto* option : {seconds, without}) { frozen->excludes(option); }
     auto* nodes = part->add_option("--nodes", options->nodes,
                      "with --frozen, instead of seconds: of the synthesizer, per instance (400000, about a second)");
     auto* size = part->add_option("--microbatch-size", options->microbatch_size,

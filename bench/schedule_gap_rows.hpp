@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -53,6 +55,8 @@ struct gaps_run {
     /// "i/n" of every run in it.
     std::vector<std::string> parts{};
     std::vector<gaps_row> rows{};
+    /// Phases of the synthesizer that were left out.
+    std::set<std::string, std::less<>> without{};
 };
 
 /// Where an instance stands in the grid.
@@ -90,8 +94,11 @@ struct gaps_run {
     const auto value = pulse::io::parse_json(pulse::io::read_file(path), path);
     const pulse::io::json_field root{value, {path, "the file", gaps_format}};
     if (root["format"].text() != gaps_format) { root["format"].fail("must be '" + std::string{gaps_format} + "'"); }
-    gaps_run run{root["seconds"].time(), root["solver"].text(), root["sample"].count(), {}, {}};
+    gaps_run run{root["seconds"].time(), root["solver"].text(), root["sample"].count(), {}, {}, {}};
     for (const auto& part : root["parts"].list()) { run.parts.push_back(part.text()); }
+    if (root.has("without")) {
+        for (const auto& phase : root["without"].list()) { run.without.insert(phase.text()); }
+    }
     for (const auto& one : root["instances"].list()) {
         gaps_row row{};
         grid_instance& i = row.instance;
@@ -137,6 +144,7 @@ struct gaps_run {
         if (one.seconds != all.seconds) { differs("seconds"); }
         if (one.solver != all.solver) { differs("solver"); }
         if (one.sample != all.sample) { differs("sample"); }
+        if (one.without != all.without) { differs("without"); }
         all.parts.insert(all.parts.end(), one.parts.begin(), one.parts.end());
         for (auto& row : one.rows) {
             for (const auto& other : all.rows) {

@@ -58,7 +58,6 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
                        (last_task_us <= first_pass_us ? "first" : "in the bubbles") + ": " +
                        pulse::duration_text(even_us) + " of every device, " +
                        percent_text(std::clamp(1 - added_us / even_us, 0.0, 1.0)) + " of it hidden\n";
-    if (!found.exact_fill.empty()) { text += found.exact_fill + "\n"; }
     pulse::text_table table;
     table.row({"component", "hosts", "layers", "weights", "ms a sample", "result a sample"});
     std::int64_t cache_bytes = 0;

@@ -38,7 +38,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/cascade_problem.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
-#include <pulse/schedule/fill/exact_fill.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/synthesize.hpp>

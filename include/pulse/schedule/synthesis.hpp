@@ -1,9 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <set>
 #include <stop_token>
+#include <string>
+#include <string_view>
 
 #include <pulse/schedule/schedule.hpp>
 
@@ -40,10 +44,18 @@ struct synthesis {
     [[nodiscard]] constexpr bool proved() const noexcept { return gap() <= 1e-9; }
 };
 
+/// The phases of `synthesize`.
+inline constexpr std::array<std::string_view, 11> synthesis_phases{
+    "known_orders",  "lists", "devices", "states",  "windows", "patterns",
+    "justification", "walks", "shifts",  "shaving", "solver"};
+
 struct synthesis_options {
     search_limit limit{.seconds = 1.0};
     /// Called on the searching thread whenever makespan or bound improved.
     std::function<void(const synthesis_progress&)> progress{};
+    /// Phases that are left out, to see what they are worth: some of synthesis_phases. Without `lists` one priority
+    /// rule still gives a schedule to start from.
+    std::set<std::string, std::less<>> without{};
 };
 
 } // namespace pulse

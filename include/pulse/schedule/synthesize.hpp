@@ -1,10 +1,8 @@
 #pragma once
 
-#include <functional>
 #include <span>
 
 #include <pulse/core/separate.hpp>
-#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/prove/certificate.hpp>
 #include <pulse/schedule/schedule.hpp>
@@ -18,19 +16,16 @@ namespace pulse {
 /// the limit is too short to look at them), and priority rules; then the bound is raised by single devices
 /// (`device_bounds`), by states and, where the problem is small, by windows; then periodic patterns, annealing of the
 /// device sequences, iterated justification, more bounds of devices, shaving of windows and `tighten_bound` by turns,
-/// until the limit, a stop request, or until bound and makespan meet. Whichever of `known` is a schedule of the problem
-/// is taken into account: the result is never worse. One node is a list schedule, a swap, a rebuilt schedule or a
-/// state. With a limit of nodes alone the result depends on the input only.
+/// until the limit, a stop request, or until bound and makespan meet (`phases.hpp` has the order and shares). Whichever
+/// of `known` is a schedule of the problem is taken into account: the result is never worse. One node is a list
+/// schedule, a swap, a rebuilt schedule or a state. With a limit of nodes alone the result depends on the input only.
 ///
 /// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch
-/// that runs alone; input_error for an ill-formed problem.
+/// that runs alone; input_error for an ill-formed problem, or when an option leaves out a phase that there is not.
 [[nodiscard]] PULSE_INLINE synthesis synthesize(const schedule_problem& problem, const synthesis_options& options = {},
                                                 std::span<const schedule> known = {});
 
 namespace detail {
-
-/// One more kind of proof: how good a schedule is, given a bound, within a limit.
-using proof_of = std::function<certificate(const schedule_bound&, const schedule&, const search_limit&)>;
 
 /// `synthesize`, where `prove` has its turns too.
 [[nodiscard]] PULSE_INLINE synthesis synthesize_proving(const schedule_problem& problem,

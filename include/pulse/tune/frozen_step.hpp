@@ -12,7 +12,6 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/frozen_work.hpp>
-#include <pulse/schedule/synthesis.hpp>
 #include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
@@ -101,12 +100,6 @@ template <class Evaluate>
 [[nodiscard]] PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const evaluated_candidate& alone,
                                                            const prepared_candidate& prepared, frozen_mode mode,
                                                            double passes_bound_us, std::int64_t placements);
-
-/// Orders passes and frozen tasks of a filled candidate together by fill_exactly, where they are few, and keeps that if
-/// its step is shorter and fits in memory. Says in one line what it proved of all orders on the same hosts, or why not.
-[[nodiscard]] PULSE_INLINE std::string order_exactly(const cost_table& costs, evaluated_candidate& found,
-                                                     const prepared_candidate& prepared, double passes_bound_us,
-                                                     const search_limit& limit);
 
 namespace detail {
 

@@ -11,16 +11,12 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
-#include <pulse/core/text_table.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/bound/frozen_bound.hpp>
-#include <pulse/schedule/fill/exact_fill.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/problem.hpp>
-#include <pulse/schedule/synthesis.hpp>
-#include <pulse/simulate/duration.hpp>
 #include <pulse/tune/frozen_hosts.hpp>
 #include <pulse/tune/frozen_step.hpp>
 
@@ -244,36 +240,6 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
             problem.memory_limit_bytes[d] -= std::max<std::int64_t>(0, peaks[d] - limit);
         }
     }
-}
-
-PULSE_INLINE std::string order_exactly(const cost_table& costs, evaluated_candidate& found,
-                                       const prepared_candidate& prepared, double passes_bound_us,
-                                       const search_limit& limit) {
-    constexpr std::int64_t most = 120; // beyond, seconds are not enough
-    const frozen_work& work = found.frozen.work;
-    // Without limits the bound holds whatever the layout of the memory is.
-    schedule_problem problem = prepared.step.problem;
-    problem.memory_limit_bytes.clear();
-    const std::int64_t size = exact_fill_size(problem, work);
-    if (size > most) {
-        return "exact filling: not tried, " + grouped(size) + " passes and layers of samples are more than " +
-               std::to_string(most) + "; filled by rules";
-    }
-    exact_fill ordered = fill_exactly(problem, found.planned.order, work, passes_bound_us, limit);
-    std::string text =
-        "exact filling: " + grouped(size) + " passes and layers of samples, " + grouped(ordered.nodes) +
-        " states: " + duration_text(ordered.end_us) +
-        (ordered.closed() ? ", proved the least on these hosts"
-                          : ", not proved; none on these hosts takes less than " + duration_text(ordered.bound_us));
-    evaluated_candidate made = found;
-    made.planned.order = std::move(ordered.best.passes);
-    made.planned.frozen_tasks = std::move(ordered.best.tasks);
-    detail::predict_plan(made.planned, costs, prepared, prepared.limit_bytes, false);
-    if (detail::worst_over(made.planned.predicted.peak_memory_bytes, prepared.limit_bytes) >= 0) {
-        return text + "; it needs more memory than there is, so filled by rules";
-    }
-    if (made.planned.predicted.step_us < found.planned.predicted.step_us) { found = std::move(made); }
-    return text;
 }
 
 } // namespace pulse

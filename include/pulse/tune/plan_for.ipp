@@ -196,7 +196,6 @@ inline void require_consistent(const plan_request& asked) {
         space.methods = {*asked.schedule};
         fix(space.placements, placement_of(*asked.schedule));
     }
-    if (asked.schedule == schedule_method::ilp) { space.exact_fill_seconds = asked.seconds; }
     fix(space.placements, asked.placement);
     space.frozen = asked.frozen;
     space.self_conditioning = asked.self_conditioning;

@@ -81,8 +81,7 @@ struct plan_request {
     /// How much longer than the least load a device may work for fewer bytes; not tuned, as cuts with a slack can take
     /// long to find.
     double slack{};
-    /// For the search that orders the best candidates, together; 0: none. Where an exact schedule is asked for, as long
-    /// again for passes and frozen tasks of the best, if they are few.
+    /// For the search that orders the best candidates, together; 0: none.
     double seconds{1.0};
     /// Absent: `synthesize`.
     ordering_search search{};

@@ -67,9 +67,6 @@ struct tune_options : candidate_options {
     std::function<synthesis(const schedule_problem&)> refine{};
     int refined{3};
 
-    /// To order passes and frozen tasks of the best plan together and exactly, where they are few; 0: not.
-    double exact_fill_seconds{};
-
     /// How many of the best plans are sure to be evaluated; the rest may lose by their bounds.
     std::size_t ranked{10};
     /// False evaluates every candidate: slow, for comparison.

@@ -371,12 +371,6 @@ private:
         report(0, 1, "frozen tasks");
         const prepared_candidate ready = prepare(c);
         evaluated_candidate longer = filled(c, ready, passes_.at(best), 400'000);
-        if (!(longer.planned.predicted.step_us < made_.rows[best].step_us)) { longer = kept_.at(best); }
-        if (options_.exact_fill_seconds > 0 && options_.frozen != frozen_mode::first) {
-            report(0, 1, "passes and frozen tasks");
-            made_.exact_fill = order_exactly(costs(c.microbatch_size), longer, ready, lower_bound_us(ready.step.plain),
-                                             {.seconds = options_.exact_fill_seconds, .stop = options_.stop});
-        }
         if (!(longer.planned.predicted.step_us < made_.rows[best].step_us)) { return; }
         made_.ranking.erase(made_.ranking.begin());
         keep(best, std::move(longer), made_.rows[best].gradient_bytes);

@@ -67,8 +67,6 @@ struct tuning : planned {
     simulation_options world{};
     /// Where the best plan encodes; no components: nowhere.
     frozen_placement frozen{};
-    /// What an exact search of its passes and frozen tasks proved, in one line; empty: none was asked for.
-    std::string exact_fill{};
     /// Per device; 0 is unlimited.
     std::int64_t memory_limit_bytes{};
     /// What was assumed because nobody said it, a sentence each.

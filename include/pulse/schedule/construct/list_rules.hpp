@@ -9,8 +9,8 @@
 
 namespace pulse {
 
-/// How many rules are tried: one that is good in most cases, the ones that win nearly always, or every combination.
-enum class list_effort : std::uint8_t { one, rules, grid };
+/// How many rules are tried: one that is good in most cases, or the ones that win nearly always.
+enum class list_effort : std::uint8_t { one, rules };
 
 namespace detail {
 
@@ -36,12 +36,11 @@ struct list_rule {
     constexpr double always = 1e6;
     if (effort == list_effort::one) { return {{1, 1, 1, always, 0}}; }
     std::vector<list_rule> rules{};
-    const bool all = effort == list_effort::grid;
     for (const double delay : {0.0, 0.5, 1.0}) {
         for (const double late : {always, 1.0, 2.0, 4.0}) {
             for (const double early : {1.0, 0.0, 2.0, always}) {
                 for (const double forward : {1.0, 2.0, 0.0, -1.0}) {
-                    if (!all && late != always && forward == 0.0) { continue; }
+                    if (late != always && forward == 0.0) { continue; }
                     rules.push_back({forward, 1, early, late, delay});
                 }
             }

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
+#include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/synthesis.hpp>
 
 namespace pulse {
 
@@ -21,5 +24,12 @@ struct certificate {
     std::int64_t programs{};
     double seconds{};
 };
+
+namespace detail {
+
+/// One more kind of proof: how good a schedule is, given a bound, within a limit.
+using proof_of = std::function<certificate(const schedule_bound&, const schedule&, const search_limit&)>;
+
+} // namespace detail
 
 } // namespace pulse

@@ -17,13 +17,6 @@
 
 namespace pulse::detail {
 
-/// What goes into a disjunctive program besides what it needs.
-struct disjunctive_options {
-    /// One-machine rows (Applegate and Cook, 1991), as implied rows: an instance starts after the work that precedes
-    /// it, and the step ends after the work that follows it. At most this many terms in all of them.
-    std::size_t most_machine_terms{200000};
-};
-
 /// The disjunctive program of SCHEDULING.md section 5 under the windows of a `window_state`: every schedule of the
 /// problem with a makespan of at most the state's cutoff is a solution, and every solution is a schedule.
 ///
@@ -35,15 +28,13 @@ struct disjunctive_options {
 class disjunctive_program {
 public:
     /// `bound` bounds the makespan from below and gives the tails. The state must have come out of a window_propagator.
-    constexpr disjunctive_program(const window_facts& facts, const window_state& state, const schedule_bound& bound,
-                                  const disjunctive_options& options = disjunctive_options{}) :
-        facts_{&facts},
-        state_{&state}, bound_{&bound} {
+    constexpr disjunctive_program(const window_facts& facts, const window_state& state, const schedule_bound& bound) :
+        facts_{&facts}, state_{&state}, bound_{&bound} {
         add_columns();
         add_dependencies();
         add_orders();
         add_memory();
-        add_machine_rows(options.most_machine_terms);
+        add_machine_rows();
     }
 
     [[nodiscard]] constexpr const ilp_model& model() const noexcept { return model_; }
@@ -311,9 +302,10 @@ private:
         return {0, 1, column};
     }
 
-    /// start(j) >= h + work before j of the instances that start at h or later; makespan >= end(j) + work after j of
-    /// those with a tail of at least q + q.
-    constexpr void add_machine_rows(std::size_t most_terms) {
+    /// One-machine rows (Applegate and Cook, 1991), which are implied: start(j) >= h + work before j of the instances
+    /// that start at h or later; makespan >= end(j) + work after j of those with a tail of at least q + q.
+    constexpr void add_machine_rows() {
+        constexpr std::size_t most_terms = 200'000;
         const int m = facts_->index.microbatches;
         std::size_t used = 0;
         for (const auto& ops : facts_->index.on_device) {

@@ -21,24 +21,14 @@
 
 namespace pulse {
 
-/// How GLPK searches; each field is the parameter of the same meaning in glp_iocp.
-struct glpk_options {
-    /// GLP_BR_FFV, _LFV, _MFV, _DTH or _PCH: which fractional column is branched upon.
-    int branching{GLP_BR_DTH};
-    /// GLP_BT_DFS, _BFS, _BLB or _BPH: which node comes next.
-    int backtracking{GLP_BT_BLB};
-    /// Gomory's and mixed-integer-rounding cuts.
-    bool cuts{};
-};
-
 namespace detail {
 
 /// One call of GLPK. GLPK leaves an internal error by longjmp, which runs no destructor: everything that owns memory
 /// lives here, outside the frames that are jumped over.
 class glpk_call {
 public:
-    glpk_call(const ilp_model& model, const ilp_request& request, const glpk_options& options) :
-        model_{&model}, request_{&request}, options_{options}, begun_{std::chrono::steady_clock::now()} {
+    glpk_call(const ilp_model& model, const ilp_request& request) :
+        model_{&model}, request_{&request}, begun_{std::chrono::steady_clock::now()} {
         const std::size_t columns = model.columns.size();
         values_.assign(columns + 1, 0.0);
         best_.assign(columns + 1, 0.0);
@@ -215,9 +205,6 @@ private:
         glp_iocp control;
         glp_init_iocp(&control);
         control.msg_lev = GLP_MSG_OFF;
-        control.br_tech = options_.branching;
-        control.bt_tech = options_.backtracking;
-        control.mir_cuts = control.gmi_cuts = options_.cuts ? GLP_ON : GLP_OFF;
         control.tm_lim = milliseconds_left();
         control.cb_func = &glpk_call::on_event;
         control.cb_info = this;
@@ -295,7 +282,6 @@ private:
 
     const ilp_model* model_;
     const ilp_request* request_;
-    glpk_options options_;
     std::chrono::steady_clock::time_point begun_;
     std::jmp_buf jump_{};
     std::array<char, 240> said_{};
@@ -328,9 +314,6 @@ private:
 /// as `certify` scales the times of every program that it gives to a solver (`solver_scale`).
 class glpk_solver {
 public:
-    glpk_solver() = default;
-    explicit glpk_solver(const glpk_options& options) : options_{options} {}
-
     /// Throws input_error for an ill-formed model or incumbent; error when GLPK ends with an internal error, which also
     /// frees every other GLPK object of the calling thread.
     [[nodiscard]] ilp_answer solve(const ilp_model& model, const ilp_request& request) {
@@ -338,11 +321,8 @@ public:
         if (!request.incumbent.empty() && worst_violation(model, request.incumbent) > 1e-6) {
             throw input_error("glpk_solver: the incumbent breaks the model");
         }
-        return detail::glpk_call{model, request, options_}.answer();
+        return detail::glpk_call{model, request}.answer();
     }
-
-private:
-    glpk_options options_{};
 };
 
 static_assert(ilp_solver<glpk_solver>);

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/bound/memory_bounds.hpp>
+#include <pulse/schedule/improve/sequence_graph.hpp>
+#include <pulse/schedule/improve/sequence_state.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/random_numbers.hpp>
+#include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/search_budget.hpp>
+#include <pulse/schedule/synthesis.hpp>
+#include <pulse/schedule/validate.hpp>
+
+namespace pulse::detail {
+
+/// What the phases of one synthesis share: the problem, incumbent and bound, and what they may use.
+struct synthesis_state {
+    /// Instances of every device in order.
+    using sequences = std::vector<std::vector<int>>;
+
+    /// The time for the bound counts.
+    synthesis_state(const schedule_problem& given, const synthesis_options& options) :
+        budget{options.limit}, progress{&options.progress}, problem{without_idle_limits(given)}, index{index_problem(
+                                                                                                     problem)},
+        graph{make_sequence_graph(problem, index)}, bound{bound_schedule(problem)}, timed{graph}, memory{profile_memory(
+                                                                                                      problem, index)} {
+        require_room(memory);
+    }
+    // The searches refer to the graph.
+    synthesis_state(const synthesis_state&) = delete;
+    synthesis_state& operator=(const synthesis_state&) = delete;
+
+    [[nodiscard]] bool proved() const noexcept { return makespan_us <= bound.makespan_us * (1 + 1e-9); }
+    [[nodiscard]] bool done() const noexcept { return proved() || budget.over(); }
+
+    /// Takes a schedule of the problem when it is one and is better.
+    void take(const schedule& known) {
+        if (is_valid(problem, known)) { offer(known); }
+    }
+
+    /// No schedule is shorter than `lower_bound_us`, less what the rounding of sums adds.
+    void raise_bound(double lower_bound_us) {
+        const double raised = std::min(lower_bound_us, makespan_us);
+        if (raised <= bound.makespan_us) { return; }
+        bound.makespan_us = raised;
+        report();
+    }
+
+    /// Takes a schedule without violation when it is better.
+    void offer(const schedule& found) {
+        sequences of(found.devices.size());
+        for (std::size_t d = 0; d != found.devices.size(); ++d) {
+            for (const auto& p : found.devices[d]) {
+                of[d].push_back(index.op_of({p.op, p.stage}) * index.microbatches + p.microbatch);
+            }
+        }
+        remember(found.makespan_us(), of);
+        if (found.makespan_us() < makespan_us) { replace(found, std::move(of)); }
+    }
+
+    /// The same of sequences, unless they wait for each other or take too much memory.
+    void offer(const sequences& found) {
+        if (!timed.assign(found) || timed.excess() > 0) { return; }
+        remember(timed.makespan_us(), found);
+        if (!(timed.makespan_us() < makespan_us)) { return; }
+        schedule order{};
+        for (const auto& sequence : found) {
+            order.devices.emplace_back();
+            for (const int x : sequence) {
+                const stage_pass p = index.pass_of(x / index.microbatches);
+                order.devices.back().push_back({p.op, p.stage, x % index.microbatches, timed.start(x), timed.end(x)});
+            }
+        }
+        replace(order, found);
+    }
+
+    [[nodiscard]] synthesis result() const {
+        const double lower = std::min(bound.makespan_us, makespan_us); // sums are rounded
+        return {best, makespan_us, lower, budget.nodes(), budget.seconds(), proved()};
+    }
+
+    search_budget budget;
+    const std::function<void(const synthesis_progress&)>* progress;
+    schedule_problem problem;
+    indexed_problem index;
+    sequence_graph graph;
+    schedule_bound bound;
+    sequence_state timed;
+    memory_profile memory;
+    random_numbers random{};
+    schedule best{};
+    sequences best_sequences{};
+    double makespan_us{std::numeric_limits<double>::infinity()};
+    /// The best few, by makespan, as places to start from.
+    std::vector<std::pair<double, sequences>> starts{};
+
+private:
+    void replace(const schedule& found, sequences of) {
+        makespan_us = found.makespan_us();
+        best = found;
+        best_sequences = std::move(of);
+        report();
+    }
+
+    void remember(double makespan, const sequences& found) {
+        const auto at = std::lower_bound(starts.begin(), starts.end(), makespan,
+                                         [](const auto& a, double b) { return a.first < b; });
+        if (at != starts.end() && at->first == makespan) { return; }
+        starts.insert(at, {makespan, found});
+        if (starts.size() > 4) { starts.pop_back(); }
+    }
+
+    void report() const {
+        const double lower = std::min(bound.makespan_us, makespan_us);
+        if (*progress) { (*progress)({budget.seconds(), makespan_us, lower}); }
+    }
+};
+
+} // namespace pulse::detail

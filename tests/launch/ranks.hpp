@@ -5,9 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,21 +35,6 @@ inline std::uint16_t free_port() {
         } catch (const launch::launch_error&) { continue; }
     }
 }
-
-struct scratch_folder {
-    scratch_folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "pulse-launch-XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) { std::abort(); }
-        path = name;
-    }
-    scratch_folder(const scratch_folder&) = delete;
-    scratch_folder& operator=(const scratch_folder&) = delete;
-    ~scratch_folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path, ignored);
-    }
-    std::filesystem::path path;
-};
 
 /// What a body returns, or what it throws as "error: ...".
 template <class Body>

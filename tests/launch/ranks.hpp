@@ -84,9 +84,9 @@ public:
     }
 
     void signal(int number) const { ::kill(id_, number); }
-    /// What it has said when it ends; what it said so far and "hangs" when it does not end in 20 seconds.
-    std::string text() {
-        const launch::deadline until{20s};
+    /// What it has said when it ends; what it said so far and "hangs" when it does not end in time.
+    std::string text(launch::deadline::duration longest = 20s) {
+        const launch::deadline until{longest};
         char room[4096];
         while (launch::detail::wait_ready(said_.get(), POLLIN, until)) {
             const ssize_t n = ::read(said_.get(), room, sizeof room);

@@ -299,9 +299,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--rank", a.identity.rank, whole(0, most_ranks), "This one, where no launcher's variables say it");
     value("--world-size", a.identity.world_size, whole(1, most_ranks), "How many there are");
     value("--local-rank", a.identity.local_rank, whole(0, most_ranks), "This one among those of its machine");
-    file_or_folder("--store", a.store, "HOST:PORT|file:FOLDER",
-                   "Where they meet: an address of rank 0, or a folder that all see; else PULSE_STORE, MASTER_ADDR and "
-                   "MASTER_PORT or the launcher say it");
+    file_or_folder(
+        "--store", a.store, "HOST:PORT",
+        "Where they meet, an address of rank 0; else PULSE_STORE, MASTER_ADDR and MASTER_PORT or the launcher "
+        "say it");
 
     app.option_defaults()->group("Plan: what is not given is tuned from layers and links as they are measured");
     pulse::plan_request& plan = a.planning;

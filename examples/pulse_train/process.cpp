@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/launch/endpoint.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/place.hpp>
 #include <pulse/launch/watch.hpp>
@@ -154,7 +155,7 @@ int run_on_nccl(const arguments& a, const std::atomic<bool>& stop) {
         }
         const launch::meeting_place place =
             a.store.empty() ? launch::find_meeting_place(who)
-                            : launch::meeting_place{launch::read_place(a.store, "--store"), launch::run_id_of()};
+                            : launch::meeting_place{launch::read_endpoint(a.store, "--store"), launch::run_id_of()};
         launch::process_group group{who, place, {.timeout = patience(a)}};
         try {
             const std::unique_ptr<rank_collectives> mine = nccl_maker()(a, group);

@@ -23,7 +23,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
 #include <pulse/profile/measure.hpp>
 
-#include <pulse/runtime/checked_transport.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/layer_bench.hpp>

@@ -12,7 +12,6 @@
 #include <pulse/launch/agree.hpp>
 #include <pulse/launch/build.hpp>
 #include <pulse/launch/control_plane.hpp>
-#include <pulse/launch/file_store.hpp>
 #include <pulse/launch/rendezvous.hpp>
 #include <pulse/launch/tcp_store.hpp>
 
@@ -24,32 +23,17 @@ namespace agreeing {
 
 namespace {
 
-/// How ranks reach each other.
-enum class way { files, sockets, control };
-
 /// What each of so many ranks, a thread each, gets when it brings values_of(rank).
 template <class ValuesOf>
-std::vector<std::string> bring(way by, int ranks, ValuesOf values_of) {
-    const scratch_folder folder;
+std::vector<std::string> bring(int ranks, ValuesOf values_of) {
     const std::uint16_t port = free_port();
     return on_threads(ranks, [&](int r) -> std::string {
         const rank_identity who = rank_of(r, ranks);
-        const std::vector<common_value> mine = values_of(r);
-        if (by == way::files) {
-            file_store store{folder.path, ""};
-            agree(store, who, "first", {{"the same", "everywhere"}}, 5s);
-            agree(store, who, "second", mine, 5s);
-            return "agreed";
-        }
         tcp_store store{who, {{"127.0.0.1", port}, "", 5s}};
-        if (by == way::sockets) {
-            agree(store, who, "values", mine, 5s);
-        } else {
-            control_plane control{store, who, rendezvous(store, who, 5s), {.timeout = 5s}};
-            agree(control, {{"the same", "everywhere"}});
-            agree(control, mine);
-            control.sum({});
-        }
+        control_plane control{store, who, rendezvous(store, who, 5s), {.timeout = 5s}};
+        agree(control, {{"the same", "everywhere"}});
+        agree(control, values_of(r));
+        control.sum({});
         return "agreed";
     });
 }
@@ -74,17 +58,14 @@ std::string note(std::string_view owner, std::uint32_t type, std::string_view co
 } // namespace
 
 TEST_CASE("what all ranks must have in common is compared, and every rank hears who has what instead") {
-    for (const way by : {way::files, way::sockets, way::control}) {
-        CAPTURE(static_cast<int>(by));
-        check_all(bring(by, 4, [](int) { return std::vector<common_value>{{"build", "1"}, {"plan", "2"}}; }), "agreed");
-        check_all(bring(by, 1, [](int) { return std::vector<common_value>{{"build", "1"}}; }), "agreed");
-        check_all(bring(by, 4,
-                        [](int r) {
-                            return std::vector<common_value>{{"build", "1"}, {"plan", r == 2 ? "0eef" : "a3f1"}};
-                        }),
-                  "error: pulse: the ranks differ: plan: rank 2 has 0eef, rank 0 has a3f1");
-    }
-    check_all(bring(way::control, 5,
+    check_all(bring(4, [](int) { return std::vector<common_value>{{"build", "1"}, {"plan", "2"}}; }), "agreed");
+    check_all(bring(1, [](int) { return std::vector<common_value>{{"build", "1"}}; }), "agreed");
+    check_all(bring(4,
+                    [](int r) {
+                        return std::vector<common_value>{{"build", "1"}, {"plan", r == 2 ? "0eef" : "a3f1"}};
+                    }),
+              "error: pulse: the ranks differ: plan: rank 2 has 0eef, rank 0 has a3f1");
+    check_all(bring(5,
                     [](int r) {
                         return std::vector<common_value>{{"build", r % 2 == 0 ? "even" : "odd"},
                                                          {"model", "one"},
@@ -96,7 +77,7 @@ TEST_CASE("what all ranks must have in common is compared, and every rank hears 
               "have b, rank 3 has c, rank 0 has a");
     // of many values three are shown
     check_all(
-        bring(way::control, 6,
+        bring(6,
               [](int r) {
                   return std::vector<common_value>{{"plan", std::to_string(r)}};
               }),
@@ -104,7 +85,7 @@ TEST_CASE("what all ranks must have in common is compared, and every rank hears 
 }
 
 TEST_CASE("a value that a rank does not have is different, and one that is long is cut") {
-    check_all(bring(way::control, 2,
+    check_all(bring(2,
                     [](int r) {
                         std::vector<common_value> mine{{"build", "1"}};
                         if (r == 1) { mine.push_back({"plan", "2"}); }
@@ -114,26 +95,14 @@ TEST_CASE("a value that a rank does not have is different, and one that is long 
     const std::string start(64, 'x');
     const auto text = [&](int r) { return start + std::to_string(r); };
     const auto cut = [&](int r) { return std::string(32, 'x') + "... (" + fingerprint{}.add(text(r)).text() + ")"; };
-    check_all(bring(way::sockets, 2,
+    check_all(bring(2,
                     [&](int r) {
                         return std::vector<common_value>{{"plan", text(r)}};
                     }),
               "error: pulse: the ranks differ: plan: rank 1 has " + cut(1) + ", rank 0 has " + cut(0));
-    const auto bell = bring(way::sockets, 2, [&](int r) {
-        return std::vector<common_value>{{"plan", r == 0 ? "" : "\a"}};
-    });
+    const auto bell = bring(2, [&](int r) { return std::vector<common_value>{{"plan", r == 0 ? "" : "\a"}}; });
     check_all(bell, "error: pulse: the ranks differ: plan: rank 1 has ?... (" + fingerprint{}.add("\a").text() +
                         "), rank 0 has nothing");
-}
-
-TEST_CASE("a rank that does not come is named") {
-    const scratch_folder folder;
-    const auto said = on_threads(2, [&](int i) -> std::string {
-        file_store store{folder.path, ""};
-        agree(store, rank_of(2 * i, 3), "plan", {{"plan", "x"}}, 1500ms);
-        return "agreed";
-    });
-    for (const std::string& s : said) { CHECK(s.find("plan: rank 1 of 3 did not come") != std::string::npos); }
 }
 
 TEST_CASE("the build is that of this program, which the linker has given an id") {

@@ -1,10 +1,8 @@
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <pulse/launch/identity.hpp>
@@ -148,7 +146,7 @@ std::string no_place(const variables& set) {
     } catch (const input_error& e) { return e.what(); }
     return {};
 }
-endpoint at(const variables& set) { return std::get<endpoint>(place(set).at); }
+endpoint at(const variables& set) { return place(set).at; }
 
 } // namespace
 
@@ -158,11 +156,13 @@ TEST_CASE("the ranks meet where PULSE_STORE, torchrun or Slurm says, or on their
     CHECK(at(by_torchrun) == endpoint{"node0", 29501});
     CHECK(at(by_slurm).host == "gpu07");
     CHECK(at(by_pmi).host == "127.0.0.1");
-    CHECK(std::get<std::filesystem::path>(place({{"PULSE_STORE", "file:///shared/run"}}).at) == "/shared/run");
-    CHECK(std::get<std::filesystem::path>(place({{"PULSE_STORE", "file:here"}}).at) == "here");
+    for (const std::string folder : {"file:///shared/run", "file:here", "file:", "file:77"}) {
+        CHECK(no_place({{"PULSE_STORE", folder}}) ==
+              "pulse: PULSE_STORE: '" + folder + "' is a folder, and ranks meet at HOST:PORT of rank 0");
+    }
     CHECK(contains(no_place(by_open_mpi), "PULSE_STORE is needed"));
     CHECK(contains(no_place(without(by_torchrun, "MASTER_PORT")), "MASTER_PORT"));
-    for (const std::string bad : {"", "host", ":1", "host:", "host:66000", "host:x", "a:b:1", "file:"}) {
+    for (const std::string bad : {"", "host", ":1", "host:", "host:66000", "host:x", "a:b:1"}) {
         CHECK(contains(no_place({{"PULSE_STORE", bad}}), "PULSE_STORE"));
     }
     CHECK(contains(no_place(with(by_torchrun, {{"MASTER_PORT", "65535"}})), "MASTER_PORT"));

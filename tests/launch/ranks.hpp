@@ -5,9 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,21 +35,6 @@ inline std::uint16_t free_port() {
         } catch (const launch::launch_error&) { continue; }
     }
 }
-
-struct scratch_folder {
-    scratch_folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "pulse-launch-XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) { std::abort(); }
-        path = name;
-    }
-    scratch_folder(const scratch_folder&) = delete;
-    scratch_folder& operator=(const scratch_folder&) = delete;
-    ~scratch_folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path, ignored);
-    }
-    std::filesystem::path path;
-};
 
 /// What a body returns, or what it throws as "error: ...".
 template <class Body>
@@ -101,9 +84,9 @@ public:
     }
 
     void signal(int number) const { ::kill(id_, number); }
-    /// What it has said when it ends; what it said so far and "hangs" when it does not end in 20 seconds.
-    std::string text() {
-        const launch::deadline until{20s};
+    /// What it has said when it ends; what it said so far and "hangs" when it does not end in time.
+    std::string text(launch::deadline::duration longest = 20s) {
+        const launch::deadline until{longest};
         char room[4096];
         while (launch::detail::wait_ready(said_.get(), POLLIN, until)) {
             const ssize_t n = ::read(said_.get(), room, sizeof room);

@@ -10,12 +10,10 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <launch/ranks.hpp>
-#include <pulse/launch/file_store.hpp>
 #include <pulse/launch/rendezvous.hpp>
 #include <pulse/launch/tcp_store.hpp>
 
@@ -25,30 +23,23 @@ using namespace pulse::test;
 
 namespace {
 
-/// Runs body(store, identity) for every identity on a thread, with a store of one kind; none begins before all have
-/// theirs or have failed to reach it. The store's own timeout is `patience`.
+/// Runs body(store, identity) for every identity on a thread; none begins before all have their store or have failed to
+/// reach it. The store's own timeout is `patience`.
 template <class Body>
-std::vector<std::string> meet(bool by_files, const std::vector<rank_identity>& ranks, Body body,
-                              deadline::duration patience = 5s) {
-    const scratch_folder folder;
+std::vector<std::string> meet(const std::vector<rank_identity>& ranks, Body body, deadline::duration patience = 5s) {
     const std::uint16_t port = free_port();
     std::barrier all_are_there{static_cast<std::ptrdiff_t>(ranks.size())};
     return on_threads(static_cast<int>(ranks.size()), [&](int i) {
         const rank_identity& who = ranks[static_cast<std::size_t>(i)];
-        std::optional<file_store> files;
-        std::optional<tcp_store> served;
+        std::optional<tcp_store> store;
         try {
-            if (by_files) {
-                files.emplace(folder.path, "");
-            } else {
-                served.emplace(who, tcp_store_options{{"127.0.0.1", port}, "", patience});
-            }
+            store.emplace(who, tcp_store_options{{"127.0.0.1", port}, "", patience});
         } catch (...) {
             all_are_there.arrive_and_drop();
             throw;
         }
         all_are_there.arrive_and_wait();
-        return by_files ? body(*files, who) : body(*served, who);
+        return body(*store, who);
     });
 }
 
@@ -59,12 +50,12 @@ std::vector<rank_identity> world_of(int ranks) {
 }
 
 /// For what nobody has to wait out.
-const auto just_meet = [](auto& store, const rank_identity& who) -> std::string {
+const auto just_meet = [](tcp_store& store, const rank_identity& who) -> std::string {
     static_cast<void>(rendezvous(store, who, 10s));
     return "met";
 };
 /// For ranks that do not come.
-const auto meet_soon = [](auto& store, const rank_identity& who) -> std::string {
+const auto meet_soon = [](tcp_store& store, const rank_identity& who) -> std::string {
     static_cast<void>(rendezvous(store, who, 800ms));
     return "met";
 };
@@ -79,27 +70,24 @@ void check_all(const std::vector<std::string>& said, const std::string& part) {
 } // namespace
 
 TEST_CASE("all ranks meet and hold the same table") {
-    for (const bool by_files : {false, true}) {
-        for (const int ranks : {1, 2, 4, 8}) {
-            std::vector<rank_table> tables(static_cast<std::size_t>(ranks));
-            const auto said =
-                meet(by_files, world_of(ranks), [&](auto& store, const rank_identity& who) -> std::string {
-                    std::this_thread::sleep_for(std::chrono::milliseconds{(who.rank * 7) % 10});
-                    tables[static_cast<std::size_t>(who.rank)] = rendezvous(store, who, 5s);
-                    return "met";
-                });
-            check_all(said, "met");
-            for (const rank_table& table : tables) { CHECK(table == tables[0]); }
-            REQUIRE(tables[0].ranks.size() == static_cast<std::size_t>(ranks));
-            CHECK(tables[0].secret != 0);
-            CHECK(tables[0].one_machine());
-            for (int r = 0; r != ranks; ++r) {
-                const member& m = tables[0].ranks[static_cast<std::size_t>(r)];
-                CHECK(m.local_rank == r);
-                CHECK(m.local_size == ranks);
-                CHECK(m.node == 0);
-                CHECK(m.process == ::getpid());
-            }
+    for (const int ranks : {1, 2, 4, 8}) {
+        std::vector<rank_table> tables(static_cast<std::size_t>(ranks));
+        const auto said = meet(world_of(ranks), [&](tcp_store& store, const rank_identity& who) -> std::string {
+            std::this_thread::sleep_for(std::chrono::milliseconds{(who.rank * 7) % 10});
+            tables[static_cast<std::size_t>(who.rank)] = rendezvous(store, who, 5s);
+            return "met";
+        });
+        check_all(said, "met");
+        for (const rank_table& table : tables) { CHECK(table == tables[0]); }
+        REQUIRE(tables[0].ranks.size() == static_cast<std::size_t>(ranks));
+        CHECK(tables[0].secret != 0);
+        CHECK(tables[0].one_machine());
+        for (int r = 0; r != ranks; ++r) {
+            const member& m = tables[0].ranks[static_cast<std::size_t>(r)];
+            CHECK(m.local_rank == r);
+            CHECK(m.local_size == ranks);
+            CHECK(m.node == 0);
+            CHECK(m.process == ::getpid());
         }
     }
 }
@@ -138,50 +126,42 @@ TEST_CASE("machines are told apart, and a launcher's places on them stay") {
 }
 
 TEST_CASE("ranks that do not come are named on every rank that is there") {
-    for (const bool by_files : {false, true}) {
-        for (const std::vector<int>& absent : {std::vector{2}, std::vector{1, 2}, std::vector{1, 2, 3}}) {
-            std::vector<rank_identity> there;
-            for (const rank_identity& who : world_of(4)) {
-                if (std::find(absent.begin(), absent.end(), who.rank) == absent.end()) { there.push_back(who); }
-            }
-            const auto start = std::chrono::steady_clock::now();
-            const auto said = meet(by_files, there, meet_soon, 2s);
-            CHECK(seconds_since(start) < 10);
-            check_all(said, absent.size() == 1   ? "rank 2 of 4 did not come within 0.8 s"
-                            : absent.size() == 2 ? "ranks 1 and 2 of 4 did not come within 0.8 s"
-                                                 : "ranks 1, 2 and 3 of 4 did not come within 0.8 s");
+    for (const std::vector<int>& absent : {std::vector{2}, std::vector{1, 2}, std::vector{1, 2, 3}}) {
+        std::vector<rank_identity> there;
+        for (const rank_identity& who : world_of(4)) {
+            if (std::find(absent.begin(), absent.end(), who.rank) == absent.end()) { there.push_back(who); }
         }
+        const auto start = std::chrono::steady_clock::now();
+        const auto said = meet(there, meet_soon, 2s);
+        CHECK(seconds_since(start) < 10);
+        check_all(said, absent.size() == 1   ? "rank 2 of 4 did not come within 0.8 s"
+                        : absent.size() == 2 ? "ranks 1 and 2 of 4 did not come within 0.8 s"
+                                             : "ranks 1, 2 and 3 of 4 did not come within 0.8 s");
     }
 }
 
 TEST_CASE("an absent rank 0 is named") {
     const std::vector<rank_identity> there{rank_of(1, 3), rank_of(2, 3)};
-    check_all(meet(true, there, meet_soon), "rank 0 of 3 did not come within 0.8 s");
-    check_all(meet(false, there, meet_soon, 200ms), "does not reach rank 0 at 127.0.0.1:");
+    check_all(meet(there, meet_soon, 200ms), "does not reach rank 0 at 127.0.0.1:");
 }
 
-TEST_CASE("a rank that is there twice is an error on every rank, also when it is rank 0") {
-    for (const bool by_files : {false, true}) {
-        for (const int twice : {0, 2}) {
-            if (twice == 0 && !by_files) { continue; } // the second of them cannot listen
-            std::vector<rank_identity> there = world_of(3);
-            there.push_back(rank_of(twice, 3));
-            const auto said = meet(by_files, there, just_meet);
-            // Which of the two was first is chance, but one of them was not: where all have met before it came, only
-            // that one hears of it.
-            int heard = 0;
-            for (const std::string& s : said) {
-                INFO(s);
-                const bool named = s.find("rank " + std::to_string(twice) + " is there twice") != std::string::npos;
-                CHECK((named || s == "met"));
-                heard += named ? 1 : 0;
-            }
-            CHECK(heard >= 1);
-        }
-        // With a rank missing it cannot be too late.
-        check_all(meet(by_files, {rank_of(0, 4), rank_of(1, 4), rank_of(2, 4), rank_of(2, 4)}, just_meet, 2s),
-                  "rank 2 is there twice");
+TEST_CASE("a rank that is there twice is an error on every rank") {
+    std::vector<rank_identity> there = world_of(3);
+    there.push_back(rank_of(2, 3));
+    const auto said = meet(there, just_meet);
+    // Which of the two was first is chance, but one of them was not: where all have met before it came, only that one
+    // hears of it.
+    int heard = 0;
+    for (const std::string& s : said) {
+        INFO(s);
+        const bool named = s.find("rank 2 is there twice") != std::string::npos;
+        CHECK((named || s == "met"));
+        heard += named ? 1 : 0;
     }
+    CHECK(heard >= 1);
+    // With a rank missing it cannot be too late.
+    check_all(meet({rank_of(0, 4), rank_of(1, 4), rank_of(2, 4), rank_of(2, 4)}, just_meet, 2s),
+              "rank 2 is there twice");
 }
 
 TEST_CASE("a second rank 0 at the same place cannot listen") {
@@ -197,41 +177,21 @@ TEST_CASE("a second rank 0 at the same place cannot listen") {
 }
 
 TEST_CASE("ranks that were told different world sizes all hear so") {
-    for (const bool by_files : {false, true}) {
-        check_all(meet(by_files, {rank_of(0, 4), rank_of(1, 4), rank_of(2, 8), rank_of(3, 4)}, just_meet, 2s),
-                  "was told that there are 8 ranks, rank 0 that there are 4");
-        check_all(meet(by_files, {rank_of(0, 2), rank_of(1, 3), rank_of(2, 3)}, just_meet, 2s),
-                  "was told that there are 3 ranks, rank 0 that there are 2");
-        check_all(meet(by_files, {rank_of(0, 4), rank_of(1, 2)}, just_meet, 2s), "rank 0 that there are 4");
-    }
+    check_all(meet({rank_of(0, 4), rank_of(1, 4), rank_of(2, 8), rank_of(3, 4)}, just_meet, 2s),
+              "was told that there are 8 ranks, rank 0 that there are 4");
+    check_all(meet({rank_of(0, 2), rank_of(1, 3), rank_of(2, 3)}, just_meet, 2s),
+              "was told that there are 3 ranks, rank 0 that there are 2");
+    check_all(meet({rank_of(0, 4), rank_of(1, 2)}, just_meet, 2s), "rank 0 that there are 4");
 }
 
-namespace {
-
-/// A store in which objections take their time.
-struct slow_to_object {
-    file_store& store;
-    bool set(std::string_view key, std::string_view value) {
-        if (key.ends_with("/problem")) { std::this_thread::sleep_for(100ms); }
-        return store.set(key, value);
-    }
-    std::optional<found_value> get_first(std::span<const std::string> keys, deadline::duration timeout) {
-        return store.get_first(keys, timeout);
-    }
-};
-
-} // namespace
-
-TEST_CASE("no rank meets the others where one was told another world size, however late it objects") {
-    check_all(meet(true, {rank_of(0, 3), rank_of(1, 3), rank_of(2, 5)},
-                   [](auto& store, const rank_identity& who) -> std::string {
-                       if constexpr (std::is_same_v<std::remove_reference_t<decltype(store)>, file_store>) {
-                           slow_to_object slow{store};
-                           if (who.rank == 2) { return just_meet(slow, who); }
-                       }
-                       return just_meet(store, who);
-                   }),
-              "rank 0 that there are 3");
+TEST_CASE("no rank meets the others where one was told another world size, even if it never objects") {
+    const auto said =
+        meet({rank_of(0, 3), rank_of(1, 3), rank_of(2, 5)}, [](tcp_store& store, const rank_identity& who) {
+            if (who.rank != 2) { return just_meet(store, who); }
+            store.set("rendezvous/2", detail::to_bytes(detail::arrival{5, "host", "boot", 1, -1}));
+            return store.get("rendezvous/problem", 10s).value_or("nothing");
+        });
+    check_all(said, "rank 0 that there are 3");
 }
 
 TEST_CASE("a rank that dies while the others meet is named, long before the timeout") {

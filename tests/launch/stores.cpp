@@ -11,11 +11,9 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 #include <launch/ranks.hpp>
-#include <pulse/launch/file_store.hpp>
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/tcp_store.hpp>
 
@@ -30,16 +28,9 @@ using namespace pulse::test;
 
 namespace {
 
-/// Runs body(store, rank) on threads that share a store of either kind.
+/// Runs body(store, rank) on threads that share a store.
 template <class Body>
-std::vector<std::string> with_store(bool by_files, int ranks, Body body) {
-    if (by_files) {
-        const scratch_folder folder;
-        return on_threads(ranks, [&](int r) {
-            file_store store{folder.path, "run 1"};
-            return body(store, r);
-        });
-    }
+std::vector<std::string> with_store(int ranks, Body body) {
     const std::uint16_t port = free_port();
     return on_threads(ranks, [&](int r) {
         tcp_store store{rank_of(r, ranks), {{"127.0.0.1", port}, "run 1", 5s}};
@@ -59,50 +50,46 @@ frame_stream intruder(std::uint16_t port, std::string_view bytes) {
 } // namespace
 
 TEST_CASE("a key of a store takes one value, which every rank gets as it was set") {
-    for (const bool by_files : {false, true}) {
-        std::mt19937 random{7};
-        std::string any(100000, '\0');
-        for (char& c : any) { c = static_cast<char>(random()); }
-        std::atomic<int> first{0};
-        const auto said = with_store(by_files, 4, [&](auto& store, int r) -> std::string {
-            if (store.set("contested/key with spaces, \xc3\xa4", std::to_string(r))) { ++first; }
-            if (r == 2) {
-                store.set("empty", "");
-                store.set("bytes", any);
-            }
-            if (get(store, "bytes", 5s) != any) { return "wrong bytes"; }
-            if (get(store, "empty", 5s) != "") { return "the empty value is not empty"; }
-            if (get(store, "absent", 0s)) { return "a value nobody has set"; }
-            return get(store, "contested/key with spaces, \xc3\xa4", 5s).value_or("none");
-        });
-        CHECK(first == 1);
-        for (const std::string& s : said) {
-            CHECK(s == said[0]);
-            CHECK(s.size() == 1);
+    std::mt19937 random{7};
+    std::string any(100000, '\0');
+    for (char& c : any) { c = static_cast<char>(random()); }
+    std::atomic<int> first{0};
+    const auto said = with_store(4, [&](tcp_store& store, int r) -> std::string {
+        if (store.set("contested/key with spaces, \xc3\xa4", std::to_string(r))) { ++first; }
+        if (r == 2) {
+            store.set("empty", "");
+            store.set("bytes", any);
         }
+        if (store.get("bytes", 5s) != any) { return "wrong bytes"; }
+        if (store.get("empty", 5s) != "") { return "the empty value is not empty"; }
+        if (store.get("absent", 0s)) { return "a value nobody has set"; }
+        return store.get("contested/key with spaces, \xc3\xa4", 5s).value_or("none");
+    });
+    CHECK(first == 1);
+    for (const std::string& s : said) {
+        CHECK(s == said[0]);
+        CHECK(s.size() == 1);
     }
 }
 
 TEST_CASE("a store waits for the first of several keys, and not beyond the timeout") {
-    for (const bool by_files : {false, true}) {
-        const auto said = with_store(by_files, 2, [&](auto& store, int r) -> std::string {
-            const std::vector<std::string> keys{"a", "b", "c"};
-            if (r == 1) {
-                static_cast<void>(get(store, "it has waited", 10s));
-                store.set("c", "C");
-                return "";
-            }
-            const auto start = std::chrono::steady_clock::now();
-            if (store.get_first(keys, 30ms)) { return "too early"; }
-            if (seconds_since(start) < 0.03) { return "it did not wait"; }
-            store.set("it has waited", "");
-            const auto found = store.get_first(keys, 10s);
-            if (!found || found->index != 2 || found->value != "C") { return "not what was set"; }
-            store.set("b", "B");
-            return store.get_first(keys, 0s)->value;
-        });
-        CHECK(said[0] == "B");
-    }
+    const auto said = with_store(2, [&](tcp_store& store, int r) -> std::string {
+        const std::vector<std::string> keys{"a", "b", "c"};
+        if (r == 1) {
+            static_cast<void>(store.get("it has waited", 10s));
+            store.set("c", "C");
+            return "";
+        }
+        const auto start = std::chrono::steady_clock::now();
+        if (store.get_first(keys, 30ms)) { return "too early"; }
+        if (seconds_since(start) < 0.03) { return "it did not wait"; }
+        store.set("it has waited", "");
+        const auto found = store.get_first(keys, 10s);
+        if (!found || found->index != 2 || found->value != "C") { return "not what was set"; }
+        store.set("b", "B");
+        return store.get_first(keys, 0s)->value;
+    });
+    CHECK(said[0] == "B");
 }
 
 TEST_CASE("what is no rank of this run and comes to the store's port changes nothing") {
@@ -131,7 +118,7 @@ TEST_CASE("what is no rank of this run and comes to the store's port changes not
         frame(payload);
         intruder(port, sent);
     }
-    CHECK(get(store, "key", 0s) == "value");
+    CHECK(store.get("key", 0s) == "value");
     // those that say what no rank says are shut out
     CHECK_FALSE(strangers[0].wait_frame(deadline{5s}));
     CHECK(strangers[0].lost());
@@ -149,7 +136,7 @@ TEST_CASE("a rank of another run is sent away, and says why") {
     INFO(text);
     CHECK(text.find("it serves the run 'mine', not 'theirs'") != std::string::npos);
     CHECK(text.find("rank 1 does not reach rank 0 at 127.0.0.1:" + std::to_string(port)) != std::string::npos);
-    CHECK_FALSE(get(store, "absent", 10ms));
+    CHECK_FALSE(store.get("absent", 10ms));
 }
 
 TEST_CASE("IPv6 and names lead to the store") {
@@ -158,7 +145,7 @@ TEST_CASE("IPv6 and names lead to the store") {
         const auto said = on_threads(2, [&](int r) -> std::string {
             tcp_store store{rank_of(r, 2), {{host, port}, "", 2s}};
             store.set(std::to_string(r), host);
-            return get(store, std::to_string(1 - r), 2s).value_or("none");
+            return store.get(std::to_string(1 - r), 2s).value_or("none");
         });
         CHECK(said[0] == host);
         CHECK(said[1] == host);
@@ -185,11 +172,11 @@ TEST_CASE("who is lost is told to whoever waits, at once; who leaves with a good
             store.set("ready", "");
             ::pause();
         }
-        return get(store, "never", 15s).value_or("timeout");
+        return store.get("never", 15s).value_or("timeout");
     });
     {
         tcp_store look{rank_of(3, 4), {{"127.0.0.1", port}, "", 10s}};
-        REQUIRE(get(look, "ready", 10s));
+        REQUIRE(look.get("ready", 10s));
     }
     CHECK(ranks[3].text() == "goodbye");
     ranks[2].signal(SIGKILL);
@@ -207,11 +194,11 @@ TEST_CASE("when rank 0 is gone, whoever asks the store hears so") {
     auto ranks = on_processes(3, [&](int r) -> std::string {
         tcp_store store{rank_of(r, 3), {{"127.0.0.1", port}, "", 10s}};
         store.set("here " + std::to_string(r), "");
-        return get(store, "never", 15s).value_or("timeout");
+        return store.get("never", 15s).value_or("timeout");
     });
     {
         tcp_store look{rank_of(1, 3), {{"127.0.0.1", port}, "", 10s}};
-        for (const std::string key : {"here 0", "here 1", "here 2"}) { REQUIRE(get(look, key, 10s)); }
+        for (const std::string key : {"here 0", "here 1", "here 2"}) { REQUIRE(look.get(key, 10s)); }
     }
     ranks[0].signal(SIGKILL);
     for (const std::size_t r : {std::size_t{1}, std::size_t{2}}) {

@@ -39,7 +39,7 @@ set(beside_doors
     runtime/measure_links.hpp runtime/prove_slots.hpp runtime/same_run.hpp runtime/transfer_slots.hpp
     schedule/synthesize_with.hpp)
 set(flow_reference core tensor runtime)
-set(flow_threads core tensor runtime plan/instruction)
+set(flow_threads core tensor runtime plan/instruction plan/rank_grid)
 set(flow_onednn core tensor runtime reference)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.
 set(flow_io core)
@@ -58,6 +58,6 @@ set(flow_data core io train/dataset train/random)
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile threads)
 # A leaf: nothing outside includes it.
-set(flow_mpi core tensor plan/instruction plan/print runtime/transport runtime/any_transport launch)
+set(flow_mpi core tensor plan/instruction plan/print plan/rank_grid runtime/transport runtime/any_transport launch)
 # Ranks on several GPUs; whoever launched them.
 set(flow_nccl core plan runtime cuda launch)

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include <support/checked_transport.hpp>
 #include <support/faulty_transport.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
 #include <pulse/reference/backend.hpp>
-#include <pulse/runtime/checked_transport.hpp>
 
 using namespace pulse;
 using namespace pulse::test;
@@ -154,22 +154,22 @@ TEST_CASE("a checksum depends on every byte, its place and the number of bytes")
     for (std::size_t size = 0; size != 40; ++size) {
         std::vector<std::byte> bytes(size);
         for (std::byte& b : bytes) { b = static_cast<std::byte>(random()); }
-        const std::uint64_t sum = detail::checksum_of(bytes);
-        CHECK(sum == detail::checksum_of(bytes));
+        const std::uint64_t sum = checksum_of(bytes);
+        CHECK(sum == checksum_of(bytes));
         for (std::size_t at = 0; at != size; ++at) {
             for (int bit = 0; bit != 8; ++bit) {
                 bytes[at] ^= static_cast<std::byte>(1 << bit);
-                CHECK(detail::checksum_of(bytes) != sum);
+                CHECK(checksum_of(bytes) != sum);
                 bytes[at] ^= static_cast<std::byte>(1 << bit);
             }
             if (at + 9 < size && bytes[at] != bytes[at + 9]) {
                 std::swap(bytes[at], bytes[at + 9]);
-                CHECK(detail::checksum_of(bytes) != sum);
+                CHECK(checksum_of(bytes) != sum);
                 std::swap(bytes[at], bytes[at + 9]);
             }
         }
         bytes.push_back(std::byte{0});
-        CHECK(detail::checksum_of(bytes) != sum);
+        CHECK(checksum_of(bytes) != sum);
     }
 }
 

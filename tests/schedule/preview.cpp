@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -37,7 +38,7 @@ drawn draw(std::mt19937& random, int devices, int waves, int layers, int microba
     drawn made;
     for (;;) {
         made.costs = random_table(random, layers, static_cast<skip_pattern>(between(0, 2)));
-        maybe_partition cut = find_skip_aware_partition(made.costs, devices, waves);
+        std::optional<partition> cut = find_skip_aware_partition(made.costs, devices, waves);
         if (!cut) { continue; }
         made.cut = *cut;
         break;

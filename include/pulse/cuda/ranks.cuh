@@ -6,6 +6,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/thread_transport.cuh>
+#include <pulse/plan/rank_grid.hpp>
 #include <pulse/runtime/any_transport.hpp>
 
 namespace pulse::ranks {
@@ -20,7 +21,8 @@ public:
     }
 
     template <class Body>
-    void run(int count, const Body& body) const {
+    void run(const rank_grid& grid, const Body& body) const {
+        const int count = grid.size();
         const auto devices = static_cast<int>(devices_.size());
         std::vector<int> of_ranks;
         for (int r = 0; r != count; ++r) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -14,11 +13,8 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
-#include <pulse/launch/assembly.hpp>
-#include <pulse/launch/deadline.hpp>
 #include <pulse/launch/frames.hpp>
-#include <pulse/launch/identity.hpp>
-#include <pulse/launch/store.hpp>
+#include <pulse/launch/list_ranks.hpp>
 
 namespace pulse::launch {
 
@@ -140,22 +136,6 @@ void agree(T& among, const std::vector<common_value>& mine) {
         among.broadcast(verdict);
     } catch (const std::exception&) { throw differ; }
     throw differ;
-}
-
-/// The same through a store, before there is anything better; to be called by every rank, once per store and `subject`.
-/// Throws launch_error when ranks are missing after the timeout, as rendezvous.
-template <store S>
-void agree(S& store, const rank_identity& who, const std::string& subject, const std::vector<common_value>& mine,
-           deadline::duration timeout = std::chrono::seconds{60}) {
-    detail::assembly<S> all{store, who, subject, timeout};
-    all.bring(detail::to_bytes(mine));
-    if (who.rank == 0) {
-        std::vector<std::vector<common_value>> of_ranks;
-        for (int r = 0; r != who.world_size; ++r) { of_ranks.push_back(detail::read_values(all.hear(r))); }
-        all.decide(detail::differences(of_ranks));
-    }
-    const std::string verdict = all.verdict();
-    if (!verdict.empty()) { throw input_error{verdict}; }
 }
 
 } // namespace pulse::launch

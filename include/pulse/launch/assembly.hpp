@@ -1,8 +1,6 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,30 +9,18 @@
 
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/identity.hpp>
-#include <pulse/launch/store.hpp>
+#include <pulse/launch/list_ranks.hpp>
+#include <pulse/launch/tcp_store.hpp>
 
 namespace pulse::launch::detail {
-
-/// "rank 4", "ranks 1, 4 and 6", and of many the first sixteen.
-[[nodiscard]] inline std::string list_ranks(const std::vector<int>& ranks) {
-    constexpr std::size_t most = 16;
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    const std::size_t shown = std::min(ranks.size(), most);
-    for (std::size_t i = 0; i != shown; ++i) {
-        if (i != 0) { text += i + 1 == ranks.size() ? " and " : ", "; }
-        text += std::to_string(ranks[i]);
-    }
-    return shown == ranks.size() ? text : text + " and " + std::to_string(ranks.size() - shown) + " others";
-}
 
 /// All ranks bring a value, rank 0 judges them, all hear the same verdict: its text, or an error.
 ///
 /// Keys begin with `subject`. Whoever finds something wrong puts it under `subject`/problem: rank 0, and who still
 /// waits, ends with that.
-template <store S>
 class assembly {
 public:
-    assembly(S& store, const rank_identity& who, std::string subject, deadline::duration timeout) :
+    assembly(tcp_store& store, const rank_identity& who, std::string subject, deadline::duration timeout) :
         store_{store}, who_{who}, subject_{std::move(subject)}, timeout_{timeout}, until_{timeout} {}
 
     /// Ends the assembly for all ranks. Throws launch_error with the text, or with that of the rank that was first to
@@ -43,7 +29,7 @@ public:
         const std::string key = subject_ + "/problem";
         const bool first = store_.set(key, text);
         throw launch_error{"pulse: " + subject_ + ": " +
-                           (first ? text : get(store_, key, deadline::duration{0}).value_or(text))};
+                           (first ? text : store_.get(key, deadline::duration{0}).value_or(text))};
     }
     void bring(std::string_view value) {
         if (store_.set(of_rank(who_.rank), value)) { return; }
@@ -68,7 +54,7 @@ private:
         }
         std::vector<int> missing;
         for (int r = 0; r != who_.world_size; ++r) {
-            if (!get(store_, of_rank(r), deadline::duration{0})) { missing.push_back(r); }
+            if (!store_.get(of_rank(r), deadline::duration{0})) { missing.push_back(r); }
         }
         const std::string span = " within " + seconds_text(timeout_);
         object(missing.empty()
@@ -76,7 +62,7 @@ private:
                    : list_ranks(missing) + " of " + std::to_string(who_.world_size) + " did not come" + span);
     }
 
-    S& store_;
+    tcp_store& store_;
     const rank_identity& who_;
     std::string subject_;
     deadline::duration timeout_;

@@ -17,7 +17,7 @@
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/rendezvous.hpp>
-#include <pulse/launch/store.hpp>
+#include <pulse/launch/tcp_store.hpp>
 #include <pulse/launch/watch.hpp>
 #include <pulse/launch/watch_links.hpp>
 
@@ -40,8 +40,7 @@ class control_plane {
 public:
     /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a
     /// rank does not connect within the timeout.
-    template <store S>
-    control_plane(S& store, const rank_identity& who, const rank_table& table,
+    control_plane(tcp_store& store, const rank_identity& who, const rank_table& table,
                   const control_plane_options& options = {}) :
         links_{detail::link_with_rank_0(store, who, table, "control plane", 0, options.timeout)},
         who_{who}, options_{options} {}

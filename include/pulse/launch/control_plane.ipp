@@ -18,7 +18,6 @@
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/rendezvous.hpp>
-#include <pulse/launch/store.hpp>
 #include <pulse/launch/watch.hpp>
 #include <pulse/launch/watch_links.hpp>
 

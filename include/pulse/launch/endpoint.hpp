@@ -1,10 +1,12 @@
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
 
-#include <pulse/core/separate.hpp>
+#include <pulse/core/error.hpp>
 
 namespace pulse::launch {
 
@@ -17,16 +19,38 @@ struct endpoint {
 };
 
 /// "host:port", an IPv6 number in brackets.
-[[nodiscard]] PULSE_INLINE std::string to_text(const endpoint& at);
+[[nodiscard]] inline std::string to_text(const endpoint& at) {
+    const bool brackets = at.host.find(':') != std::string::npos;
+    return (brackets ? "[" + at.host + "]" : at.host) + ":" + std::to_string(at.port);
+}
 
 /// Reads a port from 0 (the system chooses) to 65535. Throws input_error naming `what`.
-[[nodiscard]] PULSE_INLINE std::uint16_t read_port(std::string_view text, const std::string& what);
+[[nodiscard]] inline std::uint16_t read_port(std::string_view text, const std::string& what) {
+    int port = -1;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), port);
+    if (failed != std::errc{} || end != text.data() + text.size() || port < 0 || port > 65535) {
+        throw input_error{"pulse: " + what + ": '" + std::string{text} + "' is no port (0 to 65535)"};
+    }
+    return static_cast<std::uint16_t>(port);
+}
 
 /// Reads "host:port" or "[IPv6]:port". Throws input_error naming `what`.
-[[nodiscard]] PULSE_INLINE endpoint read_endpoint(std::string_view text, const std::string& what);
+[[nodiscard]] inline endpoint read_endpoint(std::string_view text, const std::string& what) {
+    if (text.starts_with("file:")) {
+        throw input_error{"pulse: " + what + ": '" + std::string{text} +
+                          "' is a folder, and ranks meet at HOST:PORT of rank 0"};
+    }
+    const std::size_t colon = text.rfind(':');
+    std::string_view host = text.substr(0, colon == std::string_view::npos ? 0 : colon);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+        host = host.substr(1, host.size() - 2);
+    } else if (host.find(':') != std::string_view::npos) {
+        host = {};
+    }
+    if (host.empty()) {
+        throw input_error{"pulse: " + what + ": '" + std::string{text} + "' is not host:port or [IPv6]:port"};
+    }
+    return {std::string{host}, read_port(text.substr(colon + 1), what)};
+}
 
 } // namespace pulse::launch
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/launch/endpoint.ipp> // IWYU pragma: keep
-#endif

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <filesystem>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include <pulse/core/error.hpp>
-#include <pulse/core/separate.hpp>
 #include <pulse/launch/endpoint.hpp>
 #include <pulse/launch/environment.hpp>
 #include <pulse/launch/identity.hpp>
@@ -15,40 +16,90 @@ namespace pulse::launch {
 
 /// Where the ranks of a run meet.
 struct meeting_place {
-    /// Where rank 0 serves a tcp_store, or the folder of a file_store.
-    std::variant<endpoint, std::filesystem::path> at{};
+    /// Where rank 0 serves a tcp_store.
+    endpoint at{};
     /// The same on all ranks of a run, another in the next run; empty where nothing says it.
     std::string run_id{};
 };
 
 /// What tells this run from others: PULSE_RUN_ID, else what the launcher calls its job; empty when nobody says.
-[[nodiscard]] PULSE_INLINE std::string run_id_of(const environment& from = {});
-
-/// The first host of a list as Slurm writes it: "node[03-07,9],login" begins with node03.
-[[nodiscard]] PULSE_INLINE std::string first_host(std::string_view list);
-
-/// Reads a place as PULSE_STORE has it: "host:port" (rank 0's), or "file:FOLDER" of a folder that all ranks see. Throws
-/// input_error naming `what`.
-[[nodiscard]] inline std::variant<endpoint, std::filesystem::path> read_place(std::string_view text,
-                                                                              const std::string& what) {
-    if (!text.starts_with("file:")) { return read_endpoint(text, what); }
-    std::string_view folder = text.substr(5);
-    if (folder.starts_with("//")) { folder.remove_prefix(2); }
-    if (folder.empty()) { throw input_error{"pulse: " + what + ": 'file:' without a folder"}; }
-    return std::filesystem::path{folder};
+[[nodiscard]] inline std::string run_id_of(const environment& from = {}) {
+    const auto joined = [&](const char* name, const char* more) {
+        return from.get(name).value_or("") + "." + from.get(more).value_or("0");
+    };
+    if (const auto given = from.get("PULSE_RUN_ID")) { return *given; }
+    if (from.get("TORCHELASTIC_RUN_ID")) { return joined("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"); }
+    for (const char* const name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
+        if (const auto job = from.get(name)) { return *job; }
+    }
+    if (from.get("SLURM_STEP_ID")) { return joined("SLURM_JOB_ID", "SLURM_STEP_ID"); }
+    return {};
 }
 
+/// The first host of a list as Slurm writes it: "node[03-07,9],login" begins with node03.
+[[nodiscard]] inline std::string first_host(std::string_view list) {
+    std::string host;
+    for (std::size_t i = 0; i != list.size() && list[i] != ','; ++i) {
+        if (list[i] != '[') {
+            host.push_back(list[i]);
+            continue;
+        }
+        std::size_t end = list.find_first_of(",-]", i + 1);
+        if (end == std::string_view::npos) { end = list.size(); }
+        host.append(list.substr(i + 1, end - i - 1));
+        i = list.find(']', i);
+        if (i == std::string_view::npos) { break; }
+    }
+    return host;
+}
+
+namespace detail {
+
+/// A port below those that systems give to outgoing connections, drawn by the run's name: two runs rarely share one.
+[[nodiscard]] inline std::uint16_t port_of_run(std::string_view run_id) noexcept {
+    std::uint32_t hash = 2166136261U; // FNV-1a
+    for (const char c : run_id) { hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U; }
+    return static_cast<std::uint16_t>(21000U + hash % 10000U);
+}
+
+} // namespace detail
+
 /// Where the ranks of this run meet, in this order:
-/// - PULSE_STORE: "host:port" (rank 0's), or "file:FOLDER" of a folder that all ranks see;
+/// - PULSE_STORE: "host:port", of rank 0;
 /// - MASTER_ADDR and MASTER_PORT (torchrun): that host, the port after that one, which torchrun's own store may have;
 /// - under Slurm the first host of the step's list, else this machine when all ranks are on it; the port is drawn by
 ///   the run's name.
 ///
 /// Throws input_error naming the variable that is wrong, or PULSE_STORE where nothing says enough.
-[[nodiscard]] PULSE_INLINE meeting_place find_meeting_place(const rank_identity& who, const environment& from = {});
+[[nodiscard]] inline meeting_place find_meeting_place(const rank_identity& who, const environment& from = {}) {
+    meeting_place place{{}, run_id_of(from)};
+    if (const auto given = from.get("PULSE_STORE")) {
+        place.at = read_endpoint(*given, "PULSE_STORE");
+        return place;
+    }
+    if (const auto host = from.get("MASTER_ADDR")) {
+        const auto port = from.get("MASTER_PORT");
+        if (!port) { throw input_error{"pulse: MASTER_ADDR is set, but MASTER_PORT is not"}; }
+        const int next = read_port(*port, "MASTER_PORT") + 1;
+        if (next > 65535) { throw input_error{"pulse: MASTER_PORT: no port follows " + *port}; }
+        place.at = endpoint{*host, static_cast<std::uint16_t>(next)};
+        return place;
+    }
+    const std::uint16_t port = detail::port_of_run(place.run_id);
+    if (who.source == "Slurm") {
+        for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST"}) {
+            const auto list = from.get(name);
+            if (!list) { continue; }
+            place.at = endpoint{first_host(*list), port};
+            return place;
+        }
+    }
+    if (who.local_size == who.world_size || who.world_size == 1) {
+        place.at = endpoint{"127.0.0.1", port};
+        return place;
+    }
+    throw input_error{"pulse: nothing says where " + std::to_string(who.world_size) +
+                      " ranks meet: PULSE_STORE is needed (HOST:PORT of rank 0)"};
+}
 
 } // namespace pulse::launch
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/launch/place.ipp> // IWYU pragma: keep
-#endif

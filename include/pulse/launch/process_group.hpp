@@ -2,12 +2,9 @@
 
 #include <chrono>
 #include <optional>
-#include <type_traits>
-#include <variant>
 
 #include <pulse/launch/control_plane.hpp>
 #include <pulse/launch/deadline.hpp>
-#include <pulse/launch/file_store.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/place.hpp>
 #include <pulse/launch/rendezvous.hpp>
@@ -15,23 +12,6 @@
 #include <pulse/launch/watch.hpp>
 
 namespace pulse::launch {
-
-/// Opens the store of a run, gives it to use(store), and closes it. Throws input_error when a folder cannot be made,
-/// and launch_error when rank 0 is not reached within the timeout.
-template <class Use>
-auto with_store(const rank_identity& who, const meeting_place& place, deadline::duration timeout, const Use& use) {
-    return std::visit(
-        [&](const auto& at) {
-            if constexpr (std::is_same_v<decltype(at), const endpoint&>) {
-                tcp_store store{who, {.where = at, .run_id = place.run_id, .timeout = timeout}};
-                return use(store);
-            } else {
-                file_store store{at, place.run_id};
-                return use(store);
-            }
-        },
-        place.at);
-}
 
 struct process_group_options {
     /// How long the ranks wait for each other: to come, in a collective, and for a sign of life.
@@ -42,19 +22,13 @@ struct process_group_options {
 /// values on the host.
 class process_group {
 public:
-    /// Collective. Throws input_error when a folder cannot be made, launch_error on every rank, naming the culprits,
-    /// unless all meet within the timeout.
+    /// Collective. Throws launch_error on every rank, naming the culprits, unless all meet within the timeout.
     process_group(const rank_identity& who, const meeting_place& place, const process_group_options& how = {}) :
         who_{who}, timeout_{how.timeout} {
-        with_store(who_, place, how.timeout, [&](auto& store) {
-            table_ = rendezvous(store, who_, how.timeout);
-            seen_.emplace(store, who_, table_, watch_options{.timeout = how.timeout});
-            control_.emplace(store, who_, table_, control_plane_options{.timeout = how.timeout, .seen = &*seen_});
-            if constexpr (requires { store.erase(); }) {
-                control_->sum({}); // all are through with it
-                if (who_.rank == 0) { store.erase(); }
-            }
-        });
+        tcp_store store{who_, {.where = place.at, .run_id = place.run_id, .timeout = how.timeout}};
+        table_ = rendezvous(store, who_, how.timeout);
+        seen_.emplace(store, who_, table_, watch_options{.timeout = how.timeout});
+        control_.emplace(store, who_, table_, control_plane_options{.timeout = how.timeout, .seen = &*seen_});
     }
     process_group(const process_group&) = delete;
     process_group& operator=(const process_group&) = delete;

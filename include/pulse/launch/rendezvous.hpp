@@ -17,7 +17,6 @@
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/identity.hpp>
-#include <pulse/launch/store.hpp>
 #include <pulse/launch/tcp_store.hpp>
 
 namespace pulse::launch {
@@ -154,11 +153,10 @@ struct arrival {
 ///
 /// Throws launch_error on every rank that is there, within the timeout of the one that waits longest, when ranks are
 /// missing (they are named), when a rank is there twice, when two ranks were told different world sizes or the same
-/// place on one machine, or when a rank is lost meanwhile (tcp_store).
-template <store S>
-[[nodiscard]] rank_table rendezvous(S& store, const rank_identity& who,
-                                    deadline::duration timeout = std::chrono::seconds{60}) {
-    detail::assembly<S> all{store, who, "rendezvous", timeout};
+/// place on one machine, or when a rank is lost meanwhile.
+[[nodiscard]] inline rank_table rendezvous(tcp_store& store, const rank_identity& who,
+                                           deadline::duration timeout = std::chrono::seconds{60}) {
+    detail::assembly all{store, who, "rendezvous", timeout};
     const auto [host, boot] = this_machine();
     const detail::arrival mine{who.world_size, host, boot, ::getpid(), who.local_rank};
     all.bring(detail::to_bytes(mine));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -22,10 +23,15 @@
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/socket.hpp>
-#include <pulse/launch/store.hpp>
 #include <pulse/launch/store_server.hpp>
 
 namespace pulse::launch {
+
+/// A key of those that were asked for, and its value.
+struct found_value {
+    std::size_t index{};
+    std::string value{};
+};
 
 struct tcp_store_options {
     /// Where rank 0 listens and all ranks connect.
@@ -48,10 +54,12 @@ namespace detail {
 
 } // namespace detail
 
-/// A store that rank 0 serves by TCP; every rank, rank 0 too, is connected to it.
+/// Where ranks leave small values for each other before they have anything better: rank 0 serves it by TCP, and every
+/// rank, rank 0 too, is connected to it. Keys are not empty, and values are any bytes up to 16 MiB.
 ///
 /// When a rank's process ends, or leaves by an exception, without the goodbye of this destructor, ranks that wait are
-/// told at once. Any thread may use it, one at a time.
+/// told at once. Any thread may use it, one at a time. Throws launch_error when rank 0, or a rank that takes part, is
+/// lost.
 class tcp_store {
 public:
     /// Throws launch_error when rank 0 cannot listen, when rank 0 is not reached within the timeout, or when what
@@ -74,9 +82,17 @@ public:
     /// Where the ranks connect; the port is the one in use.
     [[nodiscard]] const endpoint& where() const noexcept { return where_; }
 
+    /// Gives a key its value once and for all and returns true; where it has one, that stays, and false is returned.
     bool set(std::string_view key, std::string_view value);
 
+    /// The first of the keys that has a value, as soon as one has; none after the timeout. A timeout of 0 only looks.
     [[nodiscard]] std::optional<found_value> get_first(std::span<const std::string> keys, deadline::duration timeout);
+
+    /// The value of one key, as soon as it has one; none after the timeout.
+    [[nodiscard]] std::optional<std::string> get(const std::string& key, deadline::duration timeout) {
+        std::optional<found_value> found = get_first(std::span{&key, 1}, timeout);
+        return found ? std::optional{std::move(found->value)} : std::nullopt;
+    }
 
 private:
     /// Longer than an answer needs on a busy machine.
@@ -128,8 +144,6 @@ private:
     detail::frame_stream stream_{};
     std::mutex mutex_{};
 };
-
-static_assert(store<tcp_store>, "tcp_store is a store");
 
 } // namespace pulse::launch
 

@@ -21,7 +21,6 @@
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/socket.hpp>
-#include <pulse/launch/store.hpp>
 #include <pulse/launch/store_server.hpp>
 #include <pulse/launch/tcp_store.hpp>
 

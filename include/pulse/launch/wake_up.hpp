@@ -7,7 +7,6 @@
 
 #include <unistd.h>
 
-#include <pulse/core/separate.hpp>
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/socket.hpp>
 
@@ -16,12 +15,28 @@ namespace pulse::launch::detail {
 /// Ends the poll() of another thread.
 class wake_up {
 public:
-    wake_up();
+    wake_up() {
+        int ends[2];
+        if (::pipe(ends) != 0) {
+            throw launch_error{std::string{"pulse: no pipe can be made: "} + std::strerror(errno)};
+        }
+        read_ = descriptor{ends[0]};
+        write_ = descriptor{ends[1]};
+        prepare_socket(ends[0]);
+        prepare_socket(ends[1]);
+    }
 
     /// To be polled for POLLIN.
     [[nodiscard]] int number() const noexcept { return read_.get(); }
-    void signal() const noexcept;
-    void clear() const noexcept;
+    void signal() const noexcept {
+        const char one = 1;
+        // A full pipe wakes as well.
+        static_cast<void>(!::write(write_.get(), &one, 1));
+    }
+    void clear() const noexcept {
+        std::array<char, 64> room{};
+        while (::read(read_.get(), room.data(), room.size()) > 0) {}
+    }
 
 private:
     descriptor read_{};
@@ -29,7 +44,3 @@ private:
 };
 
 } // namespace pulse::launch::detail
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/launch/wake_up.ipp> // IWYU pragma: keep
-#endif

@@ -21,7 +21,7 @@
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/rendezvous.hpp>
-#include <pulse/launch/store.hpp>
+#include <pulse/launch/tcp_store.hpp>
 #include <pulse/launch/wake_up.hpp>
 #include <pulse/launch/watch_links.hpp>
 
@@ -44,8 +44,7 @@ class watch {
 public:
     /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a
     /// rank does not connect within the timeout.
-    template <store S>
-    watch(S& store, const rank_identity& who, const rank_table& table, const watch_options& options = {}) :
+    watch(tcp_store& store, const rank_identity& who, const rank_table& table, const watch_options& options = {}) :
         watch{detail::link_with_rank_0(store, who, table, "watch", options.port, options.timeout), who, table,
               options} {}
     /// On connections that were made before: on rank 0 to all others, elsewhere to rank 0.

@@ -14,7 +14,7 @@
 #include <pulse/launch/frames.hpp>
 #include <pulse/launch/rendezvous.hpp>
 #include <pulse/launch/socket.hpp>
-#include <pulse/launch/store.hpp>
+#include <pulse/launch/tcp_store.hpp>
 
 namespace pulse::launch::detail {
 
@@ -26,8 +26,7 @@ struct rank_link {
 
 /// Rank 0: takes a connection of every other rank, whoever else knocks. Throws launch_error on all ranks at the
 /// deadline.
-template <store S>
-std::vector<rank_link> accept_ranks(assembly<S>& all, const rank_table& table, const descriptor& listener,
+inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& table, const descriptor& listener,
                                     const deadline& until, deadline::duration timeout) {
     std::vector<rank_link> links;
     std::list<frame_stream> strangers;
@@ -77,8 +76,7 @@ std::vector<rank_link> accept_ranks(assembly<S>& all, const rank_table& table, c
 }
 
 /// Another rank: tries the hosts in turn.
-template <store S>
-rank_link connect_to_rank_0(assembly<S>& all, const rank_identity& who, const rank_table& table,
+inline rank_link connect_to_rank_0(assembly& all, const rank_identity& who, const rank_table& table,
                             const std::string& where, const deadline& until) {
     frame_reader said{where};
     const auto port = static_cast<std::uint16_t>(said.number());
@@ -105,18 +103,17 @@ rank_link connect_to_rank_0(assembly<S>& all, const rank_identity& who, const ra
 /// free one).
 ///
 /// Throws launch_error on every rank, naming who is missing, after the timeout.
-template <store S>
-[[nodiscard]] std::vector<rank_link> link_with_rank_0(S& store, const rank_identity& who, const rank_table& table,
+[[nodiscard]] inline std::vector<rank_link> link_with_rank_0(tcp_store& store, const rank_identity& who, const rank_table& table,
                                                       const std::string& subject, std::uint16_t port,
                                                       deadline::duration timeout) {
-    assembly<S> all{store, who, subject, timeout};
+    assembly all{store, who, subject, timeout};
     const deadline until{timeout};
     std::vector<rank_link> links;
     if (who.rank == 0) {
         std::vector<std::string> hosts{"127.0.0.1"};
         if (!table.one_machine()) {
             hosts = own_addresses();
-            if constexpr (requires { store.where(); }) { hosts.insert(hosts.begin(), store.where().host); }
+            hosts.insert(hosts.begin(), store.where().host);
         }
         const descriptor listener = listen_on(table.one_machine() ? "127.0.0.1" : "", port);
         all.bring(where_text(port, hosts));

@@ -8,6 +8,7 @@
 #include <pulse/mpi/options.hpp>
 #include <pulse/mpi/run_rank.hpp>
 #include <pulse/mpi/transport.hpp>
+#include <pulse/plan/rank_grid.hpp>
 #include <pulse/runtime/any_transport.hpp>
 
 namespace pulse::ranks {
@@ -18,11 +19,11 @@ struct mpi {
 
     /// Throws what ended the run, on every rank.
     template <class Body>
-    void run(int count, const Body& body) const {
+    void run(const rank_grid& grid, const Body& body) const {
         std::exception_ptr thrown;
         const auto checked = [&](pulse::mpi::transport& among) {
-            if (among.size() != count) {
-                throw input_error{"pulse: the plan is for " + std::to_string(count) + " ranks, MPI has " +
+            if (among.size() != grid.size()) {
+                throw input_error{"pulse: the plan is for " + std::to_string(grid.size()) + " ranks, MPI has " +
                                   std::to_string(among.size())};
             }
             body(any_transport{among});

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,7 +19,6 @@
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rendezvous.hpp>
-#include <pulse/plan/sorted_set.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/plan/verdict.hpp>
 #include <pulse/plan/well_formed.hpp>
@@ -48,20 +48,33 @@ public:
     [[nodiscard]] constexpr std::int64_t live_peak_bytes() const noexcept { return peak_; }
 
 private:
+    /// Puts a value into a sorted vector, unless it is there: std::set is no part of constant evaluation.
+    template <class T>
+    static constexpr bool insert(std::vector<T>& sorted, const std::type_identity_t<T>& value) {
+        const auto at = std::lower_bound(sorted.begin(), sorted.end(), value);
+        if (at != sorted.end() && *at == value) { return false; }
+        sorted.insert(at, value);
+        return true;
+    }
+    template <class T>
+    static constexpr bool contains(const std::vector<T>& sorted, const std::type_identity_t<T>& value) {
+        return std::binary_search(sorted.begin(), sorted.end(), value);
+    }
+
     const plan& planned_;
     const step_model& model_;
     const program& program_;
     std::size_t at_{};
     verdict why_{};
-    sorted_set<buffer_id> alive_{};
-    sorted_set<std::pair<bool, message_id>> messages_{}; // (sent, message)
-    sorted_set<std::pair<edge_id, microbatch_id>> stashed_{};
-    sorted_set<op::recompute> recomputed_{};
-    sorted_set<stage_id> reduced_{};
+    std::vector<buffer_id> alive_{};
+    std::vector<std::pair<bool, message_id>> messages_{}; // (sent, message)
+    std::vector<std::pair<edge_id, microbatch_id>> stashed_{};
+    std::vector<op::recompute> recomputed_{};
+    std::vector<stage_id> reduced_{};
     std::vector<int> gradients_left_{};
     std::size_t passes_{};
     int tasks_{};
-    sorted_set<int> kept_{};
+    std::vector<int> kept_{};
     std::int64_t live_{};
     std::int64_t peak_{};
     bool stepped_{};
@@ -99,22 +112,22 @@ private:
         } else if (const auto* w = std::get_if<op::backward_weight>(&what)) {
             next_pass(pass::backward_weight, w->stage, w->microbatch);
         } else if (const auto* r = std::get_if<op::recompute>(&what)) {
-            if (!recomputed_.insert(*r)) { fail("happens twice"); }
+            if (!insert(recomputed_, *r)) { fail("happens twice"); }
         } else if (const auto* s = std::get_if<op::send>(&what)) {
-            if (!messages_.insert({true, s->message})) { fail("the message is sent twice"); }
+            if (!insert(messages_, {true, s->message})) { fail("the message is sent twice"); }
         } else if (const auto* v = std::get_if<op::recv>(&what)) {
-            if (!messages_.insert({false, v->message})) { fail("the message is received twice"); }
+            if (!insert(messages_, {false, v->message})) { fail("the message is received twice"); }
         } else if (const auto* k = std::get_if<op::stash>(&what)) {
-            if (!stashed_.insert({k->edge, k->microbatch})) { fail("the edge is stashed twice"); }
+            if (!insert(stashed_, {k->edge, k->microbatch})) { fail("the edge is stashed twice"); }
         } else if (const auto* e = std::get_if<op::encode>(&what)) {
             if (e->task != tasks_++) {
                 fail("the plan has task " + std::to_string(tasks_ - 1) + " of the device here");
             }
         } else if (const auto* p = std::get_if<op::keep>(&what)) {
-            if (!kept_.insert(p->task)) { fail("the result is kept twice"); }
+            if (!insert(kept_, p->task)) { fail("the result is kept twice"); }
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
             if (!has_gradients(a->stage)) { fail("the stage has microbatches left"); }
-            if (!reduced_.insert(a->stage)) { fail("the stage is reduced twice"); }
+            if (!insert(reduced_, a->stage)) { fail("the stage is reduced twice"); }
         } else if (std::holds_alternative<op::optimizer_step>(what)) {
             stepped_ = true;
         }
@@ -123,14 +136,16 @@ private:
     /// so nothing is read before it is written, and nothing is overwritten that a later instruction still reads.
     constexpr void follow_buffers(const instruction& what) {
         if (const auto* r = std::get_if<op::release>(&what)) {
-            if (!alive_.erase(r->buffer)) { return fail("the buffer is not alive"); }
+            const auto at = std::lower_bound(alive_.begin(), alive_.end(), r->buffer);
+            if (at == alive_.end() || *at != r->buffer) { return fail("the buffer is not alive"); }
+            alive_.erase(at);
             live_ -= model_.bytes(r->buffer);
             return;
         }
         for (const buffer_access& a : model_.accesses(program_.device, what)) {
             if (a.mode != access::write) {
-                if (!alive_.contains(a.buffer)) { return fail(to_text(a.buffer) + " is read before it is written"); }
-            } else if (alive_.insert(a.buffer)) {
+                if (!contains(alive_, a.buffer)) { return fail(to_text(a.buffer) + " is read before it is written"); }
+            } else if (insert(alive_, a.buffer)) {
                 live_ += model_.bytes(a.buffer);
             } else {
                 return fail(to_text(a.buffer) + " is written while its old value is alive");
@@ -139,7 +154,7 @@ private:
         // A local skip must be in the cache when F reads it.
         if (const auto* f = std::get_if<op::forward>(&what)) {
             for (const int e : model_.edges_into(index_of(f->stage))) {
-                if (model_.is_local(e) && !stashed_.contains({edge_id{e}, f->microbatch})) {
+                if (model_.is_local(e) && !contains(stashed_, {edge_id{e}, f->microbatch})) {
                     return fail("skip edge " + std::to_string(e) + " is read before it is stashed");
                 }
             }
@@ -151,7 +166,7 @@ private:
         for (const message_id& message : messages) {
             for (const bool sends : {true, false}) {
                 const int side = sends ? model_.sender(message) : model_.receiver(message);
-                if (side == program_.device && !messages_.contains({sends, message})) {
+                if (side == program_.device && !contains(messages_, {sends, message})) {
                     fail_at_end(to_text(message) + (sends ? " was not sent" : " was not received"));
                     return false;
                 }
@@ -170,7 +185,7 @@ private:
         }
         for (int n = 0; n != frozen.count(); ++n) {
             if (frozen.makes_results(n) && frozen.reads(program_.device, frozen.task(n).component) &&
-                !kept_.contains(n)) {
+                !contains(kept_, n)) {
                 return fail_at_end("result of frozen task " + std::to_string(n) + " was not kept");
             }
         }
@@ -179,7 +194,7 @@ private:
             if (!require_messages(model_.messages(m))) { return; }
         }
         for (int s = 0; s != model_.stage_count() && planned_.data_degree > 1; ++s) {
-            if (model_.device_of_stage(s) == program_.device && !reduced_.contains(stage_id{s})) {
+            if (model_.device_of_stage(s) == program_.device && !contains(reduced_, stage_id{s})) {
                 return fail_at_end("stage " + std::to_string(s) + " was not reduced over the replicas");
             }
         }

@@ -1,23 +1,52 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/plan/fingerprint.hpp>
+#include <pulse/plan/plan.hpp>
 #include <pulse/plan/planned.hpp>
+#include <pulse/plan/rank_grid.hpp>
 #include <pulse/runtime/any_transport.hpp>
 
 namespace pulse {
 
 /// A rank of a run among the others.
-class rank : public any_transport {
-public:
-    explicit rank(const any_transport& among) noexcept : any_transport{among} {}
-};
+using rank = any_transport;
+
+namespace detail {
+
+/// Throws input_error on every rank unless all have the same plan. Collective.
+inline void require_same_plan(const any_transport& among, const plan& mine) {
+    const std::string stands_for = fingerprint_of(mine).text();
+    const auto all = among.gather(std::as_bytes(std::span{stands_for}));
+    std::string text;
+    for (std::size_t r = 0; r != all.size() && text.empty(); ++r) {
+        if (all[r] != all[0]) {
+            text = "pulse: rank " + std::to_string(r) + " has another plan than rank 0: processes that plan for " +
+                   "themselves need .seconds = 0, as what a search finds in a time differs, or a plan from a file";
+        }
+    }
+    const auto bytes = std::as_bytes(std::span{text});
+    std::vector<std::byte> said(bytes.begin(), bytes.end());
+    among.broadcast(said);
+    if (!said.empty()) { throw input_error{{reinterpret_cast<const char*>(said.data()), said.size()}}; }
+}
+
+} // namespace detail
 
 /// Runs body(rank) on every rank of a plan that this process has, and returns when all are done. `ranks` says what they
-/// are: ranks::threads, ranks::threads_on or ranks::mpi.
+/// are: ranks::threads, ranks::threads_on, ranks::mpi or ranks::nccl.
 ///
-/// An error of any rank ends all ranks and is thrown here.
+/// An error of any rank ends all ranks and is thrown here; so does a plan that is not the same in every process.
 template <class Ranks, class Body>
 void run(const planned& made, const Ranks& ranks, const Body& body) {
-    ranks.run(made.plan.pipeline_degree * made.plan.data_degree, [&](const any_transport& among) {
+    const rank_grid grid{rank_layout::pipeline_inside, made.plan.pipeline_degree, made.plan.data_degree};
+    ranks.run(grid, [&](const any_transport& among) {
+        detail::require_same_plan(among, made.plan);
         rank self{among};
         body(self);
     });

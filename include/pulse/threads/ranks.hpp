@@ -3,6 +3,7 @@
 #include <functional>
 
 #include <pulse/core/separate.hpp>
+#include <pulse/plan/rank_grid.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/threads/channel.hpp>
 
@@ -12,7 +13,7 @@ namespace pulse::ranks {
 struct threads {
     host::link_options link{};
 
-    void run(int count, const std::function<void(const any_transport&)>& body) const;
+    void run(const rank_grid& grid, const std::function<void(const any_transport&)>& body) const;
 };
 
 } // namespace pulse::ranks

@@ -16,9 +16,7 @@
 #include <pulse/plan/print.hpp>
 #include <pulse/runtime/transport.hpp>
 
-namespace pulse {
-
-namespace detail {
+namespace pulse::test {
 
 /// 64 bits that depend on every byte: for seeing what memory or a link changed by accident, not for keeping secrets.
 [[nodiscard]] inline std::uint64_t checksum_of(std::span<const std::byte> bytes, std::uint64_t seed = 0) noexcept {
@@ -41,8 +39,6 @@ namespace detail {
     }
     return sum;
 }
-
-} // namespace detail
 
 /// A transport of host memory that proves every message: who sent it, which one it is, how many came before it between
 /// the two ranks, and a checksum of its bytes travel behind its tensors, and wait_recv compares them.
@@ -165,7 +161,7 @@ private:
                    of.number,
                    0};
         for (const message_part& part : std::span{of.parts}.first(of.parts.size() - 1)) {
-            made.checksum = detail::checksum_of({part.data, part.bytes}, made.checksum);
+            made.checksum = checksum_of({part.data, part.bytes}, made.checksum);
         }
         return made;
     }
@@ -187,4 +183,4 @@ private:
     std::vector<std::uint64_t> received_from_;
 };
 
-} // namespace pulse
+} // namespace pulse::test

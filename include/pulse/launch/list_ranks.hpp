@@ -1,0 +1,22 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace pulse::launch::detail {
+
+/// "rank 4", "ranks 1, 4 and 6", and of many the first sixteen.
+[[nodiscard]] inline std::string list_ranks(const std::vector<int>& ranks) {
+    constexpr std::size_t most = 16;
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    const std::size_t shown = std::min(ranks.size(), most);
+    for (std::size_t i = 0; i != shown; ++i) {
+        if (i != 0) { text += i + 1 == ranks.size() ? " and " : ", "; }
+        text += std::to_string(ranks[i]);
+    }
+    return shown == ranks.size() ? text : text + " and " + std::to_string(ranks.size() - shown) + " others";
+}
+
+} // namespace pulse::launch::detail

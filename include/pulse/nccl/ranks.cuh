@@ -1,0 +1,148 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/device.cuh>
+#include <pulse/launch/identity.hpp>
+#include <pulse/launch/place.hpp>
+#include <pulse/launch/process_group.hpp>
+#include <pulse/nccl/shared_device.cuh>
+#include <pulse/nccl/transport.cuh>
+#include <pulse/plan/rank_grid.hpp>
+#include <pulse/runtime/transport.hpp>
+
+namespace pulse::nccl {
+
+/// A process of a group, as a rank with a device.
+class rank_process {
+public:
+    /// Collective; selects the device. `devices` has those of the ranks of a machine in the order of their places, one as
+    /// often as ranks share it; without it each rank has the device of its place. Errors call it `what`. `group` must
+    /// outlive this.
+    ///
+    /// Throws input_error where a machine lacks devices, and, on every rank, where two ranks have one device that
+    /// `devices` does not name.
+    rank_process(launch::process_group& group, const std::vector<int>& devices, const std::string& what) :
+        group_{group}, device_{choose(devices, what)}, shared_{compare(devices.empty(), what)} {
+        // Before anything of CUDA makes a context on another.
+        cuda::select_device(device_);
+        if (shared_) { share_devices(group.who().rank, group.table().one_machine()); }
+    }
+
+    [[nodiscard]] int device() const noexcept { return device_; }
+
+    /// Calls body(transport) as a rank of the grid. Collective. Throws input_error unless the group has as many ranks.
+    template <class Body>
+    void run(const rank_grid& grid, const Body& body) const {
+        require_size(grid, group_.who().world_size);
+        transport<launch::control_plane> among{
+            group_.control(),
+            grid,
+            {.device = device_, .timeout = group_.timeout(), .seen = &group_.seen(), .most_blocks = shared_ ? 4 : 0}};
+        try {
+            body(among);
+        } catch (const std::exception& e) {
+            among.fail("rank " + std::to_string(among.rank()) + ": " + e.what());
+            throw;
+        }
+    }
+
+    /// Throws input_error unless a grid has so many ranks.
+    static void require_size(const rank_grid& grid, int ranks) {
+        if (grid.size() == ranks) { return; }
+        throw input_error{"pulse: the plan is for " + std::to_string(grid.pipeline) + " x " +
+                          std::to_string(grid.data) + " ranks (pipeline_degree x data_degree), there are " +
+                          std::to_string(ranks)};
+    }
+
+private:
+    [[nodiscard]] int choose(const std::vector<int>& devices, const std::string& what) const {
+        cuda::widen_queues();
+        const launch::member& self = group_.self();
+        const int there = cuda::device_count();
+        if (there == 0) { throw input_error{"pulse: host " + self.host + " has no CUDA device"}; }
+        // Launchers may show every process its own device alone: who has which is compared afterwards.
+        if (devices.empty() && there == 1) { return 0; }
+        const int named = devices.empty() ? there : static_cast<int>(devices.size());
+        if (self.local_size > named || self.local_rank >= named) {
+            throw input_error{"pulse: " + std::to_string(self.local_size) + " ranks on host " + self.host + ", but " +
+                              (devices.empty() ? "it has " + std::to_string(named) + " CUDA devices" + advice(what)
+                                               : what + " names " + std::to_string(named))};
+        }
+        const int chosen = devices.empty() ? self.local_rank : devices[static_cast<std::size_t>(self.local_rank)];
+        if (chosen < 0 || chosen >= there) {
+            throw input_error{"pulse: " + what + ": there is no CUDA device " + std::to_string(chosen) + " on host " +
+                              self.host + ", there are " + std::to_string(there)};
+        }
+        return chosen;
+    }
+
+    /// Whether ranks share a device.
+    [[nodiscard]] bool compare(bool must_not, const std::string& what) const {
+        const std::string mine = std::to_string(group_.self().node) + " " + cuda::properties_of(device_).bus_id;
+        const auto all = group_.control().gather(std::as_bytes(std::span{mine}));
+        std::vector<std::byte> verdict;
+        std::map<std::vector<std::byte>, std::size_t> owners;
+        for (std::size_t r = 0; r != all.size() && verdict.empty(); ++r) {
+            const auto [owner, alone] = owners.emplace(all[r], r);
+            if (alone) { continue; }
+            const std::string text = "ranks " + std::to_string(owner->second) + " and " + std::to_string(r) +
+                                     " have one CUDA device, that with number " + std::to_string(device_) +
+                                     " on host " + group_.table().ranks[r].host + advice(what);
+            const auto bytes = std::as_bytes(std::span{text});
+            verdict.assign(bytes.begin(), bytes.end());
+        }
+        group_.control().broadcast(verdict);
+        if (!verdict.empty() && must_not) {
+            throw input_error{"pulse: " + std::string{reinterpret_cast<const char*>(verdict.data()), verdict.size()}};
+        }
+        return !verdict.empty();
+    }
+
+    [[nodiscard]] static std::string advice(const std::string& what) {
+        return "; to share one, name it in " + what + " as often as ranks are to have it";
+    }
+
+    launch::process_group& group_;
+    int device_;
+    bool shared_;
+};
+
+} // namespace pulse::nccl
+
+namespace pulse::ranks {
+
+/// Ranks that are processes, each with a device of its own: torchrun, srun, mpirun or PULSE_RANK and PULSE_WORLD_SIZE
+/// start them, as launch::identify finds.
+struct nccl {
+    /// The devices of the ranks of a machine in the order of their places, one as often as ranks share it; empty: each
+    /// rank has the device of its place.
+    std::vector<int> devices{};
+    /// How long the ranks wait for each other: to meet, in a collective, and for a transfer.
+    std::chrono::milliseconds timeout{std::chrono::seconds{60}};
+
+    /// Throws what ended the run, on every rank: its own error, or peer_failed with that of another.
+    template <class Body>
+    void run(const rank_grid& grid, const Body& body) const {
+        const launch::rank_identity who = launch::identify();
+        pulse::nccl::rank_process::require_size(grid, who.world_size);
+        launch::process_group group{who, launch::find_meeting_place(who), {.timeout = timeout}};
+        try {
+            pulse::nccl::rank_process{group, devices, "devices"}.run(grid, body);
+            group.control().sum({}); // all have come to their end
+        } catch (const std::exception& e) {
+            group.seen().fail("rank " + std::to_string(who.rank) + ": " + e.what());
+            if (group.seen().failed_rank() == who.rank) { throw; }
+            throw peer_failed{*group.seen().failure()};
+        }
+    }
+};
+
+} // namespace pulse::ranks

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/device.cuh>
+#include <pulse/launch/identity.hpp>
+#include <pulse/nccl/ranks.cuh>
+#include <pulse/plan/planned.hpp>
+#include <pulse/plan/rank_grid.hpp>
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/run.hpp>
+#include <pulse/runtime/transport.hpp>
+
+#include <device_ring.hpp>
+#include <launch/ranks.hpp>
+
+// Runs of pulse::ranks::nccl whose ranks are processes of this machine, over NCCL or its emulation.
+
+namespace pulse::test {
+
+using rank_transport = nccl::transport<launch::control_plane>;
+static_assert(transport<rank_transport>, "nccl::transport is a transport");
+
+/// Asked in a process of its own: a process that has used a GPU must not fork.
+inline int device_count() {
+    const pid_t asks = ::fork();
+    if (asks == 0) {
+        try {
+            ::_exit(cuda::device_count());
+        } catch (const error&) { ::_exit(0); } // a driver that cannot be used
+    }
+    int status = 0;
+    ::waitpid(asks, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+/// body(ranks) in so many processes, which share devices where there are less; whether each returns or throws `wanted`.
+template <class Body>
+bool all_say(const std::string& name, int ranks, int devices, const std::string& wanted, const Body& body) {
+    const std::string place = "127.0.0.1:" + std::to_string(free_port());
+    auto all = on_processes(ranks, [&](int r) -> std::string {
+        const auto set = [](const char* variable, const std::string& value) { ::setenv(variable, value.c_str(), 1); };
+        set("PULSE_RANK", std::to_string(r));
+        set("PULSE_WORLD_SIZE", std::to_string(ranks));
+        set("PULSE_STORE", place);
+        ranks::nccl with{.timeout = 60s};
+        for (int i = 0; devices < ranks && i != ranks; ++i) { with.devices.push_back(i % devices); }
+        return body(with);
+    });
+    bool right = true;
+    for (int r = 0; r != ranks; ++r) {
+        const std::string said = all[static_cast<std::size_t>(r)].text(120s);
+        if (said.find(wanted) != std::string::npos) { continue; }
+        right = false;
+        std::printf("%s: rank %d of %d: %s\n", name.c_str(), r, ranks, said.c_str());
+    }
+    return right;
+}
+
+/// Whether the ring of device_ring.hpp and a sum are right on every rank of a grid.
+inline bool ring_is_right(const rank_grid& grid, int devices) {
+    return all_say("ring", grid.size(), devices, "right", [&](const ranks::nccl& with) -> std::string {
+        int wrong = -1;
+        double total[1]{};
+        with.run(grid, [&](rank_transport& t) {
+            total[0] = t.rank();
+            t.sum(total);
+            const device_ring ring{.count = 100'000, .rounds = 8};
+            if (grid.data == 1) { t.follow(ring.transfers(t.rank(), t.size())); }
+            wrong = grid.data == 1 ? ring.wrong(t) : t.size() - grid.size();
+        });
+        return wrong == 0 && total[0] == grid.size() * (grid.size() - 1) / 2 ? "right" : "wrong";
+    });
+}
+
+/// Whether every run ends as it should, and every refusal and error reaches every rank.
+inline bool nccl_ranks_are_right(int devices) {
+    bool right = true;
+    for (const rank_grid& grid :
+         {rank_grid{.pipeline = 2}, rank_grid{.pipeline = 4}, rank_grid{.pipeline = 2, .data = 2}}) {
+        right = ring_is_right(grid, devices) && right;
+    }
+    const auto run = [](const ranks::nccl& with, const rank_grid& grid, const auto& body) -> std::string {
+        with.run(grid, body);
+        return "it has run";
+    };
+    right = all_say("wrong number", 3, devices,
+                    "error: pulse: the plan is for 2 x 2 ranks (pipeline_degree x data_degree), there are 3",
+                    [&](const ranks::nccl& with) {
+                        return run(with, {.pipeline = 2, .data = 2}, [](const any_transport&) {});
+                    }) &&
+            right;
+    right = all_say("throws", 3, devices, "rank 1 has enough",
+                    [&](const ranks::nccl& with) -> std::string {
+                        planned made;
+                        made.plan.pipeline_degree = 3;
+                        pulse::run(made, with, [](rank& self) {
+                            if (self.rank() == 1) { throw std::runtime_error{"rank 1 has enough"}; }
+                            self.sum({});
+                        });
+                        return "it has run";
+                    }) &&
+            right;
+    right = all_say("no such device", 2, devices, "there is no CUDA device 1000",
+                    [&](const ranks::nccl&) {
+                        return run(ranks::nccl{.devices = {0, 1000}}, {.pipeline = 2}, [](const any_transport&) {});
+                    }) &&
+            right;
+    if (devices == 1) {
+        right = all_say("shared", 2, devices, "ranks 0 and 1 have one CUDA device, that with number 0",
+                        [&](const ranks::nccl&) {
+                            return run(ranks::nccl{}, {.pipeline = 2}, [](const any_transport&) {});
+                        }) &&
+                right;
+    }
+    return right;
+}
+
+} // namespace pulse::test

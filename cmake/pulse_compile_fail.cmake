@@ -1,7 +1,8 @@
-# pulse_add_compile_fail(<file>)
+# pulse_add_compile_fail(<file>), registered as compile_fail.<file>
 #
-# The file has lines "// error-N: text". Case 0 (CASE=0) is the control and must compile; case N must not compile, and its first
-# error must hold the text. Registered as compile_fail.<file>.control and compile_fail.<file>.N.
+# The file has lines "// error-N: text". With CASE=0 it is the control and must compile; with CASE=N it must not, and its
+# first error must hold the text. All are compiled at once: what the file includes, then the file in a namespace for each N,
+# where the compiler takes it for <file>.N. No two cases may instantiate the same wrong type, which is an error only once.
 include_guard()
 
 function(pulse_add_compile_fail file)
@@ -12,22 +13,22 @@ function(pulse_add_compile_fail file)
     if(NOT lines)
         message(FATAL_ERROR "${file}: no line '// error-N: text'")
     endif()
-    list(PREPEND lines "// error-0: ")
-    foreach(line IN LISTS lines)
-        string(REGEX MATCH "^// error-([0-9]+): (.*)$" matched "${line}")
-        set(case ${CMAKE_MATCH_1})
-        set(text "${CMAKE_MATCH_2}")
-        set(test compile_fail.${name}.${case})
-        if(case EQUAL 0)
-            set(test compile_fail.${name}.control)
-        endif()
-        add_test(NAME ${test} COMMAND ${CMAKE_COMMAND}
-            -D COMPILER=${CMAKE_CXX_COMPILER}
-            -D INCLUDE=${PROJECT_SOURCE_DIR}/include
-            -D SOURCE=${source}
-            -D CASE=${case}
-            -D TEXT=${text}
-            -P ${PROJECT_SOURCE_DIR}/cmake/expect_compile_error.cmake)
-        set_tests_properties(${test} PROPERTIES LABELS compile_fail TIMEOUT 120)
+    file(READ ${source} text)
+    file(STRINGS ${source} includes REGEX "^#include ")
+    list(JOIN includes "\n" unit)
+    list(LENGTH lines last)
+    foreach(case RANGE ${last})
+        string(APPEND unit "\n#undef CASE\n#define CASE ${case}\nnamespace case_${case} {\n"
+            "#line 1 \"${name}.${case}\"\n${text}\n}  // namespace case_${case}\n")
     endforeach()
+    set(cases ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+    file(CONFIGURE OUTPUT ${cases} CONTENT "${unit}" @ONLY)
+    add_test(NAME compile_fail.${name} COMMAND ${CMAKE_COMMAND}
+        -D COMPILER=${CMAKE_CXX_COMPILER}
+        -D COMPILER_ID=${CMAKE_CXX_COMPILER_ID}
+        -D INCLUDE=${PROJECT_SOURCE_DIR}/include
+        -D SOURCE=${source}
+        -D CASES=${cases}
+        -P ${PROJECT_SOURCE_DIR}/cmake/expect_compile_errors.cmake)
+    set_tests_properties(compile_fail.${name} PROPERTIES LABELS compile_fail TIMEOUT 120)
 endfunction()

@@ -83,7 +83,7 @@ struct wrong : model<"wrong", layers<beside<"both", dated, dated>, joined>> {};
 #elif CASE == 10
 struct wrong : model<"wrong", layers<beside<"both", attending, attending>, joined>, skips<>, trains_text> {};
 #elif CASE == 11
-struct wrong : model<"wrong", layers<beside<"both", timed, timed>, joined>, skips<>, clock> {};
+struct wrong : model<"wrong", layers<beside<"timed", timed, timed>, joined>, skips<>, clock> {};
 #elif CASE == 12
 struct wrong : model<"wrong", layers<pair, joined>, skips<>, both_conditionings<trains_text>> {};
 #elif CASE == 13

@@ -1,0 +1,189 @@
+"""What tests of pulse_train with a diffusers folder share: folders, captioned pictures, what PyTorch computes of them.
+
+Each is started with PROGRAM WHEELS [unittest arguments]     (WHEELS: where PyPI's packages are)
+and ends with 77 when diffusers, transformers or PyTorch is missing.
+"""
+
+import json
+import random
+import shutil
+import sys
+
+import chance
+import tiny_pipeline
+from drawn_plans import scattered
+
+WHEELS = sys.argv.pop(2)
+from pulse_train import ROOM, Case, fresh, report
+from files import Safetensors
+
+tiny_pipeline.silence(WHEELS)
+MODEL = {"model": "sd_tiny", "data": "synthetic"}
+UNET = "unet/diffusion_pytorch_model.safetensors"
+try:
+    # The noise is that which pulse_train has by itself: a run from these weights is the run that drew them.
+    FROM = ROOM / "diffusers"
+    PIPELINE = tiny_pipeline.write(FROM, beta_schedule="squaredcos_cap_v2", timestep_spacing="trailing")
+    SDXL = ROOM / "sdxl"
+    SDXL_PIPELINE = tiny_pipeline.write_sdxl(SDXL)
+except ImportError as missing:
+    sys.exit(print(f"skipped: {missing}") or 77)
+
+
+def changed(folder=FROM):
+    """A copy of the folder, to be damaged."""
+    copy = fresh()
+    shutil.copytree(folder, copy)
+    return copy
+
+
+def plan_of(folder):
+    return json.loads((folder / "plan.json").read_text())
+
+
+def trains_alike_scattered(case, alone, *options, **what):
+    """Whatever layers of the frozen networks a rank has: the bits of the run alone, in the memory that is planned."""
+    profile, file = fresh(), fresh()
+    options = ("--encode", "bubbles", *options)
+    made = case.train(*options, "--ranks", 3, "--profile-out", profile, **what)
+    layers = [len(part["layers"]) for part in json.loads(profile.read_text())["frozen"]]
+    for number in range(2):
+        plan = scattered(random.Random(number), plan_of(made), layers)
+        file.write_text(json.dumps(plan))
+        out = case.train(*options, "--plan", file, size=(), **what)
+        case.assertEqual(plan_of(out)["frozen_tasks"], plan["frozen_tasks"])
+        case.same_training(alone, out)
+        case.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+
+
+def encoded_in(cache):
+    """What is encoded there, without notes, which know of the times of files."""
+    return {name: content for name, content in files_of(cache).items() if name.endswith(".safetensors")}
+
+
+def write_tensors(path, tensors, shapes):
+    import numpy
+    from safetensors.numpy import save_file
+
+    save_file({name: numpy.frombuffer(content, "<f4").reshape(shapes[name]) for name, content in tensors.items()}, path,
+              {"format": "pt"})
+
+
+def with_weights(tensors, shapes):
+    """The folder with other weights of its UNet."""
+    folder = changed()
+    write_tensors(folder / UNET, tensors, shapes)
+    return folder
+
+
+def first_weights(model, seed=5):
+    """The checkpoint of a run without steps."""
+    return Safetensors(Case().train("--steps", 0, "--seed", seed, model=model, data="synthetic") / "checkpoint.safetensors")
+
+
+def with_transformer(config, tensors, shapes):
+    """A folder for a backbone that this version of diffusers does not have, without text encoders."""
+    folder = changed()
+    for other in ("text_encoder", "tokenizer", "unet"):
+        shutil.rmtree(folder / other)
+    (folder / "transformer").mkdir()
+    (folder / "transformer/config.json").write_text(json.dumps(config))
+    weights = {name: content for name, content in tensors.items() if not name.startswith(("optimizer.", "ema."))}
+    write_tensors(folder / "transformer/diffusion_pytorch_model.safetensors", weights, shapes)
+    (folder / "model_index.json").write_text(json.dumps({
+        "_class_name": "Pipeline", "scheduler": ["diffusers", "DDIMScheduler"], "vae": ["diffusers", "AutoencoderKL"],
+        "transformer": ["diffusers", config["_class_name"]]}))
+    return folder
+
+
+def files_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+CAPTIONS = ["a photo of red", "photo", "a cat", "of a red cat", "caterpillar", "red red red", "", "of", "a red photo of a cat", "car"]
+SEED = 3
+
+
+def write_pictures(captions=CAPTIONS, widths=(16,)):
+    """A folder of pictures that the autoencoder takes as they are but for a crop at their sides."""
+    import numpy
+    from PIL import Image
+
+    folder = fresh()
+    folder.mkdir()
+    source = numpy.random.default_rng(len(captions))
+    lines = []
+    for index, text in enumerate(captions):
+        pixels = source.integers(0, 256, (16, widths[index % len(widths)], 3), dtype=numpy.uint8)
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+        lines.append(json.dumps({"file_name": f"{index}.png", "text": text}))
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def write_classes(classes):
+    """The same pictures in a folder for each class."""
+    flat, folder = write_pictures(), fresh()
+    for index in range(len(CAPTIONS)):
+        of_class = folder / f"class{index % classes}"
+        of_class.mkdir(parents=True, exist_ok=True)
+        shutil.copy(flat / f"{index}.png", of_class)
+    return folder
+
+
+def sd_conditions(pipeline, caption, _width):
+    ids = pipeline.tokenizer(caption, padding="max_length", truncation=True, return_tensors="pt").input_ids
+    return {"encoder_hidden_states": pipeline.text_encoder(ids)[0]}
+
+
+def sdxl_conditions(pipeline, caption, width):
+    import torch
+
+    states, _, pooled, _ = pipeline.encode_prompt(caption, device="cpu", num_images_per_prompt=1,
+                                                  do_classifier_free_guidance=False)
+    sizes = torch.tensor([[16, width, 0, (width - 16) // 2, 16, 16]])
+    return {"encoder_hidden_states": states, "added_cond_kwargs": {"text_embeds": pooled, "time_ids": sizes}}
+
+
+def hunyuan_conditions(pipeline, caption, width):
+    import torch
+    from diffusers.models.embeddings import get_2d_rotary_pos_embed
+
+    names = {"": ("encoder_hidden_states", "text_embedding_mask"), "_2": ("encoder_hidden_states_t5", "text_embedding_mask_t5")}
+    given = {}
+    for place, (states, mask) in names.items():
+        text = getattr(pipeline, "tokenizer" + place)(caption, padding="max_length", truncation=True, return_tensors="pt")
+        given[states] = getattr(pipeline, "text_encoder" + place)(text.input_ids, attention_mask=text.attention_mask)[0]
+        given[mask] = text.attention_mask
+    rotary = get_2d_rotary_pos_embed(8, ((0, 0), (4, 4)), (4, 4), output_type="pt")
+    return {**given, "image_meta_size": torch.tensor([[16.0, width, 16, 16, 0, (width - 16) // 2]]), "style": torch.tensor([0]),
+            "image_rotary_emb": rotary}
+
+
+def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions):
+    """The mean over a step's samples, by PyTorch; what chance decides is drawn here."""
+    import numpy
+    import torch
+    from PIL import Image
+
+    levels = pipeline.scheduler.alphas_cumprod
+    losses = []
+    with torch.no_grad():
+        for position in positions:
+            index = chance.index_at(SEED, position, len(captions))
+            pixels = numpy.asarray(Image.open(data / f"{index}.png"), dtype=numpy.float32) / 127.5 - 1
+            width = pixels.shape[1]
+            pixels = pixels[:, (width - 16) // 2:][:, :16]
+            moments = pipeline.vae.encode(torch.tensor(pixels).permute(2, 0, 1)[None]).latent_dist
+
+            def drawn(stream):
+                return torch.tensor(chance.normals(SEED, stream, 256 * position, 256)).view(1, 8, 8, 4).permute(0, 3, 1, 2)
+
+            latents = pipeline.vae.config.scaling_factor * (moments.mean + moments.std * drawn(chance.POSTERIOR))
+            time = chance.below(SEED, chance.TIMESTEPS, len(levels), position)
+            signal, noise = levels[time].sqrt(), (1 - levels[time]).sqrt()
+            noisy = signal * latents + noise * drawn(chance.NOISE)
+            backbone = pipeline.unet if hasattr(pipeline, "unet") else pipeline.transformer
+            answer = backbone(noisy, torch.tensor([float(time)]), **conditions(pipeline, captions[index], width)).sample[:, :4]
+            losses.append(float((answer - (signal * drawn(chance.NOISE) - noise * latents)).square().mean()))
+    return sum(losses) / len(losses)

@@ -3,17 +3,18 @@
 #include <optional>
 #include <variant>
 
-#include <pulse/io/timeline_event.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/print.hpp>
+
+#include "pictures/timeline_event.hpp"
 
 namespace pulse_examples {
 
 /// An instruction as pictures and traces show it: name, kind, stage and microbatch; rank, lane, times and what a
 /// transfer carries are the caller's. None for bookkeeping: stash, keep and release.
-[[nodiscard]] inline std::optional<pulse::io::timeline_event> event_of(const pulse::instruction& what) {
+[[nodiscard]] inline std::optional<pictures::timeline_event> event_of(const pulse::instruction& what) {
     namespace op = pulse::op;
-    pulse::io::timeline_event e;
+    pictures::timeline_event e;
     e.name = pulse::to_text(what);
     const auto pass = [&](char kind, const auto& p) {
         e.kind = kind;

@@ -25,10 +25,10 @@ std::string title_of(const pulse::frozen_task& t, const pulse::cost_table& costs
            range(t.first_layer, t.last_layer) + ", samples " + range(t.first_sample, t.first_sample + t.samples - 1);
 }
 
-std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
+std::vector<pictures::timeline_event> events_of(const pulse::simulation& ran,
                                                  const std::vector<pulse::program>& programs,
                                                  const pulse::tuning& found) {
-    std::vector<pulse::io::timeline_event> events;
+    std::vector<pictures::timeline_event> events;
     for (std::size_t r = 0; r != ran.ranks.size(); ++r) {
         for (const pulse::simulated_pass& p : ran.ranks[r]) {
             const pulse::instruction& what = programs[r].instructions[static_cast<std::size_t>(p.instruction)];
@@ -45,7 +45,7 @@ std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
     }
     std::int64_t flow = 0;
     for (const pulse::simulated_transfer& t : ran.transfers) {
-        pulse::io::timeline_event e;
+        pictures::timeline_event e;
         e.flow = ++flow;
         if (!pulse::is_of_frozen_task(t.message.kind)) { e.microbatch = pulse::data_of(t.message.microbatch); }
         e.bytes = t.boundary_bytes + t.skip_bytes;
@@ -66,8 +66,8 @@ std::vector<pulse::io::timeline_event> events_of(const pulse::simulation& ran,
     return events;
 }
 
-std::vector<pulse::io::trace_counter> counters_of(const pulse::simulation& ran) {
-    std::vector<pulse::io::trace_counter> counters;
+std::vector<pictures::trace_counter> counters_of(const pulse::simulation& ran) {
+    std::vector<pictures::trace_counter> counters;
     for (std::size_t r = 0; r != ran.memory.size(); ++r) {
         const pulse::memory_timeline& memory = ran.memory[r];
         const auto add = [&](const char* name, double time_us, std::int64_t bytes) {

@@ -2,16 +2,17 @@
 
 #include <vector>
 
-#include <pulse/io/timeline_event.hpp>
 #include <pulse/tune/tuning.hpp>
+
+#include "../pictures/timeline_event.hpp"
 
 namespace pulse_plan {
 
 /// A step of one pipeline on the simulator's clock, as what pictures and traces are drawn from: lane 0 computes, lane 1
 /// sends, lane 2 receives.
 struct simulated_step {
-    std::vector<pulse::io::timeline_event> events{};
-    std::vector<pulse::io::trace_counter> counters{};
+    std::vector<pictures::timeline_event> events{};
+    std::vector<pictures::trace_counter> counters{};
 };
 
 [[nodiscard]] simulated_step simulate_step(const pulse::tuning& found);

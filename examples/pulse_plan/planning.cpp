@@ -7,11 +7,11 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/io/atomic_file.hpp>
-#include <pulse/io/chrome_trace.hpp>
-#include <pulse/io/timeline_svg.hpp>
 #include <pulse/plan/json.hpp>
 #include <pulse/tune/plan_summary.hpp>
 
+#include "../pictures/chrome_trace.hpp"
+#include "../pictures/timeline_svg.hpp"
 #include "picture.hpp"
 #include "progress.hpp"
 #include "report.hpp"
@@ -41,9 +41,9 @@ void write_pictures(const arguments& a, const pulse::tuning& found) {
         std::string title = "One step of " + found.plan.model.str() + ": " + pulse::to_text(found.best_row().candidate);
         if (found.plan.data_degree > 1) { title += " (passes of one pipeline; the gradients' reduction follows)"; }
         pulse::io::write_file(a.svg,
-                              pulse::io::timeline_svg(step.events, {.title = title, .width = 1600}, step.counters));
+                              pictures::timeline_svg(step.events, {.title = title, .width = 1600}, step.counters));
     }
-    if (!a.trace.empty()) { pulse::io::write_file(a.trace, pulse::io::chrome_trace(step.events, step.counters)); }
+    if (!a.trace.empty()) { pulse::io::write_file(a.trace, pictures::chrome_trace(step.events, step.counters)); }
 }
 
 } // namespace

@@ -13,15 +13,16 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/io/atomic_file.hpp>
-#include <pulse/io/chrome_trace.hpp>
-#include <pulse/io/loss_svg.hpp>
 #include <pulse/io/png.hpp>
-#include <pulse/io/timeline_svg.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/step_model.hpp>
+
+#include "../pictures/chrome_trace.hpp"
+#include "../pictures/loss_svg.hpp"
+#include "../pictures/timeline_svg.hpp"
 
 namespace pulse_train {
 
@@ -84,12 +85,12 @@ void open_folder(const run_inputs& in) {
 
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary) {
     pulse::io::write_file(in.file("loss.svg"),
-                          pulse::io::loss_svg(results.losses, {.first_step = static_cast<std::size_t>(
+                          pictures::loss_svg(results.losses, {.first_step = static_cast<std::size_t>(
                                                                    results.last_step - results.steps_run + 1)}));
     const std::string title = in.plan.model.str() + " on " + std::to_string(in.ranks()) + " ranks, " +
                               std::string{pulse::name_of(in.plan.cut.kind)} + " placement: one training step";
-    pulse::io::write_file(in.file("timeline.svg"), pulse::io::timeline_svg(results.events, {.title = title}));
-    pulse::io::write_file(in.file("trace.json"), pulse::io::chrome_trace(results.events));
+    pulse::io::write_file(in.file("timeline.svg"), pictures::timeline_svg(results.events, {.title = title}));
+    pulse::io::write_file(in.file("trace.json"), pictures::chrome_trace(results.events));
 
     const nlohmann::ordered_json report{
         {"format", "pulse-report/1"},

@@ -22,7 +22,7 @@ public:
         (*this)(text.size());
         add(text.data(), text.size());
     }
-    void operator()(const pulse::io::timeline_event& e) { fields(*this, e); }
+    void operator()(const pictures::timeline_event& e) { fields(*this, e); }
     template <class T>
     void operator()(const std::vector<T>& values) {
         (*this)(values.size());
@@ -71,7 +71,7 @@ public:
         text.resize(count(1));
         take(text.data(), text.size());
     }
-    void operator()(pulse::io::timeline_event& e) { writer::fields(*this, e); }
+    void operator()(pictures::timeline_event& e) { writer::fields(*this, e); }
     template <class T>
     void operator()(std::vector<T>& values) {
         values.resize(count(1));

@@ -6,15 +6,16 @@
 #include <span>
 #include <vector>
 
-#include <pulse/io/timeline_event.hpp>
 #include <pulse/runtime/transport.hpp>
+
+#include "../pictures/timeline_event.hpp"
 
 namespace pulse_train {
 
 /// What one rank leaves for the report of its run: a plain value that the rank makes alone.
 struct rank_results {
     int rank{};
-    std::vector<pulse::io::timeline_event> events{}; ///< of the step that was traced last
+    std::vector<pictures::timeline_event> events{}; ///< of the step that was traced last
     double busy_us{};                                ///< time of its passes in that step
     pulse::traffic_count sent{};                     ///< in that step
     std::int64_t planned_bytes{};
@@ -36,7 +37,7 @@ struct rank_results {
 
 /// What all ranks of a run left.
 struct run_results {
-    std::vector<pulse::io::timeline_event> events{};
+    std::vector<pictures::timeline_event> events{};
     std::vector<double> losses{};
     std::vector<double> step_seconds{};
     std::vector<std::int64_t> planned_bytes{}; ///< of each rank, as measured_bytes

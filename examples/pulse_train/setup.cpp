@@ -23,7 +23,6 @@
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/core/text_table.hpp>
 #include <pulse/hardware/json.hpp>
-#include <pulse/io/idx.hpp>
 #include <pulse/launch/agree.hpp>
 #include <pulse/launch/build.hpp>
 #include <pulse/launch/rendezvous.hpp>
@@ -42,6 +41,7 @@
 #include "../glpk_search.hpp"
 #include "artifacts.hpp"
 #include "data_changes.hpp"
+#include "idx.hpp"
 #include "measuring.hpp"
 #include "pictures.hpp"
 #include "synthetic.hpp"
@@ -143,7 +143,7 @@ pulse::train::image_dataset load_images(const arguments& a, const sample_shape& 
                                  ": it is for captioned pictures, on which this run does not train"};
     }
     if (a.data == synthetic_data) { return synthetic_images(wanted, a.seed); }
-    pulse::io::idx_images images = pulse::io::read_idx_images(pulse::io::find_idx(a.data, "train-images-idx3-ubyte"));
+    idx_images images = read_idx_images(find_idx(a.data, "train-images-idx3-ubyte"));
     if (wanted.channels != 1 || images.rows != wanted.height || images.columns != wanted.width) {
         const auto text = [](auto height, auto width, auto channels) {
             return std::to_string(height) + "x" + std::to_string(width) + "x" + std::to_string(channels);

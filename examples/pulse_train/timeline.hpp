@@ -5,7 +5,6 @@
 #include <variant>
 #include <vector>
 
-#include <pulse/io/timeline_event.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
@@ -13,6 +12,7 @@
 #include <pulse/simulate/duration.hpp>
 
 #include "../instruction_event.hpp"
+#include "../pictures/timeline_event.hpp"
 
 namespace pulse_train {
 
@@ -36,9 +36,9 @@ struct traced_rank {
 
 /// One rank's recorded instructions as events, in microseconds. What starts a sum over replicas is none: see
 /// reductions_of.
-[[nodiscard]] inline std::vector<pulse::io::timeline_event> events_of(const traced_rank& of,
+[[nodiscard]] inline std::vector<pictures::timeline_event> events_of(const traced_rank& of,
                                                                       const std::vector<pulse::trace_event>& recorded) {
-    std::vector<pulse::io::timeline_event> events;
+    std::vector<pictures::timeline_event> events;
     // Replicas send the same messages.
     const std::int64_t of_replica = of.place.replica * (std::int64_t{1} << 40);
     for (const pulse::trace_event& seen : recorded) {
@@ -64,9 +64,9 @@ struct traced_rank {
 
 /// Sums of gradients over the replicas, each in a row of its own beside what the rank computes meanwhile; the bytes are
 /// those of the stage's parameters.
-[[nodiscard]] inline std::vector<pulse::io::timeline_event> reductions_of(
+[[nodiscard]] inline std::vector<pictures::timeline_event> reductions_of(
     const traced_rank& of, const std::vector<pulse::reduction_event>& recorded) {
-    std::vector<pulse::io::timeline_event> events;
+    std::vector<pictures::timeline_event> events;
     for (const pulse::reduction_event& seen : recorded) {
         auto e = pulse_examples::event_of(of.program[static_cast<std::size_t>(seen.instruction)]);
         if (!e) { continue; }

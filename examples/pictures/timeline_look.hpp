@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include <pulse/io/svg.hpp>
-#include <pulse/io/timeline_event.hpp>
+#include "svg.hpp"
+#include "timeline_event.hpp"
 
-namespace pulse::io {
+namespace pictures {
 
 namespace detail {
 
@@ -52,4 +52,4 @@ inline constexpr std::array<event_look, 11> event_looks{{
 
 } // namespace detail
 
-} // namespace pulse::io
+} // namespace pictures

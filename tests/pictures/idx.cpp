@@ -11,14 +11,14 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/io/idx.hpp>
+#include <pulse_train/idx.hpp>
 
 #include <io/scratch.hpp>
 #include <support/skip.hpp>
 
 namespace {
 
-using namespace pulse::io;
+using namespace pulse_train;
 using pulse::test::put;
 using pulse::test::scratch;
 namespace fs = std::filesystem;

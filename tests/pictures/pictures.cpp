@@ -12,13 +12,13 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/text_table.hpp>
-#include <pulse/io/loss_svg.hpp>
-#include <pulse/io/svg.hpp>
-#include <pulse/io/timeline_svg.hpp>
+#include <pictures/loss_svg.hpp>
+#include <pictures/svg.hpp>
+#include <pictures/timeline_svg.hpp>
 
 namespace {
 
-using namespace pulse::io;
+using namespace pictures;
 
 /// A small XML checker: tags nest and close, attributes are quoted, no bare & or < in text.
 bool well_formed(std::string_view xml) {

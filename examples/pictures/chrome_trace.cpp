@@ -1,4 +1,4 @@
-#pragma once
+#include "chrome_trace.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -10,47 +10,15 @@
 #include <string_view>
 #include <utility>
 
-#include <pulse/core/separate.hpp>
-#include <pulse/io/chrome_trace.hpp>
-#include <pulse/io/timeline_event.hpp>
+#include <nlohmann/json.hpp>
 
-namespace pulse::io {
+#include "timeline_event.hpp"
 
-PULSE_INLINE std::string json_escaped(std::string_view text) {
-    constexpr std::string_view hex = "0123456789abcdef";
-    std::string result;
-    for (std::size_t i = 0; i < text.size();) {
-        const auto byte = static_cast<unsigned char>(text[i]);
-        if (byte == '"' || byte == '\\') {
-            result += '\\';
-            result += text[i++];
-        } else if (byte < 0x20U || byte == 0x7FU) {
-            result += "\\u00";
-            result += hex[byte >> 4U];
-            result += hex[byte & 0xFU];
-            ++i;
-        } else if (byte < 0x80U) {
-            result += text[i++];
-        } else {
-            // Shortest forms only, no surrogates, nothing above U+10FFFF (RFC 3629, section 4).
-            const std::size_t length = byte >= 0xC2U && byte <= 0xDFU   ? 2
-                                       : (byte & 0xF0U) == 0xE0U        ? 3
-                                       : byte >= 0xF0U && byte <= 0xF4U ? 4
-                                                                        : 0;
-            bool valid = length != 0 && i + length <= text.size();
-            for (std::size_t k = 1; valid && k != length; ++k) {
-                valid = (static_cast<unsigned char>(text[i + k]) & 0xC0U) == 0x80U;
-            }
-            if (valid && length > 2) {
-                const auto second = static_cast<unsigned char>(text[i + 1]);
-                valid = !(byte == 0xE0U && second < 0xA0U) && !(byte == 0xEDU && second > 0x9FU) &&
-                        !(byte == 0xF0U && second < 0x90U) && !(byte == 0xF4U && second > 0x8FU);
-            }
-            result.append(valid ? text.substr(i, length) : std::string_view{"\xEF\xBF\xBD"});
-            i += valid ? length : 1;
-        }
-    }
-    return result;
+namespace pictures {
+
+std::string json_escaped(std::string_view text) {
+    const std::string quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return quoted.substr(1, quoted.size() - 2);
 }
 
 namespace detail {
@@ -66,7 +34,7 @@ namespace detail {
 
 } // namespace detail
 
-PULSE_INLINE std::string chrome_trace(std::span<const timeline_event> events, std::span<const trace_counter> counters) {
+std::string chrome_trace(std::span<const timeline_event> events, std::span<const trace_counter> counters) {
     std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
     bool first = true;
     const auto add = [&](const std::string& fields) {
@@ -139,4 +107,4 @@ PULSE_INLINE std::string chrome_trace(std::span<const timeline_event> events, st
     return out;
 }
 
-} // namespace pulse::io
+} // namespace pictures

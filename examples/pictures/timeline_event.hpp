@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace pulse::io {
+namespace pictures {
 
 /// Something that took time on one rank, in microseconds from a common start.
 ///
@@ -32,4 +32,4 @@ struct trace_counter {
     double value{};
 };
 
-} // namespace pulse::io
+} // namespace pictures

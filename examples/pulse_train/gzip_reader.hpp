@@ -15,7 +15,7 @@
 
 #include <pulse/core/error.hpp>
 
-namespace pulse::io {
+namespace pulse_train {
 
 /// Bytes of a file, decompressed on the way when it begins as a gzip file does.
 ///
@@ -24,12 +24,12 @@ class gzip_reader {
 public:
     explicit gzip_reader(const std::filesystem::path& path) :
         name_{path.string()}, file_{std::fopen(path.c_str(), "rb")}, input_(std::size_t{1} << 16U) {
-        if (!file_) { throw input_error("cannot open '" + name_ + "': " + std::strerror(errno)); }
+        if (!file_) { throw pulse::input_error("cannot open '" + name_ + "': " + std::strerror(errno)); }
         refill();
         compressed_ = stream_.avail_in >= 2 && input_[0] == 0x1FU && input_[1] == 0x8BU;
         constexpr int gzip_only = 16;
         if (compressed_ && inflateInit2(&stream_, MAX_WBITS + gzip_only) != Z_OK) {
-            throw input_error("cannot decompress '" + name_ + "': zlib did not start");
+            throw pulse::input_error("cannot decompress '" + name_ + "': zlib did not start");
         }
     }
 
@@ -62,7 +62,7 @@ private:
         if (stream_.avail_in != 0) { return; }
         const std::size_t got = std::fread(input_.data(), 1, input_.size(), file_.get());
         if (got == 0 && std::ferror(file_.get()) != 0) {
-            throw input_error("cannot read '" + name_ + "': " + std::strerror(errno));
+            throw pulse::input_error("cannot read '" + name_ + "': " + std::strerror(errno));
         }
         stream_.next_in = input_.data();
         stream_.avail_in = static_cast<uInt>(got);
@@ -101,7 +101,9 @@ private:
         return wanted - stream_.avail_out;
     }
 
-    [[noreturn]] void damaged(const char* reason) const { throw input_error("'" + name_ + "' is damaged: " + reason); }
+    [[noreturn]] void damaged(const char* reason) const {
+        throw pulse::input_error("'" + name_ + "' is damaged: " + reason);
+    }
 
     std::string name_;
     std::unique_ptr<std::FILE, close_file> file_;
@@ -111,4 +113,4 @@ private:
     bool ended_ = false;
 };
 
-} // namespace pulse::io
+} // namespace pulse_train

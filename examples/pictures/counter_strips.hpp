@@ -12,10 +12,11 @@
 #include <vector>
 
 #include <pulse/core/text_table.hpp>
-#include <pulse/io/svg.hpp>
-#include <pulse/io/timeline_event.hpp>
 
-namespace pulse::io {
+#include "svg.hpp"
+#include "timeline_event.hpp"
+
+namespace pictures {
 
 namespace detail {
 
@@ -71,7 +72,7 @@ public:
             svg.polygon(outline, colours[part % colours.size()]);
         }
         svg.line(x0, bottom, x1, bottom, "#d0d7de", 0.75);
-        const std::string peak = bytes_text(peaks_.at(rank));
+        const std::string peak = pulse::bytes_text(peaks_.at(rank));
         svg.text(x0 - 10, bottom - 4, peak, {.size = 10, .anchor = "end", .colour = "#57606a"});
     }
 
@@ -107,4 +108,4 @@ private:
 
 } // namespace detail
 
-} // namespace pulse::io
+} // namespace pictures

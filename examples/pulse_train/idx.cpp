@@ -1,4 +1,4 @@
-#pragma once
+#include "idx.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,18 +11,17 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
-#include <pulse/core/separate.hpp>
-#include <pulse/io/gzip_reader.hpp>
-#include <pulse/io/idx.hpp>
 
-namespace pulse::io {
+#include "gzip_reader.hpp"
+
+namespace pulse_train {
 
 namespace detail {
 
 [[nodiscard]] inline std::uint32_t idx_word(gzip_reader& file, const char* what) {
     std::array<std::uint8_t, 4> bytes{};
     if (file.read(bytes) != bytes.size()) {
-        throw input_error("'" + file.name() + "' ends before " + what + ": it is no IDX file or was cut");
+        throw pulse::input_error("'" + file.name() + "' ends before " + what + ": it is no IDX file or was cut");
     }
     return (std::uint32_t{bytes[0]} << 24U) | (std::uint32_t{bytes[1]} << 16U) | (std::uint32_t{bytes[2]} << 8U) |
            std::uint32_t{bytes[3]};
@@ -31,15 +30,15 @@ namespace detail {
 inline void idx_magic(gzip_reader& file, std::uint32_t expected, const char* content) {
     const std::uint32_t magic = idx_word(file, "its magic number");
     if (magic != expected) {
-        throw input_error("'" + file.name() + "' is no IDX file of " + content + ": its magic number is " +
-                          std::to_string(magic) + ", not " + std::to_string(expected));
+        throw pulse::input_error("'" + file.name() + "' is no IDX file of " + content + ": its magic number is " +
+                                 std::to_string(magic) + ", not " + std::to_string(expected));
     }
 }
 
 [[nodiscard]] inline int idx_extent(gzip_reader& file, const char* what) {
     const std::uint32_t value = idx_word(file, what);
     if (value == 0 || value > 0x7FFFFFFFU) {
-        throw input_error("'" + file.name() + "': " + what + " is " + std::to_string(value));
+        throw pulse::input_error("'" + file.name() + "': " + what + " is " + std::to_string(value));
     }
     return static_cast<int>(value);
 }
@@ -53,21 +52,21 @@ inline void idx_magic(gzip_reader& file, std::uint32_t expected, const char* con
         bytes.resize(before + static_cast<std::size_t>(block));
         const std::size_t got = file.read(std::span{bytes}.subspan(before));
         if (got != block) {
-            throw input_error("'" + file.name() + "' is cut: its header promises " + std::to_string(count) +
-                              " bytes of data, it has " + std::to_string(before + got));
+            throw pulse::input_error("'" + file.name() + "' is cut: its header promises " + std::to_string(count) +
+                                     " bytes of data, it has " + std::to_string(before + got));
         }
     }
     std::array<std::uint8_t, 1> extra{};
     if (file.read(extra) != 0) {
-        throw input_error("'" + file.name() + "' has bytes after the " + std::to_string(count) +
-                          " that its header promises");
+        throw pulse::input_error("'" + file.name() + "' has bytes after the " + std::to_string(count) +
+                                 " that its header promises");
     }
     return bytes;
 }
 
 } // namespace detail
 
-PULSE_INLINE idx_images read_idx_images(const std::filesystem::path& path) {
+idx_images read_idx_images(const std::filesystem::path& path) {
     gzip_reader file{path};
     detail::idx_magic(file, 0x803U, "images");
     idx_images result;
@@ -77,27 +76,28 @@ PULSE_INLINE idx_images read_idx_images(const std::filesystem::path& path) {
     // Below this the whole count fits in 64 bits; a larger image is a damaged header.
     const std::uint64_t image = static_cast<std::uint64_t>(result.rows) * static_cast<std::uint64_t>(result.columns);
     if (image > (std::uint64_t{1} << 28U)) {
-        throw input_error("'" + file.name() + "': images of " + std::to_string(result.rows) + " x " +
-                          std::to_string(result.columns) + " pixels are too large");
+        throw pulse::input_error("'" + file.name() + "': images of " + std::to_string(result.rows) + " x " +
+                                 std::to_string(result.columns) + " pixels are too large");
     }
     result.pixels = detail::idx_payload(file, image * static_cast<std::uint64_t>(result.count));
     return result;
 }
 
-PULSE_INLINE std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path) {
+std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path) {
     gzip_reader file{path};
     detail::idx_magic(file, 0x801U, "labels");
     const int count = detail::idx_extent(file, "the number of labels");
     return detail::idx_payload(file, static_cast<std::uint64_t>(count));
 }
 
-PULSE_INLINE std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name) {
+std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name) {
     for (const char* suffix : {"", ".gz"}) {
         std::error_code ignored;
         const auto candidate = folder / (name + suffix);
         if (std::filesystem::is_regular_file(candidate, ignored)) { return candidate; }
     }
-    throw input_error("neither '" + (folder / name).string() + "' nor '" + (folder / name).string() + ".gz' is a file");
+    throw pulse::input_error("neither '" + (folder / name).string() + "' nor '" + (folder / name).string() +
+                             ".gz' is a file");
 }
 
-} // namespace pulse::io
+} // namespace pulse_train

@@ -1,4 +1,4 @@
-#pragma once
+#include "timeline_svg.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,14 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/core/separate.hpp>
-#include <pulse/io/counter_strips.hpp>
-#include <pulse/io/svg.hpp>
-#include <pulse/io/timeline_event.hpp>
-#include <pulse/io/timeline_look.hpp>
-#include <pulse/io/timeline_svg.hpp>
+#include "counter_strips.hpp"
+#include "svg.hpp"
+#include "timeline_event.hpp"
+#include "timeline_look.hpp"
 
-namespace pulse::io {
+namespace pictures {
 
 namespace detail {
 
@@ -192,9 +190,9 @@ private:
 
 } // namespace detail
 
-PULSE_INLINE std::string timeline_svg(std::span<const timeline_event> events, const timeline_plot& plot,
-                                      std::span<const trace_counter> counters) {
+std::string timeline_svg(std::span<const timeline_event> events, const timeline_plot& plot,
+                         std::span<const trace_counter> counters) {
     return detail::timeline_picture{events, counters, plot}.draw();
 }
 
-} // namespace pulse::io
+} // namespace pictures

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace pulse::io {
+namespace pictures {
 
 /// Text as it may stand inside XML: markup escaped, control characters left out.
 [[nodiscard]] inline std::string xml_escaped(std::string_view text) {
@@ -133,4 +133,4 @@ private:
     std::string body_{};
 };
 
-} // namespace pulse::io
+} // namespace pictures

@@ -12,11 +12,11 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/io/chrome_trace.hpp>
+#include <pictures/chrome_trace.hpp>
 
 namespace {
 
-using namespace pulse::io;
+using namespace pictures;
 using nlohmann::json;
 
 std::vector<timeline_event> random_events(std::mt19937_64& engine, std::size_t count) {

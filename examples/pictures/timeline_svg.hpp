@@ -4,10 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include <pulse/core/separate.hpp>
-#include <pulse/io/timeline_event.hpp>
+#include "timeline_event.hpp"
 
-namespace pulse::io {
+namespace pictures {
 
 /// How a timeline is drawn.
 struct timeline_plot {
@@ -22,12 +21,7 @@ struct timeline_plot {
 /// Counters, in bytes, are drawn below their rank, stacked in the order in which their names first appear. Events may
 /// come in any order; those whose times are not finite or that end before they start are left out, as are counters that
 /// are not finite or negative and those of a rank without events.
-[[nodiscard]] PULSE_INLINE std::string timeline_svg(std::span<const timeline_event> events,
-                                                    const timeline_plot& plot = {},
-                                                    std::span<const trace_counter> counters = {});
+[[nodiscard]] std::string timeline_svg(std::span<const timeline_event> events, const timeline_plot& plot = {},
+                                       std::span<const trace_counter> counters = {});
 
-} // namespace pulse::io
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/io/timeline_svg.ipp> // IWYU pragma: keep
-#endif
+} // namespace pictures

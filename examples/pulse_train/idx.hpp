@@ -5,9 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <pulse/core/separate.hpp>
-
-namespace pulse::io {
+namespace pulse_train {
 
 /// Images of an IDX file: count x rows x columns bytes, row by row.
 struct idx_images {
@@ -20,16 +18,12 @@ struct idx_images {
 };
 
 /// Reads an IDX file of images (magic 0x803, big-endian), plain or gzip. Throws input_error naming file and fault.
-[[nodiscard]] PULSE_INLINE idx_images read_idx_images(const std::filesystem::path& path);
+[[nodiscard]] idx_images read_idx_images(const std::filesystem::path& path);
 
 /// Reads an IDX file of labels (magic 0x801), plain or gzip. Throws input_error naming the file and the fault.
-[[nodiscard]] PULSE_INLINE std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path);
+[[nodiscard]] std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path);
 
 /// `folder`/`name` or `folder`/`name`.gz, whichever exists. Throws input_error naming both when neither does.
-[[nodiscard]] PULSE_INLINE std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name);
+[[nodiscard]] std::filesystem::path find_idx(const std::filesystem::path& folder, const std::string& name);
 
-} // namespace pulse::io
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/io/idx.ipp> // IWYU pragma: keep
-#endif
+} // namespace pulse_train

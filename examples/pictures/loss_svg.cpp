@@ -1,4 +1,4 @@
-#pragma once
+#include "loss_svg.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,13 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/core/separate.hpp>
-#include <pulse/io/loss_svg.hpp>
-#include <pulse/io/svg.hpp>
+#include "svg.hpp"
 
-namespace pulse::io {
+namespace pictures {
 
-PULSE_INLINE std::string loss_svg(std::span<const double> losses, const loss_plot& plot) {
+std::string loss_svg(std::span<const double> losses, const loss_plot& plot) {
     constexpr double width = 860;
     constexpr double height = 420;
     constexpr double left = 76;
@@ -141,4 +139,4 @@ PULSE_INLINE std::string loss_svg(std::span<const double> losses, const loss_plo
     return svg.str();
 }
 
-} // namespace pulse::io
+} // namespace pictures

@@ -27,7 +27,7 @@ struct rank_link {
 /// Rank 0: takes a connection of every other rank, whoever else knocks. Throws launch_error on all ranks at the
 /// deadline.
 inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& table, const descriptor& listener,
-                                    const deadline& until, deadline::duration timeout) {
+                                           const deadline& until, deadline::duration timeout) {
     std::vector<rank_link> links;
     std::list<frame_stream> strangers;
     const auto is_linked = [&](int rank) {
@@ -77,7 +77,7 @@ inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& tabl
 
 /// Another rank: tries the hosts in turn.
 inline rank_link connect_to_rank_0(assembly& all, const rank_identity& who, const rank_table& table,
-                            const std::string& where, const deadline& until) {
+                                   const std::string& where, const deadline& until) {
     frame_reader said{where};
     const auto port = static_cast<std::uint16_t>(said.number());
     std::vector<std::string> hosts;
@@ -103,9 +103,9 @@ inline rank_link connect_to_rank_0(assembly& all, const rank_identity& who, cons
 /// free one).
 ///
 /// Throws launch_error on every rank, naming who is missing, after the timeout.
-[[nodiscard]] inline std::vector<rank_link> link_with_rank_0(tcp_store& store, const rank_identity& who, const rank_table& table,
-                                                      const std::string& subject, std::uint16_t port,
-                                                      deadline::duration timeout) {
+[[nodiscard]] inline std::vector<rank_link> link_with_rank_0(tcp_store& store, const rank_identity& who,
+                                                             const rank_table& table, const std::string& subject,
+                                                             std::uint16_t port, deadline::duration timeout) {
     assembly all{store, who, subject, timeout};
     const deadline until{timeout};
     std::vector<rank_link> links;

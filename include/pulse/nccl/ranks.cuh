@@ -23,9 +23,9 @@ namespace pulse::nccl {
 /// A process of a group, as a rank with a device.
 class rank_process {
 public:
-    /// Collective; selects the device. `devices` has those of the ranks of a machine in the order of their places, one as
-    /// often as ranks share it; without it each rank has the device of its place. Errors call it `what`. `group` must
-    /// outlive this.
+    /// Collective; selects the device. `devices` has those of the ranks of a machine in the order of their places, one
+    /// as often as ranks share it; without it each rank has the device of its place. Errors call it `what`. `group`
+    /// must outlive this.
     ///
     /// Throws input_error where a machine lacks devices, and, on every rank, where two ranks have one device that
     /// `devices` does not name.

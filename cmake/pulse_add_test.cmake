@@ -4,7 +4,7 @@
 # and the room's name; cases of TEST_SUITE("constexpr") get the label constexpr too. A case that calls
 # pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. SERIAL cases run alone.
 # Files that give one name two meanings are compiled APART under PULSE_UNITY_TESTS.
-# QUICK cases take less time than it takes to optimise them under a sanitizer, so that is not done.
+# QUICK cases take less time than it takes to optimise them, so that is not done.
 # If a library does not exist as a target, the room's tests are left out, with a status line.
 include_guard()
 
@@ -40,7 +40,7 @@ function(pulse_add_test room)
         if(room STREQUAL "host")
             set(level -O3)
         endif()
-        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}> $<$<AND:$<BOOL:${arg_QUICK}>,$<BOOL:${PULSE_SANITIZED}>>:-O0>)
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}> $<$<BOOL:${arg_QUICK}>:-O0>)
     endif()
 
     # The cases are asked for when the program is built, and read by ctest from the file that this leaves.

@@ -12,7 +12,6 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/device.hpp>
-#include <pulse/schedule/baselines/greedy_fill.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/timed_orders.hpp>
@@ -25,6 +24,7 @@
 
 #include "frozen_setting.hpp"
 #include "fully_sharded.hpp"
+#include "greedy_fill.hpp"
 
 namespace pulse_bench {
 
@@ -96,7 +96,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
     work.split.clear();
     std::optional<pulse::filled_schedule> best{};
     for (const double shortest_us : {0.0, 1e3, 1e4}) {
-        pulse::filled_schedule made = greedy_fill(passes, work, shortest_us);
+        pulse::filled_schedule made = pulse::bench::greedy_fill(passes, work, shortest_us);
         if (!best || made.makespan_us() < best->makespan_us()) { best = std::move(made); }
     }
     return std::move(*best);

@@ -25,7 +25,6 @@
 #include <pulse/plan/plan.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
-#include <pulse/schedule/baselines/chimera.hpp>
 #include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
@@ -34,6 +33,7 @@
 #include <pulse/schedule/validate.hpp>
 #include <pulse/zoo/known_models.hpp>
 
+#include "chimera.hpp"
 #include "json_output.hpp"
 #include "plan_parts.hpp"
 #include "schedule_rows.hpp"
@@ -232,9 +232,9 @@ private:
             ++found_.undefined;
             return;
         }
-        const auto both = pulse::make_bidirectional_problem(costs_, cut, ask_);
+        const auto both = pulse::bench::make_bidirectional_problem(costs_, cut, ask_);
         const auto start = std::chrono::steady_clock::now();
-        const auto timed = pulse::chimera(both);
+        const auto timed = pulse::bench::chimera(both);
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
         std::vector<double> load(both.parameter_bytes.size(), 0.0);
         for (const auto& s : both.problem.stages) {
@@ -247,7 +247,7 @@ private:
         for (std::size_t d = 0; d != peaks.size(); ++d) { peaks[d] += parameter_copies * both.parameter_bytes[d]; }
         add_row({cut, {}, busiest}, timed, "chimera", peaks, took.count());
         rows_.back().placement = "two ways";
-        rows_.back().makespan_us = pulse::step_us(both, timed);
+        rows_.back().makespan_us = pulse::bench::step_us(both, timed);
         rows_.back().gradient_bytes = both.gradient_bytes;
     }
 

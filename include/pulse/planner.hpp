@@ -32,8 +32,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/partition/validate.hpp>
 
 #include <pulse/schedule/baselines/baseline.hpp>
-#include <pulse/schedule/baselines/chimera.hpp>
-#include <pulse/schedule/baselines/greedy_fill.hpp>
 #include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/cascade_problem.hpp>

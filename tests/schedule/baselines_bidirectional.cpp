@@ -6,15 +6,17 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/baselines/chimera.hpp>
 #include <pulse/schedule/baselines/one_f_one_b.hpp>
 #include <pulse/schedule/validate.hpp>
+
+#include <bench/chimera.hpp>
 
 #include "instances.hpp"
 
 namespace {
 
 using namespace pulse;
+using pulse::bench::bidirectional_problem;
 
 /// One layer per stage; saved bytes 1, so held bytes count activations.
 test::instance equal_layers(int devices, int microbatches, bool split, double f, double b, double w) {
@@ -36,7 +38,7 @@ test::instance equal_layers(int devices, int microbatches, bool split, double f,
 }
 
 bidirectional_problem problem_of(const test::instance& i) {
-    return make_bidirectional_problem(i.costs, i.cut, i.options);
+    return bench::make_bidirectional_problem(i.costs, i.cut, i.options);
 }
 
 } // namespace

@@ -11,12 +11,13 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/baselines/greedy_fill.hpp>
 #include <pulse/schedule/bound/frozen_bound.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/validate_fill.hpp>
+
+#include <bench/greedy_fill.hpp>
 
 #include "instances.hpp"
 
@@ -273,7 +274,7 @@ TEST_SUITE("host") {
             work.hosts.clear();
             const schedule passes = list_schedule(problem);
             const double shortest = up_to(random, 0, 3);
-            const filled_schedule found = greedy_fill(passes, work, shortest);
+            const filled_schedule found = bench::greedy_fill(passes, work, shortest);
             CAPTURE(i);
             CHECK(found.passes == passes);
             REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
@@ -297,12 +298,12 @@ TEST_SUITE("host") {
         const schedule passes{{{{pass::forward, 0, 0, 10, 20}}, {{pass::forward, 1, 0, 0, 20}}}};
         const frozen_component chain{"f", {}, 0,
                                      0,   1,  {{"a", 0, 2, 0, 0, 0}, {"b", 0, 2, 0, 0, 0}, {"c", 0, 2, 0, 0, 0}}};
-        const auto found = greedy_fill(passes, {{chain}, 2, {}, {}}, 0);
+        const auto found = bench::greedy_fill(passes, {{chain}, 2, {}, {}}, 0);
         CHECK(found.tasks[0].size() == 5);
         CHECK(found.tasks[0].back().end_us == 10);
         CHECK(found.makespan_us() == 22);
-        CHECK(greedy_fill(passes, {{chain}, 2, {}, {}}, 11).makespan_us() == 26);
-        CHECK_THROWS_AS((void)greedy_fill(passes, {{chain}, 2, {{0}, {}}, {}}, 0), input_error);
+        CHECK(bench::greedy_fill(passes, {{chain}, 2, {}, {}}, 11).makespan_us() == 26);
+        CHECK_THROWS_AS((void)bench::greedy_fill(passes, {{chain}, 2, {{0}, {}}, {}}, 0), input_error);
     }
 
     TEST_CASE("fill: the bound is that of all sets of devices, and never falls when work grows") {

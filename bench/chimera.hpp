@@ -6,14 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/core/separate.hpp>
-#include <pulse/schedule/baselines/bidirectional.hpp>
-#include <pulse/schedule/baselines/chimera.hpp>
 #include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 
-namespace pulse {
+#include "bidirectional.hpp"
+
+namespace pulse::bench {
 
 namespace detail {
 
@@ -109,7 +108,14 @@ private:
 
 } // namespace detail
 
-PULSE_CONSTEXPR schedule chimera(const bidirectional_problem& both) {
+/// Chimera (Li and Hoefler, 2021), bidirectional pipelines: the step is filled from both ends, which halves the bubble
+/// of P microbatches, for a second copy of the parameters and a sum of gradients between the copies (`step_us`).
+///
+/// The authors give the order for P microbatches of equal stages and join such blocks for more; here the same rule,
+/// 1F1B in either direction, is run on the problem's times and lags with P/2 to P microbatches of a direction under way
+/// and ties to the forward or to the backward, and the shortest step that fits into memory is taken. Split, W follows
+/// its B at once. Throws infeasible_error when none fits.
+[[nodiscard]] inline schedule chimera(const bidirectional_problem& both) {
     const int devices = both.problem.devices;
     schedule best{};
     schedule least{}; // in case that none fits
@@ -121,8 +127,8 @@ PULSE_CONSTEXPR schedule chimera(const bidirectional_problem& both) {
             if (best.devices.empty() || step_us(both, timed) < step_us(both, best)) { best = std::move(timed); }
         }
     }
-    if (best.devices.empty()) { detail::require_fits_memory(both.problem, least, "chimera"); }
+    if (best.devices.empty()) { pulse::detail::require_fits_memory(both.problem, least, "chimera"); }
     return best;
 }
 
-} // namespace pulse
+} // namespace pulse::bench

@@ -1,7 +1,7 @@
-// What including pulse costs: seconds of processor time and peak memory of the compiler, for the umbrellas and the example
-// trainers, header-only and against pulse::compiled and pulse::compiled_host, for the planner that runs in the compiler
-// (tests/compile_time), all headers of each part, and the backbones of the zoo. Seconds are also given as multiples of a
-// unit: ten standard headers that pulse.hpp needs anyway. What has a target may exceed it by half.
+// What including pulse costs: seconds of processor time and peak memory of the compiler, for the umbrellas and the
+// example trainers, header-only and against pulse::compiled and pulse::compiled_host, for the planner that runs in the
+// compiler (tests/compile_time), all headers of each part, and the backbones of the zoo. Seconds are also given as
+// multiples of a unit: ten standard headers that pulse.hpp needs anyway. What has a target may exceed it by half.
 //   bench_compile [--compilers g++,clang++] [--quick] [--json FILE]
 // Exit status: 0 measured, 1 something did not compile or cost too much, 2 refused.
 #include <sys/resource.h>

@@ -98,10 +98,10 @@ ordered_json overhead(effort how) {
     const int batch = how.of(4, 1), microbatches = how.of(4, 1), rounds = how.of(16, 2);
     std::vector<double> direct_ms, executor_ms, ratios;
     const pulse::cost_table costs = measured_costs(batch, how);
-    const pulse::plan plan = pulse::plan_candidate(costs, {.microbatches = microbatches,
-                                                            .kind = pulse::placement::sequential,
-                                                            .split_backward = false})
-                                 .plan;
+    const pulse::plan plan =
+        pulse::plan_candidate(
+            costs, {.microbatches = microbatches, .kind = pulse::placement::sequential, .split_backward = false})
+            .plan;
     pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
         math backend;
         steady_task task{batch};
@@ -171,9 +171,8 @@ ordered_json two_ranks(effort how) {
     const int batch = how.of(8, 1), microbatches = how.of(8, 2), rounds = how.of(7, 1), steps = how.of(2, 1);
     const pulse::cost_table costs = measured_costs(batch, how);
     const auto alone = [&](bool split) {
-        return pulse::plan_candidate(costs, {.microbatches = microbatches,
-                                             .kind = pulse::placement::sequential,
-                                             .split_backward = split})
+        return pulse::plan_candidate(
+                   costs, {.microbatches = microbatches, .kind = pulse::placement::sequential, .split_backward = split})
             .plan;
     };
     const std::array<pulse::plan, 2> one{alone(false), alone(true)};
@@ -243,17 +242,16 @@ ordered_json simulator_against_clock(effort how) {
     for (const int devices : degrees) {
         for (const auto kind : {pulse::placement::folded, pulse::placement::sequential}) {
             const bool folded = kind == pulse::placement::folded;
-            const pulse::plan plan =
-                pulse::plan_candidate(
-                    costs,
-                    {.pipeline_degree = devices,
-                     .microbatches = microbatches,
-                     .kind = kind,
-                     .routing = pulse::skip_routing::relayed,
-                     .split_backward = folded,
-                     .method = folded ? pulse::schedule_method::list : pulse::schedule_method::one_f_one_b},
-                    pulse::link{.latency_us = 300, .bandwidth_gb_per_s = 0.05})
-                    .plan;
+            const pulse::plan plan = pulse::plan_candidate(costs,
+                                                           {.pipeline_degree = devices,
+                                                            .microbatches = microbatches,
+                                                            .kind = kind,
+                                                            .routing = pulse::skip_routing::relayed,
+                                                            .split_backward = folded,
+                                                            .method = folded ? pulse::schedule_method::list
+                                                                             : pulse::schedule_method::one_f_one_b},
+                                                           pulse::link{.latency_us = 300, .bandwidth_gb_per_s = 0.05})
+                                         .plan;
             const auto [measured, simulated] =
                 timed_step_ms<uneven>(plan, costs, {.latency_us = 300, .bandwidth_gb_per_s = 0.05}, how.of(3, 1));
             const double off = 100 * (simulated / measured - 1);
@@ -299,16 +297,15 @@ ordered_json slow_links(effort how) {
                 const pulse::link speed{.latency_us = 20, .bandwidth_gb_per_s = real_gb_per_s * scale};
                 const pulse::host::link_options link{
                     .latency_us = 20, .bandwidth_gb_per_s = speed.bandwidth_gb_per_s, .blocking = blocking};
-                const pulse::plan sequential =
-                    pulse::plan_candidate(costs,
-                                          {.pipeline_degree = devices,
-                                           .microbatches = microbatches,
-                                           .kind = pulse::placement::sequential,
-                                           .routing = pulse::skip_routing::relayed,
-                                           .split_backward = false,
-                                           .method = pulse::schedule_method::one_f_one_b},
-                                          speed)
-                        .plan;
+                const pulse::plan sequential = pulse::plan_candidate(costs,
+                                                                     {.pipeline_degree = devices,
+                                                                      .microbatches = microbatches,
+                                                                      .kind = pulse::placement::sequential,
+                                                                      .routing = pulse::skip_routing::relayed,
+                                                                      .split_backward = false,
+                                                                      .method = pulse::schedule_method::one_f_one_b},
+                                                                     speed)
+                                                   .plan;
                 pulse::tune_candidate fold{.pipeline_degree = devices, .microbatches = microbatches};
                 const pulse::plan folded = pulse::plan_candidate(costs, fold, speed).plan;
                 fold.split_backward = false;

@@ -148,7 +148,8 @@ int main(int argc, char** argv) {
         std::vector<double> own_ms;
         const auto costs =
             pulse::analytic_costs(pulse::graph_of<model>().view(), pulse::cpu_core, batch, sizeof(float));
-        const auto plan = pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
+        const auto plan =
+            pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
         pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
             math backend{threads};
             pulse::executor<model, math> rank{backend, transport, plan, costs};

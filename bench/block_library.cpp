@@ -15,8 +15,8 @@
 #include <pulse/cuda/cudnn/convolution.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/ready_engine.cuh>
-#include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/engine_options.cuh>
+#include <pulse/cuda/memory.cuh>
 
 namespace pulse_bench {
 
@@ -88,9 +88,9 @@ library_call library_convolution(const pulse::conv2d_shape& s, int batch, layer_
     for (const int candidates : {0, 6}) {
         cuda::engine_options options;
         options.candidates = candidates;
-        engines.push_back(cudnn::choose_engine(made->dnn, stream, cudnn::make_graph(graph, made->dnn.get()), {}, options,
-                                           cuda::device_key(), sizes)
-                            .made);
+        engines.push_back(cudnn::choose_engine(made->dnn, stream, cudnn::make_graph(graph, made->dnn.get()), {},
+                                               options, cuda::device_key(), sizes)
+                              .made);
         if (!engines.back()) { throw pulse::error("cuDNN has no engine for a convolution of the bench"); }
         workspace = std::max(workspace, engines.back().workspace_bytes());
     }

@@ -13,15 +13,15 @@ namespace pulse_bench {
 struct block_options {
     std::vector<int> batches{1, 4, 16};
     std::vector<std::string> only{}; ///< operations whose name contains one of these; all where there is none
-    int rounds{11};     ///< of which the median counts
-    bool quick{};       ///< one small shape of each operation; the figures mean nothing
+    int rounds{11};                  ///< of which the median counts
+    bool quick{};                    ///< one small shape of each operation; the figures mean nothing
     bool operations{true};
     bool layers{true};
 
     [[nodiscard]] bool wants(const std::string& operation) const {
         return only.empty() || std::ranges::any_of(only, [&](const std::string& text) {
-            return operation.find(text) != std::string::npos;
-        });
+                   return operation.find(text) != std::string::npos;
+               });
     }
 };
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
-#include <pulse/cuda/device_updates.cuh>
 
 namespace pulse_bench {
 
@@ -58,7 +58,8 @@ struct device_optimizer::kernels : cuda::rank_optimizer<cuda::bf16> {
 
 device_optimizer::device_optimizer(std::size_t layers, device_parameters& parameters, std::span<const float> initial,
                                    cudaStream_t stream) :
-    adamw_{std::make_unique<kernels>(layers, 1, parameters, pulse::train::optimizer_options{.clip_norm = 1.0}, stream)} {
+    adamw_{
+        std::make_unique<kernels>(layers, 1, parameters, pulse::train::optimizer_options{.clip_norm = 1.0}, stream)} {
     adamw_->start(initial, parameters);
 }
 device_optimizer::~device_optimizer() = default;

@@ -18,7 +18,8 @@ public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
 
-    direct_step(B& math, int batch) : math_{math}, batch_{batch}, parameters_{pulse::whole_model<Model, scalar, accumulator>()} {
+    direct_step(B& math, int batch) :
+        math_{math}, batch_{batch}, parameters_{pulse::whole_model<Model, scalar, accumulator>()} {
         const auto n = static_cast<std::size_t>(batch);
         std::int64_t workspace = 0;
         for (const pulse::layer_node& node : graph.layers) {
@@ -50,8 +51,7 @@ public:
             Model::conditioning::forward(math_, conditioner);
             for (std::size_t l = 0; l != table.size(); ++l) { table[l].forward(math_, frame(l)); }
             task.loss(m, output_.back().data(), gradient_.back().data());
-            math_.fill(static_cast<std::int64_t>(conditioning_gradient_.size()), 0.0F,
-                       conditioning_gradient_.data());
+            math_.fill(static_cast<std::int64_t>(conditioning_gradient_.size()), 0.0F, conditioning_gradient_.data());
             for (std::size_t l = table.size(); l-- > 0;) {
                 for (std::size_t e = 0; e != graph.skips.size(); ++e) {
                     if (graph.skips[e].from == static_cast<int>(l)) {

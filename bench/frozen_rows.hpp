@@ -62,9 +62,7 @@ struct frozen_row {
     }
     [[nodiscard]] double gain() const { return first_us / makespan_us; }
     /// What most of the gap is of.
-    [[nodiscard]] const char* binds() const {
-        return 2 * filling_gap_percent() < gap_percent() ? "passes" : "filling";
-    }
+    [[nodiscard]] const char* binds() const { return 2 * filling_gap_percent() < gap_percent() ? "passes" : "filling"; }
 };
 
 /// What the tasks may use besides what the passes hold: as much as three of the greatest at a time.

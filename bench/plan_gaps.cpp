@@ -197,12 +197,8 @@ void report(const gaps_run& run, const gaps_options& options, json_output& json)
     std::puts("");
     print_baselines(groups, summarise(run.rows, [](const grid_instance&) { return true; }), options.markdown);
 
-    ordered_json all{{"format", gaps_format},
-                     {"seconds", run.seconds},
-                     {"solver", run.solver},
-                     {"sample", run.sample},
-                     {"parts", run.parts},
-                     {"without", run.without}};
+    ordered_json all{{"format", gaps_format}, {"seconds", run.seconds}, {"solver", run.solver},
+                     {"sample", run.sample},  {"parts", run.parts},     {"without", run.without}};
     const auto missing = missing_parts(run.parts);
     std::printf("\n%zu instances, at most %g s each, solver %s%s", run.rows.size(), run.seconds, run.solver.c_str(),
                 run.sample > 1 || !missing.empty() ? "; a sample, so the targets are only indicated" : "");
@@ -265,8 +261,7 @@ void report_frozen_grid(const frozen_run& run, bool markdown, json_output& json)
     all["sample"] = run.sample;
     all["parts"] = run.parts;
     const auto missing = missing_parts(run.parts);
-    std::printf("passes of at most %lld nodes each, solver %s%s", static_cast<long long>(run.nodes),
-                run.solver.c_str(),
+    std::printf("passes of at most %lld nodes each, solver %s%s", static_cast<long long>(run.nodes), run.solver.c_str(),
                 run.sample > 1 || !missing.empty() ? "; a sample, so the targets are only indicated" : "");
     for (const auto& part : missing) { std::printf("; without part %s", part.c_str()); }
     std::puts("");
@@ -326,8 +321,8 @@ void add_gaps_part(CLI::App& app) {
                                             "grid of instances");
     const auto options = std::make_shared<gaps_options>();
     auto* without = part->add_option("--without", options->without, "phases of the synthesizer to leave out")
-                        ->check(CLI::IsMember(std::vector<std::string>(pulse::synthesis_phases.begin(),
-                                                                       pulse::synthesis_phases.end())));
+                        ->check(CLI::IsMember(
+                            std::vector<std::string>(pulse::synthesis_phases.begin(), pulse::synthesis_phases.end())));
     auto* seconds = part->add_option("--seconds", options->seconds, "per instance (1)")->check(CLI::PositiveNumber);
     const std::vector measuring{
         without,
@@ -350,10 +345,11 @@ void add_gaps_part(CLI::App& app) {
     auto* frozen = part->add_flag("--frozen", options->frozen,
                                   "beside 10, 25, 40 and 100 % of each instance's load as frozen work");
     for (auto* option : {seconds, without}) { frozen->excludes(option); }
-    auto* nodes = part->add_option("--nodes", options->nodes,
-                     "with --frozen, instead of seconds: of the synthesizer, per instance (400000, about a second)");
-    auto* size = part->add_option("--microbatch-size", options->microbatch_size,
-                                  "samples to encode for each microbatch (4)");
+    auto* nodes = part->add_option(
+        "--nodes", options->nodes,
+        "with --frozen, instead of seconds: of the synthesizer, per instance (400000, about a second)");
+    auto* size =
+        part->add_option("--microbatch-size", options->microbatch_size, "samples to encode for each microbatch (4)");
     for (auto* option : {nodes, size}) { option->check(CLI::PositiveNumber)->needs(frozen); }
     auto* merge = part->add_option("--merge", options->merged,
                                    "measure nothing: one table of these files of --json, of --frozen with it");

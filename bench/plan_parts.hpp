@@ -26,7 +26,7 @@ void add_tuner_part(CLI::App& app);
 /// Frozen work in the bubbles of a pipeline: makespan against the certified bound, and against encoding first.
 void add_frozen_part(CLI::App& app);
 
-inline constexpr std::array plan_parts{&add_partition_part, &add_bytes_part, &add_gaps_part, &add_schedules_part,
-                                       &add_tuner_part, &add_frozen_part};
+inline constexpr std::array plan_parts{&add_partition_part, &add_bytes_part, &add_gaps_part,
+                                       &add_schedules_part, &add_tuner_part, &add_frozen_part};
 
 } // namespace pulse_bench

@@ -41,9 +41,7 @@ struct gaps_row {
     std::array<std::optional<baseline_run>, grid_baselines.size()> baselines{};
 
     [[nodiscard]] double gap_percent() const { return 100 * pulse::gap_of(makespan_us, bound_us); }
-    [[nodiscard]] double first_gap_percent() const {
-        return 100 * pulse::gap_of(makespan_us, first_bound_us);
-    }
+    [[nodiscard]] double first_gap_percent() const { return 100 * pulse::gap_of(makespan_us, first_bound_us); }
     [[nodiscard]] bool proved() const { return makespan_us <= bound_us * (1 + 1e-9); }
 };
 

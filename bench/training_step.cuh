@@ -136,7 +136,8 @@ template <class Model>
     const std::int64_t free_before = free_bytes();
     const auto run = [&](pulse::cuda::thread_transport& transport) {
         const auto costs = pulse::analytic_costs(graph.view(), pulse::h200, request.batch, sizeof(scalar));
-        const auto plan = pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
+        const auto plan =
+            pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
         device_operations math{transport.stream()};
         pulse::executor<Model, device_operations> rank{math, transport, plan, costs};
         found.parameters = static_cast<std::int64_t>(rank.parameters().values().size());

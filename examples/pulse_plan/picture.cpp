@@ -26,8 +26,8 @@ std::string title_of(const pulse::frozen_task& t, const pulse::cost_table& costs
 }
 
 std::vector<pictures::timeline_event> events_of(const pulse::simulation& ran,
-                                                 const std::vector<pulse::program>& programs,
-                                                 const pulse::tuning& found) {
+                                                const std::vector<pulse::program>& programs,
+                                                const pulse::tuning& found) {
     std::vector<pictures::timeline_event> events;
     for (std::size_t r = 0; r != ran.ranks.size(); ++r) {
         for (const pulse::simulated_pass& p : ran.ranks[r]) {

@@ -64,8 +64,7 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
     for (std::size_t c = 0; c != work.components.size(); ++c) {
         const pulse::frozen_component& one = work.components[c];
         cache_bytes += one.result_bytes;
-        table.row({one.name.str(), hosts_text(work, c), std::to_string(one.layers.size()),
-                   bytes(one.parameter_bytes()),
+        table.row({one.name.str(), hosts_text(work, c), std::to_string(one.layers.size()), bytes(one.parameter_bytes()),
                    number_text(pulse::least_work_us(one, work.samples) * 1e-3 / work.samples, 3),
                    bytes(one.result_bytes)});
     }

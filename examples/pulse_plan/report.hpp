@@ -12,8 +12,8 @@ namespace pulse_plan {
 /// What the model is and what was assumed about the machine.
 [[nodiscard]] std::string heading_text(const arguments& a, const pulse::tuning& found);
 
-/// What the frozen components cost where they run, and against other ways to have their results; `without` is the plan of
-/// the passes alone.
+/// What the frozen components cost where they run, and against other ways to have their results; `without` is the plan
+/// of the passes alone.
 [[nodiscard]] std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without);
 
 /// The best candidates, and why the others lost.

@@ -86,7 +86,7 @@ void open_folder(const run_inputs& in) {
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary) {
     pulse::io::write_file(in.file("loss.svg"),
                           pictures::loss_svg(results.losses, {.first_step = static_cast<std::size_t>(
-                                                                   results.last_step - results.steps_run + 1)}));
+                                                                  results.last_step - results.steps_run + 1)}));
     const std::string title = in.plan.model.str() + " on " + std::to_string(in.ranks()) + " ranks, " +
                               std::string{pulse::name_of(in.plan.cut.kind)} + " placement: one training step";
     pulse::io::write_file(in.file("timeline.svg"), pictures::timeline_svg(results.events, {.title = title}));

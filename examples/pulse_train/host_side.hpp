@@ -23,8 +23,8 @@ namespace pulse_train {
 /// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A
 /// side has
 /// - `math`, `task`: a backend and the task of a rank's trainer;
-/// - `frozen_math`: the backend of frozen networks (encoded_task) and `make_frozen_math(arguments, transport)`; `latents`
-///   of a step and the `latent_task` on them;
+/// - `frozen_math`: the backend of frozen networks (encoded_task) and `make_frozen_math(arguments, transport)`;
+///   `latents` of a step and the `latent_task` on them;
 /// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
 ///   `run_workers(count, body)`: the same on threads of this process in any case;
 /// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;

@@ -181,9 +181,8 @@ int exit_code_of(const std::exception& e) {
     }
     try {
         std::rethrow_if_nested(e);
-    } catch (const std::exception& inner) {
-        return exit_code_of(inner);
-    } catch (...) {}
+    } catch (const std::exception& inner) { return exit_code_of(inner); } catch (...) {
+    }
     return 1;
 }
 

@@ -16,8 +16,8 @@ namespace pulse_train {
 struct rank_results {
     int rank{};
     std::vector<pictures::timeline_event> events{}; ///< of the step that was traced last
-    double busy_us{};                                ///< time of its passes in that step
-    pulse::traffic_count sent{};                     ///< in that step
+    double busy_us{};                               ///< time of its passes in that step
+    pulse::traffic_count sent{};                    ///< in that step
     std::int64_t planned_bytes{};
     std::int64_t measured_bytes{};
     /// Averaged weights of its layers, for drawing samples.

@@ -44,9 +44,9 @@ void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse:
                          const std::string& file);
 
 /// Makes the plan of the run from what was measured, unless one was read, says what is expected of it, and writes the
-/// files of --profile-out and --cluster-out. `blank` are the costs of the model without times. Throws input_error naming
-/// where plan or profile are from unless they fit the model and the plan cannot deadlock, and infeasible_error where
-/// there is none.
+/// files of --profile-out and --cluster-out. `blank` are the costs of the model without times. Throws input_error
+/// naming where plan or profile are from unless they fit the model and the plan cannot deadlock, and infeasible_error
+/// where there is none.
 void make_plan(run_inputs& in, const measurements& from, const pulse::cost_source& blank);
 
 /// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments

@@ -37,7 +37,7 @@ struct traced_rank {
 /// One rank's recorded instructions as events, in microseconds. What starts a sum over replicas is none: see
 /// reductions_of.
 [[nodiscard]] inline std::vector<pictures::timeline_event> events_of(const traced_rank& of,
-                                                                      const std::vector<pulse::trace_event>& recorded) {
+                                                                     const std::vector<pulse::trace_event>& recorded) {
     std::vector<pictures::timeline_event> events;
     // Replicas send the same messages.
     const std::int64_t of_replica = of.place.replica * (std::int64_t{1} << 40);

@@ -43,6 +43,7 @@ struct clock_module {
 #endif
 };
 
-struct timed : pulse::model<"timed", pulse::layers<archetype::conditioned_layer<"a", pulse::shape<4>, pulse::shape<16>>>,
-                            pulse::skips<>, clock_module> {};
+struct timed
+    : pulse::model<"timed", pulse::layers<archetype::conditioned_layer<"a", pulse::shape<4>, pulse::shape<16>>>,
+                   pulse::skips<>, clock_module> {};
 static_assert(timed::is_conditioned);

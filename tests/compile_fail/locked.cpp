@@ -54,9 +54,8 @@ struct trains_text : clock_with_text {
 };
 
 #if CASE == 0
-struct reading
-    : model<"reading", layers<pair, beside<"a", timed, timed>, beside<"b", attending, attending>, joined>, skips<>,
-            both_conditionings<clock_with_text>> {};
+struct reading : model<"reading", layers<pair, beside<"a", timed, timed>, beside<"b", attending, attending>, joined>,
+                       skips<>, both_conditionings<clock_with_text>> {};
 struct prefix : model<"prefix", layers<forward_only<in>, body, locked<tail>>> {};
 struct skipping : model<"skipping", layers<forward_only<in>, body, join>, skips<skip<"in", "join">>> {};
 struct timely : model<"timely", layers<forward_only<in>, locked<timed>>, skips<>, clock> {};

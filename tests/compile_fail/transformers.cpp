@@ -15,8 +15,8 @@
 #include <pulse/nn/uvit.hpp>
 
 constexpr pulse::uvit_config uvit_config() {
-    pulse::uvit_config c{.name = "u", .img_size = 8, .patch_size = 2, .in_chans = 1, .embed_dim = 8, .depth = 2,
-                         .num_heads = 2};
+    pulse::uvit_config c{
+        .name = "u", .img_size = 8, .patch_size = 2, .in_chans = 1, .embed_dim = 8, .depth = 2, .num_heads = 2};
 #if CASE == 1
     c.name = {};
 #elif CASE == 2

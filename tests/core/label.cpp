@@ -23,23 +23,23 @@ constexpr pulse::label nothing{};
 
 TEST_SUITE("constexpr") {
 
-TEST_CASE("a label holds its text and can be a template argument") {
-    CHECK_BOTH(conv_in.view() == "conv_in");
-    CHECK_BOTH(tagged<"mid_block">::name.view() == "mid_block");
-    CHECK_BOTH(nothing.empty());
-    CHECK_BOTH(!conv_in.empty());
-}
+    TEST_CASE("a label holds its text and can be a template argument") {
+        CHECK_BOTH(conv_in.view() == "conv_in");
+        CHECK_BOTH(tagged<"mid_block">::name.view() == "mid_block");
+        CHECK_BOTH(nothing.empty());
+        CHECK_BOTH(!conv_in.empty());
+    }
 
-TEST_CASE("equal texts make equal labels, however they were made") {
-    CHECK_BOTH(conv_in == pulse::label{std::string_view{"conv_in"}});
-    CHECK_BOTH(conv + "_in" == conv_in);
-    CHECK_BOTH(!(conv == conv_in));
-}
+    TEST_CASE("equal texts make equal labels, however they were made") {
+        CHECK_BOTH(conv_in == pulse::label{std::string_view{"conv_in"}});
+        CHECK_BOTH(conv + "_in" == conv_in);
+        CHECK_BOTH(!(conv == conv_in));
+    }
 
-TEST_CASE("a label takes numbers") {
-    CHECK_BOTH((conv + 0U).view() == "conv0");
-    CHECK_BOTH((conv + 4294967295U).view() == "conv4294967295");
-}
+    TEST_CASE("a label takes numbers") {
+        CHECK_BOTH((conv + 0U).view() == "conv0");
+        CHECK_BOTH((conv + 4294967295U).view() == "conv4294967295");
+    }
 
 } // TEST_SUITE
 

@@ -16,8 +16,8 @@
 
 #include <pulse/cuda/backend.cuh>
 #include <pulse/cuda/device_images.cuh>
-#include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/device_updates.cuh>
+#include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/unet.hpp>
@@ -140,11 +140,11 @@ template <class Model>
             trainer_options{
                 .seed = 5, .learning_rate = {.peak = 1e-2}, .adamw = {.weight_decay = 0.01}, .clip_norm = 1.0}};
         const cuda::device_images there{images};
-        cuda::diffusion_task<cuda::bf16> task{
-            there, noise,
-            train::diffusion_options{
-                .seed = 9, .microbatch_size = planned.microbatch_size, .microbatches = planned.microbatches},
-            transport.stream()};
+        cuda::diffusion_task<cuda::bf16> task{there, noise,
+                                              train::diffusion_options{.seed = 9,
+                                                                       .microbatch_size = planned.microbatch_size,
+                                                                       .microbatches = planned.microbatches},
+                                              transport.stream()};
         std::vector<double> losses;
         for (int s = 0; s != steps; ++s) { losses.push_back(rank.step(task).loss); }
         const train::rank_state state = rank.read_state();

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/device_updates.cuh>
+#include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -192,7 +192,8 @@ std::array<layer_arrays, layers + 1> device_run(const std::vector<std::vector<in
             stream.synchronize();
             parameters.set_gradients(values_at(step, optimizer.loss_scale()));
             const device_array<double> losses(std::vector<double>(2, 0.1 * static_cast<double>(step)));
-            outcome = optimizer.step(parameters, transport, step, 1e-2, has_losses ? std::span<const double>{losses.data(), 2} : std::span<const double>{},
+            outcome = optimizer.step(parameters, transport, step, 1e-2,
+                                     has_losses ? std::span<const double>{losses.data(), 2} : std::span<const double>{},
                                      step == steps && transport.rank() == 0);
         }
         CHECK(outcome.stop);
@@ -298,7 +299,9 @@ replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int 
             cuda::check(cudaStreamSynchronize(among.stream()), "cudaStreamSynchronize");
             parameters.set_gradients(values_at(step, optimizer.loss_scale(), sharded));
             const device_array<double> losses(std::vector<double>{0.25 + place.replica, 0.5});
-            outcome = optimizer.step(parameters, among, step, 1e-2, mine.back() == layers - 1 ? std::span<const double>{losses.data(), 2} : std::span<const double>{},
+            outcome = optimizer.step(parameters, among, step, 1e-2,
+                                     mine.back() == layers - 1 ? std::span<const double>{losses.data(), 2}
+                                                               : std::span<const double>{},
                                      false);
         }
         const auto average = read(optimizer.average(), among.stream());
@@ -633,7 +636,9 @@ TEST_CASE("with loss scaling, an overflow leaves a step out on every rank and ha
 }
 
 TEST_CASE("loss scales out of range are refused, and one that cannot help ends the training") {
-    const auto refuses = [](const train::loss_scaling& o) { CHECK_THROWS_AS(train::loss_scaler{o}, pulse::input_error); };
+    const auto refuses = [](const train::loss_scaling& o) {
+        CHECK_THROWS_AS(train::loss_scaler{o}, pulse::input_error);
+    };
     refuses({.initial = 0});
     refuses({.initial = std::numeric_limits<double>::infinity()});
     refuses({.growth = 0.5});
@@ -678,9 +683,8 @@ TEST_CASE("sizes that the device's optimizer was not made for are refused before
     CHECK_THROWS_WITH_AS(optimizer.start(std::vector<float>(9), parameters),
                          "rank_optimizer: 9 initial weights, it was made for 8", pulse::input_error);
     const auto step = [&](auto& given, std::int64_t at) {
-        return message_on_one_rank<pulse::input_error>([&](pulse::host::thread_transport& transport) {
-            optimizer.step(given, transport, at, 1e-3, {}, false);
-        });
+        return message_on_one_rank<pulse::input_error>(
+            [&](pulse::host::thread_transport& transport) { optimizer.step(given, transport, at, 1e-3, {}, false); });
     };
     CHECK(step(fewer, 1).find("4 parameters, it was made for 8") != std::string::npos);
     CHECK(step(parameters, 0).find("step is 0, it counts from 1") != std::string::npos);

@@ -191,7 +191,8 @@ TEST_CASE("all eight orientations of one picture are the same picture upright") 
             CHECK(png.width == image.width);
             CHECK(png.pixels == image.pixels);
             CHECK(decode_picture(pulse::test::encode_webp(stored, exif), "webp").pixels == image.pixels);
-            // A JPEG of the turned picture need not be the turned JPEG: what is stored is turned by the law proved above.
+            // A JPEG of the turned picture need not be the turned JPEG: what is stored is turned by the law proved
+            // above.
             const auto without = decode_picture(pulse::test::encode_jpeg(stored), "jpeg");
             const auto with = decode_picture(pulse::test::encode_jpeg(stored, {.exif = exif}), "jpeg");
             CHECK(with.pixels == pulse::data::upright(without, orientation).pixels);

@@ -131,7 +131,8 @@ TEST_CASE("a sample is the crop that its facts say, mirrored where they say so")
             auto stored = decode_picture(index.stored_bytes(sample.index, 1 << 20), "x");
             CHECK(sample.original_height == stored.height);
             CHECK(sample.original_width == stored.width);
-            // The whole picture mirrored, resized so that it covers 16 x 12 with no room in one direction, then cropped.
+            // The whole picture mirrored, resized so that it covers 16 x 12 with no room in one direction, then
+            // cropped.
             if (sample.flipped) { stored = upright(stored, 2); }
             const int full_width = std::max(12, static_cast<int>(std::lround(16.0 * stored.width / stored.height)));
             const int full_height =

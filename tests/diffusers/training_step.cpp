@@ -54,8 +54,8 @@ struct microbatch_of {
 /// The loss and every gradient of a step that diffusion_task makes equal those that diffusers has of the same folder,
 /// which compute(folder) has it compute; false where that is false.
 ///
-/// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add. In diffusers the sinusoids' angles
-/// and the products of betas are floats: a relative error of eps for each time step up to t.
+/// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add. In diffusers the sinusoids'
+/// angles and the products of betas are floats: a relative error of eps for each time step up to t.
 template <class M, class Compute>
 [[nodiscard]] bool check_step(const Compute& compute) {
     const scratch folder;

@@ -13,7 +13,8 @@
 
 namespace {
 
-/// A PNG with the checksums that its chunks should have: damage that a checksum finds would hide what the reader checks.
+/// A PNG with the checksums that its chunks should have: damage that a checksum finds would hide what the reader
+/// checks.
 std::string with_checksums(std::string file) {
     constexpr std::size_t head = 8; // of a chunk: its length and its kind
     constexpr std::size_t sum = 4;

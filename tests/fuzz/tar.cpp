@@ -23,8 +23,8 @@ struct archive {
     }
 };
 
-/// The archive with the checksums that its blocks would have as headers: damage that a checksum finds would hide what the
-/// reader checks.
+/// The archive with the checksums that its blocks would have as headers: damage that a checksum finds would hide what
+/// the reader checks.
 std::string with_checksums(std::string bytes) {
     for (std::size_t at = 0; at + 512 <= bytes.size(); at += 512) {
         if (bytes.compare(at + 257, 5, "ustar") != 0) { continue; }

@@ -12,8 +12,8 @@
 using namespace pulse;
 
 TEST_CASE("the devices that programs name are known, once each") {
-    for (const std::string_view name : {"v100-16gb", "v100-32gb", "a100-80gb", "h100-80gb", "h200", "ascend-910a", "rtx-4090",
-                                        "cpu-core"}) {
+    for (const std::string_view name :
+         {"v100-16gb", "v100-32gb", "a100-80gb", "h100-80gb", "h200", "ascend-910a", "rtx-4090", "cpu-core"}) {
         CAPTURE(std::string{name});
         REQUIRE(find_device(name) != nullptr);
         CHECK(find_device(name)->name.view() == name);
@@ -51,6 +51,7 @@ TEST_CASE("peak rates go by the size of the scalar") {
     CHECK_BOTH(a100_80gb.peak_flops_per_s(8) == 9.7e12);
     CHECK_BOTH(ascend_910a.peak_flops_per_s(4) == 0.0);
     for (const int size : {0, 1, 3, 16, -4}) {
-        CHECK_THROWS_WITH_AS(static_cast<void>(h200.peak_flops_per_s(size)), "scalar_bytes: it must be 2, 4 or 8", input_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(h200.peak_flops_per_s(size)), "scalar_bytes: it must be 2, 4 or 8",
+                             input_error);
     }
 }

@@ -96,12 +96,14 @@ TEST_CASE("a weight's update does not depend on where it stands, nor on the numb
     tensor m2 = m;
     tensor v2 = v;
     tensor ema2 = ema;
-    const optimizer_update now{.constants = {.weight_decay = 0.1}, .step = 5, .gradient_scale = 0.3, .average_decay = 0.7};
+    const optimizer_update now{
+        .constants = {.weight_decay = 0.1}, .step = 5, .gradient_scale = 0.3, .average_decay = 0.7};
     pulse::host::fused_adamw{.threads = 2}(now, w.single, g.single, m.single, v.single, ema.single);
     for (std::size_t at = 0; at < n;) {
         const std::size_t size = std::min<std::size_t>(static_cast<std::size_t>(draw.between(1, 70)), n - at);
         const auto part = [&](tensor& t) { return std::span<float>{t.single}.subspan(at, size); };
-        pulse::host::fused_adamw{}(now, part(w2), std::span<const float>{g.single}.subspan(at, size), part(m2), part(v2), part(ema2));
+        pulse::host::fused_adamw{}(now, part(w2), std::span<const float>{g.single}.subspan(at, size), part(m2),
+                                   part(v2), part(ema2));
         at += size;
     }
     CHECK(w.single == w2.single);

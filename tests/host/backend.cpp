@@ -240,16 +240,16 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
     CHECK_THROWS_WITH_AS(onednn_backend{0}, "pulse: onednn_backend: threads is less than 1", pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 2, 2, 3, 1, 0, 0}, 1, p, p, p, p, into::write),
                          doctest::Contains("conv2d: no such convolution: 1x2x2"), pulse::input_error);
-    CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 4, 4, 3, 1, 1, 1}, 0, p, p, p, p, into::write),
-                         doctest::Contains("batch 0"), pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 4, 4, 3, 1, 1, 1}, 0, p, p, p, p, into::write), doctest::Contains("batch 0"),
+                         pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d_pair({4, 1, 4, 4, 3, 1, 1, 1}, 4, 1, p, p, p, p, p, into::write),
                          "pulse: conv2d_pair: second source has 4 of 4 channels", pulse::input_error);
-    CHECK_THROWS_WITH_AS(b.linear({4, 4}, 0, p, p, p, p, into::write),
-                         "pulse: linear: 0 rows, 4 to 4 features", pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.linear({4, 4}, 0, p, p, p, p, into::write), "pulse: linear: 0 rows, 4 to 4 features",
+                         pulse::input_error);
     CHECK_THROWS_WITH_AS(b.group_norm({6, 1, 3, 4, 1e-5, true}, 1, p, p, p, p, p, p),
                          "pulse: group_norm: 3 groups of 6 + 1 channels, 4 pixels, batch 1", pulse::input_error);
-    CHECK_THROWS_WITH_AS(b.attention({4, 0, 4}, 1, p, p, p, p, p),
-                         "pulse: attention: 4 tokens, 0 heads of 4, batch 1", pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.attention({4, 0, 4}, 1, p, p, p, p, p), "pulse: attention: 4 tokens, 0 heads of 4, batch 1",
+                         pulse::input_error);
     CHECK_THROWS_WITH_AS(b.attention({4, 2, 4, -1}, 1, p, p, p, p, p),
                          "pulse: attention: 4 tokens, -1 of the context, 2 heads of 4, batch 1", pulse::input_error);
     CHECK_THROWS_WITH_AS(b.layer_norm({0}, 3, p, p, p, p, p), "pulse: layer_norm: 3 rows of 0 features",

@@ -16,12 +16,12 @@ namespace {
 
 /// Shapes of the small UNets, and odd ones.
 const std::vector<conv2d_shape> shapes{
-    {1, 32, 28, 28, 3, 1, 1, 1}, {32, 1, 28, 28, 3, 1, 1, 1},  {3, 17, 9, 5, 3, 1, 1, 1},   {24, 3, 5, 9, 3, 1, 1, 1},
-    {2, 4, 6, 6, 3, 1, 0, 0},    {4, 2, 6, 6, 5, 1, 2, 2},     {32, 64, 14, 14, 3, 1, 1, 1}, {24, 24, 7, 7, 3, 1, 1, 1},
-    {64, 64, 7, 7, 3, 1, 1, 1},  {48, 32, 7, 7, 3, 1, 1, 1},   {32, 32, 14, 14, 3, 2, 0, 1}, {24, 40, 7, 7, 3, 2, 0, 1},
-    {32, 32, 14, 14, 3, 2, 1, 1}, {1, 8, 8, 8, 3, 2, 1, 1},    {16, 1, 8, 8, 3, 2, 0, 1},   {32, 64, 7, 7, 1, 1, 0, 0},
-    {7, 5, 3, 4, 1, 1, 0, 0},    {1, 1, 1, 1, 1, 1, 0, 0},     {1, 1, 4, 4, 3, 1, 1, 1},    {5, 7, 1, 1, 3, 1, 1, 1},
-    {8, 16, 6, 6, 1, 2, 0, 0},   {13, 1, 7, 3, 3, 1, 1, 1},    {1, 13, 3, 7, 3, 1, 1, 1},   {4, 4, 5, 5, 3, 1, 2, 0},
+    {1, 32, 28, 28, 3, 1, 1, 1},  {32, 1, 28, 28, 3, 1, 1, 1}, {3, 17, 9, 5, 3, 1, 1, 1},    {24, 3, 5, 9, 3, 1, 1, 1},
+    {2, 4, 6, 6, 3, 1, 0, 0},     {4, 2, 6, 6, 5, 1, 2, 2},    {32, 64, 14, 14, 3, 1, 1, 1}, {24, 24, 7, 7, 3, 1, 1, 1},
+    {64, 64, 7, 7, 3, 1, 1, 1},   {48, 32, 7, 7, 3, 1, 1, 1},  {32, 32, 14, 14, 3, 2, 0, 1}, {24, 40, 7, 7, 3, 2, 0, 1},
+    {32, 32, 14, 14, 3, 2, 1, 1}, {1, 8, 8, 8, 3, 2, 1, 1},    {16, 1, 8, 8, 3, 2, 0, 1},    {32, 64, 7, 7, 1, 1, 0, 0},
+    {7, 5, 3, 4, 1, 1, 0, 0},     {1, 1, 1, 1, 1, 1, 0, 0},    {1, 1, 4, 4, 3, 1, 1, 1},     {5, 7, 1, 1, 3, 1, 1, 1},
+    {8, 16, 6, 6, 1, 2, 0, 0},    {13, 1, 7, 3, 3, 1, 1, 1},   {1, 13, 3, 7, 3, 1, 1, 1},    {4, 4, 5, 5, 3, 1, 2, 0},
 };
 
 /// One convolution's tensors; `second` of the input channels come from another source.
@@ -33,10 +33,10 @@ struct problem {
     std::int64_t outs{batch * s.out_elements()};
     tensor xa, xb, weight, bias, dy;
 
-    problem(source& draw, const conv2d_shape& shape, int second_channels, int batch_)
-        : s{shape}, second{second_channels}, batch{batch_}, xa{draw.normal(pixels * (s.in_channels - second))},
-          xb{draw.normal(pixels * second)}, weight{draw.normal(s.weight_elements(), 0.3)},
-          bias{draw.normal(s.out_channels)}, dy{draw.normal(outs)} {}
+    problem(source& draw, const conv2d_shape& shape, int second_channels, int batch_) :
+        s{shape}, second{second_channels}, batch{batch_}, xa{draw.normal(pixels * (s.in_channels - second))},
+        xb{draw.normal(pixels * second)}, weight{draw.normal(s.weight_elements(), 0.3)},
+        bias{draw.normal(s.out_channels)}, dy{draw.normal(outs)} {}
 
     [[nodiscard]] problem unsigned_values() const {
         problem p{*this};
@@ -224,8 +224,8 @@ TEST_CASE("a linear map and its gradients equal the plain loops in double") {
                     tensor y = how == into::write ? tensor{rows * s.out_features} : draw.normal(rows * s.out_features);
                     tensor most = how == into::write ? y : magnitudes(y);
                     host.weights_changed();
-                    host.linear(s, rows, x.as<float>(), w.as<float>(), with ? bias.as<float>() : nullptr,
-                                y.as<float>(), how);
+                    host.linear(s, rows, x.as<float>(), w.as<float>(), with ? bias.as<float>() : nullptr, y.as<float>(),
+                                how);
                     plain.linear(s, rows, x.as<double>(), w.as<double>(), with ? bias.as<double>() : nullptr,
                                  y.as<double>(), how);
                     plain.linear(s, rows, ax.as<double>(), aw.as<double>(), with ? abias.as<double>() : nullptr,

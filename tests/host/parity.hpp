@@ -20,8 +20,8 @@ struct tensor {
     std::vector<double> twice{};
 
     tensor() = default;
-    explicit tensor(std::int64_t n, float value = std::numeric_limits<float>::quiet_NaN())
-        : single(static_cast<std::size_t>(n), value), twice(static_cast<std::size_t>(n), static_cast<double>(value)) {}
+    explicit tensor(std::int64_t n, float value = std::numeric_limits<float>::quiet_NaN()) :
+        single(static_cast<std::size_t>(n), value), twice(static_cast<std::size_t>(n), static_cast<double>(value)) {}
 
     [[nodiscard]] std::size_t size() const { return single.size(); }
 

@@ -13,7 +13,7 @@ using reference = pulse::host::reference_backend<double>;
 
 namespace {
 constexpr double epsilon = static_cast<double>(std::numeric_limits<float>::epsilon());
-}
+} // namespace
 
 TEST_CASE("element-wise operations equal the plain loops in double") {
     source draw{31};

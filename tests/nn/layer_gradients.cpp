@@ -104,11 +104,11 @@ void check_conditioning(std::uint64_t seed) {
 } // namespace
 
 TEST_CASE("convolution of every kernel, stride and padding: gradients equal finite differences") {
-    check_all<conv<nn::conv{.in_channels = 3, .out_channels = 2, .height = 5, .width = 4}>,
-              conv<nn::conv{.in_channels = 2, .out_channels = 3, .height = 6, .width = 4, .stride = 2}>,
-              conv<nn::conv{.in_channels = 2, .out_channels = 3, .height = 4, .width = 6, .stride = 2,
-                            .pad_before = 0}>,
-              conv<pointwise(3, 0, 4, 3, 2, 1)>, conv<pointwise(3, 0, 2, 5, 4, 2)>>();
+    check_all<
+        conv<nn::conv{.in_channels = 3, .out_channels = 2, .height = 5, .width = 4}>,
+        conv<nn::conv{.in_channels = 2, .out_channels = 3, .height = 6, .width = 4, .stride = 2}>,
+        conv<nn::conv{.in_channels = 2, .out_channels = 3, .height = 4, .width = 6, .stride = 2, .pad_before = 0}>,
+        conv<pointwise(3, 0, 4, 3, 2, 1)>, conv<pointwise(3, 0, 2, 5, 4, 2)>>();
 }
 
 TEST_CASE("convolution of an input and a skip: gradients equal finite differences") {
@@ -121,8 +121,8 @@ TEST_CASE("linear, SiLU and GroupNorm: gradients equal finite differences") {
               nn::block<"silu", nn::silu{.channels = 3, .height = 2, .width = 4}>,
               nn::block<"silu", nn::silu{.channels = 7}>,
               group_norm<nn::group_norm{.channels = 6, .height = 3, .width = 2, .groups = 3}>,
-              group_norm<nn::group_norm{.channels = 6, .height = 3, .width = 2, .groups = 2, .epsilon = 1e-2,
-                                        .silu = true}>>();
+              group_norm<nn::group_norm{
+                  .channels = 6, .height = 3, .width = 2, .groups = 2, .epsilon = 1e-2, .silu = true}>>();
 }
 
 TEST_CASE("GroupNorm, SiLU and convolution: gradients equal finite differences") {
@@ -155,6 +155,6 @@ TEST_CASE("downsample of both paddings and upsample: gradients equal finite diff
 
 TEST_CASE("time embedding: gradients equal finite differences") {
     check_conditioning<embedding<nn::time_embedding{.features = 6, .width = 5}>>(1);
-    check_conditioning<embedding<nn::time_embedding{.features = 4, .width = 8, .flip_sin_to_cos = false,
-                                                    .freq_shift = 1}>>(2);
+    check_conditioning<
+        embedding<nn::time_embedding{.features = 4, .width = 8, .flip_sin_to_cos = false, .freq_shift = 1}>>(2);
 }

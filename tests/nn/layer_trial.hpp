@@ -100,13 +100,14 @@ struct layer_trial {
     double step = 1e-3; ///< of the finite differences; norms of few numbers bend much and need less
     int batch;
     guarded input, skip, conditioning, context, parameters, output_gradient, timesteps, facts;
-    guarded output, saved, statistics, input_gradient, skip_gradient, conditioning_gradient, context_gradient,
-        deferred, parameter_gradients;
+    guarded output, saved, statistics, input_gradient, skip_gradient, conditioning_gradient, context_gradient, deferred,
+        parameter_gradients;
     host::reference_backend<double> backend{};
 
     layer_trial(int batch_size, std::uint64_t seed) :
         batch{batch_size}, input{batch * L::input::elements}, skip{batch * skip_elements},
-        conditioning{batch * conditioning_elements}, context{batch * context_elements}, parameters{parameter_elements<L>()},
+        conditioning{batch * conditioning_elements}, context{batch * context_elements},
+        parameters{parameter_elements<L>()},
         output_gradient{batch * L::output::elements}, timesteps{batch}, facts{batch * fact_elements} {
         std::mt19937_64 random{seed};
         for (guarded* g : {&input, &skip, &conditioning, &context, &parameters, &output_gradient}) { g->draw(random); }

@@ -137,11 +137,11 @@ TEST_CASE("sinusoids are those of diffusers' Timesteps") {
     std::vector<double> e(8);
     backend.sinusoid(2, 4, false, 1.0, timesteps.data(), e.data());
     // Two frequencies, 1 and 1/10000 with shift 1.
-    const std::vector<double> sines_first{0.0,           0.0,            1.0,           1.0,
-                                          std::sin(3.0), std::sin(3e-4), std::cos(3.0), std::cos(3e-4)};
+    const std::vector<double> sines_first{0.0,           0.0,           1.0, 1.0, std::sin(3.0), std::sin(3e-4),
+                                          std::cos(3.0), std::cos(3e-4)};
     for (std::size_t i = 0; i != 8; ++i) { CHECK(std::abs(e[i] - sines_first[i]) <= 1e-15); }
     backend.sinusoid(2, 4, true, 0.0, timesteps.data(), e.data());
-    const std::vector<double> cosines_first{1.0,           1.0,            0.0,           0.0,
-                                            std::cos(3.0), std::cos(0.03), std::sin(3.0), std::sin(0.03)};
+    const std::vector<double> cosines_first{1.0,           1.0,           0.0, 0.0, std::cos(3.0), std::cos(0.03),
+                                            std::sin(3.0), std::sin(0.03)};
     for (std::size_t i = 0; i != 8; ++i) { CHECK(std::abs(e[i] - cosines_first[i]) <= 1e-15); }
 }

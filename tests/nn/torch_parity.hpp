@@ -95,8 +95,7 @@ template <class M>
     out << "{\"kind\": \"uvit\", \"sample_size\": " << c.img_size << ", \"in_channels\": " << c.in_chans
         << ", \"out_channels\": " << c.in_chans << ", \"patch\": " << c.patch_size << ", \"width\": " << c.embed_dim
         << ", \"depth\": " << c.depth << ", \"heads\": " << c.num_heads << ", \"classes\": " << c.num_classes
-        << ", \"conv\": " << (c.conv ? "true" : "false")
-        << "}";
+        << ", \"conv\": " << (c.conv ? "true" : "false") << "}";
     return out.str();
 }
 
@@ -108,8 +107,8 @@ template <class M>
         << ", \"heads\": " << c.num_attention_heads << ", \"hidden\": " << c.mlp_hidden
         << ", \"text_len\": " << c.text_len << ", \"text_len_t5\": " << c.text_len_t5
         << ", \"text_width\": " << c.cross_attention_dim << ", \"t5_width\": " << c.cross_attention_dim_t5
-        << ", \"span\": " << c.rotary_span
-        << ", \"v11\": " << (c.use_style_cond_and_image_meta_size ? "true" : "false") << "}";
+        << ", \"span\": " << c.rotary_span << ", \"v11\": " << (c.use_style_cond_and_image_meta_size ? "true" : "false")
+        << "}";
     return out.str();
 }
 

@@ -39,7 +39,7 @@ struct whole_trial {
     unpipelined<M, reference> run{backend, 3};
     std::vector<double> input = drawn(random, batch* graph.layers.front().input_elements, -1.0, 1.0);
     std::vector<double> timesteps = drawn(random, batch, 0.0, 20.0);
-    std::vector<double> text = drawn(random, batch * text_elements_of<M>(), -1.0, 1.0);
+    std::vector<double> text = drawn(random, batch* text_elements_of<M>(), -1.0, 1.0);
     std::vector<double> facts = draw_facts<M, double>(9, batch);
     std::vector<double> weights = drawn(random, batch* graph.layers.back().output_elements, -1.0, 1.0);
 

@@ -7,9 +7,9 @@
 
 #include <nn/small_uvit.hpp>
 #include <nn/whole_trial.hpp>
+#include <support/check_both.hpp>
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/forward_runner.hpp>
-#include <support/check_both.hpp>
 
 using namespace pulse;
 

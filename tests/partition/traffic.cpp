@@ -99,8 +99,8 @@ TEST_CASE("traffic equals a walk that counts messages") {
                 const traffic counted = traffic_of(cut, costs, routing);
                 CHECK(counted == walk(cut, costs, routing));
                 if (costs.frozen_conditioning_bytes == 0) {
-                CHECK(counted.total() == 2 * (counted.boundary_forward + counted.skip_forward));
-            }
+                    CHECK(counted.total() == 2 * (counted.boundary_forward + counted.skip_forward));
+                }
                 crossing += counted.skip() != 0 ? 1 : 0;
             }
         }

@@ -10,8 +10,8 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/core/error.hpp>
 #include <pulse_train/idx.hpp>
+#include <pulse/core/error.hpp>
 
 #include <io/scratch.hpp>
 #include <support/skip.hpp>

@@ -11,10 +11,10 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/core/text_table.hpp>
 #include <pictures/loss_svg.hpp>
 #include <pictures/svg.hpp>
 #include <pictures/timeline_svg.hpp>
+#include <pulse/core/text_table.hpp>
 
 namespace {
 
@@ -180,10 +180,8 @@ TEST_CASE("a timeline shows every event of every rank, and what cannot be drawn 
 TEST_CASE("counters are stacked below their rank on one scale, and what cannot be drawn is left out") {
     const std::vector<timeline_event> events{{.rank = 0, .kind = 'F', .start_us = 0, .end_us = 100},
                                              {.rank = 1, .kind = 'F', .start_us = 0, .end_us = 100}};
-    std::vector<trace_counter> counters{{0, "weights", 0, 1024},
-                                        {0, "activations", 0, 0},
-                                        {0, "activations", 50, 3072},
-                                        {1, "weights", 0, 2048}};
+    std::vector<trace_counter> counters{
+        {0, "weights", 0, 1024}, {0, "activations", 0, 0}, {0, "activations", 50, 3072}, {1, "weights", 0, 2048}};
     const std::string svg = timeline_svg(events, {.width = 1094}, counters); // 1000 pixels for 100 us
     CHECK(well_formed(svg));
     CHECK(count(svg, "<polygon") == 4); // two names on each of two ranks

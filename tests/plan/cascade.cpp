@@ -16,8 +16,8 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/require_valid.hpp>
 #include <pulse/plan/step_model.hpp>
-#include <pulse/profile/json.hpp>
 #include <pulse/profile/join_costs.hpp>
+#include <pulse/profile/json.hpp>
 #include <pulse/tune/cascade_plan.hpp>
 
 using namespace pulse;
@@ -119,17 +119,21 @@ TEST_CASE("files of a cascade that contradict themselves are refused by field, a
           "file: stages[4].device must be 1 under folded placement");
     CHECK(wrong([](plan& p) { p.cut.kind = placement::interleaved; }) ==
           "file: further_chains must be absent unless placement is folded in one wave");
-    CHECK(wrong([](plan& p) { p.data_degree = 2; }) == "file: further_chains must be absent where data_degree is not 1");
+    CHECK(wrong([](plan& p) { p.data_degree = 2; }) ==
+          "file: further_chains must be absent where data_degree is not 1");
     // Whoever has the plan and forgets the second backbone is another run.
     plan other = drawn.made.plan;
     other.further_chains.clear();
     CHECK(fingerprint_of(other) != fingerprint_of(drawn.made.plan));
-    CHECK(complaint_of([&] { static_cast<void>(step_model{other, drawn.made.costs}); })
-              .find("further_chains has 0 entries, the costs have 1") != std::string::npos);
-    CHECK(complaint_of([&] { static_cast<void>(print_profile(drawn.made.costs)); })
-              .find("a table of several backbones") != std::string::npos);
-    CHECK(complaint_of([&] { static_cast<void>(join_costs(drawn.made.costs, drawn.second)); })
-              .find("a table of several backbones") != std::string::npos);
+    CHECK(complaint_of([&] {
+              static_cast<void>(step_model{other, drawn.made.costs});
+          }).find("further_chains has 0 entries, the costs have 1") != std::string::npos);
+    CHECK(complaint_of([&] {
+              static_cast<void>(print_profile(drawn.made.costs));
+          }).find("a table of several backbones") != std::string::npos);
+    CHECK(complaint_of([&] {
+              static_cast<void>(join_costs(drawn.made.costs, drawn.second));
+          }).find("a table of several backbones") != std::string::npos);
     CHECK(complaint_of([&] { static_cast<void>(split_costs(drawn.first)); }) ==
           "cascade: the costs are not of two backbones");
 }

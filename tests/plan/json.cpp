@@ -121,8 +121,8 @@ TEST_CASE("optional fields have the defaults of the format") {
 
 TEST_CASE("the name that recomputation had is still read") {
     random_plans make{42};
-    for (const auto& [word, kind] : {std::pair{"resident", pulse::recomputation::none},
-                                     std::pair{"recomputed", pulse::recomputation::skips}}) {
+    for (const auto& [word, kind] :
+         {std::pair{"resident", pulse::recomputation::none}, std::pair{"recomputed", pulse::recomputation::skips}}) {
         pulse::plan p = random_plan(make);
         p.recompute = kind;
         json value = json::parse(pulse::print_plan(p));
@@ -196,9 +196,23 @@ TEST_CASE("a plan without one of its fields is refused by the field's name") {
 
 TEST_CASE("a value of a wrong type, sign or size is refused or is a plan") {
     random_plans make{44};
-    const std::vector<json> others{nullptr, true, "F", "", -1, 0, 1, 2, 1.5, -0.5, 1e300, json::array(), json::object(),
-                                   std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::uint64_t>::max(),
-                                   std::numeric_limits<std::int32_t>::max(), std::numeric_limits<std::int32_t>::min()};
+    const std::vector<json> others{nullptr,
+                                   true,
+                                   "F",
+                                   "",
+                                   -1,
+                                   0,
+                                   1,
+                                   2,
+                                   1.5,
+                                   -0.5,
+                                   1e300,
+                                   json::array(),
+                                   json::object(),
+                                   std::numeric_limits<std::int64_t>::max(),
+                                   std::numeric_limits<std::uint64_t>::max(),
+                                   std::numeric_limits<std::int32_t>::max(),
+                                   std::numeric_limits<std::int32_t>::min()};
     int accepted = 0;
     int refused = 0;
     for (int i = 0; i != 6; ++i) {
@@ -265,7 +279,8 @@ TEST_CASE("what is wrong is named by its field") {
     };
     CHECK(refusal("0", "0") == "accepted");
     CHECK(refusal("pulse-plan/1", "pulse-plan/2") == "plan.json: format must be pulse-plan/1");
-    CHECK(refusal("\"op\":\"B\"", "\"op\":\"X\"") == "plan.json: schedule[0][1].op is 'X'; it must be one of F, B, W, P");
+    CHECK(refusal("\"op\":\"B\"", "\"op\":\"X\"") ==
+          "plan.json: schedule[0][1].op is 'X'; it must be one of F, B, W, P");
     CHECK(refusal("\"op\":\"B\"", "\"op\":\"W\"") ==
           "plan.json: schedule[0][1].op must not be W when split_backward is false");
     CHECK(refusal("\"start_us\":8", "\"start_us\":-8") == "plan.json: schedule[0][1].start_us must not be negative");

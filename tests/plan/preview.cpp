@@ -98,8 +98,9 @@ TEST_CASE("a file with wrong previews is refused by its field") {
         if (one.op == pass::preview && one.stage == 3 && one.microbatch == 2) { one.end_us += 1e9; }
     }
     CHECK(refusal(p) != "");
-    CHECK(refusal_of([&] { (void)parse_plan(print_plan(good).replace(print_plan(good).find("\"P\""), 3, "\"Q\""), "t"); })
-              .find("op") != std::string::npos);
+    CHECK(refusal_of([&] {
+              (void)parse_plan(print_plan(good).replace(print_plan(good).find("\"P\""), 3, "\"Q\""), "t");
+          }).find("op") != std::string::npos);
 }
 
 TEST_CASE("previews are lowered to forwards that nothing is held of, and a prediction that the forward reads") {

@@ -6,11 +6,11 @@
 #include <doctest/doctest.h>
 
 #include <plan/random_plan.hpp>
+#include <support/check_both.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/step_model.hpp>
-#include <support/check_both.hpp>
 
 using pulse::buffer_kind;
 using pulse_test::planned_model;
@@ -24,7 +24,9 @@ constexpr planned_model folded_pair() {
     c.planned.pipeline_degree = 2;
     c.planned.split_backward = false;
     c.planned.cut.devices = 2;
-    for (int s = 0; s != 4; ++s) { c.planned.cut.stages.push_back({s, pulse::device_of(pulse::placement::folded, s, 2), s, s}); }
+    for (int s = 0; s != 4; ++s) {
+        c.planned.cut.stages.push_back({s, pulse::device_of(pulse::placement::folded, s, 2), s, s});
+    }
     c.costs.layers.resize(4);
     for (auto& l : c.costs.layers) { l.output_bytes = l.saved_bytes = 128; }
     c.costs.skips.push_back({0, 3, 128});
@@ -77,7 +79,8 @@ TEST_CASE("facts agree with their definitions") {
         CAPTURE(i);
         for (int l = 0; l != model.layer_count(); ++l) {
             CHECK(model.stage_of_layer(l) == pulse::stage_of(stages, l));
-            bool apart = l == stages[static_cast<std::size_t>(model.stage_of_layer(l))].last_layer && l + 1 != model.layer_count();
+            bool apart = l == stages[static_cast<std::size_t>(model.stage_of_layer(l))].last_layer &&
+                         l + 1 != model.layer_count();
             for (const auto& e : c.costs.skips) {
                 apart = apart || (e.from == l && pulse::stage_of(stages, e.to) != pulse::stage_of(stages, l));
             }
@@ -87,7 +90,10 @@ TEST_CASE("facts agree with their definitions") {
         std::set<int> from{};
         for (int s = 0; s != model.stage_count(); ++s) {
             int run = s;
-            while (run > 0 && stages[static_cast<std::size_t>(run) - 1].device == stages[static_cast<std::size_t>(s)].device) { --run; }
+            while (run > 0 &&
+                   stages[static_cast<std::size_t>(run) - 1].device == stages[static_cast<std::size_t>(s)].device) {
+                --run;
+            }
             CHECK(model.conditioning_run(s) == run);
             int before = -1;
             for (const int e : model.edges_into(s)) {
@@ -125,13 +131,15 @@ TEST_CASE("the two sides of a message correspond part by part") {
             for (std::size_t k = 0; k != sent.size(); ++k) {
                 CHECK(distinct.insert(received[k]).second);
                 CHECK(model.bytes(sent[k]) == model.bytes(received[k]));
-                const bool is_skip = received[k].kind == buffer_kind::skip || received[k].kind == buffer_kind::skip_gradient;
+                const bool is_skip =
+                    received[k].kind == buffer_kind::skip || received[k].kind == buffer_kind::skip_gradient;
                 CHECK(model.is_skip_part(message, k) == is_skip);
                 if (received[k].kind == buffer_kind::skip && sent[k].kind == buffer_kind::activation) {
                     CHECK(model.edge(received[k].index).from == sent[k].index);
                 } else {
                     CHECK(sent[k].kind == received[k].kind);
-                    if (sent[k].kind != buffer_kind::conditioning && sent[k].kind != buffer_kind::conditioning_gradient) {
+                    if (sent[k].kind != buffer_kind::conditioning &&
+                        sent[k].kind != buffer_kind::conditioning_gradient) {
                         CHECK(sent[k].index == received[k].index);
                     }
                 }

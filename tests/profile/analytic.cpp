@@ -53,7 +53,8 @@ random_graph draw_graph(std::mt19937& random) {
     return graph;
 }
 
-constexpr std::array<layer_node, 2> two{layer_node{"a", 100, 200, 50, 10, 0, 0, 1e6}, layer_node{"b", 200, 7, 0, 0, 0, 0, 0.0}};
+constexpr std::array<layer_node, 2> two{layer_node{"a", 100, 200, 50, 10, 0, 0, 1e6},
+                                        layer_node{"b", 200, 7, 0, 0, 0, 0, 0.0}};
 constexpr std::array<skip_link, 1> one{skip_link{0, 1, 30}};
 
 constexpr cost_table two_layers(int batch) { return analytic_costs({"two", two, one, 5}, machine, batch, 4); }
@@ -129,9 +130,7 @@ TEST_CASE("a bad graph, batch or scalar is refused by name") {
     const auto refused = [](const graph_view& graph, const device& on, int batch, int scalar) {
         try {
             static_cast<void>(analytic_costs(graph, on, batch, scalar));
-        } catch (const input_error& e) {
-            return std::string{e.what()};
-        }
+        } catch (const input_error& e) { return std::string{e.what()}; }
         return std::string{"accepted"};
     };
     const graph_view good{"two", two, one, 5};
@@ -142,6 +141,7 @@ TEST_CASE("a bad graph, batch or scalar is refused by name") {
     CHECK(refused(good, machine, 1, 8) == "device: it states no rate for scalars of this size");
     for (const skip_link& bad : {skip_link{1, 0, 1}, skip_link{0, 2, 1}, skip_link{-1, 1, 1}, skip_link{1, 1, 1}}) {
         const std::array<skip_link, 1> skips{bad};
-        CHECK(refused({"two", two, skips, 5}, machine, 1, 4) == "graph: a skip must go forwards between two of its layers");
+        CHECK(refused({"two", two, skips, 5}, machine, 1, 4) ==
+              "graph: a skip must go forwards between two of its layers");
     }
 }

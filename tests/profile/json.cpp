@@ -58,7 +58,8 @@ cost_table random_costs(std::mt19937& random) {
     for (std::size_t l = 0; l != layers; ++l) {
         costs.layers.push_back({label{std::string_view{random_name(random, 100 + static_cast<unsigned>(l))}},
                                 random_time(random), random_time(random), random_time(random), random_bytes(random),
-                                random_bytes(random), random_bytes(random), random_bytes(random), random_bytes(random)});
+                                random_bytes(random), random_bytes(random), random_bytes(random),
+                                random_bytes(random)});
     }
     for (std::size_t e = layers == 1 ? 0 : random() % 5U; e > 0; --e) {
         const int from = static_cast<int>(random() % (layers - 1));
@@ -73,8 +74,11 @@ cost_table random_costs(std::mt19937& random) {
         const auto bytes = [&] { return random_bytes(random); };
         const auto us = [&] { return std::min(random_time(random), 1e12); };
         costs.frozen.push_back({label{std::string_view{random_name(random, 300 + c)}},
-                                static_cast<frozen_use>(random() % 4U), bytes(), std::max<std::int64_t>(bytes(), 1),
-                                1 + static_cast<int>(random() % 64U), {}});
+                                static_cast<frozen_use>(random() % 4U),
+                                bytes(),
+                                std::max<std::int64_t>(bytes(), 1),
+                                1 + static_cast<int>(random() % 64U),
+                                {}});
         for (auto l = static_cast<unsigned>(1 + random() % 4U); l > 0; --l) {
             costs.frozen.back().layers.push_back(
                 {label{std::string_view{random_name(random, l)}}, us(), us(), bytes(), bytes(), bytes()});
@@ -95,9 +99,7 @@ const char* const small = R"({"format":"pulse-profile/1","model":"m","device":"d
 std::string refusal(const std::string& text) {
     try {
         static_cast<void>(parse_profile(text, "p.json"));
-    } catch (const input_error& e) {
-        return e.what();
-    }
+    } catch (const input_error& e) { return e.what(); }
     return "accepted";
 }
 
@@ -109,9 +111,7 @@ bool survives(const std::string& text) {
         const cost_table costs = parse_profile(text);
         check_costs(costs);
         return parse_profile(print_profile(costs)) == costs;
-    } catch (const input_error& e) {
-        return std::string{e.what()}.find("profile") != std::string::npos;
-    }
+    } catch (const input_error& e) { return std::string{e.what()}.find("profile") != std::string::npos; }
 }
 
 // Pointers to every value inside, the root left out.
@@ -210,8 +210,8 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
                                   path.to_string() == "/input_bytes" || key == "frozen";
             CHECK(refusal(missing) == (optional ? "accepted" : name + "is missing"));
         }
-        for (const json& wrong : {json(nullptr), json(true), json("?"), json(-1), json(1.5), json::array(), json::object(),
-                                  json(std::numeric_limits<std::uint64_t>::max())}) {
+        for (const json& wrong : {json(nullptr), json(true), json("?"), json(-1), json(1.5), json::array(),
+                                  json::object(), json(std::numeric_limits<std::uint64_t>::max())}) {
             json changed = good;
             changed[path] = wrong;
             const std::string answer = refusal(changed);
@@ -335,9 +335,7 @@ TEST_CASE("a table that could not be read again is not written") {
     const auto refused = [](const cost_table& costs) {
         try {
             static_cast<void>(print_profile(costs));
-        } catch (const input_error& e) {
-            return std::string{e.what()};
-        }
+        } catch (const input_error& e) { return std::string{e.what()}; }
         return std::string{"accepted"};
     };
     const cost_table good = parse_profile(small);
@@ -385,9 +383,7 @@ TEST_CASE("files: saved whole or not at all, and errors name the file") {
     const auto error_of = [](const auto& action) {
         try {
             action();
-        } catch (const input_error& e) {
-            return std::string{e.what()};
-        }
+        } catch (const input_error& e) { return std::string{e.what()}; }
         return std::string{"none"};
     };
     const fs::path missing = folder / "missing.json";

@@ -16,7 +16,8 @@ namespace {
 
 using namespace pulse;
 
-constexpr std::array<layer_node, 3> three{layer_node{"a", 8, 16, 5, 3, 1, 2, 1.0}, layer_node{"b", 16, 4, 0, 0, 0, 0, 1.0},
+constexpr std::array<layer_node, 3> three{layer_node{"a", 8, 16, 5, 3, 1, 2, 1.0},
+                                          layer_node{"b", 16, 4, 0, 0, 0, 0, 1.0},
                                           layer_node{"c", 4, 2, 7, 0, 0, 0, 1.0}};
 constexpr std::array<skip_link, 1> skips{skip_link{0, 2, 6}};
 constexpr graph_view graph{"three", three, skips, 9};
@@ -143,9 +144,7 @@ TEST_CASE("bad options are refused and a runner's error passes through") {
     const auto refused = [&run](const measure_options& options) {
         try {
             static_cast<void>(measure_costs(graph, 1, 4, "fake", run, options));
-        } catch (const input_error& e) {
-            return std::string{e.what()};
-        }
+        } catch (const input_error& e) { return std::string{e.what()}; }
         return std::string{"accepted"};
     };
     CHECK(refused({.warm_up_sweeps = 0, .sweeps = 1}) == "accepted");

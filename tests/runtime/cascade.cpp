@@ -66,8 +66,8 @@ struct backbone_part {
 
     backbone_part(const plan& planned, std::uint64_t seed, backend_parameters<cascade_math>& values) :
         task{drawn_data<Model, float>{seed, planned.microbatch_size, planned.microbatches}},
-        optimizer{Model::layer_count, static_cast<std::size_t>(planned.microbatches), values, clipped()},
-        parameters{values} {
+        optimizer{Model::layer_count, static_cast<std::size_t>(planned.microbatches), values, clipped()}, parameters{
+                                                                                                              values} {
         optimizer.start(drawn_values(task.data, values), values);
         for (const auto& block : values.frozen_blocks()) {
             const auto drawn = task.data.frozen_parameters(block.layer, block.size);
@@ -234,9 +234,7 @@ void check_cascades(unsigned seed, int runs, cascade_tally& seen) {
         // With free links the simulator has no other times than the order, but that a recomputation may fill a gap.
         const double ordered_us = made.plan.order.makespan_us();
         REQUIRE(made.plan.predicted.step_us <= ordered_us * (1 + 1e-12));
-        if (c.recompute == recomputation::none) {
-            REQUIRE(made.plan.predicted.step_us >= ordered_us * (1 - 1e-12));
-        }
+        if (c.recompute == recomputation::none) { REQUIRE(made.plan.predicted.step_us >= ordered_us * (1 - 1e-12)); }
         REQUIRE(made.plan.predicted.lower_bound_us <= made.plan.predicted.step_us * (1 + 1e-12));
 
         const int steps = 1 + n % 2;

@@ -79,7 +79,7 @@ constexpr std::array<std::int64_t, 3> some_sizes{256, 131'072, 1'048'576};
 /// Measures until one of the links is found to be `wanted`. A busy machine takes longer for some messages than the link
 /// does, which also makes a line through the times of small ones too flat: one measurement in a quiet moment is enough.
 template <class Measure>
-cluster find_link(pulse::link cluster::* which, const pulse::link& wanted, Measure measure_once) {
+cluster find_link(pulse::link cluster::*which, const pulse::link& wanted, Measure measure_once) {
     cluster found{};
     bool near = false;
     for (int attempt = 0; attempt != 20 && !near; ++attempt) {
@@ -119,8 +119,7 @@ TEST_CASE("ranks of one machine are a node, and links between machines are measu
         const auto measure_once = [&] { return measure(each.machines, {.latency_us = 300}, between, 0.3); };
         const int ranks = static_cast<int>(each.machines.size());
         const bool one_node = each.devices_per_node == ranks;
-        const cluster found =
-            one_node ? measure_once() : find_link(&cluster::inter_node, {3300, 0.25}, measure_once);
+        const cluster found = one_node ? measure_once() : find_link(&cluster::inter_node, {3300, 0.25}, measure_once);
         CHECK(found.devices_per_node == each.devices_per_node);
         CHECK(found.devices() == ranks);
         CHECK((found.intra_node == pulse::link{}) == (each.devices_per_node == 1));

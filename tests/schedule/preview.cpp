@@ -57,8 +57,8 @@ drawn draw(std::mt19937& random, int devices, int waves, int layers, int microba
 class every_order {
 public:
     explicit every_order(const schedule_problem& problem, long most) :
-        index_{detail::index_problem(problem, detail::taken_chains::several)}, left_{most},
-        next_{index_.first}, end_(static_cast<std::size_t>(index_.ops() * index_.microbatches), 0.0),
+        index_{detail::index_problem(problem, detail::taken_chains::several)}, left_{most}, next_{index_.first},
+        end_(static_cast<std::size_t>(index_.ops() * index_.microbatches), 0.0),
         free_(static_cast<std::size_t>(index_.devices), 0.0) {}
 
     /// False when there are too many.

@@ -46,8 +46,7 @@ inline partition draw_cut(const cost_table& costs, placement kind, int devices, 
 
 /// A random order that respects dependencies and keeps the microbatches of every pass in order; a pass lasts a random
 /// time. The last `previews` microbatches have a preview.
-inline schedule draw_order(const partition& cut, int microbatches, bool split, std::mt19937& random,
-                           int previews = 0) {
+inline schedule draw_order(const partition& cut, int microbatches, bool split, std::mt19937& random, int previews = 0) {
     const int stages = static_cast<int>(cut.stages.size());
     const int kinds = split ? 3 : 2;
     const auto slot = [&](int kind, int stage) { return static_cast<std::size_t>(kind * stages + stage); };

@@ -86,8 +86,7 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
         Backend math;
         executor<Model, Backend> rank{math, transport, planned, costs, options.how};
         const auto replica = static_cast<std::size_t>(rank.place().replica);
-        Task<Model, T, A> task{
-            drawn_data<Model, T, A>{seed + replica, planned.microbatch_size, planned.microbatches}};
+        Task<Model, T, A> task{drawn_data<Model, T, A>{seed + replica, planned.microbatch_size, planned.microbatches}};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
             std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());

@@ -6,12 +6,12 @@
 #include <random>
 #include <vector>
 
+#include <support/toy_model.hpp>
+#include <support/unpipelined.hpp>
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/zoo/ddpm.hpp>
-#include <support/toy_model.hpp>
-#include <support/unpipelined.hpp>
 
 namespace {
 
@@ -27,10 +27,13 @@ void check_forward(unsigned seed) {
     forward_runner<Model, math> runner{backend, 3};
     std::mt19937 random{seed};
     std::normal_distribution<double> normal{0.0, 0.3};
-    const auto fill = [&](auto& values) { std::generate(values.begin(), values.end(), [&] { return normal(random); }); };
+    const auto fill = [&](auto& values) {
+        std::generate(values.begin(), values.end(), [&] { return normal(random); });
+    };
     for (std::size_t l = 0; l != Model::layer_count; ++l) {
         fill(oracle.parameters[l]);
-        std::copy(oracle.parameters[l].begin(), oracle.parameters[l].end(), runner.parameters().values_of(static_cast<int>(l)).begin());
+        std::copy(oracle.parameters[l].begin(), oracle.parameters[l].end(),
+                  runner.parameters().values_of(static_cast<int>(l)).begin());
     }
     if constexpr (Model::is_conditioned) {
         fill(oracle.conditioning_parameters);
@@ -69,8 +72,8 @@ TEST_CASE("a forward run refuses more samples than it has room for, and none") {
     host::reference_backend<double> backend;
     forward_runner<ddpm_tiny, host::reference_backend<double>> runner{backend, 2};
     std::vector<double> x(3 * 64), y(3 * 64), times(3);
-    CHECK_THROWS_WITH_AS(runner.run(3, x.data(), times.data(), y.data()), "pulse: forward_runner: 3 samples, it was made for 1 to 2",
-                         input_error);
+    CHECK_THROWS_WITH_AS(runner.run(3, x.data(), times.data(), y.data()),
+                         "pulse: forward_runner: 3 samples, it was made for 1 to 2", input_error);
     CHECK_THROWS_AS(runner.run(0, x.data(), times.data(), y.data()), input_error);
     using made = forward_runner<ddpm_tiny, host::reference_backend<double>>;
     CHECK_THROWS_AS(made(backend, 0), input_error);

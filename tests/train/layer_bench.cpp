@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include <support/unpipelined.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/zoo/ddpm.hpp>
-#include <support/unpipelined.hpp>
 
 namespace {
 
@@ -34,22 +34,49 @@ struct counting_backend : host::reference_backend<double> {
     using base = host::reference_backend<double>;
     tally seen{};
 
-    void conv2d(auto... of) { run(seen.convolution, [&] { base::conv2d(of...); }); }
-    void conv2d_backward_input(auto... of) { run(seen.convolution_input, [&] { base::conv2d_backward_input(of...); }); }
-    void conv2d_backward_weight(auto... of) { run(seen.convolution_weight, [&] { base::conv2d_backward_weight(of...); }); }
-    void conv2d_pair(auto... of) { run(seen.pair, [&] { base::conv2d_pair(of...); }); }
-    void conv2d_pair_backward_input(auto... of) { run(seen.pair_input, [&] { base::conv2d_pair_backward_input(of...); }); }
-    void conv2d_pair_backward_weight(auto... of) { run(seen.pair_weight, [&] { base::conv2d_pair_backward_weight(of...); }); }
-    void linear(const linear_shape& shape, std::int64_t rows, const double* x, const double* w, const double* b, double* y, into how) {
-        run(seen.linear, [&] { base::linear(shape, rows, x, w, b, y, how); });
-        for (std::int64_t i = 0; i != rows * shape.out_features; ++i) { seen.not_finite += std::isfinite(y[i]) ? 0 : 1; }
+    void conv2d(auto... of) {
+        run(seen.convolution, [&] { base::conv2d(of...); });
     }
-    void linear_backward_input(auto... of) { run(seen.linear_input, [&] { base::linear_backward_input(of...); }); }
-    void linear_backward_weight(auto... of) { run(seen.linear_weight, [&] { base::linear_backward_weight(of...); }); }
-    void group_norm(auto... of) { run(seen.norm, [&] { base::group_norm(of...); }); }
-    void group_norm_backward(auto... of) { run(seen.norm_backward, [&] { base::group_norm_backward(of...); }); }
-    void attention(auto... of) { run(seen.attention, [&] { base::attention(of...); }); }
-    void attention_backward(auto... of) { run(seen.attention_backward, [&] { base::attention_backward(of...); }); }
+    void conv2d_backward_input(auto... of) {
+        run(seen.convolution_input, [&] { base::conv2d_backward_input(of...); });
+    }
+    void conv2d_backward_weight(auto... of) {
+        run(seen.convolution_weight, [&] { base::conv2d_backward_weight(of...); });
+    }
+    void conv2d_pair(auto... of) {
+        run(seen.pair, [&] { base::conv2d_pair(of...); });
+    }
+    void conv2d_pair_backward_input(auto... of) {
+        run(seen.pair_input, [&] { base::conv2d_pair_backward_input(of...); });
+    }
+    void conv2d_pair_backward_weight(auto... of) {
+        run(seen.pair_weight, [&] { base::conv2d_pair_backward_weight(of...); });
+    }
+    void linear(const linear_shape& shape, std::int64_t rows, const double* x, const double* w, const double* b,
+                double* y, into how) {
+        run(seen.linear, [&] { base::linear(shape, rows, x, w, b, y, how); });
+        for (std::int64_t i = 0; i != rows * shape.out_features; ++i) {
+            seen.not_finite += std::isfinite(y[i]) ? 0 : 1;
+        }
+    }
+    void linear_backward_input(auto... of) {
+        run(seen.linear_input, [&] { base::linear_backward_input(of...); });
+    }
+    void linear_backward_weight(auto... of) {
+        run(seen.linear_weight, [&] { base::linear_backward_weight(of...); });
+    }
+    void group_norm(auto... of) {
+        run(seen.norm, [&] { base::group_norm(of...); });
+    }
+    void group_norm_backward(auto... of) {
+        run(seen.norm_backward, [&] { base::group_norm_backward(of...); });
+    }
+    void attention(auto... of) {
+        run(seen.attention, [&] { base::attention(of...); });
+    }
+    void attention_backward(auto... of) {
+        run(seen.attention_backward, [&] { base::attention_backward(of...); });
+    }
 
 private:
     template <class F>

@@ -52,7 +52,9 @@ TEST_CASE("an update rule of one's own is told the step, its learning rate, the 
         const std::array<int, 2> layers{conditioning_block, 0};
         auto parameters = parameters_of_layers(layers, 2);
         optimizer_update told;
-        rank_optimizer optimizer{1, 2, parameters,
+        rank_optimizer optimizer{1,
+                                 2,
+                                 parameters,
                                  {.constants = {.beta1 = 0.5}, .clip_norm = 1.0, .average_decay = 0.9},
                                  host_updates{sign_rule{&told}}};
         const std::array<float, 4> gradients{3, 0, 0, 4};

@@ -77,10 +77,8 @@ struct trained {
     [[nodiscard]] bool operator==(const trained&) const = default;
 };
 
-const trainer_options usual{.seed = 3,
-                            .learning_rate = {.peak = 1e-2, .warmup_steps = 2},
-                            .clip_norm = 0.05,
-                            .average_decay = 0.9};
+const trainer_options usual{
+    .seed = 3, .learning_rate = {.peak = 1e-2, .warmup_steps = 2}, .clip_norm = 0.05, .average_decay = 0.9};
 
 planned draw(int pipeline, int replicas, unsigned seed, bool sharded = false) {
     std::mt19937 random{seed};
@@ -145,7 +143,8 @@ trained run(const planned& made, int steps, const Each& each, const trainer_opti
 }
 template <class B = math>
 trained run(const planned& made, int steps, const trainer_options& options = usual) {
-    return run<B>(made, steps, [](auto&, int) {}, options);
+    return run<B>(
+        made, steps, [](auto&, int) {}, options);
 }
 
 struct fresh_folder {
@@ -194,7 +193,8 @@ TEST_CASE("a trainer that is resumed goes on bit for bit, on any number of ranks
         const auto save = [&](auto& rank, int step) {
             if (step == 2) { rank.save(folder.path); }
         };
-        CHECK((run(draw(1, 2, 6, sharded), 3, save).losses == std::vector(want.losses.begin(), want.losses.begin() + 3)));
+        CHECK(
+            (run(draw(1, 2, 6, sharded), 3, save).losses == std::vector(want.losses.begin(), want.losses.begin() + 3)));
         const auto resume = [&](auto& rank, int step) {
             if (step == 0) { rank.resume(folder.path); }
             REQUIRE(rank.steps() == step + 2);

@@ -93,9 +93,9 @@ TEST_CASE("a request for a cascade is tuned, and compared with its backbones one
     CHECK(fixed.plan.microbatches == 2);
     CHECK(!fixed.plan.split_backward);
     CHECK(fixed.plan.recompute == recomputation::stages);
-    const planned same = plan_cascade(scaled_costs(equal_layers("a", 16, 10.0), 4),
-                                      scaled_costs(equal_layers("b", 12, 7.0), 4), fixed.best_row().candidate,
-                                      one_node(4, pulse::link{}), {.kept = adamw_memory(4)});
+    const planned same =
+        plan_cascade(scaled_costs(equal_layers("a", 16, 10.0), 4), scaled_costs(equal_layers("b", 12, 7.0), 4),
+                     fixed.best_row().candidate, one_node(4, pulse::link{}), {.kept = adamw_memory(4)});
     CHECK(same.plan == fixed.plan);
 }
 

@@ -121,7 +121,8 @@ void require_sound(const drawn_case& c, const plan& made) {
     REQUIRE(static_cast<int>(made.cut.stages.size()) == stage_count(o.kind, o.pipeline_degree, o.waves));
 
     if (o.kind == placement::sequential) {
-        const partition cut = sequential_partition(c.costs, o.pipeline_degree, {.slack = o.slack, .routing = o.routing});
+        const partition cut =
+            sequential_partition(c.costs, o.pipeline_degree, {.slack = o.slack, .routing = o.routing});
         REQUIRE(made.cut == cut);
     }
 
@@ -142,7 +143,8 @@ void require_sound(const drawn_case& c, const plan& made) {
         busiest = std::max(busiest, busy);
     }
     REQUIRE(p.lower_bound_us >= busiest - tolerance);
-    REQUIRE(p.samples_per_s * p.step_us == doctest::Approx(p.step_us > 0 ? 1e6 * o.microbatches * c.costs.microbatch_size : 0));
+    REQUIRE(p.samples_per_s * p.step_us ==
+            doctest::Approx(p.step_us > 0 ? 1e6 * o.microbatches * c.costs.microbatch_size : 0));
 
     // What is predicted is what the simulator says.
     const auto world = simulated_on(one_node(o.pipeline_degree, c.line), {o.layout, o.pipeline_degree, 1});
@@ -194,7 +196,8 @@ constexpr cost_table small_table() {
 constexpr bool plans_in_the_compiler() {
     candidate_options quick{};
     quick.list = {.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
-    const plan made = plan_candidate(small_table(), {.pipeline_degree = 2, .microbatches = 2}, pulse::link{}, quick).plan;
+    const plan made =
+        plan_candidate(small_table(), {.pipeline_degree = 2, .microbatches = 2}, pulse::link{}, quick).plan;
     return made.cut.stages.size() == 4 && made.predicted.skip_bytes == 0 &&
            made.predicted.step_us >= made.predicted.lower_bound_us && made.predicted.peak_memory_bytes.size() == 2;
 }
@@ -224,7 +227,8 @@ bool names_what_binds(const std::string& text, std::int64_t limit) {
 
 } // namespace
 
-TEST_CASE("a plan of random costs and options is a valid schedule, lowers to sound programs and predicts their traffic") {
+TEST_CASE(
+    "a plan of random costs and options is a valid schedule, lowers to sound programs and predicts their traffic") {
     std::mt19937 random{901};
     int planned = 0;
     int refused = 0;
@@ -283,17 +287,20 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
         for (const int percent : {110, 100, 90, 70, 50, 20}) {
             c.options.memory_limit_bytes = most * percent / 100;
             if (c.options.memory_limit_bytes == 0) { continue; }
-            INFO("case " << i << " at " << percent << " %: " << name_of(c.c.kind) << ", P " << c.c.pipeline_degree << ", W "
-                         << c.c.waves << ", M " << c.c.microbatches);
+            INFO("case " << i << " at " << percent << " %: " << name_of(c.c.kind) << ", P " << c.c.pipeline_degree
+                         << ", W " << c.c.waves << ", M " << c.c.microbatches);
             try {
                 const plan made = c.planned();
                 require_sound(c, made);
-                for (const std::int64_t peak : made.predicted.peak_memory_bytes) { REQUIRE(peak <= c.options.memory_limit_bytes); }
+                for (const std::int64_t peak : made.predicted.peak_memory_bytes) {
+                    REQUIRE(peak <= c.options.memory_limit_bytes);
+                }
                 // As many spare sends as the limit leaves room for.
                 plan more = made;
                 ++more.spare_sends;
                 const auto with_more = peak_bytes(more, c.costs, c.options.kept);
-                const bool fits_more = *std::max_element(with_more.begin(), with_more.end()) <= c.options.memory_limit_bytes;
+                const bool fits_more =
+                    *std::max_element(with_more.begin(), with_more.end()) <= c.options.memory_limit_bytes;
                 REQUIRE((made.spare_sends == plan{}.spare_sends || !fits_more));
                 REQUIRE(made.spare_sends <= plan{}.spare_sends);
                 fewer_sends += made.spare_sends < plan{}.spare_sends ? 1 : 0;
@@ -334,12 +341,17 @@ TEST_CASE("options that make no sense are refused by name") {
 TEST_CASE("a published method is refused where it is not defined, before anything is cut") {
     const cost_table costs = small_table();
     const auto refusal = [&](schedule_method method, placement kind, int waves, bool split) {
-        return message_of<input_error>(
-            costs, {.pipeline_degree = 2, .waves = waves, .microbatches = 4, .kind = kind, .split_backward = split, .method = method});
+        return message_of<input_error>(costs, {.pipeline_degree = 2,
+                                               .waves = waves,
+                                               .microbatches = 4,
+                                               .kind = kind,
+                                               .split_backward = split,
+                                               .method = method});
     };
     using m = schedule_method;
     CHECK(mentions(refusal(m::one_f_one_b, placement::folded, 1, true), "1f1b: needs one stage on each device"));
-    CHECK(mentions(refusal(m::interleaved, placement::folded, 1, true), "interleaved: needs the interleaved placement"));
+    CHECK(
+        mentions(refusal(m::interleaved, placement::folded, 1, true), "interleaved: needs the interleaved placement"));
     CHECK(mentions(refusal(m::zb_h1, placement::interleaved, 2, true), "zb-h1: needs one stage on each device"));
     CHECK(mentions(refusal(m::zb_h1, placement::sequential, 1, false), "zb-h1: needs a split backward"));
     CHECK(mentions(refusal(m::zb_v, placement::sequential, 1, true), "zb-v: needs the folded placement"));
@@ -363,7 +375,8 @@ TEST_CASE("DDPM's plans of every method: sound, no shorter than the bound; folde
                     if (!unmet_need(method, kind, waves, split).empty()) { continue; }
                     CAPTURE(name_of(method));
                     CAPTURE(name_of(kind));
-                    drawn_case c{.costs = costs, .c = {.pipeline_degree = 2, .waves = waves, .microbatches = 6, .kind = kind}};
+                    drawn_case c{.costs = costs,
+                                 .c = {.pipeline_degree = 2, .waves = waves, .microbatches = 6, .kind = kind}};
                     c.c.split_backward = split;
                     c.c.method = method;
                     c.line = {5.0, 1.0};

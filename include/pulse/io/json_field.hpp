@@ -17,8 +17,8 @@
 
 namespace pulse::io {
 
-/// `text` for an error message: control characters of a damaged file stay out, and what is no UTF-8; what is longer than
-/// `most` is cut.
+/// `text` for an error message: control characters of a damaged file stay out, and what is no UTF-8; what is longer
+/// than `most` is cut.
 [[nodiscard]] inline std::string printable(std::string text, std::size_t most = 40) {
     if (text.size() > most) { text = text.substr(0, most) + "..."; }
     text = nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))

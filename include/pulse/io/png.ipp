@@ -68,7 +68,9 @@ PULSE_INLINE std::string encode_png(const picture& image) {
     return file;
 }
 
-PULSE_INLINE void write_png(const std::filesystem::path& path, const picture& image) { write_file(path, encode_png(image)); }
+PULSE_INLINE void write_png(const std::filesystem::path& path, const picture& image) {
+    write_file(path, encode_png(image));
+}
 
 PULSE_INLINE picture image_grid(std::span<const float> images, int height, int width, int channels,
                                 const grid_options& options) {

@@ -116,8 +116,7 @@ PULSE_INLINE std::string control_plane::hear(detail::rank_link& from, const deta
         check();
         if (from.stream.lost()) { lost(from); }
         if (until.passed()) {
-            stop("pulse: " + name(from) + " does not come to a collective within " +
-                 seconds_text(options_.timeout));
+            stop("pulse: " + name(from) + " does not come to a collective within " + seconds_text(options_.timeout));
         }
     }
 }

@@ -102,9 +102,8 @@ PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
         const int ranks = said.integer();
         c.who = said.text();
         if (run != run_id_) {
-            c.stream.put(begin(store_word::refused)
-                             .text("it serves the run '" + run_id_ + "', not '" + run + "'")
-                             .bytes());
+            c.stream.put(
+                begin(store_word::refused).text("it serves the run '" + run_id_ + "', not '" + run + "'").bytes());
             return;
         }
         c.greeted = true;

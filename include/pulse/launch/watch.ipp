@@ -40,9 +40,7 @@ PULSE_INLINE void watch::publish(int rank, std::string_view text) noexcept {
     try {
         auto mine = std::make_unique<const report>(report{rank, std::string{text}});
         const std::lock_guard lock{mutex_};
-        if (report_.compare_exchange_strong(none, mine.get(), std::memory_order_acq_rel)) {
-            owned_ = std::move(mine);
-        }
+        if (report_.compare_exchange_strong(none, mine.get(), std::memory_order_acq_rel)) { owned_ = std::move(mine); }
     } catch (...) { report_.compare_exchange_strong(none, &no_memory, std::memory_order_acq_rel); }
 }
 

@@ -129,8 +129,8 @@ public:
         return *found;
     }
 
-    /// Asks for the parts of all messages whose headers have come, from each peer in their order: a sender must not wait
-    /// for a rank that has posted its receive and now waits for someone else. Throws mpi_error.
+    /// Asks for the parts of all messages whose headers have come, from each peer in their order: a sender must not
+    /// wait for a rank that has posted its receive and now waits for someone else. Throws mpi_error.
     void proceed() {
         for (std::vector<transfer*>& waiting : expected_) {
             while (!waiting.empty() && over(waiting.front()->head_) && agreed(*waiting.front())) {
@@ -141,8 +141,8 @@ public:
         }
     }
 
-    /// Whether the transfer is over, as far as proceed() has taken it. Throws error when the two sides disagree about it
-    /// or one before it, mpi_error.
+    /// Whether the transfer is over, as far as proceed() has taken it. Throws error when the two sides disagree about
+    /// it or one before it, mpi_error.
     [[nodiscard]] bool test(transfer& t) {
         const std::vector<transfer*>& waiting = expected_[static_cast<std::size_t>(t.peer_)];
         if (t.way_ == direction::in && !waiting.empty() && over(waiting.front()->head_)) {

@@ -111,8 +111,8 @@ public:
         slots_.follow(mine);
     }
 
-    /// The same with the slots of the programs of all devices, of which the rank runs that of `device`; without programs,
-    /// every message is a group again. All that was posted must have been waited for.
+    /// The same with the slots of the programs of all devices, of which the rank runs that of `device`; without
+    /// programs, every message is a group again. All that was posted must have been waited for.
     void follow(const step_model& model, const std::vector<program>& programs, int device) {
         follow(programs.empty() ? rank_transfers{} : transfers_of(model, programs)[static_cast<std::size_t>(device)]);
     }

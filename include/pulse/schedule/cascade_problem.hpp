@@ -29,11 +29,11 @@ constexpr void add_chain(schedule_problem& problem, const schedule_problem& othe
 /// Two backbones on the devices of one pipeline, cut by `first_cut` and `second_cut` (find_cascade_cut): as many
 /// microbatches of each, the stages of the second numbered behind those of the first. list_search orders it, and its
 /// bound holds: the two share devices and nothing else. Throws input_error as make_problem, for cuts over different
-/// numbers of devices, and for a memory limit, under which several chains are not ordered: peak_holds says what an order
-/// takes.
+/// numbers of devices, and for a memory limit, under which several chains are not ordered: peak_holds says what an
+/// order takes.
 [[nodiscard]] inline schedule_problem make_cascade_problem(const cost_table& first, const partition& first_cut,
-                                                              const cost_table& second, const partition& second_cut,
-                                                              const problem_options& options) {
+                                                           const cost_table& second, const partition& second_cut,
+                                                           const problem_options& options) {
     if (first_cut.devices != second_cut.devices) {
         throw input_error("cascade: the two cuts are over different devices");
     }

@@ -65,9 +65,7 @@ constexpr void require_valid(const schedule_problem& problem) {
         const auto& begins = problem.further_chains;
         return std::find(begins.begin(), begins.end(), s) != begins.end();
     };
-    const auto known = [&](stage_pass p) {
-        return p.stage >= 0 && p.stage < stages && problem.has(p.op);
-    };
+    const auto known = [&](stage_pass p) { return p.stage >= 0 && p.stage < stages && problem.has(p.op); };
     std::vector<char> forward(problem.stages.size(), 0);
     std::vector<char> backward = forward;
     std::vector<char> weight = forward;

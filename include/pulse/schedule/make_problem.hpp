@@ -45,8 +45,8 @@ struct problem_options {
 /// The preview of a microbatch is a chain of forwards like its own, whose end the first forward waits for: the last
 /// layer's output goes from the last stage to the first one.
 ///
-/// What is held where and how long: `make_holds`, `add_preview_holds`. Throws input_error when table, cut and options do
-/// not fit together.
+/// What is held where and how long: `make_holds`, `add_preview_holds`. Throws input_error when table, cut and options
+/// do not fit together.
 [[nodiscard]] PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const partition& cut,
                                                             const problem_options& options = problem_options{});
 

@@ -198,9 +198,7 @@ PULSE_CONSTEXPR void add_preview_holds(const cost_table& costs, const std::vecto
         }
         if (s == 0) { made.during(P(s), costs.input_bytes); }
         if (s != 0 && share_device(stages, s - 1, s)) { continue; }
-        if (s != 0) {
-            made.during(P(s), costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes);
-        }
+        if (s != 0) { made.during(P(s), costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes); }
         int last = s;
         while (last + 1 != count && share_device(stages, s, last + 1)) { ++last; }
         made.add(P(s), P(last), costs.conditioning_bytes);

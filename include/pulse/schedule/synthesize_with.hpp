@@ -23,8 +23,7 @@ template <class Solver>
                                    std::span<const schedule> known = {}) {
     detail::require_ilp_solver<Solver>();
     return detail::synthesize_proving(
-        problem, options, known,
-        [&](const schedule_bound& bound, const schedule& best, const search_limit& limit) {
+        problem, options, known, [&](const schedule_bound& bound, const schedule& best, const search_limit& limit) {
             return certify(problem, bound, best, solver, limit);
         });
 }

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/device_updates.cuh>
+#include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/threads/transport.hpp>
 

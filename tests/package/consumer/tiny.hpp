@@ -17,7 +17,9 @@ struct stretch {
     static constexpr pulse::label name = Name;
     using input = Input;
     using output = Output;
-    static constexpr std::array<pulse::parameter, 1> parameters() { return {pulse::parameter{Name + ".weight", {2, 2}, 2}}; }
+    static constexpr std::array<pulse::parameter, 1> parameters() {
+        return {pulse::parameter{Name + ".weight", {2, 2}, 2}};
+    }
     static constexpr double forward_flops() { return 8.0; }
     static constexpr std::int64_t saved_elements = 0, deferred_elements = 0, workspace_elements = 0;
 };

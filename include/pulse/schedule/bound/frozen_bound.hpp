@@ -53,8 +53,7 @@ struct frozen_shares {
 /// Part by part, its work is taken away and poured again on what the others leave: each round lowers the sum
 /// of the levels' squares, whose least value is at the fairest levels. Rounds end when nothing moves; stopping earlier
 /// costs fairness, never correctness.
-[[nodiscard]] constexpr frozen_shares share_frozen(const std::vector<frozen_part>& parts,
-                                                   std::vector<double> level_us,
+[[nodiscard]] constexpr frozen_shares share_frozen(const std::vector<frozen_part>& parts, std::vector<double> level_us,
                                                    const std::vector<double>& amount_us) {
     frozen_shares out{std::move(level_us), {}};
     out.share_us.resize(parts.size(), std::vector<double>(out.level_us.size(), 0.0));
@@ -76,9 +75,9 @@ struct frozen_shares {
     return out;
 }
 
-/// Hall's condition, (busy time of A + work that only A may host) / |A|, for the sets A of the devices above each of the
-/// fairest levels. One of these sets attains the greatest value over all sets, which is that of the linear program of
-/// preemptive scheduling with hosts; and whichever set it is, its value is a bound.
+/// Hall's condition, (busy time of A + work that only A may host) / |A|, for the sets A of the devices above each of
+/// the fairest levels. One of these sets attains the greatest value over all sets, which is that of the linear program
+/// of preemptive scheduling with hosts; and whichever set it is, its value is a bound.
 [[nodiscard]] constexpr double spread_bound_us(const frozen_work& work, const std::vector<double>& busy) {
     const auto parts = parts_of(work, static_cast<int>(busy.size()));
     std::vector<double> amount{};

@@ -34,8 +34,7 @@ public:
     /// With the bound of the problem, which may have been raised.
     constexpr list_search(const schedule_problem& problem, const list_options& options, schedule_bound bound) :
         problem_{&problem}, options_{options}, index_{index_problem(problem, taken_chains::several)},
-        back_{mirrored(index_)},
-        memory_{profile_memory(problem, index_)}, bound_{std::move(bound)} {
+        back_{mirrored(index_)}, memory_{profile_memory(problem, index_)}, bound_{std::move(bound)} {
         require_room(memory_);
         free_.begins.resize(memory_.begins.size(), 0);
         free_.ends.resize(memory_.ends.size());

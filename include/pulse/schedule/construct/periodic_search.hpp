@@ -82,7 +82,7 @@ public:
 
     /// What is looked for.
     enum class goal : std::uint8_t {
-        fitting, ///< the first pattern within memory: the search ends there, and its length matters little
+        fitting,  ///< the first pattern within memory: the search ends there, and its length matters little
         shortest, ///< the shortest within memory: its price rises and falls, so that the walk stays near the limit
     };
 

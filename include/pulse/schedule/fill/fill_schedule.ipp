@@ -72,8 +72,7 @@ public:
         }
         left_ -= frame_.instances();
         for (const double b : base) { end = std::max(end, b); }
-        fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open, choice.alone,
-                                                     choice.overtake}};
+        fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open, choice.alone, choice.overtake}};
         if (!run.run()) { return never; }
         double end_us = run.end_us(after_us_);
         if (lost_us != nullptr) {
@@ -198,7 +197,7 @@ private:
     const schedule_problem& problem_;
     const frozen_work& work_;
     std::int64_t placements_;
-    std::int64_t left_; ///< of the placements
+    std::int64_t left_;        ///< of the placements
     std::vector<double> busy_; ///< by passes, and behind all
     double bound_us_;
     std::vector<double> after_us_;

@@ -178,12 +178,11 @@ inline float max(float a, float b) { return fmaxf(a, b); }
 
 // Kernels run one at a time, so that atomics are plain operations.
 template <class T>
-    requires std::is_arithmetic_v<T>
-T atomicAdd(T* to, std::type_identity_t<T> value) {
-    const T old = *to;
-    *to = static_cast<T>(old + value);
-    return old;
-}
+    requires std::is_arithmetic_v<T> T atomicAdd(T* to, std::type_identity_t<T> value) {
+        const T old = *to;
+        *to = static_cast<T>(old + value);
+        return old;
+    }
 template <std::integral T>
 T atomicMax(T* to, std::type_identity_t<T> value) {
     const T old = *to;

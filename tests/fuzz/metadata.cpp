@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             [](const lines& all) {
                 std::string text = "file_name,text\r\n";
                 for (const auto& line : all) {
-                    text += quoted(line.file_name) + ',' + quoted(line.text.value()) + "\r\n";
+                    text += quoted(line.file_name) + ',' + (line.text ? quoted(*line.text) : "") + "\r\n";
                 }
                 return text;
             },

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <random>
 #include <vector>
 
@@ -119,8 +118,8 @@ TEST_CASE("the joint cut of two backbones equals exhaustive search over both") {
         for (const stage& s : cut.second.stages) {
             REQUIRE(s.device == devices - 1 - device_of(placement::folded, s.index, devices));
         }
-        const std::optional<partition> alone_a = exhaustive_partition(a, devices);
-        const std::optional<partition> alone_b = exhaustive_partition(b, devices);
+        const maybe_partition alone_a = exhaustive_partition(a, devices);
+        const maybe_partition alone_b = exhaustive_partition(b, devices);
         if (memory.limit_bytes != 0 || !alone_a || !alone_b) { continue; }
         std::vector<double> load(static_cast<std::size_t>(devices));
         for (const stage& s : alone_a->stages) {

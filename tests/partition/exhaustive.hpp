@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
+#include <pulse/partition/maybe_partition.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -92,9 +92,8 @@ struct judged_cut {
 
 /// The oracle for find_skip_aware_partition: tries all C(n-1, 2PW-1) cuts, checks every invariant and value from its
 /// definition, and returns the best under the same objective, or nothing. For small tables only.
-[[nodiscard]] constexpr std::optional<partition> exhaustive_partition(const cost_table& costs, int devices,
-                                                                      int waves = 1,
-                                                                      const skip_aware_options& options = {}) {
+[[nodiscard]] constexpr maybe_partition exhaustive_partition(const cost_table& costs, int devices, int waves = 1,
+                                                             const skip_aware_options& options = {}) {
     std::vector<int> order{};
     for (int w = 0; w != waves; ++w) {
         for (int d = 0; d != devices; ++d) { order.push_back(d); }

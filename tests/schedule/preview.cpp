@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <random>
 #include <vector>
 
@@ -38,7 +37,7 @@ drawn draw(std::mt19937& random, int devices, int waves, int layers, int microba
     drawn made;
     for (;;) {
         made.costs = random_table(random, layers, static_cast<skip_pattern>(between(0, 2)));
-        std::optional<partition> cut = find_skip_aware_partition(made.costs, devices, waves);
+        maybe_partition cut = find_skip_aware_partition(made.costs, devices, waves);
         if (!cut) { continue; }
         made.cut = *cut;
         break;

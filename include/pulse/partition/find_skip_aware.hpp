@@ -1,9 +1,7 @@
 #pragma once
 
-#include <optional>
-
 #include <pulse/core/separate.hpp>
-#include <pulse/partition/partition.hpp>
+#include <pulse/partition/maybe_partition.hpp>
 #include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/cost_table.hpp>
 
@@ -26,8 +24,9 @@ namespace pulse {
 ///
 /// Throws input_error for a bad table or option, error when there are more than region_limit regions or the search
 /// would look at more than work_limit of them.
-[[nodiscard]] PULSE_CONSTEXPR std::optional<partition> find_skip_aware_partition(
-    const cost_table& costs, int devices, int waves = 1, const skip_aware_options& options = {});
+[[nodiscard]] PULSE_CONSTEXPR maybe_partition find_skip_aware_partition(const cost_table& costs, int devices,
+                                                                        int waves = 1,
+                                                                        const skip_aware_options& options = {});
 
 } // namespace pulse
 

@@ -14,6 +14,7 @@
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/folded_search.hpp>
 #include <pulse/partition/layer_sums.hpp>
+#include <pulse/partition/maybe_partition.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/skip_aware_options.hpp>
 #include <pulse/profile/check_costs.hpp>
@@ -104,8 +105,8 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
 
 } // namespace detail
 
-PULSE_CONSTEXPR std::optional<partition> find_skip_aware_partition(const cost_table& costs, int devices, int waves,
-                                                                   const skip_aware_options& options) {
+PULSE_CONSTEXPR maybe_partition find_skip_aware_partition(const cost_table& costs, int devices, int waves,
+                                                          const skip_aware_options& options) {
     check_costs(costs);
     detail::check_options(options, devices, waves);
     const auto layers = static_cast<std::int64_t>(costs.layers.size());

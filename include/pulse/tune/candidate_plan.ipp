@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -93,7 +92,7 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         for (const int more : {rooms, 0}) {
             asked.memory.state_factor =
                 detail::divided_up(kept.scalar_bytes + kept.gradient_bytes + state + more, kept.scalar_bytes);
-            std::optional<partition> found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
+            maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
             if (found) { return *std::move(found); }
             if (rooms == 0) { break; }
         }

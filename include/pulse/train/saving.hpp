@@ -74,38 +74,40 @@ template <class Model, class T, class Blocks, class State>
 
 /// See trainer::save. Every rank calls it; throws as train::sharded_checkpoints::save.
 template <any_model Model, backend B>
-train::saved_checkpoint save_trainer(trainer<Model, B>& rank, const train::checkpoint_place& place) {
-    train::training_state now{
-        .step = rank.steps(), .position = rank.samples(), .seed = rank.options().seed, .config = rank.options().config};
-    detail::add_loss_scale(now.config, rank.loss_scale().now());
-    return rank.with_state([&](const auto& kept) {
-        const auto ranges = detail::ranges_of_state<Model, const float>(rank.runner().parameters().blocks(), kept);
-        return train::sharded_checkpoints<>{place}.save(rank.ranks(), ranges, now);
+train::saved_checkpoint save_trainer(trainer<Model, B>& trained, const train::checkpoint_place& place) {
+    train::training_state now{.step = trained.steps(),
+                              .position = trained.samples(),
+                              .seed = trained.options().seed,
+                              .config = trained.options().config};
+    detail::add_loss_scale(now.config, trained.loss_scale().now());
+    return trained.with_state([&](const auto& kept) {
+        const auto ranges = detail::ranges_of_state<Model, const float>(trained.runner().parameters().blocks(), kept);
+        return train::sharded_checkpoints<>{place}.save(trained.ranks(), ranges, now);
     });
 }
 template <any_model Model, backend B>
-train::saved_checkpoint save_trainer(trainer<Model, B>& rank, const std::filesystem::path& folder) {
-    return save_trainer(rank, train::checkpoint_place{.folder = folder});
+train::saved_checkpoint save_trainer(trainer<Model, B>& trained, const std::filesystem::path& folder) {
+    return save_trainer(trained, train::checkpoint_place{.folder = folder});
 }
 
 /// See trainer::resume. `folder` is what find_checkpoint takes: a checkpoint, or the folder of some, whose last one it
 /// is then. Every rank calls it.
 template <any_model Model, backend B>
-void resume_trainer(trainer<Model, B>& rank, const std::filesystem::path& folder) {
-    train::checkpoint_reader reader{train::find_checkpoint(rank.ranks(), folder)};
+void resume_trainer(trainer<Model, B>& trained, const std::filesystem::path& folder) {
+    train::checkpoint_reader reader{train::find_checkpoint(trained.ranks(), folder)};
     const train::training_state& from = reader.state();
-    for (const auto& [key, value] : rank.options().config) {
-        if (!rank.options().same_config) { break; }
+    for (const auto& [key, value] : trained.options().config) {
+        if (!trained.options().same_config) { break; }
         const auto found = from.config.find(key);
         if (found == from.config.end() || found->second != value) {
             throw input_error{"checkpoint '" + folder.string() + "': its run had " + key + " " +
                               (found == from.config.end() ? "unset" : found->second) + ", this one has " + value};
         }
     }
-    train::rank_state kept = rank.read_state();
-    reader.read(detail::ranges_of_state<Model, float>(rank.runner().parameters().blocks(), kept));
-    rank.set_state(kept, from.step, from.position);
-    rank.loss_scale().resume(detail::loss_scale_in(from.config));
+    train::rank_state kept = trained.read_state();
+    reader.read(detail::ranges_of_state<Model, float>(trained.runner().parameters().blocks(), kept));
+    trained.set_state(kept, from.step, from.position);
+    trained.loss_scale().resume(detail::loss_scale_in(from.config));
 }
 
 } // namespace pulse

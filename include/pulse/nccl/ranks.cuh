@@ -89,9 +89,10 @@ private:
         const std::string mine = std::to_string(group_.self().node) + " " + cuda::properties_of(device_).bus_id;
         const auto all = group_.control().gather(std::as_bytes(std::span{mine}));
         std::vector<std::byte> verdict;
-        std::map<std::vector<std::byte>, std::size_t> owners;
+        std::map<std::string, std::size_t> owners;
         for (std::size_t r = 0; r != all.size() && verdict.empty(); ++r) {
-            const auto [owner, alone] = owners.emplace(all[r], r);
+            const std::string theirs{reinterpret_cast<const char*>(all[r].data()), all[r].size()};
+            const auto [owner, alone] = owners.emplace(theirs, r);
             if (alone) { continue; }
             const std::string text = "ranks " + std::to_string(owner->second) + " and " + std::to_string(r) +
                                      " have one CUDA device, that with number " + std::to_string(device_) +

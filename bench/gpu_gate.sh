@@ -25,20 +25,21 @@ refuse() {
 
 # --- build
 
-# What the machine with the card has, by its C library, its driver and NVIDIA's wheels; and what travels.
+# What the machine with the card has, by its C library, its driver and NVIDIA's wheels; all else travels.
 there='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda(rt)?|cublas(Lt)?|cudnn[a-z_]*|nccl))\.so'
-carried='^(libdnnl|libgomp|libOpenCL|libz)\.so'
 
-# Copies the program's libraries that travel; says which it needs besides.
+# Copies the program's libraries that travel; says which are nowhere.
 carry_libraries() { # PROGRAM INTO
     local line name path missing=0
     while read -r line; do
         name=$(basename "${line%% *}")
         path=$(sed -nE 's/.*=> ([^ ]+) .*/\1/p' <<<"$line")
-        if [[ $name =~ $carried && -f $path ]]; then
+        if [[ $name =~ $there ]]; then
+            continue
+        elif [ -f "$path" ]; then
             cp -L "$path" "$2/$name"
-        elif ! [[ $name =~ $there ]]; then
-            echo "gpu_gate: $(basename "$1") needs $name, which no machine with a card has to have" >&2
+        else
+            echo "gpu_gate: $(basename "$1") needs $name, which is not here" >&2
             missing=1
         fi
     done < <(ldd "$1")
@@ -77,7 +78,7 @@ build() {
         fi
     done
     cp "$root"/bench/{gpu_gate.sh,gate_report.py,blocks_peer.py} \
-        "$root"/tests/programs/{pulse_train_cuda,pulse_train_nccl,tiny_pipeline,device_tests,files}.py "$into" || exit 1
+        "$root"/tests/programs/{pulse_train_cuda,pulse_train_nccl,tiny_pipeline,drawn_plans,device_tests,files}.py "$into" || exit 1
     git -C "$root" log -1 --format='%H %cs' >"$into/commit.txt" 2>&1
     git -C "$root" diff --quiet HEAD 2>/dev/null || echo "and changes that were not committed" >>"$into/commit.txt"
     tar -C "$(dirname "$into")" -czf "$into.tar.gz" "$(basename "$into")" || exit 1
@@ -117,6 +118,15 @@ fit() { # STEP
     [ "$limit" -le "$step_seconds" ] || limit=$step_seconds
     [ "$left" -ge 5 ] || { record "not run" 0 "$1" "no time"; return 1; }
 }
+# What a log says: of doctest's, how many cases passed and which failed, the one that was running when its time was over
+# among them; of another's, its last line.
+said_in() { # LOG
+    awk '/^TEST CASE: / { name = substr($0, 13) }
+        /ERROR: / && name != "" && !seen[name]++ { failed = failed "; " name }
+        /^\[doctest\] test cases:/ { passed = $6 " passed" }
+        /[^ ]/ { last = $0 }
+        END { print passed failed == "" ? last : passed failed }' "$1" | tr '\t' ' ' | cut -c 1-800
+}
 # Runs a command as a step; whatever becomes of it, the next one runs.
 step() { # STEP LIMIT COMMAND...
     local name=$1 limit=$2 log="$logs/${1// /_}.log" started status took word=''
@@ -126,7 +136,7 @@ step() { # STEP LIMIT COMMAND...
     timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
     status=$?
     took=$((EPOCHSECONDS - started))
-    [ $status = 0 ] || word=$(grep -v '^ *$' "$log" | tail -n 1 | tr '\t' ' ' | cut -c 1-160)
+    if [ $status != 0 ] || grep -q '^\[doctest\]' "$log"; then word=$(said_in "$log"); fi
     record "$(verdict $status $took "$limit")" $took "$name" "$word"
 }
 # The names of test_cuda's cases under its filters, of those that are wanted.
@@ -134,37 +144,14 @@ names_of() { # FILTER...
     timeout -k 5 30 "$here/test_cuda" --list-test-cases --no-intro "$@" 2>/dev/null |
         grep -vE '^(\[doctest\]|=====|GPU: |$)' | grep -E -- "$only"
 }
-one_case() { # OUTCOMES FOLDER UNTIL NAME COMMAND...
-    local outcomes=$1 log=$2/${4//[^A-Za-z0-9]/_}.log until=$3 name=$4 left started=$EPOCHSECONDS what="not run"
-    shift 4
-    left=$((until - started))
-    if [ $left -gt 0 ]; then
-        # doctest separates filters by commas
-        timeout -k 5 $left "$@" --no-intro --no-version "--test-case=${name//,/\\,}" >"$log" 2>&1 </dev/null
-        what=$(verdict $? $((EPOCHSECONDS - started)) $left)
-        if [ "$what" = passed ] && grep -q 'test cases: *0 ' "$log"; then what=failed; fi
-    fi
-    printf '%s\t%s\n' "$what" "$name" >>"$outcomes"
-}
-# Test cases as one step, each a process of its own and as many side by side as there are cores: what they wait for is
-# engines that are compiled.
+# Test cases as one step in one process: a context costs more than most of them.
 cases() { # STEP LIMIT NAMES COMMAND...
-    local name=$1 limit=$2 list=$3 folder="$logs/${1// /_}" count status=passed word
-    local started=$EPOCHSECONDS
+    local name=$1 limit=$2 list=$3
     shift 3
-    fit "$name" || return
     if [ -z "$list" ]; then record failed 0 "$name" "there is no test case"; return; fi
-    mkdir -p "$folder"
-    : >"$folder/outcomes"
-    xargs -d '\n' -P "$(nproc)" -I {} \
-        bash -c 'one_case "$@"' _ "$folder/outcomes" "$folder" $((started + limit)) {} "$@" <<<"$list"
-    count=$(cut -f1 "$folder/outcomes" | sort | uniq -c | sed -E 's/^ +//' | paste -sd, | sed 's/,/, /g')
-    word=$(awk -F'\t' '$1 != "passed" && $1 != "skipped" { printf "; %s: %s", $1, $2 }' "$folder/outcomes")
-    if grep -q '^failed' "$folder/outcomes"; then status=failed
-    elif [ -n "$word" ]; then status="timed out"
-    elif ! grep -q '^passed' "$folder/outcomes"; then status=skipped
-    fi
-    record "$status" $((EPOCHSECONDS - started)) "$name" "$count$word"
+    # doctest separates filters by commas
+    step "$name" "$limit" "$@" --no-intro --no-version \
+        "--test-case=$(sed 's/,/\\,/g' <<<"$list" | paste -sd,)"
 }
 # A program of CUDA, also where it is not on the path.
 find_tool() { # NAME
@@ -196,31 +183,36 @@ memory_gib() {
 }
 
 correctness() {
-    local own library kernels sanitizer tool options model training=()
+    local own library kernels sanitizer tool options model parts
     own=$(names_of '--source-file-exclude=*backend*' '--test-case-exclude=*cuDNN*')
     library=$({ names_of '--source-file=*backend*'; names_of '--test-case=*cuDNN*'; } | sort -u)
     kernels=$(names_of '--test-case-exclude=*cuDNN*' '--source-file=*attention.cu,*conditioned.cu,*copy_bytes.cu,'\
 '*group_norm.cu,*layer_norm.cu,*pointwise.cu,*training_kernels.cu')
-    cases "own kernels" 45 "$own" "$here/test_cuda"
-    # Beside the cases: both wait for engines to be compiled.
+    # Side by side: what they wait for is engines that are compiled, and oracles on the CPU.
+    cases "own kernels" 150 "$own" "$here/test_cuda" &
+    parts=($!)
+    cases "library calls" 150 "$library" "$here/test_cuda" &
+    parts+=($!)
     for model in "${on_host[@]}"; do
-        step "training as on the host, $model" 130 \
+        step "training as on the host, $model" 150 \
             "${train[@]}" pulse_train_cuda.py "$here/pulse_train" "$model" bf16 &
-        training+=($!)
+        parts+=($!)
     done
-    cases "library calls" 130 "$library" "$here/test_cuda"
-    wait "${training[@]}"
+    wait "${parts[@]}"
     sanitizer=$(find_tool compute-sanitizer)
+    parts=()
     for tool in memcheck racecheck synccheck; do
         options=(--tool "$tool" --error-exitcode 9)
         # Cases ask for what CUDA refuses.
         [ $tool != memcheck ] || options+=(--report-api-errors no)
         if [ -n "$sanitizer" ]; then
-            cases "$tool" 50 "$kernels" "$sanitizer" "${options[@]}" "$here/test_cuda"
+            cases "$tool" 120 "$kernels" "$sanitizer" "${options[@]}" "$here/test_cuda" &
+            parts+=($!)
         else
             record skipped 0 "$tool" "no compute-sanitizer"
         fi
     done
+    wait "${parts[@]}"
     # Ranks that share a card take turns: a message takes milliseconds.
     step "NCCL, 2 and 4 ranks on one card" 60 "$here/test_nccl_gpu"
     for model in "${models[@]}"; do
@@ -344,7 +336,7 @@ print(":".join(sorted(folder for path in nvidia.__path__ for folder in glob.glob
     # The carried libraries are for pulse_train alone: torch has its own of the same names.
     with_carried=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here
     train=(env -C "$here" LD_LIBRARY_PATH="$with_carried" PYTHONDONTWRITEBYTECODE=1 "$python")
-    export -f versions find_tool one_case verdict
+    export -f versions find_tool
     export here python scratch with_carried
     step versions 60 bash -c 'versions "$@"' _ "${programs[@]}"
     "$part"

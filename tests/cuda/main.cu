@@ -21,6 +21,8 @@ bool gpu_is_required() {
 } // namespace
 
 int main(int argc, char** argv) {
+    // What doctest says of the case that ran when the process was stopped would be lost in a buffer.
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
     doctest::Context context;
     if (pulse::cuda::device_count() != 0) {
         std::printf("GPU: %s\n", pulse::cuda::properties_of(0).name.c_str());

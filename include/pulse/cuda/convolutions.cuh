@@ -3,11 +3,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,11 +37,11 @@ struct channel_block {
 ///
 /// An engine is chosen once for each shape and batch, as `engine_options` says, and for pointers aligned to 16 bytes;
 /// images that are not are copied through scratch. Weights come in the checkpoint's order and are kept in
-/// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in cuDNN's order
-/// and added to the checkpoint's, which moves 16 bytes per weight and call more than an engine that adds in place, and
-/// is what engines do where the two orders are one (1x1 windows, and one channel in float). Engines that do so for
-/// 16-bit images are compiled when they are chosen; where they cannot be, each weight gradient is rounded to 16 bits
-/// before it is added, and one line on stderr says so.
+/// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in T and in
+/// cuDNN's order, and added in float to the checkpoint's, which moves 2 e + 8 bytes per weight and call; engines add in
+/// place where T is float and the two orders are one (1x1 windows, and one channel). cuDNN's engines for 16-bit images
+/// that write weight gradients in float are all compiled at run time, and several of 9.19's compute wrong ones of small
+/// images (seen on an H200).
 template <class T>
 class convolutions {
 public:
@@ -96,49 +95,32 @@ public:
         if (in_at != dx) { copy_async(dx, in_at, static_cast<std::size_t>(in.count), on.stream); }
     }
 
-    /// Adds the gradient of the block's weights to dweight [out][all][ky][kx].
+    /// Adds the gradient of the block's weights, rounded to T, to dweight [out][all][ky][kx].
     void backward_weight(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block,
                          int batch, const T* x, const T* dy, float* dweight) {
         using id = cudnn::convolution_graph::id;
-        using form = cudnn::convolution_form;
-        cudnn::convolution_request r{s,     batch, cudnn::convolution_pass::backward_weight, cudnn::data_type<T>(),
-                                     false, false};
-        const conv2d_shape computed = cudnn::computed_shape(r);
-        const bool one_order = (s.kernel == 1 || s.in_channels == 1) && block.all == s.in_channels && computed == s;
-        r.adds = one_order && is_pack_aligned(dweight);
-        const prepared& p = find(on.stream, r);
-
-        weight_block order = packed_block(s, block);
-        order.padded_channels = computed.in_channels;
-        order.padded_out = computed.out_channels;
-        const std::int64_t in_pixels = std::int64_t{batch} * s.in_height * s.in_width;
-        const std::int64_t out_pixels = std::int64_t{batch} * s.out_height() * s.out_width();
-        const bool moves_x = computed.in_channels != s.in_channels || !is_pack_aligned(x);
-        const bool moves_dy = computed.out_channels != s.out_channels || !is_pack_aligned(dy);
-        const bool rounds = cudnn::rounds_gradient(r, p.form);
+        const bool one_order = (s.kernel == 1 || s.in_channels == 1) && block.all == s.in_channels;
+        const bool adds = std::is_same_v<T, float> && one_order && is_pack_aligned(dweight);
+        const prepared& p =
+            find(on.stream, {s, batch, cudnn::convolution_pass::backward_weight, cudnn::data_type<T>(), adds, false});
+        const weight_block order = packed_block(s, block);
+        const moved_image in{x, batch * s.in_elements()};
+        const moved_image out{dy, batch * s.out_elements()};
         const auto lay = [&](scratch_pieces& pieces) {
-            T* const x_at = pieces.take<T>(moves_x ? in_pixels * computed.in_channels : 0);
-            T* const dy_at = pieces.take<T>(moves_dy ? out_pixels * computed.out_channels : 0);
-            float* const sum_at = pieces.take<float>(r.adds || rounds ? 0 : order.packed_elements());
-            T* const rounded_at = pieces.take<T>(rounds ? order.packed_elements() : 0);
-            return std::tuple{x_at, dy_at, sum_at, rounded_at, pieces.take<std::byte>(p.engine.workspace_bytes())};
+            T* const gradient = pieces.take<T>(adds ? 0 : order.elements());
+            return std::tuple_cat(take(pieces, in, out, p), std::tuple{gradient});
         };
         scratch_pieces sizes;
         lay(sizes);
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [x_at, dy_at, sum_at, rounded_at, workspace] = lay(pieces);
-        if (moves_x) { pad_rows(on, in_pixels, s.in_channels, computed.in_channels, x, x_at); }
-        if (moves_dy) { pad_rows(on, out_pixels, s.out_channels, computed.out_channels, dy, dy_at); }
-        float* const sum = r.adds ? dweight : sum_at;
-        const void* const result = rounds ? static_cast<void*>(rounded_at) : sum;
-        if (!r.adds && (p.form == form::accumulate || p.form == form::scaled_add)) {
-            fill_bytes_async(sum, 0, static_cast<std::size_t>(order.packed_elements()), on.stream);
-        }
-        const std::array<cudnn::ready_engine::binding, 4> bindings{
-            {{id::x, moves_x ? x_at : x}, {id::y, moves_dy ? dy_at : dy}, {id::weight, result}, {id::target, sum}}};
-        p.engine.run(dnn_.get(), std::span{bindings}.first(p.form == form::accumulate ? 4 : 3), workspace);
-        if (rounds) { return add_packed_gradient<T>(on, order, rounded_at, dweight); }
-        if (!r.adds) { add_packed_gradient<float>(on, order, sum, dweight); }
+        const auto [in_at, out_at, workspace, gradient] = lay(pieces);
+        in.bring(in_at, on.stream);
+        out.bring(out_at, on.stream);
+        const void* const result = adds ? static_cast<void*>(dweight) : gradient;
+        const std::array<cudnn::ready_engine::binding, 3> bindings{
+            {{id::x, in_at}, {id::y, out_at}, {id::weight, result}}};
+        p.engine.run(dnn_.get(), bindings, workspace);
+        if (!adds) { add_packed_gradient(on, order, gradient, dweight); }
     }
 
     void weights_changed() noexcept { weights_.changed(); }
@@ -173,8 +155,7 @@ private:
         return {in_at, out_at, pieces.take<std::byte>(p.engine.workspace_bytes())};
     }
     [[nodiscard]] static weight_block packed_block(const conv2d_shape& s, const channel_block& block) noexcept {
-        return {s.out_channels,      block.all,     block.first,   s.in_channels,
-                s.kernel * s.kernel, s.in_channels, s.out_channels};
+        return {s.out_channels, block.all, block.first, s.in_channels, s.kernel * s.kernel};
     }
     [[nodiscard]] static bool adds_bias(cudnn::convolution_form form) noexcept {
         return form == cudnn::convolution_form::bias || form == cudnn::convolution_form::bias_add;
@@ -206,22 +187,10 @@ private:
             const cudnn::convolution_graph g = cudnn::graph_of_request(r, form);
             cudnn::choice next = cudnn::choose_engine(dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_,
                                                       device_, trial_tensors(g));
-            if (next.made) {
-                if (cudnn::rounds_gradient(r, form)) { say_rounded(r, chosen); }
-                return plans_.emplace(wanted, prepared{std::move(next.made), form}).first->second;
-            }
+            if (next.made) { return plans_.emplace(wanted, prepared{std::move(next.made), form}).first->second; }
             if (chosen.refusal.empty()) { chosen = std::move(next); }
         }
         throw pulse::error("cuDNN has no engine for " + text_of(r) + ": " + cudnn::why_none(dnn_, chosen));
-    }
-    /// Once: other shapes fare alike.
-    void say_rounded(const cudnn::convolution_request& r, const cudnn::choice& before) {
-        if (std::exchange(said_rounded_, true)) { return; }
-        std::fprintf(
-            stderr,
-            "pulse: cuDNN cannot add the weight gradient of %s in float (%s): weight gradients of convolutions "
-            "are rounded to 16 bits before they are added\n",
-            text_of(r).c_str(), cudnn::why_none(dnn_, before).c_str());
     }
     [[nodiscard]] static std::string text_of(const cudnn::convolution_request& r) {
         const conv2d_shape& s = r.shape;
@@ -232,13 +201,12 @@ private:
     [[nodiscard]] static std::vector<cudnn::trial_tensor> trial_tensors(const cudnn::convolution_graph& g) {
         using id = cudnn::convolution_graph::id;
         using form = cudnn::convolution_form;
-        const std::int64_t weights = 4 * g.shape.weight_elements();
         const std::int64_t out = std::int64_t{sizeof(T)} * g.batch * g.shape.out_elements();
-        std::vector<cudnn::trial_tensor> made{
-            {id::x, std::int64_t{sizeof(T)} * g.batch * g.shape.in_elements()}, {id::weight, weights}, {id::y, out}};
+        std::vector<cudnn::trial_tensor> made{{id::x, std::int64_t{sizeof(T)} * g.batch * g.shape.in_elements()},
+                                              {id::weight, std::int64_t{sizeof(T)} * g.shape.weight_elements()},
+                                              {id::y, out}};
         if (adds_bias(g.form)) { made.push_back({id::bias, 4 * std::int64_t{g.shape.out_channels}}); }
         if (g.form == form::bias_add) { made.push_back({id::target, out}); }
-        if (g.form == form::accumulate) { made.push_back({id::target, weights}); }
         return made;
     }
 
@@ -248,7 +216,6 @@ private:
     cudnn::library dnn_{};
     packed_weights<T> weights_{};
     std::map<key, prepared> plans_{};
-    bool said_rounded_{};
 };
 
 } // namespace pulse::cuda

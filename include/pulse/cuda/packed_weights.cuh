@@ -35,7 +35,7 @@ public:
         return p.values.data();
     }
     /// A vector, such as a bias, under the same rules.
-    const T* find_vector(const queue& on, int n, const T* values) { return find(on, {1, n, 0, n, 1, n, 1}, values); }
+    const T* find_vector(const queue& on, int n, const T* values) { return find(on, {1, n, 0, n, 1}, values); }
 
     /// Weights were written, or moved to other memory.
     void changed() noexcept { ++epoch_; }
@@ -60,7 +60,7 @@ private:
             if (p.source == weight && p.block == block) { return p; }
         }
         // A place of an older epoch serves another weight of its size, so that weights that move take no more memory.
-        const auto n = static_cast<std::size_t>(block.packed_elements());
+        const auto n = static_cast<std::size_t>(block.elements());
         auto free = std::find_if(places_.begin(), places_.end(), [&](const place& p) {
             return p.epoch != epoch_ && !p.replayed && p.values.size() == n;
         });

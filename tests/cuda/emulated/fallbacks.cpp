@@ -35,52 +35,7 @@ cuda::engine_options keeping_nothing() {
     return options;
 }
 
-/// Weight gradients of every kind, each of two microbatches, which are rounded to T before they are added.
-template <class P>
-void check_rounded_gradients(unsigned seed) {
-    using T = typename P::scalar;
-    const stderr_text said;
-    backend_trial<P> trial{seed, keeping_nothing()};
-    constexpr int batch = 2;
-    for (const conv2d_shape& s : {conv2d_shape{8, 6, 5, 4, 3, 1, 1, 1}, conv2d_shape{3, 5, 4, 4, 3, 2, 0, 1},
-                                  conv2d_shape{4, 6, 5, 5, 1, 2, 0, 0}, conv2d_shape{1, 2, 6, 3, 3, 1, 1, 1}}) {
-        for (const int offset : {0, 1}) {
-            CAPTURE(s.in_channels);
-            CAPTURE(offset);
-            const auto x = trial.draw.template normal<T>(batch * s.in_elements());
-            const auto dy = trial.draw.template normal<T>(batch * s.out_elements());
-            const double sums = sum_error<P>(batch * s.out_elements() / s.out_channels + 1);
-            trial.template check_sums<float>({x, dy}, s.weight_elements(), true, sums + rounding_error<T>, offset,
-                                             [&](auto& on, const auto& in, auto* dw) {
-                                                 decltype(dw) const none = nullptr;
-                                                 on.conv2d_backward_weight(s, batch, in[0], in[1], dw, none);
-                                                 on.conv2d_backward_weight(s, batch, in[0], in[1], dw, none);
-                                             });
-        }
-    }
-    CHECK(said.count("rounded to 16 bits") == 1);
-    CHECK(said.count("\n") == 1);
-    CHECK(said.count("libnvrtc-builtins") == 1);
-}
-
 } // namespace
-
-TEST_CASE("without NVRTC 16-bit weight gradients are rounded before they are added, and a backend says so once") {
-    for (const dnn::compiler found : {dnn::compiler::none, dnn::compiler::no_builtins}) {
-        const lacking some{found};
-        check_rounded_gradients<cuda::bf16>(1);
-        check_rounded_gradients<cuda::fp16>(2);
-    }
-    const stderr_text said;
-    const lacking all{dnn::compiler::none};
-    backend_trial<cuda::fp32> wide{3, keeping_nothing()};
-    const auto x = wide.draw.normal<float>(32);
-    wide.check_sums<float>({x, x}, 36, true, sum_error<cuda::fp32>(17), 0, [&](auto& on, const auto& in, auto* dw) {
-        decltype(dw) const none = nullptr;
-        on.conv2d_backward_weight({2, 2, 4, 4, 3, 1, 1, 1}, 1, in[0], in[1], dw, none);
-    });
-    CHECK(said.text().empty()); // floats need no run-time compiler
-}
 
 TEST_CASE("attention that cuDNN cannot make ready is pulse's: said once, and in the report") {
     const attention_shape s{9, 2, 40};

@@ -20,9 +20,7 @@ enum class convolution_form : std::uint8_t {
     plain,      ///< the convolution alone, written
     scaled_add, ///< the convolution added to what is there, by beta
     bias,       ///< with the bias added, written
-    bias_add,   ///< with the bias added, added to what is there
-    accumulate, ///< a weight gradient in float added to what is there, whatever the type of the images
-    widened     ///< a weight gradient written in float, whatever the type of the images
+    bias_add    ///< with the bias added, added to what is there
 };
 
 /// A convolution's graph in numbers. Images are [batch][height][width][channels], weights [out][ky][kx][in], packed.
@@ -34,7 +32,7 @@ struct convolution_graph {
     int batch{};
     convolution_pass pass{};
     convolution_form form{};
-    cudnnDataType_t type{};     ///< of images, weight and bias; gradients of weights are float in the last two forms
+    cudnnDataType_t type{};     ///< of images, weights and bias
     std::int64_t alignment{16}; ///< of all pointers, in bytes
 
     [[nodiscard]] bool operator==(const convolution_graph&) const = default;
@@ -60,19 +58,17 @@ struct convolution_graph {
 /// Makes the operation graph; throws cudnn_error where cuDNN does not know such a graph.
 ///
 /// The pointers to bind are x, weight and y, with `bias` in the forms that have one. What is added to is bound to
-/// `target` in forms bias_add and accumulate, and may be the result itself: each element is read where it is written.
+/// `target` in form bias_add, and may be the result itself: each element is read where it is written.
 [[nodiscard]] inline descriptor make_graph(const convolution_graph& g, cudnnHandle_t handle) {
     using id = convolution_graph::id;
     using form = convolution_form;
     const conv2d_shape& s = g.shape;
-    const bool fused =
-        g.form == form::bias || g.form == form::bias_add || g.form == form::accumulate || g.form == form::widened;
+    const bool fused = g.form == form::bias || g.form == form::bias_add;
     tensor x = image(id::x, g.type, g.batch, s.in_channels, s.in_height, s.in_width);
     tensor w = image(id::weight, g.type, s.out_channels, s.in_channels, s.kernel, s.kernel);
     tensor y = image(id::y, g.type, g.batch, s.out_channels, s.out_height(), s.out_width());
     x.alignment = w.alignment = y.alignment = g.alignment;
     tensor& result = g.pass == convolution_pass::forward ? y : g.pass == convolution_pass::backward_input ? x : w;
-    if (g.form == form::accumulate || g.form == form::widened) { result.type = CUDNN_DATA_FLOAT; }
 
     // Between the operations of one kernel values stay in float and are never stored.
     tensor between = result;
@@ -124,12 +120,7 @@ struct convolution_graph {
     }
     }
 
-    const auto target_of = [&] {
-        tensor before = final_result;
-        before.id = id::target;
-        return make(before);
-    };
-    if (g.form == form::bias || g.form == form::bias_add) {
+    if (fused) {
         tensor bias = image(id::bias, g.type, 1, s.out_channels, 1, 1);
         bias.alignment = g.alignment;
         if (g.form == form::bias) {
@@ -139,12 +130,10 @@ struct convolution_graph {
             biased.id = 101;
             const descriptor sum = make(biased);
             operations.push_back(add(convolved, make(bias), sum));
-            operations.push_back(add(sum, target_of(), make(final_result)));
+            tensor before = final_result;
+            before.id = id::target;
+            operations.push_back(add(sum, make(before), make(final_result)));
         }
-    } else if (g.form == form::accumulate) {
-        operations.push_back(add(convolved, target_of(), make(final_result)));
-    } else if (g.form == form::widened) {
-        operations.push_back(identity(convolved, make(final_result)));
     }
     return operation_graph(operations, handle);
 }

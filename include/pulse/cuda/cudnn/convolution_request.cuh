@@ -15,34 +15,17 @@ struct convolution_request {
     conv2d_shape shape{};
     int batch{};
     convolution_pass pass{};
-    cudnnDataType_t type{}; ///< of images and weights; gradients of weights are float
+    cudnnDataType_t type{}; ///< of images, weights and their gradients
     bool adds{};            ///< to what is there; else the result is written
     bool has_bias{};        ///< forward only; the gradient of a bias is not cuDNN's work
 
     [[nodiscard]] bool operator==(const convolution_request&) const = default;
 };
 
-/// The shape that cuDNN is asked for: its fused weight gradients of 16-bit images want even numbers of channels, so an
-/// odd one counts a channel of zeros more.
-[[nodiscard]] inline conv2d_shape computed_shape(const convolution_request& r) noexcept {
-    conv2d_shape s = r.shape;
-    if (r.pass == convolution_pass::backward_weight && r.type != CUDNN_DATA_FLOAT) {
-        s.in_channels += s.in_channels % 2;
-        s.out_channels += s.out_channels % 2;
-    }
-    return s;
-}
-
 /// The forms that serve a request, the one to prefer first; a form without the bias that is asked for leaves it to a
 /// kernel, one that adds where writing is asked for wants zeros to add to.
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {
     using form = convolution_form;
-    if (r.pass == convolution_pass::backward_weight && r.type != CUDNN_DATA_FLOAT) {
-        // cuDNN knows no 16-bit weight gradient in float alone: an add or a copy in float must follow in the same
-        // kernel, which is compiled at run time. What needs no compiler writes 16 bits.
-        if (r.adds) { return {form::accumulate, form::plain}; }
-        return {form::widened, form::accumulate, form::plain};
-    }
     if (r.pass == convolution_pass::forward && r.has_bias) {
         if (r.adds) { return {form::bias_add, form::scaled_add}; }
         return {form::bias, form::plain};
@@ -51,14 +34,9 @@ struct convolution_request {
     return {form::plain};
 }
 
-/// Whether a form rounds a gradient to the type of the images before it is added to what is kept in float.
-[[nodiscard]] inline bool rounds_gradient(const convolution_request& r, convolution_form form) noexcept {
-    return r.pass == convolution_pass::backward_weight && r.type != CUDNN_DATA_FLOAT && form == convolution_form::plain;
-}
-
 /// The graph of a request in one of its forms, for pointers aligned to 16 bytes.
 [[nodiscard]] inline convolution_graph graph_of_request(const convolution_request& r, convolution_form form) {
-    return {computed_shape(r), r.batch, r.pass, form, r.type, 16};
+    return {r.shape, r.batch, r.pass, form, r.type, 16};
 }
 
 /// A convolution that is a matrix product over all pixels, which is cuBLASLt's work.

@@ -76,19 +76,6 @@ struct tensor {
     return made.finalize("add operation");
 }
 
-/// y = x in the type of y.
-[[nodiscard]] inline descriptor identity(const descriptor& x, const descriptor& y) {
-    descriptor mode{CUDNN_BACKEND_POINTWISE_DESCRIPTOR};
-    mode.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_IDENTITY)
-        .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
-        .finalize("pointwise identity");
-    descriptor made{CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR};
-    made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    return made.finalize("identity operation");
-}
-
 /// Finalized operations as one graph; `handle` is null where the graph is planned from device properties alone.
 [[nodiscard]] inline descriptor operation_graph(const std::vector<descriptor>& operations, cudnnHandle_t handle) {
     descriptor made{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};

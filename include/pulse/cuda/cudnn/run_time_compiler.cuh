@@ -2,7 +2,7 @@
 
 #include <cudnn.h>
 
-#include <pulse/cuda/cudnn/convolution.cuh>
+#include <pulse/cuda/cudnn/attention.cuh>
 #include <pulse/cuda/cudnn/descriptor.cuh>
 #include <pulse/cuda/cudnn/engines.cuh>
 
@@ -11,8 +11,7 @@ namespace pulse::cuda::cudnn {
 /// Whether cuDNN finds what it compiles engines with: where libnvrtc is missing it proposes none of those, and says
 /// nothing (9.19). Asks for a graph that every device from sm_80 on has run-time compiled engines for, and no others.
 [[nodiscard]] inline bool compiles_at_run_time(const target& device) {
-    const convolution_graph small{{64, 64, 8, 8},  1, convolution_pass::backward_weight, convolution_form::widened,
-                                  CUDNN_DATA_HALF, 16};
+    const attention_graph small{{64, 1, 64}, 1, attention_pass::forward, CUDNN_DATA_HALF};
     return !engines_for(make_graph(small, device.handle), device, {}).empty();
 }
 

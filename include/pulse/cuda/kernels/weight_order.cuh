@@ -10,20 +10,15 @@ namespace pulse::cuda {
 
 /// Some input channels of a convolution's weight, in the checkpoint's order and in cuDNN's.
 ///
-/// The checkpoint's is [out][in][taps], with the taps of the window in rows; cuDNN's is [out][taps][in], packed, here
-/// perhaps with zeros behind the last channel and the last output.
+/// The checkpoint's is [out][in][taps], with the taps of the window in rows; cuDNN's is [out][taps][in], packed.
 struct weight_block {
     int out_channels{};
-    int all_channels{};    ///< input channels of the whole weight
-    int first{};           ///< of the block, among them
-    int channels{};        ///< of the block
-    int taps{};            ///< of the window
-    int padded_channels{}; ///< of the block in cuDNN's order
-    int padded_out{};      ///< outputs in cuDNN's order
+    int all_channels{}; ///< input channels of the whole weight
+    int first{};        ///< of the block, among them
+    int channels{};     ///< of the block
+    int taps{};         ///< of the window
 
-    [[nodiscard]] __host__ __device__ std::int64_t packed_elements() const {
-        return std::int64_t{padded_out} * taps * padded_channels;
-    }
+    [[nodiscard]] std::int64_t elements() const { return std::int64_t{out_channels} * taps * channels; }
     [[nodiscard]] bool operator==(const weight_block&) const = default;
 };
 
@@ -38,40 +33,28 @@ __global__ void reorder_weight(weight_block s, const From* from, To* to) {
     float* const tile = shared_memory<float>();
     const int o = static_cast<int>(blockIdx.x);
     const int begin = static_cast<int>(blockIdx.y) * weight_tile;
-    const int here = s.padded_channels - begin < weight_tile ? s.padded_channels - begin : weight_tile;
-    const int real = o >= s.out_channels ? 0 : (s.channels - begin < here ? s.channels - begin : here);
+    const int here = s.channels - begin < weight_tile ? s.channels - begin : weight_tile;
     const std::int64_t plain =
         (static_cast<std::int64_t>(o) * s.all_channels + s.first + begin) * s.taps; // + channel * taps + tap
     const std::int64_t packed =
-        static_cast<std::int64_t>(o) * s.taps * s.padded_channels + begin; // + tap * padded + channel
+        static_cast<std::int64_t>(o) * s.taps * s.channels + begin; // + tap * channels + channel
     const int step = static_cast<int>(blockDim.x);
     if constexpr (Back) {
         for (int i = static_cast<int>(threadIdx.x); i < here * s.taps; i += step) {
             tile[(i % here) * s.taps + i / here] =
-                to_float(from[packed + static_cast<std::int64_t>(i / here) * s.padded_channels + i % here]);
+                to_float(from[packed + static_cast<std::int64_t>(i / here) * s.channels + i % here]);
         }
         __syncthreads();
-        for (int i = static_cast<int>(threadIdx.x); i < real * s.taps; i += step) { to[plain + i] += tile[i]; }
+        for (int i = static_cast<int>(threadIdx.x); i < here * s.taps; i += step) { to[plain + i] += tile[i]; }
     } else {
         for (int i = static_cast<int>(threadIdx.x); i < here * s.taps; i += step) {
-            tile[i] = i < real * s.taps ? to_float(from[plain + i]) : 0.0F;
+            tile[i] = to_float(from[plain + i]);
         }
         __syncthreads();
         for (int i = static_cast<int>(threadIdx.x); i < here * s.taps; i += step) {
-            to[packed + static_cast<std::int64_t>(i / here) * s.padded_channels + i % here] =
+            to[packed + static_cast<std::int64_t>(i / here) * s.channels + i % here] =
                 from_float<To>(tile[(i % here) * s.taps + i / here]);
         }
-    }
-}
-
-/// Rows of n values become rows of `padded` values, zeros behind.
-template <class T>
-__global__ void pad_rows(std::int64_t rows, int n, int padded, const T* x, T* y) {
-    const std::int64_t all = rows * padded;
-    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += step) {
-        const int c = static_cast<int>(i % padded);
-        y[i] = c < n ? x[i / padded * n + c] : from_float<T>(0.0F);
     }
 }
 
@@ -80,8 +63,8 @@ __global__ void pad_rows(std::int64_t rows, int n, int padded, const T* x, T* y)
 /// Writes a block of a weight in cuDNN's order. Moves 2 e bytes per element at least, once per change of the weights.
 template <class T>
 void pack_weight(const queue& on, const weight_block& s, const T* weight, T* packed) {
-    const dim3 grid(static_cast<unsigned>(s.padded_out),
-                    static_cast<unsigned>((s.padded_channels + kernels::weight_tile - 1) / kernels::weight_tile));
+    const dim3 grid(static_cast<unsigned>(s.out_channels),
+                    static_cast<unsigned>((s.channels + kernels::weight_tile - 1) / kernels::weight_tile));
     launch(kernels::reorder_weight<T, T, false>, grid, dim3(256),
            sizeof(float) * static_cast<std::size_t>(kernels::weight_tile * s.taps), on.stream, s, weight, packed);
 }
@@ -93,15 +76,6 @@ void add_packed_gradient(const queue& on, const weight_block& s, const T* packed
                     static_cast<unsigned>((s.channels + kernels::weight_tile - 1) / kernels::weight_tile));
     launch(kernels::reorder_weight<T, float, true>, grid, dim3(256),
            sizeof(float) * static_cast<std::size_t>(kernels::weight_tile * s.taps), on.stream, s, packed, dweight);
-}
-
-/// y[rows][padded] = x[rows][n] with zeros behind. Moves e (n + padded) bytes per row at least.
-template <class T>
-void pad_rows(const queue& on, std::int64_t rows, int n, int padded, const T* x, T* y) {
-    const std::int64_t blocks = (rows * padded + 255) / 256;
-    const std::int64_t most = std::int64_t{16} * (on.multiprocessors > 0 ? on.multiprocessors : 1);
-    launch(kernels::pad_rows<T>, dim3(static_cast<unsigned>(blocks < most ? blocks : most)), dim3(256), 0, on.stream,
-           rows, n, padded, x, y);
 }
 
 } // namespace pulse::cuda

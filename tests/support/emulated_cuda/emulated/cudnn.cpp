@@ -29,7 +29,6 @@ std::array<std::int64_t, 4> executions{};
 std::int64_t plans_made = 0;
 std::int64_t plans_restored = 0;
 bool takes_fused = true;
-bool takes_identity = true;
 compiler found_compiler = compiler::whole;
 bool refuses_plans = false;
 thread_local std::string last_message;
@@ -68,18 +67,11 @@ void require_supported(const node& graph) {
     if (operations.size() > 1 && first.beta != 0.0) { unsupported("a fused convolution with beta"); }
     const bool of_weight = first.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
     const bool narrow = first.x.type != number::f32;
-    if (of_weight && narrow && operations.size() == 1 && first.w.type == number::f32) {
-        unsupported("a 16-bit weight gradient stored in float");
-    }
-    if (of_weight && narrow && operations.size() > 1 && (first.w.dims[0] % 2 != 0 || first.w.dims[1] % 2 != 0)) {
-        unsupported("a fused weight gradient of an odd number of channels");
-    }
+    if (of_weight && narrow && first.w.type == number::f32) { unsupported("a 16-bit weight gradient in float"); }
     for (std::size_t i = 1; i != operations.size(); ++i) {
         if (operations[i]->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
             unsupported("an operation after a convolution");
         }
-        const pointwise one{*operations[i]};
-        if (one.mode == CUDNN_POINTWISE_IDENTITY && !takes_identity) { unsupported("an identity"); }
     }
 }
 
@@ -97,8 +89,7 @@ void run(const node& graph, memory& where, bool rounds) {
 constexpr std::int64_t workspace_of_engine_1 = 4096;
 
 [[nodiscard]] bool is_compiled(const std::vector<part>& operations) {
-    const bool of_weight = operations[0]->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
-    return is_attention(operations) || operations.size() > 2 || (of_weight && operations.size() > 1);
+    return is_attention(operations) || operations.size() > 2;
 }
 
 part make_config(const part& graph, std::int64_t engine_index) {
@@ -264,10 +255,7 @@ std::int64_t planned() { return plans_made; }
 std::int64_t restored() { return plans_restored; }
 void set_compiler(compiler found) { found_compiler = found; }
 void set_plans_refused(bool refused) { refuses_plans = refused; }
-void set_supported(bool fused, bool identity) {
-    takes_fused = fused;
-    takes_identity = identity;
-}
+void set_fused(bool taken) { takes_fused = taken; }
 
 } // namespace emulated_cuda::cudnn
 

@@ -5,10 +5,10 @@
 /// The functions of cuDNN's graph API that pulse calls, on the CPU.
 ///
 /// Descriptors hold what is set; a graph of one convolution (forward, input gradient, weight gradient), or one followed
-/// by pointwise adds or identities, is computed from the attributes of its descriptors: dims, strides, padding, window
+/// by pointwise adds, is computed from the attributes of its descriptors: dims, strides, padding, window
 /// strides, dilations, types, alpha, beta. What is not understood is an error, as is a pointer that is less aligned
-/// than its tensor says. As the library does, it has no engine for 16-bit weight gradients that are stored in float
-/// without a pointwise operation, nor for fused ones of an odd number of channels.
+/// than its tensor says. It has no engine for 16-bit weight gradients that are stored in
+/// float: those of the library are compiled at run time, and some compute wrong ones.
 ///
 /// So is attention: forward as one operation, backward as matrix products, sums and pointwise operations, of heads of
 /// up to 128 numbers, as on sm_80.
@@ -18,8 +18,7 @@
 /// which comes before engine 1, stands for Winograd's: floats lose as much in it as in engine 0, and no tensor core is
 /// used.
 ///
-/// As the library marks them, engines of attention, of fused weight gradients and of graphs of three operations are
-/// compiled at run time. Tensors are in memory of the device: of pinned memory the library says nothing.
+/// As the library marks them, engines of attention and of graphs of three operations are compiled at run time. Tensors are in memory of the device: of pinned memory the library says nothing.
 namespace emulated_cuda::cudnn {
 
 /// Graphs that have run in this process, by engine.
@@ -29,8 +28,8 @@ namespace emulated_cuda::cudnn {
 [[nodiscard]] std::int64_t planned();
 [[nodiscard]] std::int64_t restored();
 
-/// What the engines take: fused graphs, and among them those that end in an identity. Both unless told otherwise.
-void set_supported(bool fused, bool identity);
+/// Whether engines take fused graphs. They do unless told otherwise.
+void set_fused(bool taken);
 
 /// What of NVRTC the loader finds, with what cuDNN 9.19 does then.
 enum class compiler : std::uint8_t {

@@ -89,7 +89,7 @@ std::string text_of(const test::recorded_convolution& c) {
 }
 
 convolution_request request_of(const test::recorded_convolution& c, int batch, cudnnDataType_t type) {
-    return {c.shape,
+    return {c.kind == test::recorded_convolution::pass::forward ? c.shape : evenly_padded(c.shape),
             batch,
             static_cast<convolution_pass>(c.kind),
             type,

@@ -36,7 +36,7 @@ struct channel_block {
 /// Convolutions of channels-last images by cuDNN, in scalar type T with sums and weight gradients in float.
 ///
 /// An engine is chosen once for each shape and batch, as `engine_options` says, and for pointers aligned to 16 bytes;
-/// images that are not are copied through scratch. Weights come in the checkpoint's order and are kept in
+/// images that are not, and those of gradients whose padding is uneven (evenly_padded), are copied through scratch. Weights come in the checkpoint's order and are kept in
 /// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in T and in
 /// cuDNN's order, and added in float to the checkpoint's, which moves 2 e + 8 bytes per weight and call; engines add in
 /// place where T is float and the two orders are one (1x1 windows, and one channel). cuDNN's engines for 16-bit images
@@ -60,8 +60,8 @@ public:
                                              how == into::add, bias != nullptr});
         const T* const w = weights_.find(on, packed_block(s, block), weight);
         const T* const b = bias != nullptr ? weights_.find_vector(on, s.out_channels, bias) : nullptr;
-        const moved_image in{x, batch * s.in_elements()};
-        const moved_image out{y, batch * s.out_elements()};
+        const moved_image in{x, batch, s.in_height, s.in_width, s.in_channels};
+        const moved_image out = image_of_outputs(y, s, batch);
         scratch_pieces sizes;
         take(sizes, in, out, p);
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
@@ -72,18 +72,18 @@ public:
             {{id::x, in_at}, {id::weight, w}, {id::y, out_at}, {id::bias, b}, {id::target, out_at}}};
         p.engine.run(dnn_.get(), std::span{bindings}.first(bound(p.form)), workspace);
         if (bias != nullptr && !adds_bias(p.form)) { add_bias(on, s, batch, b, out_at); }
-        if (out_at != y) { copy_async(y, out_at, static_cast<std::size_t>(out.count), on.stream); }
+        out.take_back(out_at, y, on.stream);
     }
 
     /// dx = (or +=) the gradient of the input.
     void backward_input(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block,
                         int batch, const T* dy, const T* weight, T* dx, into how) {
         using id = cudnn::convolution_graph::id;
-        const prepared& p = find(on.stream, {s, batch, cudnn::convolution_pass::backward_input, cudnn::data_type<T>(),
-                                             how == into::add, false});
+        const prepared& p = find(on.stream, {cudnn::evenly_padded(s), batch, cudnn::convolution_pass::backward_input,
+                                             cudnn::data_type<T>(), how == into::add, false});
         const T* const w = weights_.find(on, packed_block(s, block), weight);
-        const moved_image in{dx, batch * s.in_elements()};
-        const moved_image out{dy, batch * s.out_elements()};
+        const moved_image in = evenly_padded_image(dx, s, batch);
+        const moved_image out = image_of_outputs(dy, s, batch);
         scratch_pieces sizes;
         take(sizes, in, out, p);
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
@@ -92,7 +92,7 @@ public:
         if (how == into::add) { in.bring(in_at, on.stream); }
         const std::array<cudnn::ready_engine::binding, 3> bindings{{{id::x, in_at}, {id::weight, w}, {id::y, out_at}}};
         p.engine.run(dnn_.get(), bindings, workspace);
-        if (in_at != dx) { copy_async(dx, in_at, static_cast<std::size_t>(in.count), on.stream); }
+        in.take_back(in_at, dx, on.stream);
     }
 
     /// Adds the gradient of the block's weights, rounded to T, to dweight [out][all][ky][kx].
@@ -101,11 +101,11 @@ public:
         using id = cudnn::convolution_graph::id;
         const bool one_order = (s.kernel == 1 || s.in_channels == 1) && block.all == s.in_channels;
         const bool adds = std::is_same_v<T, float> && one_order && is_pack_aligned(dweight);
-        const prepared& p =
-            find(on.stream, {s, batch, cudnn::convolution_pass::backward_weight, cudnn::data_type<T>(), adds, false});
+        const prepared& p = find(on.stream, {cudnn::evenly_padded(s), batch, cudnn::convolution_pass::backward_weight,
+                                             cudnn::data_type<T>(), adds, false});
         const weight_block order = packed_block(s, block);
-        const moved_image in{x, batch * s.in_elements()};
-        const moved_image out{dy, batch * s.out_elements()};
+        const moved_image in = evenly_padded_image(x, s, batch);
+        const moved_image out = image_of_outputs(dy, s, batch);
         const auto lay = [&](scratch_pieces& pieces) {
             T* const gradient = pieces.take<T>(adds ? 0 : order.elements());
             return std::tuple_cat(take(pieces, in, out, p), std::tuple{gradient});
@@ -134,20 +134,55 @@ private:
         cudnn::ready_engine engine{};
         cudnn::convolution_form form{};
     };
-    /// An image of `count` scalars, which is used where it lies if it is aligned, and in scratch if not.
+    /// Images that are used where they lie, or in scratch where they are not aligned or get zeros around them.
     struct moved_image {
         const T* data;
-        std::int64_t count;
+        int batch;
+        int height;
+        int width;
+        int channels;
+        int before{}; ///< rows of zeros above and columns left of it, in scratch
+        int zeros{};  ///< rows and columns of zeros in all
 
-        [[nodiscard]] bool moves() const noexcept { return !is_pack_aligned(data); }
+        [[nodiscard]] bool moves() const noexcept { return zeros != 0 || !is_pack_aligned(data); }
+        [[nodiscard]] std::int64_t row() const noexcept { return std::int64_t{width} * channels; }
+        [[nodiscard]] std::int64_t wide_row() const noexcept { return std::int64_t{width + zeros} * channels; }
+        [[nodiscard]] std::int64_t wide_elements() const noexcept { return (height + zeros) * wide_row(); }
+        /// Of an image's first scalar in scratch.
+        [[nodiscard]] std::int64_t inset(int image) const noexcept {
+            return image * wide_elements() + before * wide_row() + std::int64_t{before} * channels;
+        }
         [[nodiscard]] T* at(scratch_pieces& pieces) const noexcept {
-            T* const piece = pieces.take<T>(moves() ? count : 0);
+            T* const piece = pieces.take<T>(moves() ? batch * wide_elements() : 0);
             return moves() ? piece : const_cast<T*>(data);
         }
         void bring(T* to, cudaStream_t stream) const {
-            if (to != data) { copy_async(to, data, static_cast<std::size_t>(count), stream); }
+            if (to == data) { return; }
+            if (zeros != 0) { fill_bytes_async(to, 0, static_cast<std::size_t>(batch * wide_elements()), stream); }
+            for (int b = 0; b != batch; ++b) {
+                copy_rows_async(to + inset(b), wide_row(), data + b * height * row(), row(), row(), height, stream);
+            }
+        }
+        void take_back(const T* from, T* to, cudaStream_t stream) const {
+            if (from == to) { return; }
+            for (int b = 0; b != batch; ++b) {
+                copy_rows_async(to + b * height * row(), row(), from + inset(b), wide_row(), row(), height, stream);
+            }
         }
     };
+    [[nodiscard]] static moved_image image_of_outputs(const T* y, const conv2d_shape& s, int batch) noexcept {
+        return {y, batch, s.out_height(), s.out_width(), s.out_channels};
+    }
+    [[nodiscard]] static moved_image evenly_padded_image(const T* x, const conv2d_shape& s, int batch) noexcept {
+        const conv2d_shape even = cudnn::evenly_padded(s);
+        return {x,
+                batch,
+                s.in_height,
+                s.in_width,
+                s.in_channels,
+                s.pad_before - even.pad_before,
+                even.in_height - s.in_height};
+    }
     static std::tuple<T*, T*, std::byte*> take(scratch_pieces& pieces, const moved_image& in, const moved_image& out,
                                                const prepared& p) {
         T* const in_at = in.at(pieces);

@@ -92,6 +92,17 @@ void copy_async(T* to, const T* from, std::size_t n, cudaStream_t on,
     check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDefault, on), "cudaMemcpyAsync", at);
 }
 
+/// `rows` rows of n values each, which begin `to_step` and `from_step` values after one another; as copy_async.
+template <class T>
+void copy_rows_async(T* to, std::int64_t to_step, const T* from, std::int64_t from_step, std::int64_t n, int rows,
+                     cudaStream_t on, std::source_location at = std::source_location::current()) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const auto bytes = [](std::int64_t values) { return static_cast<std::size_t>(values) * sizeof(T); };
+    check(cudaMemcpy2DAsync(to, bytes(to_step), from, bytes(from_step), bytes(n), static_cast<std::size_t>(rows),
+                            cudaMemcpyDefault, on),
+          "cudaMemcpy2DAsync", at);
+}
+
 /// Every byte of n values becomes `byte`, in stream order.
 template <class T>
 void fill_bytes_async(T* to, int byte, std::size_t n, cudaStream_t on,

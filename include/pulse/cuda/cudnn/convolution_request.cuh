@@ -22,6 +22,17 @@ struct convolution_request {
     [[nodiscard]] bool operator==(const convolution_request&) const = default;
 };
 
+/// The shape whose gradients cuDNN is asked for: with even padding, to which rows and columns of zeros are added where it
+/// is uneven. Several of cuDNN 9.19's engines compute wrong gradients of uneven padding (seen on an H200).
+[[nodiscard]] constexpr conv2d_shape evenly_padded(conv2d_shape s) noexcept {
+    const int even = s.pad_before < s.pad_after ? s.pad_before : s.pad_after;
+    const int zeros = s.pad_before + s.pad_after - 2 * even;
+    s.in_height += zeros;
+    s.in_width += zeros;
+    s.pad_before = s.pad_after = even;
+    return s;
+}
+
 /// The forms that serve a request, the one to prefer first; a form without the bias that is asked for leaves it to a
 /// kernel, one that adds where writing is asked for wants zeros to add to.
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {

@@ -67,6 +67,9 @@ void require_supported(const node& graph) {
     if (operations.size() > 1 && first.beta != 0.0) { unsupported("a fused convolution with beta"); }
     const bool of_weight = first.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
     const bool narrow = first.x.type != number::f32;
+    if (first.type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR && first.before != first.after) {
+        unsupported("a gradient of uneven padding");
+    }
     if (of_weight && narrow && first.w.type == number::f32) { unsupported("a 16-bit weight gradient in float"); }
     for (std::size_t i = 1; i != operations.size(); ++i) {
         if (operations[i]->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {

@@ -8,7 +8,8 @@
 /// by pointwise adds, is computed from the attributes of its descriptors: dims, strides, padding, window
 /// strides, dilations, types, alpha, beta. What is not understood is an error, as is a pointer that is less aligned
 /// than its tensor says. It has no engine for 16-bit weight gradients that are stored in
-/// float: those of the library are compiled at run time, and some compute wrong ones.
+/// float: those of the library are compiled at run time, and some compute wrong ones; nor
+/// for gradients of uneven padding, of which some of the library compute wrong ones, too.
 ///
 /// So is attention: forward as one operation, backward as matrix products, sums and pointwise operations, of heads of
 /// up to 128 numbers, as on sm_80.

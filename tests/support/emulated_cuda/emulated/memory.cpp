@@ -76,7 +76,8 @@ void copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pit
     CUstream_st& stream = stream_of(on);
     if (bytes == 0 || rows == 0) { return; }
     if (bytes > to_pitch || bytes > from_pitch) { refuse(cudaErrorInvalidPitchValue); }
-    check_kind(to, from, (rows - 1) * to_pitch + bytes, cudaMemcpyDefault);
+    check_kind(to, to, (rows - 1) * to_pitch + bytes, cudaMemcpyDefault);
+    check_kind(from, from, (rows - 1) * from_pitch + bytes, cudaMemcpyDefault);
     check_kind(to, from, bytes, kind);
     const auto moves = [=] {
         for (std::size_t row = 0; row < rows; ++row) {

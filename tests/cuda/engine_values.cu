@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <support/skip.hpp>
+
+#include <pulse/cuda/cudnn/convolution_request.cuh>
+#include <pulse/cuda/cudnn/engines.cuh>
+#include <pulse/cuda/cudnn/ready_engine.cuh>
+#include <pulse/cuda/device.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/reference/backend.hpp>
+
+#include <compare.hpp>
+#include <drawn_shapes.hpp>
+
+using namespace pulse;
+using pulse::test::rounding_error;
+using namespace pulse::cuda::cudnn;
+
+namespace {
+
+using doubles = std::vector<double>;
+using id = convolution_graph::id;
+using form = convolution_form;
+
+/// Between the checkpoint's order of a weight, [out][in][taps], and cuDNN's, [out][taps][in].
+doubles reordered(const doubles& weight, const conv2d_shape& s, bool to_checkpoint) {
+    const auto taps = static_cast<std::size_t>(s.kernel * s.kernel);
+    const auto channels = static_cast<std::size_t>(s.in_channels);
+    doubles made(weight.size());
+    for (std::size_t o = 0; o != static_cast<std::size_t>(s.out_channels); ++o) {
+        for (std::size_t c = 0; c != channels; ++c) {
+            for (std::size_t t = 0; t != taps; ++t) {
+                const std::size_t plain = (o * channels + c) * taps + t;
+                const std::size_t packed = (o * taps + t) * channels + c;
+                (to_checkpoint ? made[plain] : made[packed]) = to_checkpoint ? weight[packed] : weight[plain];
+            }
+        }
+    }
+    return made;
+}
+
+/// The three tensors, the bias and what a form adds to, each with what the reference makes of them.
+struct problem {
+    doubles x{};
+    doubles weight{};
+    doubles y{};
+    doubles bias{};
+    doubles before{};
+};
+
+/// What the request's result should be; weights are in the checkpoint's order.
+doubles result_of(const convolution_request& r, form how, const problem& p) {
+    host::reference_backend<double> on{};
+    const bool adds = how == form::scaled_add || how == form::bias_add;
+    const bool biased = how == form::bias || how == form::bias_add;
+    const into target = adds ? into::add : into::write;
+    doubles made = p.before;
+    switch (r.pass) {
+    case convolution_pass::forward:
+        on.conv2d(r.shape, r.batch, p.x.data(), p.weight.data(), biased ? p.bias.data() : nullptr, made.data(), target);
+        break;
+    case convolution_pass::backward_input:
+        on.conv2d_backward_input(r.shape, r.batch, p.y.data(), p.weight.data(), made.data(), target);
+        break;
+    case convolution_pass::backward_weight: {
+        if (!adds) { std::fill(made.begin(), made.end(), 0.0); }
+        double* const none = nullptr;
+        on.conv2d_backward_weight(r.shape, r.batch, p.x.data(), p.y.data(), made.data(), none);
+        break;
+    }
+    }
+    return made;
+}
+
+doubles magnitudes(doubles values) {
+    for (double& v : values) { v = std::abs(v); }
+    return values;
+}
+
+/// How often an engine was right and wrong, and where it was wrong last.
+struct record {
+    int right{};
+    int wrong{};
+    std::string where{};
+};
+
+/// Runs every engine that needs no compiler on a request, in each of its forms.
+template <class P>
+void run_engines(const library& dnn, const convolution_request& r, test::source& draw,
+                 std::map<std::string, record>& all) {
+    using T = typename P::scalar;
+    const conv2d_shape& s = r.shape;
+    const problem drawn{draw.normal<T>(r.batch * s.in_elements()), draw.normal<T>(s.weight_elements()),
+                        draw.normal<T>(r.batch * s.out_elements()), draw.normal<T>(s.out_channels),
+                        draw.normal<T>(r.pass == convolution_pass::forward          ? r.batch * s.out_elements()
+                                       : r.pass == convolution_pass::backward_input ? r.batch * s.in_elements()
+                                                                                    : s.weight_elements())};
+    const problem sizes{magnitudes(drawn.x), magnitudes(drawn.weight), magnitudes(drawn.y), magnitudes(drawn.bias),
+                        magnitudes(drawn.before)};
+    const bool of_weight = r.pass == convolution_pass::backward_weight;
+    for (const form how : forms_for(r)) {
+        const doubles wanted = result_of(r, how, drawn);
+        const doubles size = result_of(r, how, sizes);
+        const double greatest = std::abs(*std::max_element(
+            wanted.begin(), wanted.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
+        const descriptor graph = make_graph(graph_of_request(r, how), dnn.get());
+        const engine_rules rules{.tensor_float = P::tensor_float || sizeof(T) < 4, .allow_run_time_compiled = false};
+        for (const engine_config& one : engines_for(graph, {dnn.get(), {}}, rules)) {
+            ready_engine engine;
+            try {
+                engine = ready_engine{{dnn.get(), {}}, one};
+            } catch (const cudnn_error&) { continue; } // the next one is taken then
+            const std::string json = engine.json();
+            const std::size_t at = json.find("\"engineId\":");
+            const std::string number = at == std::string::npos ? "?" : std::to_string(std::atoi(&json[at + 11]));
+            const test::tensor<T> x(drawn.x);
+            const test::tensor<T> weight(reordered(drawn.weight, s, false));
+            const test::tensor<T> y(drawn.y);
+            const test::tensor<T> bias(drawn.bias);
+            const test::tensor<T> result(of_weight ? reordered(drawn.before, s, false) : drawn.before);
+            const test::tensor<std::uint8_t> workspace(engine.workspace_bytes());
+            const test::device_queue queue;
+            const bool forward = r.pass == convolution_pass::forward;
+            std::vector<ready_engine::binding> bindings{
+                {id::x, r.pass == convolution_pass::backward_input ? result.data() : x.data()},
+                {id::weight, of_weight ? result.data() : weight.data()},
+                {id::y, forward ? result.data() : y.data()}};
+            if (how == form::bias || how == form::bias_add) { bindings.push_back({id::bias, bias.data()}); }
+            if (how == form::bias_add) { bindings.push_back({id::target, result.data()}); }
+            cuda::check(cudnnSetStream(dnn.get(), queue.stream()) == CUDNN_STATUS_SUCCESS ? cudaSuccess
+                                                                                          : cudaErrorUnknown,
+                        "cudnnSetStream");
+            engine.run(dnn.get(), bindings, workspace.data());
+            doubles got = result.download(queue);
+            if (of_weight) { got = reordered(got, s, true); }
+            double worst = 0;
+            for (std::size_t i = 0; i != got.size(); ++i) {
+                const double sums = (8.0 + 2.0 * std::sqrt(4096.0)) * 0.5 * test::float_epsilon +
+                                    (P::tensor_float ? 2.0 / 1024 : 0.0); // some engines cut factors, others round
+                const double bound = 3.0 * rounding_error<T> * greatest + sums * size[i] + 1e-30;
+                const double ratio = std::abs(got[i] - wanted[i]) / bound;
+                worst = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : std::max(worst, ratio);
+            }
+            constexpr const char* passes[]{"forward", "input gradient", "weight gradient"};
+            record& to = all[std::string{P::name} + ", " + passes[static_cast<int>(r.pass)] + ", form " +
+                             std::to_string(static_cast<int>(how)) + ", " +
+                             (s.pad_before == s.pad_after ? "even" : "uneven") + " padding, engine " + number];
+            ++(worst < 1.0 ? to.right : to.wrong);
+            if (worst >= 1.0) {
+                to.where = std::to_string(s.in_channels) + " to " + std::to_string(s.out_channels) + ", " +
+                           std::to_string(s.in_height) + "x" + std::to_string(s.in_width) + ", window " +
+                           std::to_string(s.kernel) + ", stride " + std::to_string(s.stride) + ", padding " +
+                           std::to_string(s.pad_before) + " " + std::to_string(s.pad_after) + ", batch " +
+                           std::to_string(r.batch) + ": " + std::to_string(worst);
+            }
+        }
+    }
+}
+
+template <class P>
+void run_all(const test::convolution_draw& draws, std::map<std::string, record>& all) {
+    const library dnn;
+    test::source draw{draws.seed};
+    std::vector<test::drawn_convolution> shapes = test::draw_convolutions(draws);
+#ifdef __CUDACC__ // windows as backbones have them, which take the emulation minutes
+    for (const int channels : {8, 32, 64}) {
+        for (const int size : {4, 8, 15}) {
+            shapes.push_back({{channels, channels, size, size, 3, 1, 1, 1}, 2, 0, false, true, 0});
+            shapes.push_back({{channels, 2 * channels, size, size, 3, 2, 1, 1}, 2, 0, true, true, 0});
+            shapes.push_back({{channels, channels, size, size, 3, 2, 0, 1}, 1, 0, false, true, 0});
+        }
+    }
+#endif
+    for (const test::drawn_convolution& c : shapes) {
+        if (is_product(c.shape)) { continue; }
+        constexpr auto type = data_type<typename P::scalar>();
+        const bool narrow = sizeof(typename P::scalar) < 4;
+        for (const bool adds : {false, true}) {
+            run_engines<P>(dnn, {c.shape, c.batch, convolution_pass::forward, type, adds, c.biased}, draw, all);
+            const conv2d_shape even = evenly_padded(c.shape);
+            run_engines<P>(dnn, {even, c.batch, convolution_pass::backward_input, type, adds, false}, draw, all);
+            if (adds && narrow) { continue; }
+            run_engines<P>(dnn, {even, c.batch, convolution_pass::backward_weight, type, adds, false}, draw, all);
+        }
+    }
+}
+
+} // namespace
+
+TEST_CASE("every engine that needs no compiler computes what the reference means") {
+    if (cuda::device_count() == 0) { return test::skip("no GPU"); }
+    std::map<std::string, record> all;
+    run_all<cuda::bf16>(test::bf16_convolutions, all);
+    run_all<cuda::fp16>(test::fp16_convolutions, all);
+    run_all<cuda::tf32>(test::tf32_convolutions, all);
+    run_all<cuda::fp32>(test::fp32_convolutions, all);
+    for (const auto& [what, seen] : all) {
+        CHECK_MESSAGE(seen.wrong == 0,
+                      what << ": wrong " << seen.wrong << " times, right " << seen.right << " times; " << seen.where);
+    }
+    REQUIRE(all.size() > 20);
+}

@@ -24,9 +24,12 @@ list(FILTER pulse_mpi_headers INCLUDE REGEX "/pulse/mpi/[^/]+\\.hpp$")
 # Text to ids needs Unicode and SentencePiece.
 set(pulse_encode_headers ${pulse_headers})
 list(FILTER pulse_encode_headers INCLUDE REGEX "/pulse/encode/tokenizer[a-z0-9_]*\\.hpp$")
+# Trainers on pictures need both, files of diffusers and a backend on CPUs.
+set(pulse_pictures_headers ${pulse_headers})
+list(FILTER pulse_pictures_headers INCLUDE REGEX "/pulse/(frozen/[^/]+|pictures)\\.hpp$")
 set(pulse_core_headers ${pulse_headers})
 list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers} ${pulse_glpk_headers} ${pulse_mpi_headers}
-    ${pulse_encode_headers} ${pulse_data_headers})
+    ${pulse_encode_headers} ${pulse_data_headers} ${pulse_pictures_headers})
 
 file(GLOB_RECURSE pulse_cuda_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/cuda.cuh ${pulse_include_dir}/pulse/cuda/*.cuh)
 
@@ -131,6 +134,21 @@ else()
         endif()
     endif()
     list(APPEND pulse_parts host)
+endif()
+
+set(missing)
+foreach(part IN ITEMS host encode data)
+    if(NOT TARGET pulse_${part})
+        list(APPEND missing pulse::${part})
+    endif()
+endforeach()
+if(missing)
+    list(JOIN missing ", " missing)
+    message(STATUS "pulse::pictures is left out: there is no ${missing}")
+else()
+    pulse_add_part(pulse_pictures pictures pulse_pictures_headers)
+    target_link_libraries(pulse_pictures INTERFACE pulse::host pulse::encode pulse::data)
+    list(APPEND pulse_parts pictures)
 endif()
 
 # Its own part, because GLPK is GPL-3: what links it falls under that licence.

@@ -1,5 +1,6 @@
 #include "argument_rules.hpp"
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -103,7 +104,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
         throw pulse::input_error{encodes_once ? "--encode once: it needs --cache, a folder"
                                               : "--cache: it is for --encode once"};
     }
-    if (encodes_once && a.random_crop) {
+    if (encodes_once && a.pictures.random_crop) {
         throw pulse::input_error{"--crop random: each is another picture, which --encode once cannot keep"};
     }
     for (const char* name : {"--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
@@ -112,7 +113,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     for (const char* name : {"--captions", "--caption-column", "--on-missing-caption"}) {
         if (app.count(name) > 0) { a.said_of_captions = a.said_of_pictures = name; }
     }
-    if (a.class_captions && !a.caption_column.empty()) {
+    if (a.pictures.captions.folders != pulse::data::folder_names::nothing && !a.pictures.captions.column.empty()) {
         throw pulse::input_error{"--caption-column: with --captions class, names of folders are captions"};
     }
     if (!a.from.empty()) {
@@ -159,6 +160,19 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
             }
         }
     }
+    a.pictures.data = a.data;
+    a.pictures.networks = a.from;
+    a.pictures.cache = a.cache;
+    a.pictures.seed = a.seed;
+    a.pictures.threads = a.threads;
+    a.pictures.warn = [](const std::string& line) { std::fprintf(stderr, "pulse_train: %s\n", line.c_str()); };
+    a.pictures.words = {.data = "--data",
+                        .networks = "--from",
+                        .cache = "--cache",
+                        .skip_bad_pictures = "--on-bad-picture skip",
+                        .other_column = "--caption-column NAME",
+                        .folder_captions = "--captions class",
+                        .other_on_missing = "--on-missing-caption empty or skip"};
 }
 
 } // namespace pulse_train

@@ -199,25 +199,29 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file_or_folder("--cache", a.cache, "DIR",
                    "Folder of what --encode once makes; what is there already is not made again");
     const choices<bool> crops{{"random", true}, {"centre", false}};
-    const choices<bool> bad_pictures{{"skip", true}, {"stop", false}};
-    choice("--crop", a.random_crop, crops, "centre", "Which part of a captioned picture is seen");
-    choice("--flip", a.flip, answers, "no", "Whether half of the captioned pictures are mirrored");
-    value("--caption-dropout", a.caption_dropout, number(0.0, 1.0, "from 0 to 1"),
+    const choices<pulse::data::bad_picture> bad_pictures{{"skip", pulse::data::bad_picture::skip},
+                                                         {"stop", pulse::data::bad_picture::stop}};
+    choice("--crop", a.pictures.random_crop, crops, "centre", "Which part of a captioned picture is seen");
+    choice("--flip", a.pictures.horizontal_flip, answers, "no", "Whether half of the captioned pictures are mirrored");
+    value("--caption-dropout", a.pictures.caption_dropout, number(0.0, 1.0, "from 0 to 1"),
           "Probability that a picture is seen without its caption");
-    const choices<bool> caption_sources{{"files", false}, {"class", true}};
-    const choices<caption_lacking> lacking{
-        {"stop", caption_lacking::stop}, {"empty", caption_lacking::empty}, {"skip", caption_lacking::skip}};
-    choice("--captions", a.class_captions, caption_sources, "files",
+    pulse::data::caption_options& captions = a.pictures.captions;
+    const choices<pulse::data::folder_names> caption_sources{{"files", pulse::data::folder_names::nothing},
+                                                             {"class", pulse::data::folder_names::captions}};
+    const choices<pulse::data::missing_caption> lacking{{"stop", pulse::data::missing_caption::stop},
+                                                        {"empty", pulse::data::missing_caption::empty},
+                                                        {"skip", pulse::data::missing_caption::skip}};
+    choice("--captions", captions.folders, caption_sources, "files",
            "What captions are: metadata, files beside pictures or in shards, or the names of folders of classes, in "
            "data without others; 10_cat is cat, ten times in an epoch");
-    common.add("--caption-column", a.caption_column);
-    app.add_option("--caption-column", a.caption_column,
+    common.add("--caption-column", captions.column);
+    app.add_option("--caption-column", captions.column,
                    "Field of metadata, and of JSON beside pictures, that is the caption")
         ->type_name("NAME")
         ->default_str("text, else caption, else prompt");
-    choice("--on-missing-caption", a.on_missing_caption, lacking, "stop",
+    choice("--on-missing-caption", captions.on_missing, lacking, "stop",
            "What is done about a picture without a caption: it gets an empty one, or it is left out");
-    choice("--on-bad-picture", a.skip_bad_pictures, bad_pictures, "stop",
+    choice("--on-bad-picture", a.pictures.on_bad_picture, bad_pictures, "stop",
            "What is done about a picture that cannot be read: another takes the place of one that is skipped");
     file_or_folder("--out", a.out, "DIR", "Folder for everything that the run leaves");
     file_or_folder(

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <pulse/checkpoint/shares.hpp>
+#include <pulse/frozen/options.hpp>
 #include <pulse/io/safetensors_header.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/train/draw_images.hpp>
@@ -28,9 +29,6 @@ enum class backend_kind : std::uint8_t { host, cuda };
 /// the gaps that a pipeline has.
 enum class encode_when : std::uint8_t { each_step, once, bubbles };
 
-/// What is done about a picture without a caption: an error, an empty one, or the picture is left out.
-enum class caption_lacking : std::uint8_t { stop, empty, skip };
-
 /// See pulse/cuda/precision.cuh; the host computes in fp32.
 enum class precision_kind : std::uint8_t { bf16, fp16, tf32, fp32 };
 [[nodiscard]] const char* name_of(precision_kind precision);
@@ -45,15 +43,7 @@ inline constexpr int most_samples = 1 << 20;
 struct arguments {
     std::string model{"ddpm_fmnist"};
     std::string data{"/usr/share/datasets/fashion-mnist"};
-    /// Of captioned pictures.
-    bool random_crop{};
-    bool flip{};
-    double caption_dropout{};
-    bool skip_bad_pictures{};
-    bool class_captions{}; ///< names of folders are captions
-    std::string
-        caption_column{}; ///< of metadata and of JSON beside pictures; empty: as pulse::data::caption_field says
-    caption_lacking on_missing_caption{caption_lacking::stop};
+    pulse::pictures_options pictures{};  ///< captioned ones
     std::string said_of_captions{};      ///< an option of captions that was given; empty: none
     bool data_changed{};                 ///< a run that is resumed may find other pictures, captions or images
     std::optional<encode_when> encode{}; ///< absent: in the bubbles where the plan allows it

@@ -178,7 +178,7 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
         std::printf("encoding        %9.1f ms a step %s: text and pictures %s\n",
                     1e3 * results.encode_seconds / static_cast<double>(results.steps_run),
                     in.plan.frozen_tasks.empty() ? "before it begins" : "in that before it, on the rank with most",
-                    in.cache != nullptr ? "of --cache" : "by frozen networks");
+                    !in.args.cache.empty() ? "of --cache" : "by frozen networks");
     }
     if (results.captions_cut > 0) {
         std::printf("captions        %9lld were longer than the text encoder takes, and cut\n",

@@ -10,26 +10,30 @@
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/pipeline.hpp>
+#include <pulse/frozen/caption_encoder.hpp>
+#include <pulse/frozen/chain.hpp>
+#include <pulse/frozen/folder.hpp>
+#include <pulse/frozen/networks.hpp>
+#include <pulse/frozen/sample_row.hpp>
 #include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/train/condition_values.hpp>
+#include <pulse/train/latent_task.hpp>
 
 #include "arguments.hpp"
 #include "drawing.hpp"
-#include "frozen.hpp"
-#include "frozen_chain.hpp"
-#include "frozen_encoders.hpp"
+#include "pipeline_folder.hpp"
 #include "run_inputs.hpp"
-#include "sample_row.hpp"
 
 namespace pulse_train {
 
 /// Pictures by --prompt or --class on a side: texts are encoded and latents decoded by the networks of --from.
 template <class Model, class Side>
 class by_prompt {
-    using math = typename Side::frozen_math;
-    using frozen = frozen_networks<Model>;
-    static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
+    using math = typename pulse::train::latent_task<typename Side::math>::frozen_backend;
+    using frozen = pulse::frozen::networks_of<Model>;
+    static constexpr pulse::frozen::sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
     static constexpr bool by_class = row.classes() != 0;
     static_assert(!by_class || frozen::no_class >= 0, "pictures of a class are led away from those of none");
 
@@ -46,8 +50,7 @@ public:
                                      (by_class ? "--class" : "--prompt")};
         }
         try {
-            caption_encoder<Model, math>::require(a);
-            frozen_pictures<frozen, math>::require(a);
+            tell_unread(a, pulse::frozen::require_networks<frozen>(a.from));
             side.run_workers(1, [&](const pulse::any_transport& alone) { encode(alone); });
         } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
     }
@@ -66,7 +69,7 @@ public:
 
     /// Pictures of latents, one after another.
     [[nodiscard]] std::vector<float> decode(std::vector<float> latents) const {
-        if constexpr (!has_autoencoder<frozen>) {
+        if constexpr (!pulse::frozen::has_autoencoder<frozen>) {
             return latents;
         } else {
             constexpr auto config = frozen::picture_config;
@@ -75,8 +78,8 @@ public:
             for (float& value : latents) { value /= static_cast<float>(config.scaling_factor); }
             std::vector<float> pictures(latents.size() / each * shape.elements());
             side_.run_workers(1, [&](const pulse::any_transport& alone) {
-                math on = Side::make_frozen_math(args_, alone);
-                frozen_chain<typename frozen::decoder, math> network{
+                math on = pulse::backend_on<math>(alone, args_.threads);
+                pulse::frozen::folder_chain<typename frozen::decoder, math> network{
                     on, pulse::diffusers::open_autoencoder<config>(args_.from)};
                 for (std::size_t i = 0; i != latents.size() / each; ++i) {
                     network.run(std::span{latents}.subspan(i * each, each),
@@ -89,16 +92,16 @@ public:
 
 private:
     void encode(const pulse::any_transport& alone) {
-        math on = Side::make_frozen_math(args_, alone);
-        caption_encoder<Model, math> texts{args_.from, on};
+        math on = pulse::backend_on<math>(alone, args_.threads);
+        pulse::frozen::caption_encoder<Model, math> texts{args_.from, on};
         constexpr int size = frozen::picture_config.sample_size;
-        picture_facts facts{}; // of a picture that nothing was cut from
+        pulse::frozen::picture_facts facts{}; // of a picture that nothing was cut from
         facts.original_height = facts.original_width = size;
         const auto add = [&](const std::string& text, const std::string& what, std::vector<float>& rows) {
             rows.resize(rows.size() + row.elements());
             const std::span<float> last = std::span{rows}.last(row.elements());
             texts.run(text, what, last);
-            write_picture_facts(row, facts, size, last);
+            pulse::frozen::write_picture_facts(row, facts, size, last);
         };
         for (const int label : args_.classes) {
             if (label >= row.classes()) {

@@ -5,7 +5,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,16 +14,15 @@
 #include <pulse/cuda/backend.cuh>
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/device_images.cuh>
-#include <pulse/cuda/device_latents.cuh>
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
+#include <pulse/cuda/latent_task.cuh>
 #include <pulse/cuda/layer_timer.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/thread_transport.cuh>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/measure_links.hpp>
-#include <pulse/train/condition_values.hpp>
 #include <pulse/train/task.hpp>
 
 #include "rank_collectives.hpp"
@@ -39,10 +37,6 @@ class cuda_side {
 public:
     using math = pulse::cuda::backend<Precision>;
     using scalar = typename math::scalar;
-    /// In halves, the autoencoder of SDXL gives infinities.
-    using frozen_math = pulse::cuda::backend<
-        std::conditional_t<std::is_same_v<Precision, pulse::cuda::fp16>, pulse::cuda::tf32, Precision>>;
-    using latents = pulse::cuda::device_latents;
 
     /// Throws input_error when there is no such device.
     explicit cuda_side(const arguments& a) : devices_{a.gpus}, processes_{a.processes} {
@@ -64,10 +58,6 @@ public:
         }
     }
 
-    [[nodiscard]] math make_math(const pulse::any_transport& of_rank) const { return math{stream_of(of_rank)}; }
-    [[nodiscard]] static frozen_math make_frozen_math(const arguments&, const pulse::any_transport& of_rank) {
-        return frozen_math{stream_of(of_rank)};
-    }
     static void wait(const math& of_rank) { of_rank.synchronize(); }
     [[nodiscard]] static scalar to_scalar(float value) { return pulse::cuda::from_float<scalar>(value); }
     [[nodiscard]] static float to_float(scalar value) { return pulse::cuda::to_float(value); }
@@ -129,25 +119,6 @@ public:
     private:
         pulse::cuda::device_images images_;
         pulse::cuda::diffusion_task<Precision> steps_;
-    };
-
-    /// The same of latents, which are made on the host.
-    class latent_task : public pulse::cuda::diffusion_task<Precision, latents> {
-    public:
-        latent_task(latents& of_step, const run_inputs& in, const pulse::any_transport& of_rank,
-                    pulse::train::condition_source conditions) :
-            pulse::cuda::diffusion_task<Precision, latents>{of_step, *in.noise, in.task_options(of_rank.rank()),
-                                                            stream_of(of_rank), std::move(conditions)},
-            latents_{of_step}, stream_{stream_of(of_rank)} {}
-
-        void begin(std::uint64_t position, double loss_scale) {
-            latents_.upload(stream_);
-            pulse::cuda::diffusion_task<Precision, latents>::begin(position, loss_scale);
-        }
-
-    private:
-        latents& latents_;
-        cudaStream_t stream_;
     };
 
 private:

@@ -11,17 +11,17 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/frozen/picture_source.hpp>
 #include <pulse/io/atomic_file.hpp>
 
-#include "pictures.hpp"
 #include "rank_collectives.hpp"
 
 namespace pulse_train {
 
 namespace {
 
-/// What has happened to pictures between two listings (picture_source::listing): how many were added, removed or have
-/// another caption, with the first name of each.
+/// What has happened to pictures between two listings (pulse::frozen::picture_source::listing): how many were added,
+/// removed or have another caption, with the first name of each.
 [[nodiscard]] std::string changes_between(std::string_view before, std::string_view now) {
     using entries = std::vector<std::pair<std::string_view, std::string_view>>; // name and caption
     const auto sorted = [](std::string_view listing) {

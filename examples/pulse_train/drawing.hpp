@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/train/condition_values.hpp>
@@ -67,7 +68,7 @@ template <class Model, class Side>
         const int last = count * (among.rank() + 1) / workers;
         const int most = std::min(16, last - first);
         const auto room = static_cast<std::size_t>(most);
-        math backend = side.make_math(among);
+        math backend = pulse::backend_on<math>(among, in.args.threads);
         pulse::forward_runner<Model, math> model{backend, most};
         std::vector<scalar> scalars;
         const auto put = [&](std::span<const float> from, scalar* to) {

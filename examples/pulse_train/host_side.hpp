@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include <unistd.h>
 
@@ -11,10 +10,8 @@
 #include <pulse/runtime/layer_bench.hpp>
 #include <pulse/runtime/measure_links.hpp>
 #include <pulse/threads/transport.hpp>
-#include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
 
-#include "latents_of_step.hpp"
 #include "rank_collectives.hpp"
 #include "run_inputs.hpp"
 
@@ -23,11 +20,9 @@ namespace pulse_train {
 /// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A
 /// side has
 /// - `math`, `task`: a backend and the task of a rank's trainer;
-/// - `frozen_math`: the backend of frozen networks (encoded_task) and `make_frozen_math(arguments, transport)`;
-///   `latents` of a step and the `latent_task` on them;
 /// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
 ///   `run_workers(count, body)`: the same on threads of this process in any case;
-/// - `make_math(transport)`: what a rank computes with, and `wait(math)` until that is done;
+/// - `wait(math)`: until what a rank computes is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
 /// - `memory_of_rank()`: the memory of the rank's device, and the device's name, and
 ///   `measured_costs<Model>(math, batch)`: the profile of a model on it.
@@ -35,15 +30,9 @@ class host_side {
 public:
     using math = pulse::host::onednn_backend;
     using scalar = math::scalar;
-    using frozen_math = math;
-    using latents = latents_of_step;
 
-    explicit host_side(const arguments& a) : threads_{a.threads}, processes_{a.processes} {}
+    explicit host_side(const arguments& a) : processes_{a.processes} {}
 
-    [[nodiscard]] math make_math(const pulse::any_transport&) const { return math{threads_}; }
-    [[nodiscard]] static frozen_math make_frozen_math(const arguments& a, const pulse::any_transport&) {
-        return frozen_math{a.threads};
-    }
     static void wait(const math&) noexcept {}
     [[nodiscard]] static scalar to_scalar(float value) noexcept { return value; }
     [[nodiscard]] static float to_float(scalar value) noexcept { return value; }
@@ -80,16 +69,7 @@ public:
             diffusion_task{*in.images, *in.noise, in.task_options(of_rank.rank()), in.conditions_of(of_rank.rank())} {}
     };
 
-    /// The same of latents.
-    class latent_task : public pulse::train::diffusion_task<latents> {
-    public:
-        latent_task(latents& of_step, const run_inputs& in, const pulse::any_transport& of_rank,
-                    pulse::train::condition_source conditions) :
-            diffusion_task{of_step, *in.noise, in.task_options(of_rank.rank()), std::move(conditions)} {}
-    };
-
 private:
-    int threads_;
     rank_collectives* processes_;
 };
 

@@ -11,6 +11,7 @@
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
+#include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/measure_links.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 
@@ -47,7 +48,7 @@ template <class Model, class Side>
     in.plan.data_degree = 1;
     measurements made;
     side.run_ranks(in, [&](auto&& among) {
-        auto math = side.make_math(among);
+        auto math = pulse::backend_on<typename Side::math>(among, in.args.threads);
         measurements mine;
         if (links) {
             pulse::link_measurement how = side.memory_of_rank();

@@ -18,6 +18,8 @@
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/diffusers/text_encoder.hpp>
+#include <pulse/frozen/folder.hpp>
+#include <pulse/frozen/networks.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/initialise.hpp>
@@ -25,8 +27,6 @@
 #include <pulse/train/scheduler_settings.hpp>
 
 #include "arguments.hpp"
-#include "frozen.hpp"
-#include "pictures.hpp"
 #include "pipeline_folder.hpp"
 
 namespace pulse_train {
@@ -51,7 +51,7 @@ template <class Config>
 /// A diffusers folder of random weights around a backbone: what --from has to be for it.
 template <class Model>
 class new_folder {
-    using frozen = frozen_networks<Model>;
+    using frozen = pulse::frozen::networks_of<Model>;
 
 public:
     /// Writes --export. Throws input_error, before anything is written, naming the option and the file.
@@ -105,7 +105,7 @@ private:
             }
             try {
                 pulse::diffusers::require_contents(files);
-                static_cast<void>(caption_ids{files, network::tokens, network::vocabulary});
+                static_cast<void>(pulse::frozen::read_fitting_tokenizer(files, network::tokens, network::vocabulary));
             } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
             found.push_back({{name, "transformers", tokenizer_class(network::config)}, files});
         });
@@ -113,13 +113,14 @@ private:
     }
 
     explicit new_folder(const arguments& a) : args_{a}, out_{a.export_to} {
-        index_.class_name =
-            frozen::known && !has_autoencoder<frozen> ? "DiffusionPipeline" : pipeline_class(Model::config, texts());
+        index_.class_name = frozen::known && !pulse::frozen::has_autoencoder<frozen>
+                                ? "DiffusionPipeline"
+                                : pipeline_class(Model::config, texts());
         index_.zeros_without_negative = texts() > 1 && index_.class_name == "StableDiffusionXLPipeline";
         const std::string backbone = pulse::diffusers::backbone_folder(Model::config);
         add_network(backbone, pulse::diffusers::config_of(Model::config), a.seed,
                     pulse::diffusers::model_parameters<Model>());
-        if constexpr (has_autoencoder<frozen>) {
+        if constexpr (pulse::frozen::has_autoencoder<frozen>) {
             add_network("vae", pulse::diffusers::config_of(frozen::picture_config), seed_of("vae"),
                         pulse::diffusers::autoencoder_parameters<frozen::picture_config>());
         }
@@ -162,7 +163,7 @@ private:
         index_.components.push_back({"scheduler", "diffusers", "DDIMScheduler"});
         pulse::train::scheduler_settings noise = args_.scheduler;
         // No range bounds the values of latents; diffusers warns of other settings than these.
-        if constexpr (has_autoencoder<frozen>) {
+        if constexpr (pulse::frozen::has_autoencoder<frozen>) {
             noise.clip_sample = false;
             noise.steps_offset = 1;
         }

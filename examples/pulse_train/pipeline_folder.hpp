@@ -25,11 +25,11 @@
 namespace pulse_train {
 
 /// Says once for a component, where this process leads, which of its tensors are not read.
-inline void tell_unread(const arguments& a, const pulse::diffusers::weights& of, const char* more = "") {
+inline void tell_unread(const arguments& a, const std::vector<std::string>& unread, const char* more = "") {
     static std::set<std::string> told;
-    const bool leads = a.processes == nullptr || a.processes->rank() == 0;
-    if (leads && !of.unread().empty() && told.insert(of.unread()).second) {
-        std::cerr << "pulse_train: " << of.unread() << more << '\n';
+    if (a.processes != nullptr && a.processes->rank() != 0) { return; }
+    for (const std::string& of : unread) {
+        if (told.insert(of).second) { std::cerr << "pulse_train: " << of << more << '\n'; }
     }
 }
 
@@ -51,7 +51,9 @@ template <class Model>
                                std::filesystem::path{a.from} / diffusers::backbone_folder(Model::config));
         return std::unique_ptr<diffusers::weights>{};
     });
-    if (found != nullptr) { tell_unread(a, *found, a.export_to.empty() ? "" : "; --export is without them"); }
+    if (found != nullptr && !found->unread().empty()) {
+        tell_unread(a, {found->unread()}, a.export_to.empty() ? "" : "; --export is without them");
+    }
     if (!a.export_to.empty()) {
         within("--export", [&] { pulse::diffusers::require_exportable(a.from, a.export_to); });
     }

@@ -2,11 +2,13 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
 
 #include <pulse/diffusers/weights.hpp>
+#include <pulse/frozen/picture_source.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -22,8 +24,6 @@
 namespace pulse_train {
 
 class made_up_conditions;
-class picture_cache;
-class picture_source;
 
 /// What a model takes as one sample.
 struct sample_shape {
@@ -44,9 +44,8 @@ struct run_inputs {
     pulse::cost_table costs{};
     pulse::parameter_memory kept{}; ///< by each rank
     const pulse::train::image_dataset* images{};
-    const made_up_conditions* conditions{}; ///< of images; null where the model reads none
-    const picture_source* pictures{};       ///< captioned ones, instead of images
-    picture_cache* cache{};                 ///< of what they are encoded to; null: they are encoded before each step
+    const made_up_conditions* conditions{};          ///< of images; null where the model reads none
+    const pulse::frozen::picture_source* pictures{}; ///< captioned ones, instead of images
     const pulse::train::noise_schedule* noise{};
     /// What the backbone's weights are at first; null: numbers by the seed.
     const pulse::diffusers::weights* start{};
@@ -87,6 +86,11 @@ struct run_inputs {
     /// Whether the rank runs the first stage, which reads what is known of samples.
     [[nodiscard]] bool runs_first_stage(int rank) const {
         return plan.cut.stages.front().device == place_of(rank).device;
+    }
+    /// Samples of all its steps.
+    [[nodiscard]] std::uint64_t samples_of_run() const {
+        return static_cast<std::uint64_t>(args.steps) * static_cast<std::uint64_t>(plan.microbatch_size) *
+               static_cast<std::uint64_t>(plan.microbatches) * static_cast<std::uint64_t>(plan.data_degree);
     }
     /// What the rank's task reads of images: nothing unless the rank runs the first stage.
     [[nodiscard]] pulse::train::condition_source conditions_of(int rank) const;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +10,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include <pulse/checkpoint/folder.hpp>
@@ -18,12 +19,16 @@
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/diffusers/weights.hpp>
+#include <pulse/frozen/sample_row.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/pictures.hpp>
 #include <pulse/plan/kept_by.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/same_run.hpp>
@@ -35,41 +40,52 @@
 #include "arguments.hpp"
 #include "artifacts.hpp"
 #include "by_prompt.hpp"
-#include "captioned_data.hpp"
 #include "data_changes.hpp"
 #include "drawing.hpp"
-#include "encoded_task.hpp"
-#include "frozen.hpp"
-#include "frozen_tasks.hpp"
 #include "measuring.hpp"
 #include "new_folder.hpp"
-#include "picture_cache.hpp"
-#include "pictures.hpp"
 #include "pipeline_folder.hpp"
-#include "sample_row.hpp"
 #include "setup.hpp"
 #include "synthetic.hpp"
 #include "training.hpp"
 
 namespace pulse_train {
 
-/// The captioned pictures of --data, and what the plan has to count for the networks that encode them. Throws
-/// input_error naming the option or the file.
+/// The captioned pictures of a model that reads some.
+template <class Model>
+using captioned = std::conditional_t<pulse::frozen::networks_of<Model>::known, pulse::pictures<Model>, std::monostate>;
+
+/// Opens those of --data; the rank that leads says what is read. Throws input_error naming the option or the file.
 template <class Model, class Side>
-[[nodiscard]] std::unique_ptr<const picture_source> open_captioned(run_inputs& in) {
+void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
     const arguments& a = in.args;
-    if constexpr (frozen_networks<Model>::known) {
-        using task = encoded_task<Model, Side>;
+    if constexpr (pulse::frozen::networks_of<Model>::known) {
         if (a.from.empty()) {
             throw pulse::input_error{
                 "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
                 std::string{synthetic_data} + "' data need none"};
         }
+        if (pulse::pictures<Model>::row.classes() != 0 && !a.said_of_captions.empty()) {
+            throw pulse::input_error{"--data: " + a.said_of_captions + " is for captions, which " + a.model +
+                                     " does not read: folders are its classes"};
+        }
         if (a.encode != encode_when::once) {
+            using task = pulse::pictures_task<Model, typename Side::math>;
             in.kept.beside_first_stage = task::first_stage_bytes;
             in.kept.beside_last_stage = task::last_stage_bytes;
         }
-        return captioned_data<Model, Side>::open(a);
+        to.emplace(a.pictures);
+        tell_unread(a, to->unread());
+        in.pictures = &to->source();
+        if (a.processes == nullptr || a.processes->rank() == 0) {
+            for (const std::string& line : in.pictures->report()) { std::puts(line.c_str()); }
+            if (const std::string lengths = to->caption_lengths(); !lengths.empty()) {
+                std::printf("captions: %s\n", lengths.c_str());
+            }
+            std::fflush(stdout);
+            if (!a.plan_only) { std::printf("pictures: %s\n", in.pictures->check().c_str()); }
+        }
+        if (!a.cache.empty()) { to->open_cache(); }
     } else {
         throw pulse::input_error{"--data: " + a.model + " reads text or classes, which only '" + synthetic_data +
                                  "' data have"};
@@ -81,19 +97,20 @@ template <class Model, class Side>
 template <class Model, class Side>
 void plan_run(const Side& side, run_inputs& in, const measurements& known, const pulse::cost_source& blank) {
     const arguments& a = in.args;
-    if constexpr (frozen_networks<Model>::known) {
+    if constexpr (pulse::frozen::networks_of<Model>::known) {
         const bool possible = a.plan_file.empty() || !in.plan.frozen_tasks.empty();
         if (in.pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
             (a.encode || possible)) {
-            using tasks = frozen_tasks<Model, typename Side::frozen_math>;
+            using task = pulse::pictures_task<Model, typename Side::math>;
             measurements ahead = known;
             const auto read = known.costs.begin();
             if (!a.profile.empty() && !read->second.frozen.empty()) {
-                require_same_frozen(read->second, tasks::components(), a.profile);
+                require_same_frozen(read->second, task::tasks::components(), a.profile);
                 ahead.frozen = read->second.frozen;
             } else {
                 side.run_workers(1, [&](const pulse::any_transport& alone) {
-                    ahead.frozen = tasks::measured(a, Side::make_frozen_math(a, alone));
+                    ahead.frozen = task::tasks::measured(
+                        a.from, pulse::backend_on<typename task::frozen_backend>(alone, a.threads));
                 });
             }
             try {
@@ -106,42 +123,29 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
     make_plan(in, known, blank);
 }
 
-/// Encodes into the cache what it does not have, each rank its share; rank 0 says what that took. Collective. Throws
-/// input_error where ranks do not see what others have written.
+/// Encodes into --cache what it does not have; rank 0 says what that took. Collective. Throws input_error where ranks
+/// do not see what others have written.
 template <class Model, class Side>
-void fill_cache(const Side& side, const run_inputs& in) {
-    using clock = std::chrono::steady_clock;
+void fill_cache(const Side& side, const run_inputs& in, pulse::pictures<Model>& pictures) {
     const arguments& a = in.args;
     const auto samples = static_cast<std::uint64_t>(a.steps) * static_cast<std::uint64_t>(in.plan.microbatch_size) *
                          static_cast<std::uint64_t>(in.plan.microbatches);
-    side.run_ranks(in, [&](auto&& among) {
-        if (among.rank() == 0) { in.cache->tidy(); }
-        among.sum({});
+    side.run_ranks(in, [&](const pulse::any_transport& among) {
+        using clock = std::chrono::steady_clock;
         const auto begin = clock::now();
-        pulse::data::encoding_report took;
-        if (!in.cache->complete()) {
-            picture_cache mine{*in.cache};
-            took = captioned_data<Model, Side>::encode_once(a, among, mine);
-        }
-        std::array all{static_cast<double>(took.pictures), static_cast<double>(took.captions),
-                       static_cast<double>(took.bytes), took.picture_seconds, took.caption_seconds};
-        among.sum(all);
-        if (among.rank() != 0) { return; }
-        took = {static_cast<std::uint64_t>(all[0]), static_cast<std::uint64_t>(all[1]),
-                static_cast<std::uint64_t>(all[2]), all[3], all[4]};
+        using task = pulse::pictures_task<Model, typename Side::math>;
+        const auto took = pictures.template fill_cache<typename task::frozen_backend>(among);
+        if (!among.leads()) { return; }
         if (took.bytes == 0) {
             std::printf("--cache %s has all pictures and captions\n", a.cache.c_str());
             return;
         }
         const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-        std::printf("encoded %.0f pictures and %.0f captions, %.1f MiB, in %.1f s; ", all[0], all[1],
-                    all[2] / (1 << 20), seconds);
+        std::printf("encoded %.0f pictures and %.0f captions, %.1f MiB, in %.1f s; ",
+                    static_cast<double>(took.pictures), static_cast<double>(took.captions),
+                    static_cast<double>(took.bytes) / (1 << 20), seconds);
         std::printf("before each step it would take %.1f s of this run\n", took.each_step_seconds(samples));
     });
-    in.cache->refresh();
-    if (!in.cache->complete()) {
-        throw pulse::input_error{"--cache: '" + a.cache + "' lacks what other ranks have written: all must see it"};
-    }
 }
 
 /// Draws what the arguments ask for and writes it into a folder. Whether there is something now.
@@ -150,7 +154,7 @@ bool draw(const Side& side, const run_inputs& in, const run_results& results, co
     if (in.args.sample == 0 || *in.stop) { return false; }
     std::printf("drawing %d images ...\n", in.args.sample);
     std::fflush(stdout);
-    if constexpr (frozen_networks<Model>::known) {
+    if constexpr (pulse::frozen::networks_of<Model>::known) {
         if (in.args.draws_pictures()) {
             using pictures = by_prompt<Model, Side>;
             const pictures of_prompts{side, in.args};
@@ -186,18 +190,19 @@ template <class Model, class Side>
 void require_drawable(const Side& side, const arguments& a) {
     if (a.sample == 0) { return; }
     constexpr bool by_class =
-        sample_row{pulse::conditions_read_by<Model>()}.find(pulse::condition_kind::class_label) != sample_row::none;
+        pulse::frozen::sample_row{pulse::conditions_read_by<Model>()}.count(pulse::condition_kind::class_label) != 0;
     const std::string option = by_class ? "--class" : "--prompt";
     const std::string none_reads = "there are no networks that draw pictures of " + a.model + " by " + option;
     if (!a.draws_pictures()) {
         if (!a.from.empty() && (by_class || pulse::reads_text<typename Model::conditioning>)) {
-            throw pulse::input_error{
-                "--sample: with --from, " +
-                (frozen_networks<Model>::known ? "pictures of " + a.model + " are drawn by " + option : none_reads)};
+            throw pulse::input_error{"--sample: with --from, " +
+                                     (pulse::frozen::networks_of<Model>::known
+                                          ? "pictures of " + a.model + " are drawn by " + option
+                                          : none_reads)};
         }
         return;
     }
-    if constexpr (frozen_networks<Model>::known) {
+    if constexpr (pulse::frozen::networks_of<Model>::known) {
         static_cast<void>(by_prompt<Model, Side>{side, a});
         tell_other_drawing(a);
     } else {
@@ -257,19 +262,12 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
     }
     in.kept = pulse::kept_by<Model, typename Side::math>();
     std::optional<pulse::train::image_dataset> images;
-    std::unique_ptr<const picture_source> pictures;
-    std::unique_ptr<picture_cache> cache;
+    std::optional<captioned<Model>> pictures;
     if (wanted.empty() || a.data == synthetic_data) {
         images.emplace(load_images(a, shape));
         in.images = &*images;
     } else {
-        pictures = open_captioned<Model, Side>(in);
-        in.pictures = pictures.get();
-        if (leads && !a.plan_only) { pictures->check(); }
-        if constexpr (frozen_networks<Model>::known) {
-            if (a.encode == encode_when::once) { cache = captioned_data<Model, Side>::open_cache(a, *pictures); }
-        }
-        in.cache = cache.get();
+        open_captioned<Model, Side>(in, pictures);
     }
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
     measurements known;
@@ -295,8 +293,8 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of_data(in)}});
     }
     if (!a.resume.empty()) { require_same_config(in); }
-    if constexpr (frozen_networks<Model>::known) {
-        if (in.cache != nullptr) { fill_cache<Model>(side, in); }
+    if constexpr (pulse::frozen::networks_of<Model>::known) {
+        if (pictures && !a.cache.empty()) { fill_cache<Model>(side, in, *pictures); }
     }
 
     const run_results results = [&] {
@@ -309,12 +307,20 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
                                      [&](const run_results& so_far) {
                                          draw<Model>(side, in, so_far, drawing_folder(in, so_far.last_step));
                                      }};
-        if constexpr (frozen_networks<Model>::known) {
-            if (in.pictures != nullptr) { return train<Model, encoded_task<Model, Side>>(side, in, during); }
+        if constexpr (pulse::frozen::networks_of<Model>::known) {
+            if (pictures) {
+                const pulse::planned made{in.plan, in.costs, in.kept};
+                return train<Model>(side, in, during, [&](const pulse::any_transport& among) {
+                    return pulse::pictures_task<Model, typename Side::math>{
+                        *pictures, among, made, noise, in.task_options(among.rank()), in.samples_of_run()};
+                });
+            }
         }
-        return train<Model, typename Side::task>(side, in, during);
+        return train<Model>(side, in, during, [&](const pulse::any_transport& among) {
+            return typename Side::task{in, among};
+        });
     }();
-    if (pictures != nullptr) { pictures->say_damaged(); }
+    if (in.pictures != nullptr && !in.pictures->damaged().empty()) { a.pictures.warn(in.pictures->damaged()); }
     if (a.processes != nullptr) {
         a.processes->leave();
         if (!leads) { return; }

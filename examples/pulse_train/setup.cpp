@@ -22,6 +22,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/core/text_table.hpp>
+#include <pulse/frozen/picture_source.hpp>
 #include <pulse/hardware/json.hpp>
 #include <pulse/launch/agree.hpp>
 #include <pulse/launch/build.hpp>
@@ -43,7 +44,6 @@
 #include "data_changes.hpp"
 #include "idx.hpp"
 #include "measuring.hpp"
-#include "pictures.hpp"
 #include "synthetic.hpp"
 
 namespace pulse_train {

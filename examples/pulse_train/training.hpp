@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,15 +43,17 @@ struct run_moments {
     std::function<void(const run_results&)> drawing{};
 };
 
-/// One rank's part of a training run on a side (see host_side), with the data that a task has.
-template <class Model, class Side, class Task>
+/// One rank's part of a training run on a side (see host_side), with the data that a task has: make_task(transport).
+template <class Model, class Side, class MakeTask>
 class training_rank {
 public:
     using math = typename Side::math;
 
-    training_rank(const run_inputs& in, const pulse::any_transport& among, const run_moments& during) :
-        in_{in}, during_{during},
-        transport_{among}, trainer_{among, {in.plan, in.costs, in.kept}, in.training()}, task_{in, among} {
+    training_rank(const run_inputs& in, const pulse::any_transport& among, const run_moments& during,
+                  const MakeTask& make_task) :
+        in_{in},
+        during_{during}, transport_{among}, trainer_{among, {in.plan, in.costs, in.kept}, in.training()},
+        task_(make_task(among)) {
         if (!in.args.resume.empty()) {
             resume();
         } else if (in.start != nullptr) {
@@ -225,7 +228,7 @@ private:
     const run_moments& during_;
     pulse::any_transport transport_;
     pulse::trainer<Model, math> trainer_;
-    Task task_;
+    std::invoke_result_t<const MakeTask&, const pulse::any_transport&> task_;
     std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< the step of the last checkpoint, and its folder
     rank_results mine_{};
     std::int64_t origin_ns_{};
@@ -234,11 +237,12 @@ private:
 
 /// Trains on the ranks of a side; whatever stops one rank is thrown here. Where ranks are processes, rank 0 has the
 /// results.
-template <class Model, class Task, class Side>
-[[nodiscard]] run_results train(const Side& side, const run_inputs& in, const run_moments& during) {
+template <class Model, class Side, class MakeTask>
+[[nodiscard]] run_results train(const Side& side, const run_inputs& in, const run_moments& during,
+                                const MakeTask& make_task) {
     std::vector<rank_results> results;
     side.run_ranks(in, [&](const pulse::any_transport& among) {
-        training_rank<Model, Side, Task> rank{in, among, during};
+        training_rank<Model, Side, MakeTask> rank{in, among, during, make_task};
         among.sum({});
         if (among.rank() == 0) { during.ready(); }
         const auto all = among.gather(to_bytes(rank.run()));

@@ -20,6 +20,7 @@
 #include <pulse/cuda/kernels/copy_bytes.cuh>
 #include <pulse/cuda/kernels/diffusion.cuh>
 #include <pulse/cuda/kernels/sum_of_squares.cuh>
+#include <pulse/cuda/latent_task.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/layer_timer.cuh>
 #include <pulse/cuda/memory.cuh>

@@ -37,6 +37,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/ema.hpp>
 #include <pulse/train/guidance.hpp>
 #include <pulse/train/initial_values.hpp>
+#include <pulse/train/latent_task.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/loss.hpp>
 #include <pulse/train/not_finite.hpp>

@@ -49,11 +49,14 @@ set(flow_train core tensor model nn runtime io plan)
 # Saving and resuming need files; a trainer alone does not.
 set(flow_train_saving checkpoint/reader checkpoint/sharded)
 set(flow_checkpoint core model runtime io plan)
-# Folders of other tools. A leaf: nothing outside includes it.
+# Folders of other tools. Nothing but frozen includes it.
 set(flow_diffusers core model nn runtime/parameters io checkpoint train/scheduler_settings train/noise_schedule
     encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text encode/t5_text)
-# Pictures are drawn by position, as the images of train/ are. A leaf: nothing outside includes it.
+# Pictures are drawn by position, as the images of train/ are. Nothing but frozen includes it.
 set(flow_data core io train/dataset train/random)
+# From pictures to what a rank trains on. A leaf: nothing outside includes it.
+set(flow_frozen core data diffusers encode io/mapped_file model plan profile/frozen_component runtime
+    schedule/frozen_work train onednn/picture_operations)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile threads)

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +12,7 @@
 #include <pulse/plan/planned.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/space.hpp>
@@ -37,7 +37,7 @@ public:
     /// The backend is made for the rank: in its stream, or with options.threads. Throws input_error when plan, costs,
     /// model, backend and number of ranks do not fit together, or when an option is out of range.
     trainer(any_transport ranks, const planned& made, const trainer_options& options = {}) :
-        options_{options}, ranks_{ranks}, math_(backend_on(ranks, options.threads)),
+        options_{options}, ranks_{ranks}, math_(backend_on<B>(ranks, options.threads)),
         executor_{math_, ranks, made.plan, made.costs, {made.layout, made.kept.sharded}},
         optimizer_{Model::layer_count, static_cast<std::size_t>(made.plan.microbatches), executor_.parameters(),
                    train::optimizer_options{.constants = options.adamw,
@@ -165,15 +165,6 @@ private:
         void optimize() { of.optimize(stop); }
     };
 
-    [[nodiscard]] static B backend_on([[maybe_unused]] const any_transport& ranks, [[maybe_unused]] int threads) {
-        if constexpr (requires { B::on(ranks); }) {
-            return B::on(ranks);
-        } else if constexpr (std::constructible_from<B, int>) {
-            return B(threads);
-        } else {
-            return B{};
-        }
-    }
     [[nodiscard]] std::size_t elements(std::int64_t of_sample) const noexcept {
         return static_cast<std::size_t>(of_sample) * static_cast<std::size_t>(batch_);
     }

@@ -17,6 +17,10 @@
 #if defined(USES_host) || defined(USES_compiled_host)
 #include <pulse/onednn/backend.hpp>
 #endif
+#ifdef USES_pictures
+#include <pulse/pictures.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+#endif
 #ifdef USES_glpk
 #include <pulse/schedule/prove/glpk.hpp>
 #endif
@@ -37,6 +41,12 @@ int main() {
 #ifdef USES_data
     try {
         const pulse::data::captioned_pictures none{pulse::data::open_pictures("no such folder"), {}};
+        return 1;
+    } catch (const pulse::input_error&) {}
+#endif
+#ifdef USES_pictures
+    try {
+        pulse::pictures<pulse::sd_tiny> none{{.data = "no such folder", .networks = "no such folder"}};
         return 1;
     } catch (const pulse::input_error&) {}
 #endif

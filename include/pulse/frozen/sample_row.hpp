@@ -8,19 +8,17 @@
 
 #include <pulse/model/condition.hpp>
 
-namespace pulse_train {
+namespace pulse::frozen {
 
 /// Whether a caption decides a condition; all others are known of the picture.
-[[nodiscard]] constexpr bool is_of_caption(pulse::condition_kind kind) noexcept {
-    return kind <= pulse::condition_kind::text_mask;
-}
+[[nodiscard]] constexpr bool is_of_caption(condition_kind kind) noexcept { return kind <= condition_kind::text_mask; }
 
 /// How the conditions that a model reads lie in one row of numbers for each sample: in their order, one behind the
 /// other.
 struct sample_row {
-    static constexpr std::size_t none = pulse::condition_set::capacity;
+    static constexpr std::size_t none = condition_set::capacity;
 
-    pulse::condition_set wanted{};
+    condition_set wanted{};
     int no_class{-1}; ///< the label of pictures without a known class
 
     [[nodiscard]] constexpr std::size_t elements() const noexcept {
@@ -28,29 +26,27 @@ struct sample_row {
     }
     /// That pictures may have; 0: the model reads none.
     [[nodiscard]] constexpr int classes() const noexcept {
-        const std::size_t which = find(pulse::condition_kind::class_label);
+        const std::size_t which = find(condition_kind::class_label);
         if (which == none) { return 0; }
         return no_class < 0 ? wanted.all()[which].classes : no_class;
     }
     /// Where condition `which` begins.
     [[nodiscard]] constexpr std::size_t at(std::size_t which) const noexcept {
         std::size_t sum = 0;
-        for (const pulse::condition& one : wanted.all().first(which)) {
-            sum += static_cast<std::size_t>(one.elements());
-        }
+        for (const condition& one : wanted.all().first(which)) { sum += static_cast<std::size_t>(one.elements()); }
         return sum;
     }
     template <class T>
     [[nodiscard]] constexpr std::span<T> of(std::span<T> row, std::size_t which) const {
         return row.subspan(at(which), static_cast<std::size_t>(wanted.all()[which].elements()));
     }
-    [[nodiscard]] constexpr std::size_t count(pulse::condition_kind kind) const noexcept {
+    [[nodiscard]] constexpr std::size_t count(condition_kind kind) const noexcept {
         const auto all = wanted.all();
         return static_cast<std::size_t>(
-            std::count_if(all.begin(), all.end(), [&](const pulse::condition& one) { return one.kind == kind; }));
+            std::count_if(all.begin(), all.end(), [&](const condition& one) { return one.kind == kind; }));
     }
     /// The first one of a kind after `skipped` others of it, or `none`.
-    [[nodiscard]] constexpr std::size_t find(pulse::condition_kind kind, std::size_t skipped = 0) const noexcept {
+    [[nodiscard]] constexpr std::size_t find(condition_kind kind, std::size_t skipped = 0) const noexcept {
         for (std::size_t which = 0; which != wanted.all().size(); ++which) {
             if (wanted.all()[which].kind == kind && skipped-- == 0) { return which; }
         }
@@ -84,17 +80,17 @@ inline void write_picture_facts(const sample_row& layout, const picture_facts& f
     for (std::size_t which = 0; which != layout.wanted.all().size(); ++which) {
         const std::span<float> to = layout.of(row, which);
         switch (layout.wanted.all()[which].kind) {
-        case pulse::condition_kind::original_crop_target:
+        case condition_kind::original_crop_target:
             put(to, {facts.original_height, facts.original_width, facts.crop_top, facts.crop_left, size, size});
             break;
-        case pulse::condition_kind::original_target_crop:
+        case condition_kind::original_target_crop:
             put(to, {facts.original_height, facts.original_width, size, size, facts.crop_top, facts.crop_left});
             break;
-        case pulse::condition_kind::style: put(to, {0}); break;
-        case pulse::condition_kind::class_label: put(to, {facts.dropped ? layout.no_class : facts.label}); break;
+        case condition_kind::style: put(to, {0}); break;
+        case condition_kind::class_label: put(to, {facts.dropped ? layout.no_class : facts.label}); break;
         default: break;
         }
     }
 }
 
-} // namespace pulse_train
+} // namespace pulse::frozen

@@ -4,9 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-namespace pulse_train {
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/train/condition_values.hpp>
+#include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/noise_schedule.hpp>
+
+namespace pulse::train {
 
 /// Latents of the samples from one global position on, as a data set that has no others.
 class latents_of_step {
@@ -33,4 +41,20 @@ private:
     std::vector<float> values_;
 };
 
-} // namespace pulse_train
+/// The data and the loss of a rank on latents that the host makes before each step: `latents` holds those of a step,
+/// and frozen networks compute on a `frozen_backend`. Those of devices have their own (<pulse/cuda/latent_task.cuh>).
+template <class B>
+class latent_task : public diffusion_task<latents_of_step> {
+    static_assert(std::is_same_v<space_of<B>, host_space>,
+                  "pulse: include <pulse/cuda.cuh> before a task of latents on a device");
+
+public:
+    using latents = latents_of_step;
+    using frozen_backend = B;
+
+    latent_task(latents& of_step, const noise_schedule& noise, const diffusion_options& options, const any_transport&,
+                condition_source conditions) :
+        diffusion_task{of_step, noise, options, std::move(conditions)} {}
+};
+
+} // namespace pulse::train

@@ -8,7 +8,7 @@
 
 #include <pulse/runtime/space.hpp>
 
-namespace pulse_train {
+namespace pulse::frozen {
 
 /// Returns when a backend has done what it was given, on a device too.
 template <class Math>
@@ -22,12 +22,12 @@ void wait_for(const Math& math) {
 template <class T, class Math>
 void put_values(const Math& math, std::span<const T> from, std::byte* to) {
     wait_for(math);
-    pulse::space_of<Math>::template upload<T>(from, reinterpret_cast<T*>(to));
+    space_of<Math>::template upload<T>(from, reinterpret_cast<T*>(to));
 }
 template <class T, class Math>
 void get_values(const Math& math, const std::byte* from, std::span<T> to) {
     wait_for(math);
-    pulse::space_of<Math>::template download<T>(reinterpret_cast<const T*>(from), to);
+    space_of<Math>::template download<T>(reinterpret_cast<const T*>(from), to);
 }
 
 /// Numbers of a backend, which come from the host and go there as floats.
@@ -35,7 +35,7 @@ template <class Math>
 class carried {
 public:
     using scalar = typename Math::scalar;
-    using space = pulse::space_of<Math>;
+    using space = space_of<Math>;
 
     explicit carried(std::size_t n) : there_(n), scalars_(n) {}
 
@@ -61,4 +61,4 @@ private:
     std::vector<scalar> scalars_;
 };
 
-} // namespace pulse_train
+} // namespace pulse::frozen

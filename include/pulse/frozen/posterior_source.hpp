@@ -8,18 +8,18 @@
 #include <pulse/onednn/picture_operations.hpp>
 #include <pulse/train/random.hpp>
 
-namespace pulse_train {
+namespace pulse::frozen {
 
 /// Latents of pictures, drawn from their posteriors on the host.
-template <class Frozen>
+template <class Networks>
 class posterior_source {
 public:
-    static constexpr auto config = Frozen::picture_config;
+    static constexpr auto config = Networks::picture_config;
     static constexpr auto pixels = static_cast<std::size_t>(config.latent_size() * config.latent_size());
     static constexpr std::size_t elements = pixels * static_cast<std::size_t>(config.latent_channels);
 
     posterior_source(int threads, std::uint64_t seed) :
-        math_{threads}, random_{seed, pulse::train::random_stream::posterior} {}
+        math_{threads}, random_{seed, train::random_stream::posterior} {}
 
     /// Where the moments of a picture belong.
     [[nodiscard]] std::span<float> moments() noexcept { return moments_; }
@@ -31,10 +31,10 @@ public:
     }
 
 private:
-    pulse::host::picture_operations math_;
-    pulse::train::random_source random_;
+    host::picture_operations math_;
+    train::random_source random_;
     std::vector<float> moments_ = std::vector<float>(2 * elements);
     std::vector<float> noise_ = std::vector<float>(elements);
 };
 
-} // namespace pulse_train
+} // namespace pulse::frozen

@@ -5,22 +5,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/chain.hpp>
+#include <pulse/frozen/carried.hpp>
+#include <pulse/frozen/networks.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/profile/frozen_component.hpp>
 
-#include "arguments.hpp"
-#include "carried.hpp"
-#include "frozen.hpp"
-#include "pipeline_folder.hpp"
-
-namespace pulse_train {
+namespace pulse::frozen {
 
 /// Layers of a network on one sample.
 struct layers_of_chain {
@@ -32,8 +28,8 @@ struct layers_of_chain {
 
 /// A network of pictures or latents, one after another, with the weights of a folder.
 template <class Network, class Math>
-class frozen_chain {
-    using network = pulse::encode::chain<Network, Math>;
+class folder_chain {
+    using network = encode::chain<Network, Math>;
     using scalar = typename Math::scalar;
     static constexpr std::int64_t input = Network::template layer_at<0>::input::elements;
     static constexpr std::int64_t output = Network::template layer_at<Network::layer_count - 1>::output::elements;
@@ -41,10 +37,10 @@ class frozen_chain {
 public:
     static constexpr std::int64_t bytes = network::bytes + (input + output) * static_cast<std::int64_t>(sizeof(scalar));
 
-    /// With some layers alone, or with all where `layers` is empty (pulse::encode::chain).
-    frozen_chain(Math& math, const pulse::diffusers::weights& from, const std::vector<bool>& layers = {}) :
+    /// With some layers alone, or with all where `layers` is empty (encode::chain).
+    folder_chain(Math& math, const diffusers::weights& from, const std::vector<bool>& layers = {}) :
         math_{math}, network_{math, layers} {
-        network_.load([&](const pulse::parameter& p, std::span<float> values) { from.read(p, 0, values); });
+        network_.load([&](const parameter& p, std::span<float> values) { from.read(p, 0, values); });
     }
     /// As the network's layers say.
     void run(std::span<const float> x, std::span<float> y) { run_layers({0, layer_count - 1}, x, y); }
@@ -60,14 +56,14 @@ public:
     static constexpr std::size_t layer_count = Network::layer_count;
     /// Of what a layer leaves for the next.
     [[nodiscard]] static constexpr std::int64_t output_bytes(std::size_t layer) noexcept {
-        return static_cast<std::int64_t>(sizeof(scalar)) * pulse::encode::chain_links<Network>[layer].output;
+        return static_cast<std::int64_t>(sizeof(scalar)) * encode::chain_links<Network>[layer].output;
     }
     /// The layers of a frozen component that is this network, without times.
-    [[nodiscard]] static std::vector<pulse::frozen_layer> layers() {
+    [[nodiscard]] static std::vector<frozen_layer> layers() {
         constexpr auto size = static_cast<std::int64_t>(sizeof(scalar));
-        constexpr auto graph = pulse::graph_of<Network>();
-        std::vector<pulse::frozen_layer> all;
-        for (const pulse::encode::chain_link& l : pulse::encode::chain_links<Network>) {
+        constexpr auto graph = graph_of<Network>();
+        std::vector<frozen_layer> all;
+        for (const encode::chain_link& l : encode::chain_links<Network>) {
             all.push_back(
                 {.name = graph.layers[all.size()].name,
                  .parameter_bytes = size * l.parameters,
@@ -89,33 +85,25 @@ private:
 
 /// The encoder of pictures of a folder: writes the moments [height][width][2 channels] of the posterior of a picture
 /// [size][size][channels].
-template <class Frozen, class Math>
-class frozen_pictures : public frozen_chain<typename Frozen::encoder, Math> {
+template <class Networks, class Math>
+class folder_pictures : public folder_chain<typename Networks::encoder, Math> {
 public:
-    /// The components that moments depend on.
-    static std::vector<std::string> components() { return {"vae"}; }
-    /// Throws input_error unless the folder has all that is needed.
-    static void require(const arguments& a) {
-        tell_unread(a, pulse::diffusers::open_autoencoder<Frozen::picture_config>(a.from));
-    }
-    frozen_pictures(const std::filesystem::path& folder, Math& math, const std::vector<bool>& layers = {}) :
-        frozen_chain<typename Frozen::encoder, Math>{
-            math, pulse::diffusers::open_autoencoder<Frozen::picture_config>(folder), layers} {}
+    folder_pictures(const std::filesystem::path& folder, Math& math, const std::vector<bool>& layers = {}) :
+        folder_chain<typename Networks::encoder, Math>{
+            math, diffusers::open_autoencoder<Networks::picture_config>(folder), layers} {}
 };
 
 /// Pixels are moments without variance: the posterior's sample is the picture to the last bits.
-template <class Frozen, class Math>
-    requires(!has_autoencoder<Frozen>)
-class frozen_pictures<Frozen, Math> {
+template <class Networks, class Math>
+    requires(!has_autoencoder<Networks>)
+class folder_pictures<Networks, Math> {
 public:
     static constexpr std::int64_t bytes = 0;
 
-    static std::vector<std::string> components() { return {}; }
-    static void require(const arguments&) {}
-    frozen_pictures(const std::filesystem::path&, Math&, const std::vector<bool>& = {}) {}
+    folder_pictures(const std::filesystem::path&, Math&, const std::vector<bool>& = {}) {}
 
     void run(std::span<const float> picture, std::span<float> moments) {
-        constexpr auto channels = static_cast<std::size_t>(Frozen::picture_config.latent_channels);
+        constexpr auto channels = static_cast<std::size_t>(Networks::picture_config.latent_channels);
         constexpr float no_variance = -100.0F; // as a logarithm
         for (std::size_t pixel = 0; pixel != picture.size() / channels; ++pixel) {
             const std::span<float> of_pixel = moments.subspan(pixel * 2 * channels, 2 * channels);
@@ -128,8 +116,8 @@ public:
     }
     static constexpr std::size_t layer_count = 1;
     [[nodiscard]] static constexpr std::int64_t output_bytes(std::size_t) noexcept { return 0; }
-    [[nodiscard]] static std::vector<pulse::frozen_layer> layers() { return {{.name = "pixels"}}; }
+    [[nodiscard]] static std::vector<frozen_layer> layers() { return {{.name = "pixels"}}; }
     [[nodiscard]] std::int64_t used_bytes() const noexcept { return bytes; }
 };
 
-} // namespace pulse_train
+} // namespace pulse::frozen

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <memory>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,87 +14,85 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/encoded_pictures.hpp>
 #include <pulse/data/prefetcher.hpp>
+#include <pulse/frozen/carried.hpp>
+#include <pulse/frozen/chain.hpp>
+#include <pulse/frozen/networks.hpp>
+#include <pulse/frozen/picture_cache.hpp>
+#include <pulse/frozen/picture_source.hpp>
+#include <pulse/frozen/pictures.hpp>
+#include <pulse/frozen/posterior_source.hpp>
+#include <pulse/frozen/sample_row.hpp>
+#include <pulse/frozen/tasks.hpp>
 #include <pulse/model/condition.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/any_transport.hpp>
-#include <pulse/runtime/conditions.hpp>
+#include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/latent_task.hpp>
+#include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/task.hpp>
 
-#include "carried.hpp"
-#include "frozen.hpp"
-#include "frozen_chain.hpp"
-#include "frozen_encoders.hpp"
-#include "frozen_tasks.hpp"
-#include "picture_cache.hpp"
-#include "pictures.hpp"
-#include "posterior_source.hpp"
-#include "rank_collectives.hpp"
-#include "run_inputs.hpp"
-#include "sample_row.hpp"
+namespace pulse {
 
-namespace pulse_train {
-
-/// The data and the loss of a rank of a side (see host_side) on captioned pictures, which frozen networks encode where
-/// the rank computes, before each step, into a cache or as frozen tasks of the plan. What they give comes to the host,
-/// in floats, so that it is the same from each.
+/// The data and the loss of a rank on captioned pictures, which frozen networks encode where the rank computes: before
+/// each step, once into the cache of the pictures, or as frozen tasks where the plan has some. What they give comes to
+/// the host, in floats, so that it is the same from each.
 ///
 /// The ranks with the first and with the last stage encode or read the same pictures, for nothing but a sample's
 /// position decides what comes out; in a folded placement they are one. What the backbone reads beside latents, such as
 /// text states, sizes and classes, is for the first stage alone.
-template <class Model, class Side>
-class encoded_task {
-    using math = typename Side::math;
-    using frozen_math = typename Side::frozen_math;
-    using frozen = frozen_networks<Model>;
-    using tasks = frozen_tasks<Model, frozen_math>;
+template <class Model, class B>
+class pictures_task {
+public:
+    using frozen_backend = typename train::latent_task<B>::frozen_backend;
+    using tasks = frozen::tasks<Model, frozen_backend>;
+
+private:
+    using networks = frozen::networks_of<Model>;
     using text_encoders = typename tasks::text_encoders;
     using picture_encoder = typename tasks::picture_encoder;
-    using posterior = posterior_source<frozen>;
-    using latents = typename Side::latents;
-    using latent_task = typename Side::latent_task;
-    static constexpr sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
+    using posterior = frozen::posterior_source<networks>;
+    using latents = typename train::latent_task<B>::latents;
+    using captioned_picture = frozen::captioned_picture;
+    using picture_facts = frozen::picture_facts;
+    using layers_of_chain = frozen::layers_of_chain;
+    static constexpr frozen::sample_row row = pictures<Model>::row;
     static_assert(posterior::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
                   "the autoencoder gives what the backbone reads");
 
 public:
-    /// Bytes of the frozen networks where the first stage is, and where the last is without it.
+    /// Bytes of the frozen networks where the first stage is, and where the last is without it, unless the plan has
+    /// frozen tasks or the pictures a cache: what a plan counts as parameter_memory's beside_first_stage and
+    /// beside_last_stage.
     static constexpr std::int64_t first_stage_bytes = text_encoders::bytes + picture_encoder::bytes;
     static constexpr std::int64_t last_stage_bytes = picture_encoder::bytes;
 
-    encoded_task(const run_inputs& in, const pulse::any_transport& of_rank) :
-        in_{in}, math_{Side::make_frozen_math(in.args, of_rank)}, posterior_{in.args.threads, in.args.seed},
-        latents_{samples_of(in), posterior::elements, posterior::config.latent_channels}, steps_{latents_, in, of_rank,
-                                                                                                 conditions_of(
-                                                                                                     of_rank.rank())},
-        first_{static_cast<std::size_t>(in.place_of(of_rank.rank()).replica) * steps_.samples_of_replica()},
-        reads_conditions_{in.runs_first_stage(of_rank.rank())}, sees_pictures_{reads_conditions_ ||
-                                                                               in.plan.cut.stages.back().device ==
-                                                                                   in.place_of(of_rank.rank()).device} {
-        if (reads_conditions_) { rows_.resize(samples_of(in) * row.elements()); }
-        if (in.cache != nullptr) { return; }
-        if (!in.plan.frozen_tasks.empty()) {
-            host_networks(in.place_of(of_rank.rank()).device);
-            return;
-        }
-        if (reads_conditions_) { texts_.emplace(in.args.from, math_); }
-        if (sees_pictures_) { pictures_.emplace(in.args.from, math_); }
-    }
-    encoded_task(const encoded_task&) = delete;
-    encoded_task& operator=(const encoded_task&) = delete;
+    /// The pictures and the noise must outlive it. Of `options`, sizes, replicas and the replica are the plan's.
+    /// Samples from global position `end` on, behind the last step, are not encoded ahead. Collective where there is a
+    /// cache, which is filled. Throws input_error naming the field and the file.
+    pictures_task(pictures<Model>& from, const any_transport& of_rank, const planned& made,
+                  const train::noise_schedule& noise, train::diffusion_options options,
+                  std::uint64_t end = std::numeric_limits<std::uint64_t>::max()) :
+        pictures_task{from, of_rank, made, noise, options, end, place_on(made, of_rank)} {}
+    pictures_task(const pictures_task&) = delete;
+    pictures_task& operator=(const pictures_task&) = delete;
 
     /// With the loss scale where the side's task takes one.
     template <class... Scale>
-        requires requires(latent_task& steps, std::uint64_t position, Scale... scale) {
+        requires requires(train::latent_task<B>& steps, std::uint64_t position, Scale... scale) {
             steps.begin(position, scale...);
         }
     void begin(std::uint64_t position, Scale... scale) {
-        if (!in_.plan.frozen_tasks.empty()) {
+        if (!fault_.empty()) { throw input_error{fault_}; }
+        if (in_bubbles_) {
             position_ = position; // what is encoded for it, encoded() says
             ((loss_scale_ = scale), ...);
             return;
@@ -104,17 +102,17 @@ public:
     }
     /// Reads and encodes what frozen tasks have not, for the step at `position`. What keeps it from beginning, if any.
     [[nodiscard]] std::string prepare(std::uint64_t position) {
-        if (in_.plan.frozen_tasks.empty()) {
+        if (!in_bubbles_) {
             try {
                 prepare_samples(position);
-            } catch (const pulse::input_error& e) { fault_ = e.what(); }
+            } catch (const input_error& e) { fault_ = e.what(); }
         }
         return fault_;
     }
     /// Runs a frozen task on samples of this replica, the first of which is at `first` of all.
-    void encode(std::uint64_t first, const pulse::encoding& call) {
+    void encode(std::uint64_t first, const encoding& call) {
         // Behind the last step nobody reads it.
-        if (first >= static_cast<std::uint64_t>(in_.args.steps) * steps_.samples_of_step()) { return; }
+        if (first >= end_) { return; }
         const auto began = std::chrono::steady_clock::now();
         for (int i = 0; i != call.what.samples; ++i) {
             try {
@@ -123,14 +121,14 @@ public:
                 } else {
                     encode_text(first, call, call.what.first_sample + i);
                 }
-            } catch (const pulse::input_error& e) {
+            } catch (const input_error& e) {
                 if (!call.for_next_step) { throw; }
                 fault_ = e.what(); // the step under way does not see it, and the next does not begin
             }
         }
         seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     }
-    void encoded(const pulse::encoded_results& results) {
+    void encoded(const encoded_results& results) {
         latents_.begin(position_ + first_);
         if (sees_pictures_) {
             each_result(results, tasks::of_pictures, [&](std::size_t i, std::span<const float> of_picture) {
@@ -148,12 +146,11 @@ public:
             steps_.begin(position_);
         }
     }
-    [[nodiscard]] auto timesteps(const pulse::work<math>& at) const { return steps_.timesteps(at); }
-    [[nodiscard]] auto text(const pulse::work<math>& at) const { return steps_.text(at); }
-    [[nodiscard]] auto facts(const pulse::work<math>& at) const { return steps_.facts(at); }
-    void input(const pulse::work<math>& at, std::span<typename math::scalar> x) { steps_.input(at, x); }
-    void loss(const pulse::work<math>& at, std::span<const typename math::scalar> y,
-              std::span<typename math::scalar> dy) {
+    [[nodiscard]] auto timesteps(const work<B>& at) const { return steps_.timesteps(at); }
+    [[nodiscard]] auto text(const work<B>& at) const { return steps_.text(at); }
+    [[nodiscard]] auto facts(const work<B>& at) const { return steps_.facts(at); }
+    void input(const work<B>& at, std::span<typename B::scalar> x) { steps_.input(at, x); }
+    void loss(const work<B>& at, std::span<const typename B::scalar> y, std::span<typename B::scalar> dy) {
         steps_.loss(at, y, dy);
     }
 
@@ -165,36 +162,71 @@ public:
     [[nodiscard]] std::int64_t captions_cut() const noexcept { return cut_; }
 
 private:
+    pictures_task(pictures<Model>& from, const any_transport& of_rank, const planned& made,
+                  const train::noise_schedule& noise, train::diffusion_options options, std::uint64_t end,
+                  const replica_place& place) :
+        from_{from},
+        components_{made.costs.frozen}, in_bubbles_{!made.plan.frozen_tasks.empty()}, end_{end},
+        math_{backend_on<frozen_backend>(of_rank, from.options().threads)}, posterior_{from.options().threads,
+                                                                                       from.options().seed},
+        latents_{static_cast<std::size_t>(made.plan.microbatch_size) * static_cast<std::size_t>(made.plan.microbatches),
+                 posterior::elements, posterior::config.latent_channels},
+        reads_conditions_{made.plan.cut.stages.front().device == place.device},
+        sees_pictures_{reads_conditions_ || made.plan.cut.stages.back().device == place.device},
+        steps_{latents_, noise, of_plan(options, made.plan, place.replica), of_rank, conditions()},
+        first_{static_cast<std::size_t>(place.replica) * steps_.samples_of_replica()} {
+        if (in_bubbles_ && !from.options().cache.empty()) {
+            throw input_error{from.options().words.cache + ": the plan encodes in its bubbles, where nothing is kept"};
+        }
+        if (in_bubbles_ && !tasks::fits(components_)) {
+            throw input_error{"pulse: the frozen components of the plan's costs are not the networks of " +
+                              Model::config.name.str()};
+        }
+        if (reads_conditions_) { rows_.resize(steps_.samples_of_replica() * row.elements()); }
+        if (!from.options().cache.empty()) {
+            from.template fill_cache<frozen_backend>(of_rank);
+        } else if (in_bubbles_) {
+            host_networks(made.plan.frozen_tasks[static_cast<std::size_t>(place.device)]);
+        } else {
+            if (reads_conditions_) { texts_.emplace(from.options().networks, math_); }
+            if (sees_pictures_) { pictures_.emplace(from.options().networks, math_); }
+        }
+    }
+    [[nodiscard]] static replica_place place_on(const planned& made, const any_transport& of_rank) {
+        return place_of({made.layout, made.plan.pipeline_degree, made.plan.data_degree}, of_rank.rank());
+    }
+    [[nodiscard]] static train::diffusion_options of_plan(train::diffusion_options options, const plan& made,
+                                                          int replica) {
+        options.microbatch_size = made.microbatch_size;
+        options.microbatches = made.microbatches;
+        options.replicas = made.data_degree;
+        options.replica = replica;
+        return options;
+    }
     void prepare_samples(std::uint64_t position) {
         const std::uint64_t first = position + first_;
         if (encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
         latents_.begin(first);
-        if (sees_pictures_ && in_.cache != nullptr) { read(first); }
-        if (sees_pictures_ && in_.cache == nullptr) { encode(first); }
+        if (sees_pictures_) { from_.cache() != nullptr ? read(first) : encode(first); }
         encoded_ = first;
         if (sees_pictures_) {
             seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
         }
     }
-    [[nodiscard]] static std::size_t samples_of(const run_inputs& in) {
-        return static_cast<std::size_t>(in.plan.microbatch_size) * static_cast<std::size_t>(in.plan.microbatches);
-    }
-
     /// take(i, result of a component for sample i of the step) for each.
     template <class Take>
-    void each_result(const pulse::encoded_results& results, int component, const Take& take) {
+    void each_result(const encoded_results& results, int component, const Take& take) {
         const std::size_t numbers =
-            static_cast<std::size_t>(in_.costs.frozen[static_cast<std::size_t>(component)].result_bytes) /
-            sizeof(float);
-        numbers_.resize(samples_of(in_) * numbers);
-        get_values<float>(math_, results.of(component, 0), numbers_);
-        for (std::size_t i = 0; i != samples_of(in_); ++i) {
+            static_cast<std::size_t>(components_[static_cast<std::size_t>(component)].result_bytes) / sizeof(float);
+        numbers_.resize(steps_.samples_of_replica() * numbers);
+        frozen::get_values<float>(math_, results.of(component, 0), numbers_);
+        for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
             take(i, std::span<const float>{numbers_}.subspan(i * numbers, numbers));
         }
     }
-    void take_texts(const pulse::encoded_results& results) {
-        std::vector<char> cut(samples_of(in_));
+    void take_texts(const encoded_results& results) {
+        std::vector<char> cut(steps_.samples_of_replica());
         for (std::size_t which = 0; which != text_encoders::count; ++which) {
             each_result(results, tasks::of_texts + static_cast<int>(which),
                         [&](std::size_t i, std::span<const float> of_text) {
@@ -205,67 +237,67 @@ private:
     }
 
     /// The layers that a device's tasks run, and the pictures that these see, in their order.
-    void host_networks(int device) {
+    void host_networks(const std::vector<frozen_task>& mine) {
         texts_.emplace();
-        std::vector<std::vector<bool>> layers(in_.costs.frozen.size());
-        for (const pulse::frozen_task& task : in_.plan.frozen_tasks[static_cast<std::size_t>(device)]) {
+        const std::filesystem::path& folder = from_.options().networks;
+        std::vector<std::vector<bool>> layers(components_.size());
+        for (const frozen_task& task : mine) {
             const auto component = static_cast<std::size_t>(task.component);
-            layers[component].resize(in_.costs.frozen[component].layers.size());
+            layers[component].resize(components_[component].layers.size());
             std::fill_n(layers[component].begin() + task.first_layer, task.last_layer + 1 - task.first_layer, true);
             for (int i = 0; i != task.samples && task.first_layer == 0; ++i) {
                 of_tasks_.push_back(
                     {static_cast<std::uint64_t>(task.first_sample + i), component == tasks::of_pictures});
             }
         }
-        if (!layers.front().empty()) { pictures_.emplace(in_.args.from, math_, layers.front()); }
+        if (!layers.front().empty()) { pictures_.emplace(folder, math_, layers.front()); }
         for (std::size_t which = 0; which != text_encoders::count; ++which) {
             const std::vector<bool>& of_text = layers[which + tasks::of_texts];
-            if (!of_text.empty()) { texts_->host(which, in_.args.from, math_, of_text); }
+            if (!of_text.empty()) { texts_->host(which, folder, math_, of_text); }
         }
     }
     /// The layers of a call on one of its samples.
-    [[nodiscard]] layers_of_chain layers_of(const pulse::encoding& call, int sample) const {
-        const pulse::frozen_component& of = in_.costs.frozen[static_cast<std::size_t>(call.what.component)];
+    [[nodiscard]] layers_of_chain layers_of(const encoding& call, int sample) const {
+        const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
         const auto first = static_cast<std::size_t>(call.what.first_layer);
         const auto last = static_cast<std::size_t>(call.what.last_layer);
         const bool ends = last + 1 == of.layers.size();
-        return {first, last,
-                first == 0 ? nullptr : pulse::sample_in(call.from, sample, of.layers[first - 1].output_bytes),
-                pulse::sample_in(call.to, sample, ends ? of.result_bytes : of.layers[last].output_bytes)};
+        return {first, last, first == 0 ? nullptr : sample_in(call.from, sample, of.layers[first - 1].output_bytes),
+                sample_in(call.to, sample, ends ? of.result_bytes : of.layers[last].output_bytes)};
     }
     /// Layers of the autoencoder on a sample of the replica; the last draws the latents. Behind these, and behind what
     /// a chain that pauses leaves, are the picture's facts.
-    void encode_picture(std::uint64_t first, const pulse::encoding& call, int sample) {
+    void encode_picture(std::uint64_t first, const encoding& call, int sample) {
         const layers_of_chain which = layers_of(call, sample);
         captioned_picture seen;
         if (which.first == 0) {
             seen = next_of_tasks(first);
-            in_.pictures->say(seen.refused);
+            from_.source().say(seen.refused);
         }
         const bool ends = which.last + 1 == picture_encoder::layer_count;
         std::byte* const facts = which.to + (ends ? tasks::latent_bytes : picture_encoder::output_bytes(which.last));
         if (which.first == 0) {
-            put_values<picture_facts>(math_, {&seen.facts, 1}, facts);
+            frozen::put_values<picture_facts>(math_, {&seen.facts, 1}, facts);
         } else {
-            pulse::space_of<frozen_math>::copy(math_, which.from + picture_encoder::output_bytes(which.first - 1),
-                                               facts, sizeof(picture_facts));
+            space_of<frozen_backend>::copy(math_, which.from + picture_encoder::output_bytes(which.first - 1), facts,
+                                           sizeof(picture_facts));
         }
         pictures_->run_layers(which, seen.pixels, posterior_.moments());
         if (!ends) { return; }
         numbers_.resize(posterior::elements);
         posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);
-        put_values<float>(math_, numbers_, which.to);
+        frozen::put_values<float>(math_, numbers_, which.to);
     }
     /// Layers of a text encoder on a sample's caption.
-    void encode_text(std::uint64_t first, const pulse::encoding& call, int sample) {
+    void encode_text(std::uint64_t first, const encoding& call, int sample) {
         const layers_of_chain which = layers_of(call, sample);
-        const pulse::frozen_component& of = in_.costs.frozen[static_cast<std::size_t>(call.what.component)];
+        const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
         captioned_picture seen;
         if (which.first == 0) { seen = next_of_tasks(first); }
         numbers_.resize(static_cast<std::size_t>(of.result_bytes) / sizeof(float));
         texts_->run_layers(static_cast<std::size_t>(call.what.component - tasks::of_texts), which, seen.caption,
                            seen.name, numbers_);
-        if (which.last + 1 == of.layers.size()) { put_values<float>(math_, numbers_, which.to); }
+        if (which.last + 1 == of.layers.size()) { frozen::put_values<float>(math_, numbers_, which.to); }
     }
     /// The next picture of the device's tasks, which run on the samples of a step in one order; those of the step
     /// behind it are decoded meanwhile.
@@ -273,7 +305,7 @@ private:
         const auto of_step = static_cast<std::uint64_t>(steps_.samples_of_step());
         if (at_ == 0 && (!ahead_ || next_ != first)) {
             ahead_.emplace(
-                [&source = *in_.pictures, &mine = std::as_const(of_tasks_), first, of_step](std::uint64_t n) {
+                [&source = from_.source(), &mine = std::as_const(of_tasks_), first, of_step](std::uint64_t n) {
                     const seen_sample& now = mine[n % mine.size()];
                     const std::uint64_t position = first + n / mine.size() * of_step + now.sample;
                     return now.picture ? source.at(position) : source.caption_at(position);
@@ -287,8 +319,8 @@ private:
     }
 
     /// The conditions of samples as encode() or read() has left them.
-    [[nodiscard]] pulse::train::condition_source conditions_of(int rank) {
-        if (!in_.runs_first_stage(rank)) { return {}; }
+    [[nodiscard]] train::condition_source conditions() {
+        if (!reads_conditions_) { return {}; }
         return {row.wanted, [this](std::uint64_t position, std::size_t which, std::span<float> to) {
                     std::ranges::copy(row.of(row_of(static_cast<std::size_t>(position - latents_.first())), which),
                                       to.begin());
@@ -299,13 +331,13 @@ private:
     }
     void read(std::uint64_t first) {
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
-            const picture_cache::sample sample = in_.cache->at(first + i);
-            in_.cache->read_moments(sample, posterior_.moments());
+            const data::encoded_sample sample = from_.cache()->at(first + i);
+            from_.cache()->read_moments(sample, posterior_.moments());
             posterior_.draw(first + i, latents_.of(i));
             if (!reads_conditions_) { continue; }
-            in_.pictures->say(sample.refused);
-            cut_ += in_.cache->read_caption(sample, row_of(i)) ? 1 : 0;
-            write_facts(in_.cache->facts(sample), i);
+            from_.source().say(sample.refused);
+            cut_ += from_.cache()->read_caption(sample, row_of(i)) ? 1 : 0;
+            write_facts(from_.cache()->facts(sample), i);
         }
     }
 
@@ -314,7 +346,7 @@ private:
         if (!ahead_ || next_ != first) {
             const auto of_step = static_cast<std::uint64_t>(steps_.samples_of_step());
             const std::uint64_t mine = steps_.samples_of_replica();
-            ahead_.emplace([&source = *in_.pictures, first, of_step, mine](std::uint64_t n) {
+            ahead_.emplace([&source = from_.source(), first, of_step, mine](std::uint64_t n) {
                 return source.at(first + n / mine * of_step + n % mine);
             });
         }
@@ -323,24 +355,27 @@ private:
             pictures_->run(sample.pixels, posterior_.moments());
             posterior_.draw(first + i, latents_.of(i));
             if (!reads_conditions_) { continue; }
-            in_.pictures->say(sample.refused);
+            from_.source().say(sample.refused);
             cut_ += texts_->run(sample.caption, sample.name, row_of(i)) ? 1 : 0;
             write_facts(sample.facts, i);
         }
         next_ = first + steps_.samples_of_step();
     }
     void write_facts(const picture_facts& facts, std::size_t sample) {
-        write_picture_facts(row, facts, frozen::picture_config.sample_size, row_of(sample));
+        frozen::write_picture_facts(row, facts, networks::picture_config.sample_size, row_of(sample));
     }
 
-    const run_inputs& in_;
-    frozen_math math_;
+    pictures<Model>& from_;
+    std::vector<frozen_component> components_;
+    bool in_bubbles_; ///< whether frozen tasks encode
+    std::uint64_t end_;
+    frozen_backend math_;
     posterior posterior_;
     latents latents_;
-    latent_task steps_;
-    std::size_t first_;     ///< of the replica's samples in those of a step
     bool reads_conditions_; ///< all but latents is for the first stage alone
     bool sees_pictures_;
+    train::latent_task<B> steps_;
+    std::size_t first_; ///< of the replica's samples in those of a step
     std::optional<text_encoders> texts_{};
     std::optional<picture_encoder> pictures_{};
     std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
@@ -353,7 +388,7 @@ private:
     std::uint64_t position_{};
     double loss_scale_{1};
     std::vector<float> numbers_{}; ///< of samples, as results have them
-    std::optional<pulse::data::prefetcher<captioned_picture>> ahead_{};
+    std::optional<data::prefetcher<captioned_picture>> ahead_{};
     std::uint64_t next_{};
     std::optional<std::uint64_t> encoded_{};
     std::string fault_{}; ///< why the next step cannot begin
@@ -361,4 +396,4 @@ private:
     double seconds_{};
 };
 
-} // namespace pulse_train
+} // namespace pulse

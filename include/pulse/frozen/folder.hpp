@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/diffusers/autoencoder.hpp>
+#include <pulse/diffusers/text_encoder.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/encode/tokenizer.hpp>
+#include <pulse/encode/tokenizer_folder.hpp>
+#include <pulse/frozen/networks.hpp>
+
+namespace pulse::frozen {
+
+/// The tokenizer of a folder for texts of `tokens` ids, of which a text encoder knows `vocabulary`. Throws input_error
+/// naming the file, or the folder where there are more.
+[[nodiscard]] inline std::unique_ptr<const encode::tokenizer> read_fitting_tokenizer(
+    const std::filesystem::path& folder, int tokens, int vocabulary) {
+    auto found = encode::read_tokenizer(folder, tokens);
+    if (const std::int32_t needed = found->vocabulary_size(); needed > vocabulary) {
+        throw input_error{"'" + folder.string() + "' has ids up to " + std::to_string(needed - 1) +
+                          ", the text encoder knows " + std::to_string(vocabulary) + " of them"};
+    }
+    return found;
+}
+
+/// The files of a text encoder in a diffusers folder. Throw input_error naming the file.
+template <class Component>
+struct text_files {
+    using network = typename Component::network;
+
+    [[nodiscard]] static std::unique_ptr<const encode::tokenizer> tokenizer(const std::filesystem::path& folder) {
+        return read_fitting_tokenizer(folder / Component::tokenizer.view(), network::tokens, network::vocabulary);
+    }
+    [[nodiscard]] static diffusers::weights weights(const std::filesystem::path& folder) {
+        return diffusers::open_text_encoder<network>(folder, Component::component.view());
+    }
+};
+
+/// Throws input_error unless a diffusers folder has all that the networks need. What of their weights is not read, in a
+/// line for each network where there is some.
+template <class Networks>
+[[nodiscard]] std::vector<std::string> require_networks(const std::filesystem::path& folder) {
+    std::vector<std::string> unread;
+    const auto look_at = [&](const diffusers::weights& of) {
+        if (!of.unread().empty()) { unread.push_back(of.unread()); }
+    };
+    Networks::each_text([&]<class Component>(const Component*) {
+        static_cast<void>(text_files<Component>::tokenizer(folder));
+        look_at(text_files<Component>::weights(folder));
+    });
+    if constexpr (has_autoencoder<Networks>) { look_at(diffusers::open_autoencoder<Networks::picture_config>(folder)); }
+    return unread;
+}
+
+} // namespace pulse::frozen

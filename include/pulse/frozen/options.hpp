@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/open_pictures.hpp>
+
+namespace pulse {
+
+/// What messages call the fields of pictures_options and their values: a program says its options.
+struct pictures_words {
+    std::string data{"data"};
+    std::string networks{"networks"};
+    std::string cache{"cache"};
+    std::string skip_bad_pictures{"on_bad_picture = skip"};
+    std::string other_column{"captions.column"};
+    std::string folder_captions{"captions.folders = captions"};
+    std::string other_on_missing{"captions.on_missing = empty or skip"};
+};
+
+/// Which captioned pictures a model is trained on, and how it sees them.
+struct pictures_options {
+    std::filesystem::path data{};     ///< a folder of pictures, as data::open_pictures reads it
+    std::filesystem::path networks{}; ///< a diffusers folder with the frozen networks of the model
+    /// Where what they make is kept, so that each picture and caption is encoded once; empty: it is encoded for each
+    /// sample.
+    std::filesystem::path cache{};
+    data::caption_options captions{}; ///< where the model reads them: else folders are its classes
+    std::uint64_t seed{};             ///< of order, crop, flip, dropped captions and the noise of the posterior
+    bool random_crop{};
+    bool horizontal_flip{};
+    double caption_dropout{}; ///< probability that a picture is seen without its caption and class
+    data::bad_picture on_bad_picture{data::bad_picture::stop};
+    int threads{1}; ///< of frozen networks on the host
+    /// Is given a line for each picture that is skipped, and for the first that is damaged inside; any thread may call
+    /// it, one at a time.
+    std::function<void(const std::string&)> warn{};
+    pictures_words words{};
+};
+
+} // namespace pulse

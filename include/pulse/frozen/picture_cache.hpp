@@ -1,0 +1,168 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/fingerprint.hpp>
+#include <pulse/data/encoded_pictures.hpp>
+#include <pulse/data/encoding_report.hpp>
+#include <pulse/frozen/picture_source.hpp>
+#include <pulse/frozen/sample_row.hpp>
+#include <pulse/io/mapped_file.hpp>
+
+namespace pulse::frozen {
+
+/// What the frozen networks of a folder make of captioned pictures, in the cache that the options of these name.
+class picture_cache {
+public:
+    /// What is made: of a picture the moments of its posterior, of a caption what the model reads of it.
+    struct contents {
+        std::vector<std::int64_t> moments{};
+        sample_row row{};
+        std::vector<std::string> picture_components{}; ///< of the networks: all that moments depend on
+        std::vector<std::string> text_components{};    ///< all that a caption's numbers depend on
+    };
+    /// Opens what is there; the pictures must outlive it. Throws input_error naming the folder and the file: of the
+    /// networks, of the pictures where bad ones are not skipped, or a damaged one of the cache.
+    picture_cache(const picture_source& pictures, const contents& made) :
+        source_{pictures}, row_{made.row}, encoded_{opened(pictures, made)} {}
+
+    [[nodiscard]] bool complete() const { return encoded_.complete(); }
+    /// Sees what other ranks have written.
+    void refresh() {
+        using_cache(source_, [&] { encoded_.refresh(); });
+    }
+    /// Removes what a process that was killed had begun, and keeps notes of what was read of the pictures; to be called
+    /// where nothing is written.
+    void tidy() const {
+        using_cache(source_, [&] { encoded_.tidy(); });
+    }
+
+    /// Makes a rank's share of what is not there: `picture(pixels, moments)` and `text(text, row)`, which writes what
+    /// the model reads of a caption and says whether the text was cut. Throws input_error naming a picture that cannot
+    /// be read where those are not skipped; what is written by then stays.
+    template <class Picture, class Text>
+    [[nodiscard]] data::encoding_report encode(int rank, int ranks, Picture&& picture, Text&& text) {
+        using rows = data::encoded_pictures::row_values;
+        const std::vector<std::size_t> decided = row_.of_caption();
+        std::vector<float> row(row_.elements());
+        const auto encode_picture = [&](const data::picture_sample& decoded, rows values) {
+            if (decoded.damaged) { source_.note_damaged(decoded.index); }
+            picture(std::span<const float>{decoded.pixels}, values[0]);
+        };
+        const auto encode_caption = [&](const std::string& caption, rows values) {
+            values[0][0] = text(caption, std::span{row}) ? 1.0F : 0.0F;
+            for (std::size_t part = 1; part != values.size(); ++part) {
+                std::ranges::copy(row_.of(std::span{row}, decided[part - 1]), values[part].begin());
+            }
+        };
+        return using_cache(source_, [&] {
+            return encoded_.encode(
+                encode_picture, encode_caption,
+                {.rank = static_cast<std::uint32_t>(rank), .ranks = static_cast<std::uint32_t>(ranks)});
+        });
+    }
+
+    /// A sample's place, where all is there. Throws input_error as picture_source::at does. Any thread may ask.
+    [[nodiscard]] data::encoded_sample at(std::uint64_t position) const {
+        return using_cache(source_, [&] { return encoded_.at(position); });
+    }
+    void read_moments(const data::encoded_sample& one, std::span<float> moments) const {
+        encoded_.pictures().read(one.picture_row, 0, moments);
+    }
+    [[nodiscard]] picture_facts facts(const data::encoded_sample& one) const {
+        std::array<float, 4> sizes{};
+        encoded_.pictures().read(one.picture_row, 1, sizes);
+        const auto whole = [&](std::size_t i) { return static_cast<int>(sizes[i]); };
+        return {whole(0), whole(1), whole(2), whole(3), one.label, one.caption_dropped};
+    }
+    /// Writes what the caption decides of the sample's row. Whether the text was cut.
+    bool read_caption(const data::encoded_sample& one, std::span<float> row) const {
+        std::array<float, 1> cut{};
+        encoded_.captions().read(one.caption_row, 0, cut);
+        std::size_t part = 1;
+        for (const std::size_t which : row_.of_caption()) {
+            encoded_.captions().read(one.caption_row, part++, row_.of(row, which));
+        }
+        return cut[0] != 0.0F;
+    }
+
+private:
+    /// `act()`, whose faults are those of the cache, but for pictures and captions that cannot be read.
+    template <class Act>
+    static std::invoke_result_t<const Act&> using_cache(const picture_source& source, const Act& act) {
+        try {
+            return act();
+        } catch (const data::unreadable_picture&) {
+            return source.reading([]() -> std::invoke_result_t<const Act&> { throw; });
+        } catch (const input_error& fault) { throw input_error{source.options().words.cache + ": " + fault.what()}; }
+    }
+
+    [[nodiscard]] static data::encoded_pictures opened(const picture_source& source, const contents& made) {
+        const pictures_options& o = source.options();
+        const data::encoded_shapes shapes = [&]() -> data::encoded_shapes {
+            try {
+                return {.picture = {{"moments", made.moments}},
+                        .caption = caption_parts(made.row),
+                        .picture_encoder = files_of(o.networks, made.picture_components),
+                        .text_encoder = files_of(o.networks, made.text_components)};
+            } catch (const input_error& fault) { throw input_error{o.words.networks + ": " + fault.what()}; }
+        }();
+        return using_cache(source, [&] {
+            data::distinct_samples samples{source.pictures(), o.cache};
+            return data::encoded_pictures{source.pictures(), std::move(samples), o.cache, shapes};
+        });
+    }
+    /// Stands for the files of components of a diffusers folder. Throws input_error naming one that cannot be read.
+    [[nodiscard]] static fingerprint files_of(const std::filesystem::path& folder,
+                                              const std::vector<std::string>& components) {
+        std::vector<std::filesystem::path> files;
+        for (const std::string& component : components) {
+            for (const auto& entry : std::filesystem::directory_iterator{folder / component}) {
+                if (entry.is_regular_file()) { files.push_back(entry.path()); }
+            }
+        }
+        std::sort(files.begin(), files.end());
+        fingerprint all;
+        for (const std::filesystem::path& file : files) {
+            const io::mapped_file mapped{file};
+            const auto bytes = mapped.bytes();
+            all.add(file.filename().string());
+            all.add(std::string_view{reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        }
+        return all;
+    }
+    /// The name of condition `which` in files of a cache.
+    [[nodiscard]] static std::string part_name(const sample_row& row, std::size_t which) {
+        switch (row.wanted.all()[which].kind) {
+        case condition_kind::text_states: return row.find(condition_kind::text_states) == which ? "states" : "states_2";
+        case condition_kind::pooled_text: return "pooled";
+        default: return "mask";
+        }
+    }
+    /// What a cache has of a caption: `cut`, then what the model reads of it.
+    [[nodiscard]] static std::vector<data::encoded_part> caption_parts(const sample_row& row) {
+        std::vector<data::encoded_part> all{{"cut", {1}}};
+        for (const std::size_t which : row.of_caption()) {
+            const condition& one = row.wanted.all()[which];
+            all.push_back({part_name(row, which), {one.tokens, one.features}});
+        }
+        return all;
+    }
+
+    const picture_source& source_;
+    sample_row row_;
+    data::encoded_pictures encoded_;
+};
+
+} // namespace pulse::frozen

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/data/encoding_report.hpp>
+#include <pulse/frozen/caption_encoder.hpp>
+#include <pulse/frozen/caption_lengths.hpp>
+#include <pulse/frozen/chain.hpp>
+#include <pulse/frozen/folder.hpp>
+#include <pulse/frozen/networks.hpp>
+#include <pulse/frozen/options.hpp>
+#include <pulse/frozen/picture_cache.hpp>
+#include <pulse/frozen/picture_source.hpp>
+#include <pulse/frozen/sample_row.hpp>
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/backend_on.hpp>
+#include <pulse/runtime/conditions.hpp>
+
+namespace pulse {
+
+/// Captioned pictures as a model reads them, for all ranks of a process: the folder, the networks that encode it and,
+/// where the options name one, the cache of what these make.
+template <class Model>
+class pictures {
+public:
+    using networks = frozen::networks_of<Model>;
+    static_assert(networks::known, "pulse: pulse::frozen::networks_of says which networks encode a model's pictures");
+    static constexpr frozen::sample_row row{conditions_read_by<Model>(), networks::no_class};
+
+    /// Looks at all that a rank will read of the networks. Throws input_error naming the field and the file.
+    explicit pictures(const pictures_options& o) :
+        unread_{within(o.words.networks, [&] { return frozen::require_networks<networks>(o.networks); })},
+        source_{within(o.words.data, [&] {
+            return std::make_unique<frozen::picture_source>(
+                o, frozen::picture_view{networks::picture_config.sample_size, networks::picture_config.in_channels,
+                                        row.classes(), Model::config.name.str()});
+        })} {}
+
+    /// Opens the cache that the options name, where that was not done. Throws input_error naming the field and the
+    /// file: of the pictures, where bad ones are not skipped, or a damaged one of the cache.
+    void open_cache() {
+        const std::lock_guard lock{opening_};
+        if (cache_ || options().cache.empty()) { return; }
+        constexpr auto size = std::int64_t{networks::picture_config.latent_size()};
+        frozen::picture_cache::contents made{
+            .moments = {size, size, 2 * std::int64_t{networks::picture_config.latent_channels}}, .row = row};
+        if constexpr (frozen::has_autoencoder<networks>) { made.picture_components = {"vae"}; }
+        networks::each_text([&]<class Component>(const Component*) {
+            made.text_components.push_back(Component::component.str());
+            made.text_components.push_back(Component::tokenizer.str());
+        });
+        cache_.emplace(*source_, made);
+    }
+
+    [[nodiscard]] const frozen::picture_source& source() const noexcept { return *source_; }
+    [[nodiscard]] const pictures_options& options() const noexcept { return source_->options(); }
+    /// Null where none is open.
+    [[nodiscard]] const frozen::picture_cache* cache() const noexcept { return cache_ ? &*cache_ : nullptr; }
+    /// What of the networks' weights is not read, in a line for each of them.
+    [[nodiscard]] const std::vector<std::string>& unread() const noexcept { return unread_; }
+    /// How long captions are to each tokenizer, in words; empty where the model reads none. Throws input_error naming a
+    /// caption that cannot be read where bad ones are not skipped.
+    [[nodiscard]] std::string caption_lengths() const {
+        return within(options().words.data, [&] { return frozen::lengths_of_captions<networks>(*source_); });
+    }
+
+    /// Opens the cache and encodes into it what it does not have, each rank its share, where a backend of type B
+    /// computes. What that took of all ranks, on each. Collective. Throws as open_cache, and where ranks do not see
+    /// what others have written.
+    template <class B>
+    data::encoding_report fill_cache(const any_transport& among) {
+        open_cache();
+        among.sum({});
+        if (among.leads()) { cache_->tidy(); }
+        among.sum({});
+        data::encoding_report took;
+        if (!cache_->complete()) {
+            frozen::picture_cache mine{*cache_};
+            B on = backend_on<B>(among, options().threads);
+            frozen::caption_encoder<Model, B> texts{options().networks, on};
+            frozen::folder_pictures<networks, B> encoder{options().networks, on};
+            took = mine.encode(
+                among.rank(), among.size(),
+                [&](std::span<const float> pixels, std::span<float> moments) { encoder.run(pixels, moments); },
+                [&](const std::string& text, std::span<float> of_sample) {
+                    return texts.run(text, "a caption", of_sample);
+                });
+        }
+        std::array all{static_cast<double>(took.pictures), static_cast<double>(took.captions),
+                       static_cast<double>(took.bytes), took.picture_seconds, took.caption_seconds};
+        among.sum(all);
+        const std::lock_guard lock{opening_};
+        if (!cache_->complete()) { cache_->refresh(); }
+        if (!cache_->complete()) {
+            throw input_error{options().words.cache + ": '" + options().cache.string() +
+                              "' lacks what other ranks have written: all must see it"};
+        }
+        return {static_cast<std::uint64_t>(all[0]), static_cast<std::uint64_t>(all[1]),
+                static_cast<std::uint64_t>(all[2]), all[3], all[4]};
+    }
+
+private:
+    /// `act()`, whose faults are those of a field.
+    template <class Act>
+    static auto within(const std::string& field, const Act& act) {
+        try {
+            return act();
+        } catch (const input_error& e) { throw input_error{field + ": " + e.what()}; }
+    }
+
+    std::vector<std::string> unread_;
+    std::unique_ptr<const frozen::picture_source> source_;
+    std::optional<frozen::picture_cache> cache_{};
+    std::mutex opening_{};
+};
+
+} // namespace pulse

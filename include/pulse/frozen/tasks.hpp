@@ -1,0 +1,113 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pulse/frozen/caption_encoder.hpp>
+#include <pulse/frozen/carried.hpp>
+#include <pulse/frozen/chain.hpp>
+#include <pulse/frozen/networks.hpp>
+#include <pulse/frozen/posterior_source.hpp>
+#include <pulse/frozen/sample_row.hpp>
+#include <pulse/profile/frozen_component.hpp>
+#include <pulse/runtime/space.hpp>
+
+namespace pulse::frozen {
+
+/// The frozen networks of a model as the components that frozen tasks of a plan run, layer by layer: pictures give
+/// their latents, and behind them what else is known of them (picture_facts); each text encoder gives what it makes of
+/// a caption.
+template <class Model, class Math>
+struct tasks {
+    using networks = networks_of<Model>;
+    using text_encoders = caption_encoder<Model, Math>;
+    using picture_encoder = folder_pictures<networks, Math>;
+
+    static constexpr int of_pictures = 0;
+    /// That of the first text encoder; those of others follow.
+    static constexpr int of_texts = 1;
+    /// Bytes of results, which are floats.
+    static constexpr auto latent_bytes =
+        static_cast<std::int64_t>(posterior_source<networks>::elements * sizeof(float));
+
+    /// Without times.
+    [[nodiscard]] static std::vector<frozen_component> components() {
+        // Kernels may depend on the batch: one sample a call gives the bits of encoding before each step.
+        std::vector<frozen_component> all{{.name = "pictures",
+                                           .feeds = frozen_use::input,
+                                           .input_bytes = static_cast<std::int64_t>(pixels * sizeof(float)),
+                                           .result_bytes = latent_bytes + fact_bytes,
+                                           .max_chunk = 1,
+                                           .layers = picture_encoder::layers()}};
+        for (frozen_layer& layer : all.front().layers) { layer.output_bytes += fact_bytes; }
+        each_text([&]<class Text>(const Text*) { all.push_back(Text::component()); });
+        return all;
+    }
+    /// Whether components are these but for their times.
+    [[nodiscard]] static bool fits(std::vector<frozen_component> timed) {
+        for (frozen_component& one : timed) {
+            for (frozen_layer& layer : one.layers) { layer.call_us = layer.sample_us = 0; }
+        }
+        return timed == components();
+    }
+    /// With what they take where `math` computes, of the networks of a diffusers folder.
+    [[nodiscard]] static std::vector<frozen_component> measured(const std::filesystem::path& folder, Math math) {
+        std::vector<frozen_component> all = components();
+        const std::vector<float> picture(pixels);
+        std::vector<float> result(2 * posterior_source<networks>::elements);
+        measure<picture_encoder>(folder, math, all.front(),
+                                 [&](picture_encoder& network, const layers_of_chain& which) {
+                                     network.run_layers(which, picture, result);
+                                 });
+        std::size_t next = of_texts;
+        each_text([&]<class Text>(const Text*) {
+            result.resize(Text::result_elements);
+            measure<Text>(folder, math, all[next++], [&](Text& network, const layers_of_chain& which) {
+                network.run_layers(which, "a caption", "a caption", result);
+            });
+        });
+        return all;
+    }
+
+private:
+    static constexpr std::int64_t fact_bytes = sizeof(picture_facts);
+    static constexpr auto pixels =
+        static_cast<std::size_t>(networks::picture_config.sample_size) *
+        static_cast<std::size_t>(networks::picture_config.sample_size * networks::picture_config.in_channels);
+
+    template <class Take>
+    static void each_text(const Take& take) {
+        [&]<class... Text>(const std::tuple<Text...>*) {
+            (take(static_cast<const Text*>(nullptr)), ...);
+        }(static_cast<const typename text_encoders::networks*>(nullptr));
+    }
+    /// Times one layer after another. Only that layer's weights are loaded, as the device may have no room for all;
+    /// run(network, layers_of_chain) runs it.
+    template <class Network, class Run>
+    static void measure(const std::filesystem::path& folder, Math& math, frozen_component& component, const Run& run) {
+        typename space_of<Math>::template array<std::byte> from;
+        for (std::size_t l = 0; l != component.layers.size(); ++l) {
+            std::vector<bool> alone(component.layers.size(), false);
+            alone[l] = true;
+            Network network{folder, math, alone};
+            frozen_layer& layer = component.layers[l];
+            decltype(from) to(static_cast<std::size_t>(layer.output_bytes));
+            for (int i = 0; i != 3; ++i) { // the first is a warm-up
+                const auto began = std::chrono::steady_clock::now();
+                run(network, layers_of_chain{l, l, from.data(), to.data()});
+                wait_for(math);
+                const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+                layer.sample_us = i < 2 ? took.count() : std::min(layer.sample_us, took.count());
+            }
+            from = std::move(to);
+        }
+    }
+};
+
+} // namespace pulse::frozen

@@ -1,0 +1,19 @@
+#pragma once
+
+/// What a trainer on pictures uses beside pulse.hpp: pictures with captions or classes, and the frozen networks of
+/// diffusers folders that encode them. On CUDA, <pulse/cuda.cuh> comes before it.
+///
+/// Needs pulse::pictures.
+
+// IWYU pragma: begin_exports
+#include <pulse/data/encoding_report.hpp>
+#include <pulse/data/folder_report.hpp>
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/scheduler.hpp>
+#include <pulse/diffusers/weights.hpp>
+#include <pulse/frozen/networks.hpp>
+#include <pulse/frozen/options.hpp>
+#include <pulse/frozen/pictures.hpp>
+#include <pulse/frozen/pictures_task.hpp>
+#include <pulse/frozen/tasks.hpp>
+// IWYU pragma: end_exports

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <concepts>
+
+#include <pulse/runtime/any_transport.hpp>
+
+namespace pulse {
+
+/// A backend for a rank: in its stream, or with `threads` where it takes them.
+template <class B>
+[[nodiscard]] B backend_on([[maybe_unused]] const any_transport& rank, [[maybe_unused]] int threads) {
+    if constexpr (requires { B::on(rank); }) {
+        return B::on(rank);
+    } else if constexpr (std::constructible_from<B, int>) {
+        return B(threads);
+    } else {
+        return B{};
+    }
+}
+
+} // namespace pulse

@@ -40,8 +40,7 @@ struct channel_block {
 /// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in T and in
 /// cuDNN's order, and added in float to the checkpoint's, which moves 2 e + 8 bytes per weight and call; engines add in
 /// place where T is float and the two orders are one (1x1 windows, and one channel). cuDNN's engines for 16-bit images
-/// that write weight gradients in float are all compiled at run time, and several of 9.19's compute wrong ones of small
-/// images (seen on an H200).
+/// that write weight gradients in float are all compiled at run time, and several of 9.19's were wrong on an H200.
 template <class T>
 class convolutions {
 public:

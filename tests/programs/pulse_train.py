@@ -356,7 +356,8 @@ class Resume(Case):
         other = write_images(ROOM / "other", idx_bytes(count=64))
         self.refuses(*self.goes_on(seed=8), names=[str(self.checkpoint), "seed 7", "8"])
         self.refuses(*self.goes_on("--lr", "0.0010000001"), names=["learning_rate 0.001,", "0.0010000001"])
-        self.refuses(*self.goes_on(), model="ddpm_fmnist", names=["model ddpm_fmnist_small,", "ddpm_fmnist"])
+        self.refuses(*self.goes_on("--data-changed", "yes"), model="sd_tiny", data="synthetic",
+                     names=["model ddpm_fmnist_small,", "sd_tiny"])
         self.refuses(*self.goes_on(), size=("--microbatch-size", "4", "--microbatches", "4"), names=["microbatch_size 2, "])
         self.refuses(*self.goes_on(), data=other, names=["--data", "256", "64", "--data-changed"])
         self.refuses(*self.goes_on("--ema", "0.5"), names=["ema 0.999,", "0.5"])
@@ -652,7 +653,7 @@ class PlanFile(Case):
             change(plan)
             return plan
 
-        self.refuses_plan(self.text, "model", SMALL, model="ddpm_fmnist")
+        self.refuses_plan(self.text, "model", SMALL, model="sd_tiny", data="synthetic")
         self.refuses_plan(self.text[:len(self.text) // 2], "JSON")
         self.refuses_plan("", "JSON")
         self.refuses_plan(changed(lambda p: p.update(format="pulse-plan/2")), "format")

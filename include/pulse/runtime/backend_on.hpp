@@ -8,9 +8,9 @@ namespace pulse {
 
 /// A backend for a rank: in its stream, or with `threads` where it takes them.
 template <class B>
-[[nodiscard]] B backend_on([[maybe_unused]] const any_transport& rank, [[maybe_unused]] int threads) {
-    if constexpr (requires { B::on(rank); }) {
-        return B::on(rank);
+[[nodiscard]] B backend_on([[maybe_unused]] const any_transport& of_rank, [[maybe_unused]] int threads) {
+    if constexpr (requires { B::on(of_rank); }) {
+        return B::on(of_rank);
     } else if constexpr (std::constructible_from<B, int>) {
         return B(threads);
     } else {

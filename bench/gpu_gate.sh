@@ -78,7 +78,8 @@ build() {
         fi
     done
     cp "$root"/bench/{gpu_gate.sh,gate_report.py,blocks_peer.py} \
-        "$root"/tests/programs/{pulse_train_cuda,pulse_train_nccl,tiny_pipeline,drawn_plans,device_tests,files}.py "$into" || exit 1
+        "$root"/tests/programs/{pulse_train_cuda,pulse_train_nccl,tiny_pipeline,drawn_plans,device_tests,files}.py \
+        "$into" || exit 1
     git -C "$root" log -1 --format='%H %cs' >"$into/commit.txt" 2>&1
     git -C "$root" diff --quiet HEAD 2>/dev/null || echo "and changes that were not committed" >>"$into/commit.txt"
     tar -C "$(dirname "$into")" -czf "$into.tar.gz" "$(basename "$into")" || exit 1
@@ -136,6 +137,7 @@ step() { # STEP LIMIT COMMAND...
     timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
     status=$?
     took=$((EPOCHSECONDS - started))
+    if grep -q '^\[doctest\] test cases: *0 ' "$log"; then status=1; fi
     if [ $status != 0 ] || grep -q '^\[doctest\]' "$log"; then word=$(said_in "$log"); fi
     record "$(verdict $status $took "$limit")" $took "$name" "$word"
 }

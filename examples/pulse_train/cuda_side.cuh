@@ -101,8 +101,8 @@ public:
     class task {
     public:
         task(const run_inputs& in, const pulse::any_transport& of_rank) :
-            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()), stream_of(of_rank),
-                                        in.conditions_of(of_rank.rank())} {}
+            images_{*in.images}, steps_{images_, *in.noise, in.task_options(of_rank.rank()),
+                                        pulse::cuda::stream_of(of_rank), in.conditions_of(of_rank.rank())} {}
 
         void begin(std::uint64_t position, double loss_scale) { steps_.begin(position, loss_scale); }
 
@@ -122,10 +122,6 @@ public:
     };
 
 private:
-    [[nodiscard]] static cudaStream_t stream_of(const pulse::any_transport& of_rank) {
-        return static_cast<cudaStream_t>(of_rank.streams().work);
-    }
-
     std::vector<int> devices_;
     rank_collectives* processes_;
 };

@@ -10,7 +10,6 @@
 #include <doctest/doctest.h>
 
 #include <nn/crooked_unet.hpp>
-#include <support/stderr_text.hpp>
 #include <support/unpipelined.hpp>
 
 #include <pulse/cuda/backend.cuh>

@@ -87,4 +87,38 @@ template <class T>
     return worst<T>(got, wanted, relative, greatest);
 }
 
+using doubles = std::vector<double>;
+
+[[nodiscard]] inline doubles magnitudes(doubles values) {
+    for (double& v : values) { v = std::abs(v); }
+    return values;
+}
+
+/// What a sum of `terms` products may be off, relative to the sum of their magnitudes: float sums in any order, and the
+/// rounding of factors to TF32 where the policy allows it.
+template <class P>
+[[nodiscard]] double sum_error(std::int64_t terms) {
+    const double sums = (8.0 + 2.0 * std::sqrt(static_cast<double>(terms))) * 0.5 * float_epsilon;
+    return sums + (P::tensor_float ? 1.0 / 1024 : 0.0);
+}
+
+/// Greatest of |got - wanted| / bound over all elements; the bound is `error` of each element's `magnitude`, and a few
+/// roundings to T of values as great as the greatest wanted. Above 1 is a failure, NaN counts as infinity.
+template <class T>
+[[nodiscard]] double worst_sum(const doubles& got, const doubles& wanted, const doubles& magnitude, double error) {
+    if (got.size() != wanted.size() || got.size() != magnitude.size()) {
+        return std::numeric_limits<double>::infinity();
+    }
+    double greatest = 0.0;
+    for (const double v : wanted) { greatest = std::max(greatest, std::abs(v)); }
+    double found = 0.0;
+    for (std::size_t i = 0; i != got.size(); ++i) {
+        const double bound = 3.0 * rounding_error<T> * greatest + error * magnitude[i] + 1e-30;
+        const double ratio = std::abs(got[i] - wanted[i]) / bound;
+        if (std::isnan(ratio)) { return std::numeric_limits<double>::infinity(); }
+        found = std::max(found, ratio);
+    }
+    return found;
+}
+
 } // namespace pulse::test

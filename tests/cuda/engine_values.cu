@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,12 +18,11 @@
 #include <drawn_shapes.hpp>
 
 using namespace pulse;
-using pulse::test::rounding_error;
 using namespace pulse::cuda::cudnn;
 
 namespace {
 
-using doubles = std::vector<double>;
+using test::doubles;
 using id = convolution_graph::id;
 using form = convolution_form;
 
@@ -46,7 +43,7 @@ doubles reordered(const doubles& weight, const conv2d_shape& s, bool to_checkpoi
     return made;
 }
 
-/// The three tensors, the bias and what a form adds to, each with what the reference makes of them.
+/// The three tensors, the bias, and what a form adds to.
 struct problem {
     doubles x{};
     doubles weight{};
@@ -79,11 +76,6 @@ doubles result_of(const convolution_request& r, form how, const problem& p) {
     return made;
 }
 
-doubles magnitudes(doubles values) {
-    for (double& v : values) { v = std::abs(v); }
-    return values;
-}
-
 /// How often an engine was right and wrong, and where it was wrong last.
 struct record {
     int right{};
@@ -93,8 +85,7 @@ struct record {
 
 /// Runs every engine that needs no compiler on a request, in each of its forms.
 template <class P>
-void run_engines(const library& dnn, const convolution_request& r, test::source& draw,
-                 std::map<std::string, record>& all) {
+void run_engines(library& dnn, const convolution_request& r, test::source& draw, std::map<std::string, record>& all) {
     using T = typename P::scalar;
     const conv2d_shape& s = r.shape;
     const problem drawn{draw.normal<T>(r.batch * s.in_elements()), draw.normal<T>(s.weight_elements()),
@@ -102,14 +93,13 @@ void run_engines(const library& dnn, const convolution_request& r, test::source&
                         draw.normal<T>(r.pass == convolution_pass::forward          ? r.batch * s.out_elements()
                                        : r.pass == convolution_pass::backward_input ? r.batch * s.in_elements()
                                                                                     : s.weight_elements())};
-    const problem sizes{magnitudes(drawn.x), magnitudes(drawn.weight), magnitudes(drawn.y), magnitudes(drawn.bias),
-                        magnitudes(drawn.before)};
+    const problem sizes{test::magnitudes(drawn.x), test::magnitudes(drawn.weight), test::magnitudes(drawn.y),
+                        test::magnitudes(drawn.bias), test::magnitudes(drawn.before)};
     const bool of_weight = r.pass == convolution_pass::backward_weight;
+    int ran = 0;
     for (const form how : forms_for(r)) {
         const doubles wanted = result_of(r, how, drawn);
         const doubles size = result_of(r, how, sizes);
-        const double greatest = std::abs(*std::max_element(
-            wanted.begin(), wanted.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
         const descriptor graph = make_graph(graph_of_request(r, how), dnn.get());
         const engine_rules rules{.tensor_float = P::tensor_float || sizeof(T) < 4, .allow_run_time_compiled = false};
         for (const engine_config& one : engines_for(graph, {dnn.get(), {}}, rules)) {
@@ -134,20 +124,14 @@ void run_engines(const library& dnn, const convolution_request& r, test::source&
                 {id::y, forward ? result.data() : y.data()}};
             if (how == form::bias || how == form::bias_add) { bindings.push_back({id::bias, bias.data()}); }
             if (how == form::bias_add) { bindings.push_back({id::target, result.data()}); }
-            cuda::check(cudnnSetStream(dnn.get(), queue.stream()) == CUDNN_STATUS_SUCCESS ? cudaSuccess
-                                                                                          : cudaErrorUnknown,
-                        "cudnnSetStream");
+            dnn.use(queue.stream());
+            ++ran;
             engine.run(dnn.get(), bindings, workspace.data());
             doubles got = result.download(queue);
             if (of_weight) { got = reordered(got, s, true); }
-            double worst = 0;
-            for (std::size_t i = 0; i != got.size(); ++i) {
-                const double sums = (8.0 + 2.0 * std::sqrt(4096.0)) * 0.5 * test::float_epsilon +
-                                    (P::tensor_float ? 2.0 / 1024 : 0.0); // some engines cut factors, others round
-                const double bound = 3.0 * rounding_error<T> * greatest + sums * size[i] + 1e-30;
-                const double ratio = std::abs(got[i] - wanted[i]) / bound;
-                worst = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : std::max(worst, ratio);
-            }
+            // some engines cut factors to TF32, others round them
+            const double error = test::sum_error<P>(4096) + (P::tensor_float ? 1.0 / 1024 : 0.0);
+            const double worst = test::worst_sum<T>(got, wanted, size, error);
             constexpr const char* passes[]{"forward", "input gradient", "weight gradient"};
             record& to = all[std::string{P::name} + ", " + passes[static_cast<int>(r.pass)] + ", form " +
                              std::to_string(static_cast<int>(how)) + ", " +
@@ -162,11 +146,12 @@ void run_engines(const library& dnn, const convolution_request& r, test::source&
             }
         }
     }
+    CHECK(ran != 0);
 }
 
 template <class P>
 void run_all(const test::convolution_draw& draws, std::map<std::string, record>& all) {
-    const library dnn;
+    library dnn;
     test::source draw{draws.seed};
     std::vector<test::drawn_convolution> shapes = test::draw_convolutions(draws);
 #ifdef __CUDACC__ // windows as backbones have them, which take the emulation minutes

@@ -180,11 +180,12 @@ case "$*" in *'sum\, of rows'*) passed=$((passed + 1)) ;; esac
 case "$*" in *fails*) status=1; printf 'TEST CASE:  it fails\n\na.cu:1: ERROR: CHECK( a ) is NOT correct!\n' ;; esac
 case "$*" in
     *hangs*)
-        trap 'printf "TEST CASE:  it hangs, too\na.cu:2: FATAL ERROR: test case CRASHED: SIGTERM\n"; echo "[doctest] test cases: 9 | $passed passed"; exit 1' TERM
+        trap 'printf "TEST CASE:  it hangs, too\na.cu:2: FATAL ERROR: test case CRASHED: SIGTERM\n"; echo "[doctest] test cases: 2 | $passed passed"
+            exit 1' TERM
         sleep 100 & wait
         ;;
 esac
-echo "[doctest] test cases: 9 | $passed passed | 0 failed"
+echo "[doctest] test cases: $((passed + status)) | $passed passed | $status failed"
 exit $status
 ''')
         script(self.gate / "bench_blocks", r'''
@@ -268,6 +269,11 @@ cp "$FAKE/$what" "${@: -1}"
         self.assertRegex(said, r"\n6 passed, 6 timed out, 3 failed\n")
         self.assertIn("own rate: target 97 %", said)
         self.assertRegex(said, r"largest messages[^\n]*: no figures\n")
+
+    def test_names_that_match_nothing(self):
+        self.set("names", "it matches nothing\n")
+        rows, _ = self.gated("correctness", fresh("result"), status=1)
+        self.assertEqual((rows.status["own kernels"], rows.word["own kernels"]), ("failed", "0 passed"))
 
     def test_no_time_is_left(self):
         rows, _ = self.gated("correctness", fresh("result"), "--seconds", 1, status=1)

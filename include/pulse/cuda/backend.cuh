@@ -47,6 +47,14 @@ namespace pulse::cuda {
 template <class Precision>
 class device_updates;
 
+/// The stream of a rank. Throws input_error for a transport of host memory.
+[[nodiscard]] inline cudaStream_t stream_of(const any_transport& rank) {
+    if (rank.streams().work == nullptr) {
+        throw input_error{"pulse: a transport of host memory has no tensors of a device"};
+    }
+    return static_cast<cudaStream_t>(rank.streams().work);
+}
+
 /// The operations of pulse::text_backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
 ///
 /// Products by cuBLASLt, convolutions by cuDNN, attention as attention_options say, the rest by kernels of pulse.
@@ -77,12 +85,7 @@ public:
         backend{std::nullopt, stream, options, attention} {}
 
     /// For a rank, in its stream. Throws input_error for a transport of host memory.
-    [[nodiscard]] static backend on(const any_transport& rank) {
-        if (rank.streams().work == nullptr) {
-            throw input_error{"pulse: a transport of host memory has no tensors of a device"};
-        }
-        return backend{static_cast<cudaStream_t>(rank.streams().work)};
-    }
+    [[nodiscard]] static backend on(const any_transport& rank) { return backend{stream_of(rank)}; }
 
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
     /// What an optimizer of parameters of this backend works with; of <pulse/cuda/device_updates.cuh>.

@@ -59,7 +59,7 @@ public:
                                              how == into::add, bias != nullptr});
         const T* const w = weights_.find(on, packed_block(s, block), weight);
         const T* const b = bias != nullptr ? weights_.find_vector(on, s.out_channels, bias) : nullptr;
-        const moved_image in{x, batch, s.in_height, s.in_width, s.in_channels};
+        const moved_image in = image_of(x, batch, s.in_height, s.in_width, s.in_channels);
         const moved_image out = image_of_outputs(y, s, batch);
         scratch_pieces sizes;
         take(sizes, in, out, p);
@@ -169,18 +169,19 @@ private:
             }
         }
     };
+    /// A batch without zeros is one high image.
+    [[nodiscard]] static moved_image image_of(const T* x, int batch, int height, int width, int channels,
+                                              int before = 0, int zeros = 0) noexcept {
+        if (zeros == 0) { return {x, 1, batch * height, width, channels}; }
+        return {x, batch, height, width, channels, before, zeros};
+    }
     [[nodiscard]] static moved_image image_of_outputs(const T* y, const conv2d_shape& s, int batch) noexcept {
-        return {y, batch, s.out_height(), s.out_width(), s.out_channels};
+        return image_of(y, batch, s.out_height(), s.out_width(), s.out_channels);
     }
     [[nodiscard]] static moved_image evenly_padded_image(const T* x, const conv2d_shape& s, int batch) noexcept {
         const conv2d_shape even = cudnn::evenly_padded(s);
-        return {x,
-                batch,
-                s.in_height,
-                s.in_width,
-                s.in_channels,
-                s.pad_before - even.pad_before,
-                even.in_height - s.in_height};
+        return image_of(x, batch, s.in_height, s.in_width, s.in_channels, s.pad_before - even.pad_before,
+                        even.in_height - s.in_height);
     }
     static std::tuple<T*, T*, std::byte*> take(scratch_pieces& pieces, const moved_image& in, const moved_image& out,
                                                const prepared& p) {

@@ -31,8 +31,8 @@ public:
 
     latent_task(latents& of_step, const noise_schedule& noise, const diffusion_options& options,
                 const any_transport& of_rank, condition_source conditions) :
-        base{of_step, noise, options, static_cast<cudaStream_t>(of_rank.streams().work), std::move(conditions)},
-        latents_{of_step}, stream_{static_cast<cudaStream_t>(of_rank.streams().work)} {}
+        base{of_step, noise, options, cuda::stream_of(of_rank), std::move(conditions)},
+        latents_{of_step}, stream_{cuda::stream_of(of_rank)} {}
 
     void begin(std::uint64_t position, double loss_scale = 1.0) {
         latents_.upload(stream_);

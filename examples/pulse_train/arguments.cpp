@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/text_table.hpp>
 
 #include "../command_line.hpp"
 #include "argument_rules.hpp"
@@ -71,7 +72,7 @@ public:
                 return all;
             });
         } else if constexpr (std::is_floating_point_v<T>) {
-            all_.emplace_back(name, [&value] { return exact(value); });
+            all_.emplace_back(name, [&value] { return pulse::exact_text(value); });
         } else if constexpr (std::is_integral_v<T>) {
             all_.emplace_back(name, [&value] { return std::to_string(value); });
         }

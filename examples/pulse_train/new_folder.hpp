@@ -70,19 +70,7 @@ private:
         std::filesystem::path files{};
     };
 
-    /// Calls visit.operator()<Component>() for each text encoder.
-    template <class Visit>
-    static void for_each_text([[maybe_unused]] Visit visit) {
-        if constexpr (frozen::known) {
-            [&]<class... Texts>(std::tuple<Texts...>*) {
-                (visit.template operator()<Texts>(), ...);
-            }(static_cast<typename frozen::texts*>(nullptr));
-        }
-    }
-    [[nodiscard]] static constexpr std::size_t texts() {
-        if constexpr (frozen::known) { return std::tuple_size_v<typename frozen::texts>; }
-        return 0;
-    }
+    [[nodiscard]] static constexpr std::size_t texts() { return std::tuple_size_v<typename frozen::texts>; }
 
     [[nodiscard]] static std::vector<tokenizer_place> tokenizers_of(const arguments& a) {
         const std::string option = "--tokenizer: ";
@@ -92,7 +80,7 @@ private:
                                                                   std::to_string(texts()) + " of them")};
         }
         std::vector<tokenizer_place> found;
-        for_each_text([&]<class Component>() {
+        frozen::each_text([&]<class Component>(const Component*) {
             using network = typename Component::network;
             const std::string name = Component::tokenizer.str();
             std::filesystem::path files = std::filesystem::path{a.tokenizer} / name;
@@ -124,7 +112,7 @@ private:
             add_network("vae", pulse::diffusers::config_of(frozen::picture_config), seed_of("vae"),
                         pulse::diffusers::autoencoder_parameters<frozen::picture_config>());
         }
-        for_each_text([&]<class Component>() {
+        frozen::each_text([&]<class Component>(const Component*) {
             constexpr auto all = Component::network::template parameters<>();
             const std::string name = Component::component.str();
             add_network(name, pulse::diffusers::config_of(Component::network::config), seed_of(name),

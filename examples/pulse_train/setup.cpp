@@ -1,7 +1,6 @@
 #include "setup.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -99,7 +98,7 @@ void require_runnable(const run_inputs& in) {
     const std::vector<double>& betas = a.scheduler.trained_betas;
     if (betas.empty()) { return std::map<std::string, std::string>(a.common.begin(), a.common.end()).at("--noise"); }
     pulse::fingerprint all;
-    for (const double beta : betas) { all.add(exact(beta)); }
+    for (const double beta : betas) { all.add(pulse::exact_text(beta)); }
     return "trained_betas (" + all.text() + ")";
 }
 
@@ -131,11 +130,6 @@ void require_runnable(const run_inputs& in) {
 }
 
 } // namespace
-
-std::string exact(double value) {
-    char text[32];
-    return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
 
 pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted) {
     if (!a.said_of_pictures.empty()) {
@@ -339,13 +333,13 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
             {"prediction", said.at("--prediction")},
             {"noise", text_of_noise(a)},
             {"zero_snr", said.at("--zero-snr")},
-            {"min_snr", exact(a.min_snr_gamma)},
-            {"noise_offset", exact(a.noise_offset)},
-            {"learning_rate", exact(a.learning_rate)},
+            {"min_snr", pulse::exact_text(a.min_snr_gamma)},
+            {"noise_offset", pulse::exact_text(a.noise_offset)},
+            {"learning_rate", pulse::exact_text(a.learning_rate)},
             {"learning_rate_schedule", rates},
             {"warmup", std::to_string(a.warmup)},
-            {"clip", exact(a.clip_norm)},
-            {"ema", exact(a.average_decay)},
+            {"clip", pulse::exact_text(a.clip_norm)},
+            {"ema", pulse::exact_text(a.average_decay)},
             {"seed", std::to_string(a.seed)},
             {"microbatch_size", std::to_string(in.plan.microbatch_size)},
             {"microbatches", std::to_string(in.plan.microbatches)},

@@ -22,9 +22,6 @@ namespace pulse_train {
 /// How many images or pictures there are, and a checksum of them.
 [[nodiscard]] std::string text_of_data(const run_inputs& in);
 
-/// The shortest text that is read as the same number again.
-[[nodiscard]] std::string exact(double value);
-
 struct measurements;
 
 /// Reads the plan where the arguments name one, whose microbatch size becomes that of `in.args` then.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +17,12 @@ namespace pulse {
     std::array<char, 64> text{};
     std::snprintf(text.data(), text.size(), "%.*f", places, value);
     return text.data();
+}
+
+/// The fewest digits that are read back as the same number.
+[[nodiscard]] inline std::string exact_text(double value) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
 [[nodiscard]] inline std::string percent_text(double share) { return number_text(100 * share, 2) + " %"; }

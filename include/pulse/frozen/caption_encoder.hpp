@@ -69,7 +69,6 @@ class caption_encoder<Model, Math, std::tuple<Texts...>> {
 public:
     static constexpr std::int64_t bytes = (std::int64_t{0} + ... + folder_text<Texts, Math>::bytes);
     static constexpr std::size_t count = sizeof...(Texts);
-    using networks = std::tuple<folder_text<Texts, Math>...>;
 
     /// Without networks.
     caption_encoder() = default;
@@ -122,7 +121,7 @@ private:
     }
     template <std::size_t I>
     static void write_of(std::span<const float> result, std::span<float> of_sample) {
-        using network = std::tuple_element_t<I, networks>;
+        using network = folder_text<std::tuple_element_t<I, std::tuple<Texts...>>, Math>;
         constexpr states_place to = places()[I];
         put(result.first(network::state_elements), static_cast<std::size_t>(network::features),
             row.of(of_sample, to.which).subspan(static_cast<std::size_t>(to.column)),

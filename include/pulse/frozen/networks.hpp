@@ -31,9 +31,20 @@ struct uvit_tiny;
 
 namespace pulse::frozen {
 
+/// Calls take(static_cast<const Text*>(nullptr)) for each text component.
+template <class... Texts>
+struct text_components {
+    using texts = std::tuple<Texts...>;
+
+    template <class Take>
+    static void each_text([[maybe_unused]] const Take& take) {
+        (take(static_cast<const Texts*>(nullptr)), ...);
+    }
+};
+
 /// The frozen networks of the diffusers folders that a backbone is found in; of some backbones none are known.
 template <class Model>
-struct networks_of {
+struct networks_of : text_components<> {
     static constexpr bool known = false;
 };
 
@@ -49,17 +60,6 @@ struct second_text {
     using network = Network;
     static constexpr label component = "text_encoder_2";
     static constexpr label tokenizer = "tokenizer_2";
-};
-
-/// Calls take(static_cast<const Text*>(nullptr)) for each text component.
-template <class... Texts>
-struct text_components {
-    using texts = std::tuple<Texts...>;
-
-    template <class Take>
-    static void each_text([[maybe_unused]] const Take& take) {
-        (take(static_cast<const Texts*>(nullptr)), ...);
-    }
 };
 
 /// Those of a folder: vae, and text components. Their states are the model's text states, in their order; where the

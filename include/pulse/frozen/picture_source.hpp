@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -68,11 +67,9 @@ public:
             sum.add(index.entries[i].name).add(caption);
             if (index.entries[i].repeats != 1) { sum.add(index.entries[i].repeats); }
         }
-        char dropout[32];
         text_ = std::to_string(index.entries.size()) + " pictures (" + sum.text() + "), " +
                 (o.random_crop ? "random" : "centre") + " crop, " + (o.horizontal_flip ? "flip, " : "") +
-                "caption dropout " +
-                std::string{dropout, std::to_chars(dropout, dropout + sizeof dropout, o.caption_dropout).ptr} +
+                "caption dropout " + exact_text(o.caption_dropout) +
                 (o.captions.column.empty() ? "" : ", captions of the field '" + o.captions.column + '\'');
     }
     picture_source(const picture_source&) = delete;

@@ -73,10 +73,14 @@ public:
     }
 
     /// Opens the cache and encodes into it what it does not have, each rank its share, where a backend of type B
-    /// computes. What that took of all ranks, on each. Collective. Throws as open_cache, and where ranks do not see
-    /// what others have written.
+    /// computes. What that took of all ranks, on each; nothing where this rank has called it before. Collective. Throws
+    /// as open_cache, and where ranks do not see what others have written.
     template <class B>
     data::encoding_report fill_cache(const any_transport& among) {
+        {
+            const std::lock_guard lock{opening_};
+            if (filled_) { return {}; }
+        }
         open_cache();
         among.sum({});
         if (among.leads()) { cache_->tidy(); }
@@ -103,6 +107,7 @@ public:
             throw input_error{options().words.cache + ": '" + options().cache.string() +
                               "' lacks what other ranks have written: all must see it"};
         }
+        filled_ = true;
         return {static_cast<std::uint64_t>(all[0]), static_cast<std::uint64_t>(all[1]),
                 static_cast<std::uint64_t>(all[2]), all[3], all[4]};
     }
@@ -119,6 +124,7 @@ private:
     std::vector<std::string> unread_;
     std::unique_ptr<const frozen::picture_source> source_;
     std::optional<frozen::picture_cache> cache_{};
+    bool filled_{}; ///< by all ranks
     std::mutex opening_{};
 };
 

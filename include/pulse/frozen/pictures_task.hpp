@@ -85,7 +85,7 @@ public:
     pictures_task(const pictures_task&) = delete;
     pictures_task& operator=(const pictures_task&) = delete;
 
-    /// With the loss scale where the side's task takes one.
+    /// With the loss scale where the task of latents takes one.
     template <class... Scale>
         requires requires(train::latent_task<B>& steps, std::uint64_t position, Scale... scale) {
             steps.begin(position, scale...);

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include <pulse/frozen/networks.hpp>
 #include <pulse/frozen/posterior_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
+#include <pulse/frozen/text.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/space.hpp>
 
@@ -46,7 +46,8 @@ struct tasks {
                                            .max_chunk = 1,
                                            .layers = picture_encoder::layers()}};
         for (frozen_layer& layer : all.front().layers) { layer.output_bytes += fact_bytes; }
-        each_text([&]<class Text>(const Text*) { all.push_back(Text::component()); });
+        networks::each_text(
+            [&]<class Component>(const Component*) { all.push_back(folder_text<Component, Math>::component()); });
         return all;
     }
     /// Whether components are these but for their times.
@@ -66,9 +67,10 @@ struct tasks {
                                      network.run_layers(which, picture, result);
                                  });
         std::size_t next = of_texts;
-        each_text([&]<class Text>(const Text*) {
-            result.resize(Text::result_elements);
-            measure<Text>(folder, math, all[next++], [&](Text& network, const layers_of_chain& which) {
+        networks::each_text([&]<class Component>(const Component*) {
+            using text = folder_text<Component, Math>;
+            result.resize(text::result_elements);
+            measure<text>(folder, math, all[next++], [&](text& network, const layers_of_chain& which) {
                 network.run_layers(which, "a caption", "a caption", result);
             });
         });
@@ -81,12 +83,6 @@ private:
         static_cast<std::size_t>(networks::picture_config.sample_size) *
         static_cast<std::size_t>(networks::picture_config.sample_size * networks::picture_config.in_channels);
 
-    template <class Take>
-    static void each_text(const Take& take) {
-        [&]<class... Text>(const std::tuple<Text...>*) {
-            (take(static_cast<const Text*>(nullptr)), ...);
-        }(static_cast<const typename text_encoders::networks*>(nullptr));
-    }
     /// Times one layer after another. Only that layer's weights are loaded, as the device may have no room for all;
     /// run(network, layers_of_chain) runs it.
     template <class Network, class Run>

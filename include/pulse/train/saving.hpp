@@ -14,6 +14,7 @@
 #include <pulse/checkpoint/reader.hpp>
 #include <pulse/checkpoint/sharded.hpp>
 #include <pulse/core/error.hpp>
+#include <pulse/core/text_table.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/train/loss_scale.hpp>
@@ -29,8 +30,7 @@ inline constexpr const char* loss_scale_keys[]{"loss_scale", "loss_scale_good_st
 /// Adds a loss scale to what a checkpoint keeps, if a run has ever scaled its loss.
 inline void add_loss_scale(std::map<std::string, std::string>& config, const train::loss_scaler::state& now) {
     if (!(now.scale > 0)) { return; }
-    char text[32];
-    config[loss_scale_keys[0]] = {text, std::to_chars(text, text + sizeof text, now.scale).ptr};
+    config[loss_scale_keys[0]] = exact_text(now.scale);
     config[loss_scale_keys[1]] = std::to_string(now.good_steps);
     config[loss_scale_keys[2]] = std::to_string(now.skipped_steps);
 }

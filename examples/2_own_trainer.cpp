@@ -9,7 +9,7 @@
 #include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
 
-// A small UNet in diffusers' layout. Wrong sizes, edges or names do not compile.
+// a small UNet in diffusers' layout
 struct net : pulse::unet<pulse::unet_config{.name = "net", .sample_size = 8, .block_out_channels = {32, 64}}> {};
 using backend = pulse::host::onednn_backend;
 
@@ -33,7 +33,7 @@ int main() {
         pulse::trainer<net, backend> train{self, plan, {.seed = 1, .learning_rate = {1e-3}}};
         my_task task;
         for (int i = 1; i <= 5; ++i) {
-            const auto step = train.step(task); // the same on every rank
+            const auto step = train.step(task);
             if (self.leads()) { std::printf("step %d  loss %.3f  norm %.3f\n", i, step.loss, step.gradient_norm); }
         }
     });

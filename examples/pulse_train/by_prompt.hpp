@@ -13,13 +13,13 @@
 #include <pulse/frozen/caption_encoder.hpp>
 #include <pulse/frozen/chain.hpp>
 #include <pulse/frozen/folder.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/latent_task.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 #include "arguments.hpp"
 #include "drawing.hpp"

@@ -19,12 +19,12 @@
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/frozen/folder.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/unet_config.hpp>
 #include <pulse/train/scheduler_settings.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 #include "arguments.hpp"
 #include "pipeline_folder.hpp"
@@ -135,7 +135,7 @@ private:
         out_.write(folder / "config.json", pulse::diffusers::print_config(config));
         out_.write_weights(folder / (text ? "model" : "diffusion_pytorch_model"),
                            pulse::diffusers::shapes_of(parameters), first_values(nullptr, seed, parameters),
-                           {args_.export_type, static_cast<std::uint64_t>(args_.export_shard_bytes)});
+                           export_format(args_));
     }
     /// Beside a tokenizer's files there may be a whole model.
     void add_tokenizer(const tokenizer_place& one) {

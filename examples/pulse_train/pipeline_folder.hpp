@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/checkpoint/reader.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/folder_writer.hpp>
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/model/parameter.hpp>
@@ -60,19 +60,9 @@ template <class Model>
     return found;
 }
 
-/// Writes the folder of --export from any values of the backbone.
-template <class Model>
-void export_values(const arguments& a, const pulse::diffusers::tensor_values& values) {
-    pulse::diffusers::export_folder<Model>(a.from, a.export_to, values,
-                                           {a.export_type, static_cast<std::uint64_t>(a.export_shard_bytes)});
-}
-
-/// The same from a checkpoint.
-template <class Model>
-void export_trained(const arguments& a, const std::filesystem::path& checkpoint) {
-    pulse::train::checkpoint_reader reader{checkpoint};
-    const std::vector<pulse::parameter> all = pulse::diffusers::model_parameters<Model>();
-    export_values<Model>(a, pulse::diffusers::checkpoint_values(reader, all, a.export_part));
+/// What --export writes of numbers.
+[[nodiscard]] inline pulse::diffusers::weights_format export_format(const arguments& a) {
+    return {a.export_type, static_cast<std::uint64_t>(a.export_shard_bytes)};
 }
 
 /// What the parameters of a model are before a step; `all` are those of model_parameters<Model>(). `start` and `all`

@@ -217,7 +217,7 @@ void use_untrained(const Side& side, run_inputs& in) {
     const std::vector<pulse::parameter> all = pulse::diffusers::model_parameters<Model>();
     const pulse::diffusers::tensor_values values = first_values(in.start, a.seed, all);
     make_folder(in);
-    if (!a.export_to.empty()) { export_values<Model>(a, values); }
+    if (!a.export_to.empty()) { pulse::diffusers::export_folder<Model>(a.from, a.export_to, values, export_format(a)); }
     if (a.sample == 0) { return; }
     in.plan.pipeline_degree = a.ranks;
     run_results untrained;

@@ -14,11 +14,9 @@
 #include <vector>
 
 #include <pulse/checkpoint/merged.hpp>
-#include <pulse/diffusers/weights.hpp>
-#include <pulse/model/parameter.hpp>
+#include <pulse/diffusers/backbone.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/any_transport.hpp>
-#include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/saving.hpp>
@@ -57,7 +55,7 @@ public:
         if (!in.args.resume.empty()) {
             resume();
         } else if (in.start != nullptr) {
-            start_from(*in.start);
+            trainer_.start(*in.start);
         }
     }
 
@@ -132,19 +130,6 @@ private:
             trainer_.resume(in_.resume_from);
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--resume: "} + e.what()}; }
     }
-    /// Those of the rank, which are the first averages, too.
-    void start_from(const pulse::diffusers::weights& given) {
-        std::vector<float> weights(trainer_.runner().parameters().values().size());
-        for (const auto& block : trainer_.runner().parameters().blocks()) {
-            std::size_t at = block.first;
-            for (const pulse::parameter& p : pulse::parameters_of<Model>(block.layer)) {
-                const auto n = static_cast<std::size_t>(p.elements());
-                given.read(p, 0, std::span{weights}.subspan(at, n));
-                at += n;
-            }
-        }
-        trainer_.start(weights);
-    }
     void save() {
         const auto saved = trainer_.save(checkpoints_of(in_));
         saved_ = {trainer_.steps(), saved.folder};
@@ -199,7 +184,10 @@ private:
         if (in_.args.sample != 0) { keep_averages(mine_); }
         if (rank() == 0) {
             pulse::train::export_merged(saved_.second, in_.file(checkpoint_name));
-            if (!in_.args.export_to.empty()) { export_trained<Model>(in_.args, saved_.second); }
+            if (!in_.args.export_to.empty()) {
+                pulse::diffusers::export_checkpoint<Model>(saved_.second, in_.args.from, in_.args.export_to,
+                                                           in_.args.export_part, export_format(in_.args));
+            }
         }
         mine_.steps_run = trainer_.steps() - first;
         mine_.last_step = trainer_.steps();

@@ -11,9 +11,11 @@
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/diffusers/weights.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/pictures.hpp>
 #include <pulse/frozen/pictures_task.hpp>
+#include <pulse/frozen/plan_for.hpp>
 #include <pulse/frozen/tasks.hpp>
+#include <pulse/train/saving.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 // IWYU pragma: end_exports

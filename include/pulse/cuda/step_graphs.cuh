@@ -104,8 +104,8 @@ public:
     /// For one piece of work of each name.
     template <class B>
     step_graphs(B& math, std::vector<std::string> names) :
-        stream_{math.stream()}, math_{&math}, scratch_bytes_{[](const void* backend) -> std::int64_t {
-            return static_cast<const B*>(backend)->scratch_bytes();
+        stream_{math.stream()}, math_{&math}, scratch_bytes_{[](const void* of) -> std::int64_t {
+            return static_cast<const B*>(of)->scratch_bytes();
         }} {
         if constexpr (requires { math.replays_graphs(); }) { on_ = math.replays_graphs(); }
         entries_.resize(names.size());

@@ -108,4 +108,14 @@ void export_folder(const std::filesystem::path& from, const std::filesystem::pat
     out.commit();
 }
 
+/// The same with what a checkpoint has of the model: the weights, or the averages.
+template <class M>
+void export_checkpoint(const std::filesystem::path& checkpoint, const std::filesystem::path& from,
+                       const std::filesystem::path& to, train::tensor_part part = train::tensor_part::weight,
+                       weights_format format = {}) {
+    train::checkpoint_reader reader{checkpoint};
+    const std::vector<parameter> all = model_parameters<M>();
+    export_folder<M>(from, to, checkpoint_values(reader, all, part), format);
+}
+
 } // namespace pulse::diffusers

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include <pulse/frozen/chain.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/frozen/text.hpp>
 #include <pulse/model/condition.hpp>
 #include <pulse/runtime/conditions.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse::frozen {
 

@@ -13,8 +13,8 @@
 #include <pulse/data/prefetcher.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/frozen/folder.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/frozen/picture_source.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse::frozen {
 

@@ -11,10 +11,10 @@
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/chain.hpp>
 #include <pulse/frozen/carried.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/profile/frozen_component.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse::frozen {
 

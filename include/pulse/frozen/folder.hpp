@@ -12,7 +12,7 @@
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/encode/tokenizer_folder.hpp>
-#include <pulse/frozen/networks.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse::frozen {
 

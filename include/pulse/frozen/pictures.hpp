@@ -15,7 +15,6 @@
 #include <pulse/frozen/caption_lengths.hpp>
 #include <pulse/frozen/chain.hpp>
 #include <pulse/frozen/folder.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/picture_cache.hpp>
 #include <pulse/frozen/picture_source.hpp>
@@ -23,6 +22,7 @@
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/conditions.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse {
 

@@ -18,7 +18,6 @@
 #include <pulse/data/prefetcher.hpp>
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/frozen/picture_cache.hpp>
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/pictures.hpp>
@@ -39,6 +38,7 @@
 #include <pulse/train/latent_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/task.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse {
 

@@ -11,12 +11,15 @@
 #include <pulse/frozen/caption_encoder.hpp>
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>
-#include <pulse/frozen/networks.hpp>
 #include <pulse/frozen/posterior_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/frozen/text.hpp>
+#include <pulse/hardware/device.hpp>
+#include <pulse/profile/analytic_frozen.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/space.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
+#include <pulse/zoo/frozen_parts.hpp>
 
 namespace pulse::frozen {
 
@@ -56,6 +59,25 @@ struct tasks {
             for (frozen_layer& layer : one.layers) { layer.call_us = layer.sample_us = 0; }
         }
         return timed == components();
+    }
+    /// With what the rates of a device suggest (analytic_frozen): the same in every process, and without the networks.
+    [[nodiscard]] static std::vector<frozen_component> estimated(const device& on) {
+        std::vector<frozen_component> all = components();
+        const auto take_times = [&](frozen_component& to, const frozen_graph& of) {
+            const frozen_component from = analytic_frozen(of, on, static_cast<int>(sizeof(typename Math::scalar)));
+            for (std::size_t l = 0; l != to.layers.size(); ++l) {
+                to.layers[l].call_us = from.layers[l].call_us;
+                to.layers[l].sample_us = from.layers[l].sample_us;
+            }
+        };
+        if constexpr (has_autoencoder<networks>) {
+            take_times(all.front(), frozen_autoencoder<typename networks::encoder>());
+        }
+        std::size_t next = of_texts;
+        networks::each_text([&]<class Component>(const Component*) {
+            take_times(all[next++], frozen_text<typename Component::network>());
+        });
+        return all;
     }
     /// With what they take where `math` computes, of the networks of a diffusers folder.
     [[nodiscard]] static std::vector<frozen_component> measured(const std::filesystem::path& folder, Math math) {

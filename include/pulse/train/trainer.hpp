@@ -5,16 +5,19 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/model/parameter.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/value_watch.hpp>
 #include <pulse/train/initial_values.hpp>
@@ -104,6 +107,21 @@ public:
     /// Begins with these weights of the rank's layers, in the order of parameters().blocks(), instead of the initial
     /// ones; before the first step.
     void start(std::span<const float> weights) { optimizer_.start(weights, executor_.parameters()); }
+    /// The same from what has the model's parameters by name, as diffusers::weights does.
+    template <class Weights>
+        requires requires(const Weights& from, const parameter& what, std::span<float> to) { from.read(what, 0, to); }
+    void start(const Weights& from) {
+        std::vector<float> weights(executor_.parameters().values().size());
+        for (const auto& block : executor_.parameters().blocks()) {
+            std::size_t at = block.first;
+            for (const parameter& what : parameters_of<Model>(block.layer)) {
+                const auto n = static_cast<std::size_t>(what.elements());
+                from.read(what, 0, std::span{weights}.subspan(at, n));
+                at += n;
+            }
+        }
+        start(std::span<const float>{weights});
+    }
     /// Calls `act` with weights, moments and average of the rank's layers, in that order, which are copied only where
     /// they are not on the host or replicas share them; every rank calls it.
     template <class Act>

@@ -9,14 +9,13 @@
 #include <vector>
 
 #include <pulse/core/label.hpp>
-#include <pulse/encode/autoencoder.hpp>
-#include <pulse/encode/known_text_encoders.hpp>
 #include <pulse/encode/text_facts.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/profile/analytic_frozen.hpp>
 #include <pulse/profile/frozen_component.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse {
 
@@ -63,31 +62,31 @@ template <class Network>
     return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16, true};
 }
 
-/// The encoder of KL-f8 for square pictures of `Pixels` pixels a side. Latents are drawn from its moments, which have
-/// twice their size. Pictures below 512 pixels do not fill a device by themselves.
-template <int Pixels>
+/// The encoder of pictures. Latents are drawn from its moments, which have twice their size. Pictures below 512 pixels do
+/// not fill a device by themselves.
+template <class Encoder>
 [[nodiscard]] constexpr frozen_graph frozen_autoencoder() noexcept {
-    using encoder = encode::autoencoder_encoder<encode::kl_f8(Pixels)>;
-    constexpr auto& graph = lasting_frozen_encoder<encoder>;
-    return {encoder::config.name, frozen_use::input, graph.layers, graph.layers.back().output_elements / 2,
-            Pixels < 512 ? 4 : 1};
+    constexpr auto& graph = lasting_frozen_encoder<Encoder>;
+    return {Encoder::config.name, frozen_use::input, graph.layers, graph.layers.back().output_elements / 2,
+            Encoder::config.sample_size < 512 ? 4 : 1};
 }
 
 /// What the backbone called `model` is trained beside, as published: none for those that read pictures.
 [[nodiscard]] constexpr std::vector<frozen_graph> frozen_parts(std::string_view model) {
-    using namespace encode;
-    if (model == "sd15" || model == "controlnet_sd15") {
-        return {frozen_autoencoder<512>(), frozen_text<clip_text<clip_vit_l>>()};
-    }
-    if (model == "sd21") { return {frozen_autoencoder<768>(), frozen_text<clip_text<openclip_vit_h>>()}; }
-    if (model == "sdxl" || model == "sdxl_fine") {
-        return {frozen_autoencoder<1024>(), frozen_text<clip_text<clip_vit_l_sdxl>>(),
-                frozen_text<clip_text<openclip_vit_bigg>>()};
-    }
+    const auto parts = []<class Networks>(const Networks*) {
+        std::vector<frozen_graph> all{frozen_autoencoder<typename Networks::encoder>()};
+        Networks::each_text(
+            [&]<class Component>(const Component*) { all.push_back(frozen_text<typename Component::network>()); });
+        return all;
+    };
+    using frozen::networks_of;
+    if (model == "sd15" || model == "controlnet_sd15") { return parts(static_cast<networks_of<sd15>*>(nullptr)); }
+    if (model == "sd21") { return parts(static_cast<networks_of<sd21>*>(nullptr)); }
+    if (model == "sdxl" || model == "sdxl_fine") { return parts(static_cast<frozen::sdxl_networks*>(nullptr)); }
     if (model == "hunyuan_dit_v11" || model == "hunyuan_dit_v12") {
-        return {frozen_autoencoder<1024>(), frozen_text<bert_text<hunyuan_clip>>(), frozen_text<t5_text<mt5_xl>>()};
+        return parts(static_cast<frozen::hunyuan_networks*>(nullptr));
     }
-    if (model == "uvit_l2" || model == "uvit_h2") { return {frozen_autoencoder<256>()}; }
+    if (model == "uvit_l2" || model == "uvit_h2") { return parts(static_cast<networks_of<uvit_h2>*>(nullptr)); }
     return {};
 }
 

@@ -1,0 +1,86 @@
+"""The example that trains on a folder of pictures leaves what pulse_train leaves: on threads, and on processes of MPI or of NCCL.
+
+Usage: train_on_pictures.py PULSE_TRAIN MODEL PROGRAM [MPIRUN flags... | nccl]
+"""
+
+import atexit
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tiny_pipeline
+
+PULSE_TRAIN, MODEL, PROGRAM, LAUNCH = *sys.argv[1:4], sys.argv[4:]
+ON_NCCL = LAUNCH == ["nccl"]
+PATIENCE = 200
+ROOM = pathlib.Path(tempfile.mkdtemp(prefix="train_on_pictures."))
+atexit.register(shutil.rmtree, ROOM, True)
+
+
+def pulse_train(*options):
+    subprocess.run([str(word) for word in (PULSE_TRAIN, "--model", MODEL, *options)], check=True, capture_output=True,
+                   timeout=PATIENCE)
+
+
+FOLDER, DATA = tiny_pipeline.write_captioned(ROOM, pulse_train)
+
+
+def example(*arguments):
+    """Exit status and output of all ranks, and what they say of errors."""
+    def started(launcher, **environment):
+        return subprocess.Popen([str(word) for word in (*launcher, PROGRAM, *arguments)], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env=os.environ | environment)
+
+    if ON_NCCL: # which is emulated
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            store = f"127.0.0.1:{probe.getsockname()[1]}"
+        ranks = [started((), PULSE_RANK=str(rank), PULSE_WORLD_SIZE="2", PULSE_STORE=store, PULSE_EMULATED_NCCL=str(ROOM))
+                 for rank in range(2)]
+    else:
+        ranks = [started(LAUNCH)]
+    said = [rank.communicate(timeout=PATIENCE) for rank in ranks]
+    return max(rank.returncode for rank in ranks), "".join(out for out, _ in said), "".join(error for _, error in said)
+
+
+class TrainOnPictures(unittest.TestCase):
+    def test_losses_and_folder_are_those_of_pulse_train(self):
+        out = ROOM / "example"
+        code, said, errors = example(FOLDER, DATA, 3, out)
+        self.assertEqual((code, errors), (0, ""), said)
+        pipeline, replicas, microbatches, size = re.search(r"plan: P(\d+) D(\d+) [^,]+, (\d+) x (\d+) samples", said).groups()
+        run = ROOM / "run"
+        pulse_train("--from", FOLDER, "--data", DATA, "--steps", 3, "--ranks", 2, "--replicas", replicas, "--microbatches", microbatches,
+                    "--microbatch-size", size, "--caption-dropout", 0.1, "--lr", 1e-4, "--warmup", 0, "--encode", "each-step", "--out", run,
+                    "--export", ROOM / "exported", "--export-of", "weights")
+        losses = json.loads((run / "report.json").read_text())["loss"]
+        made = [float(loss) for loss in re.findall(r"step \d+  loss (.+)", said)]
+        if ON_NCCL: # another backend than pulse_train's
+            self.assertEqual(len(made), len(losses))
+            self.assertLess(max(abs(ours / theirs - 1) for ours, theirs in zip(made, losses)), 1e-4)
+            return
+        self.assertEqual(made, [float(f"{loss:.9g}") for loss in losses])
+        weights = pathlib.Path("unet", "diffusion_pytorch_model.safetensors")
+        self.assertNotEqual((out / weights).read_bytes(), (FOLDER / weights).read_bytes())
+        for theirs in (ROOM / "exported").rglob("*"):
+            if theirs.is_file():
+                ours = out / theirs.relative_to(ROOM / "exported")
+                self.assertEqual(ours.read_bytes(), theirs.read_bytes(), ours)
+
+    def test_what_it_cannot_use_is_named_and_nothing_is_left(self):
+        for arguments, culprit in (((ROOM / "tokenizer", DATA), "networks: "), ((FOLDER, ROOM / "nothing"), "data: ")):
+            code, _, errors = example(*arguments, 1, ROOM / "refused")
+            self.assertNotEqual(code, 0)
+            self.assertIn(culprit, errors)
+            self.assertFalse((ROOM / "refused").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -38,12 +38,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     const choices<pulse::placement> placements{{"folded", pulse::placement::folded},
                                                {"sequential", pulse::placement::sequential},
                                                {"interleaved", pulse::placement::interleaved}};
-    using order = pulse::schedule_method;
-    choices<order> methods;
-    for (const order method :
-         {order::ilp, order::list, order::gpipe, order::one_f_one_b, order::interleaved, order::zb_v}) {
-        methods[std::string{pulse::name_of(method)}] = method;
-    }
+    choices<pulse::schedule_method> methods;
+    for (const pulse::method_rule& rule : pulse::method_rules) { methods[std::string{rule.name}] = rule.method; }
     const choices<bool> answers{{"yes", true}, {"no", false}};
     enum class sharding { no, yes, tuned } shared{sharding::no};
     const choices<sharding> shardings{{"yes", sharding::yes}, {"no", sharding::no}, {"tuned", sharding::tuned}};

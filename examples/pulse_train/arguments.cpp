@@ -136,12 +136,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     const choices<pulse::recomputation> recomputations{{"none", pulse::recomputation::none},
                                                        {"skips", pulse::recomputation::skips},
                                                        {"stages", pulse::recomputation::stages}};
-    const choices<pulse::schedule_method> methods{{"ilp", pulse::schedule_method::ilp},
-                                                  {"list", pulse::schedule_method::list},
-                                                  {"gpipe", pulse::schedule_method::gpipe},
-                                                  {"1f1b", pulse::schedule_method::one_f_one_b},
-                                                  {"interleaved", pulse::schedule_method::interleaved},
-                                                  {"zb-v", pulse::schedule_method::zb_v}};
+    choices<pulse::schedule_method> methods;
+    for (const pulse::method_rule& rule : pulse::method_rules) { methods[std::string{rule.name}] = rule.method; }
     const choices<sharding> shardings{{"yes", sharding::yes}, {"no", sharding::no}, {"tuned", sharding::tuned}};
     const choices<pulse::train::prediction_type> predictions{{"epsilon", pulse::train::prediction_type::epsilon},
                                                              {"v", pulse::train::prediction_type::velocity},

@@ -4,11 +4,12 @@
 def drawn(draw, pipeline, replicas):
     """Options of a plan of so many ranks and replicas, by a random.Random."""
     placement = draw.choice(["folded", "sequential", "interleaved"])
-    orders = {"folded": ["zb-v"], "sequential": ["1f1b"], "interleaved": []}[placement] if pipeline > 1 else []
+    orders = {"folded": ["zb-v", "dualpipe-v", "hanayo"], "sequential": ["1f1b", "zb-h1"],
+              "interleaved": []}[placement] if pipeline > 1 else []
     schedule = draw.choice(["list", "gpipe", *orders])
-    waves = {"folded": 1 if schedule == "zb-v" else draw.choice([1, 2]), "sequential": 1,
+    waves = {"folded": 1 if schedule.endswith("-v") else draw.choice([1, 2]), "sequential": 1,
              "interleaved": draw.choice([2, 4])}[placement]
-    split = "no" if pipeline == 1 else "yes" if schedule == "zb-v" else draw.choice(["yes", "no"])
+    split = "no" if pipeline == 1 else "yes" if schedule in ("zb-v", "dualpipe-v", "zb-h1") else draw.choice(["yes", "no"])
     options = ["--ranks", pipeline * replicas, "--replicas", replicas, "--placement", placement, "--waves", waves,
                "--schedule", schedule, "--split-backward", split, "--routing", draw.choice(["direct", "relayed"]),
                "--recomputation", draw.choice(["none", "skips", "stages"])]

@@ -158,12 +158,13 @@ class Choices(Case):
 
     def test_every_schedule_gives_a_plan(self):
         steps = {}
-        for method in ("ilp", "list", "gpipe", "1f1b", "interleaved", "zb-v"):
+        for method in ("ilp", "list", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v", "hanayo"):
             with self.subTest(method):
                 _, plan = self.plan(*SMALL[:-2], "--pipeline", 4, "--microbatch-size", 2, "--schedule", method, "--time-limit", 1)
                 self.check_plan(plan, 4, 32)
                 steps[method] = plan["predicted"]["step_us"]
-                placement = {"1f1b": "sequential", "interleaved": "interleaved", "zb-v": "folded"}.get(method)
+                placement = {"1f1b": "sequential", "zb-h1": "sequential", "interleaved": "interleaved", "zb-v": "folded",
+                             "dualpipe-v": "folded", "hanayo": "folded"}.get(method)
                 if placement:
                     self.assertEqual(plan["placement"], placement)
         self.assertLessEqual(steps["ilp"], steps["gpipe"])

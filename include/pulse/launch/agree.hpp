@@ -131,7 +131,7 @@ void agree(T& among, const std::vector<common_value>& mine) {
     if (verdict.empty()) { return; }
     const input_error differ{std::string{reinterpret_cast<const char*>(verdict.data()), verdict.size()}};
     try {
-        // None goes before all know: a rank would else hear of this as of another's failure.
+        // All ranks stay until each knows the result; otherwise one would report it as a failure of another.
         static_cast<void>(among.gather({}));
         among.broadcast(verdict);
     } catch (const std::exception&) { throw differ; }

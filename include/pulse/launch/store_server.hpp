@@ -36,8 +36,8 @@ enum class store_word : std::uint64_t { hello, welcome, refused, set, was_set, g
 /// rank's connection ends without a goodbye, whoever waits for a value that is not there is told so.
 class store_server {
 public:
-    /// Listens on `port` (0: a free one), as listen_on. `secret` tells the ranks that it is this server which they
-    /// reached, of which there are `ranks`, who try for `timeout`.
+    /// Listens on `port` (0: a free one), as listen_on. `secret` proves this server to the `ranks` ranks that
+    /// connect within `timeout`.
     store_server(const std::string& host, std::uint16_t port, std::string run_id, std::uint64_t secret, int ranks,
                  deadline::duration timeout);
     store_server(const store_server&) = delete;

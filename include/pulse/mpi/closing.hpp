@@ -39,7 +39,7 @@ public:
     closing_notes(const closing_notes&) = delete;
     closing_notes& operator=(const closing_notes&) = delete;
 
-    /// Takes the notes that have arrived, and lets MPI go on with all. Whether one came.
+    /// Polls for notes and drives MPI's progress. Returns true when one arrived.
     bool listen() {
         bool came = false;
         for (;;) {

@@ -50,7 +50,7 @@ public:
     public:
         [[nodiscard]] int peer() const noexcept { return peer_; }
         [[nodiscard]] direction way() const noexcept { return way_; }
-        /// It is the so many-th message of its direction with the peer.
+        /// Sequence number of the message in this direction.
         [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
     private:
@@ -78,7 +78,7 @@ public:
         std::vector<message_part> parts_{};
         MPI_Request head_{MPI_REQUEST_NULL};
         std::vector<MPI_Request> pieces_{};
-        std::size_t over_{}; ///< so many of the pieces are over
+        std::size_t over_{}; ///< pieces that are over
     };
 
     /// `text` says a name in words. Headers are sent under `tag`, pieces under the next one.

@@ -73,7 +73,7 @@ private:
     }
 
     /// Waits until every rank is about to call MPI_Finalize. Where one calls MPI_Abort while another is inside that,
-    /// Open MPI's mpirun (4.1.4, PMIx 4.2.2) crashes or hangs for ever in one of five runs. Ten minutes is twice what
+    /// Open MPI's mpirun (4.1.4, PMIx 4.2.2) crashes or hangs in one of five runs. Ten minutes is twice what
     /// ranks wait for each other unless they are told; who has not come then is taken to be dead, which MPI_Finalize
     /// may know.
     void await_others() noexcept {

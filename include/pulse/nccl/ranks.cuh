@@ -54,7 +54,7 @@ public:
         }
     }
 
-    /// Throws input_error unless a grid has so many ranks.
+    /// Throws input_error unless the grid has as many ranks as there are processes.
     static void require_size(const rank_grid& grid, int ranks) {
         if (grid.size() == ranks) { return; }
         throw input_error{"pulse: the plan is for " + std::to_string(grid.pipeline) + " x " +

@@ -86,7 +86,7 @@ struct filled_schedule {
     [[nodiscard]] constexpr bool operator==(const filled_schedule&) const = default;
 };
 
-/// Microseconds that layers [first, last] of a component take for so many samples on all devices together, at least:
+/// Microseconds that layers [first, last] of a component take for `samples` samples on all devices together, at least:
 /// the fewest calls.
 [[nodiscard]] constexpr double least_work_us(const frozen_component& component, int first, int last, int samples) {
     const int calls = (samples + component.max_chunk - 1) / component.max_chunk;
@@ -185,7 +185,7 @@ constexpr void require_valid(const frozen_work& work, const schedule_problem& pr
     for (std::size_t c = 0; c != work.components.size(); ++c) {
         if (hosted[c] == 0) { fail("hosts: no device has component " + work.components[c].name.str()); }
         if (!(least_work_us(work.components[c], work.samples) < 1e300)) {
-            fail("components: " + work.components[c].name.str() + " takes for ever");
+            fail("components: " + work.components[c].name.str() + " takes infinitely long");
         }
     }
 }

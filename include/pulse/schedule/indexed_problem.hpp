@@ -55,9 +55,7 @@ constexpr void require_valid(const schedule_problem& problem) {
     if (!problem.further_chains.empty() && !problem.memory_limit_bytes.empty()) {
         fail("memory_limit_bytes: several chains are ordered without limits");
     }
-    if (problem.previews < 0 || problem.previews > problem.microbatches) {
-        fail("previews: there are not so many microbatches");
-    }
+    if (problem.previews < 0 || problem.previews > problem.microbatches) { fail("previews: more than microbatches"); }
     if (problem.previews > 0 && !problem.further_chains.empty()) {
         fail("previews: several chains are ordered without previews");
     }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include <pulse/partition/partition.hpp>
@@ -21,64 +23,55 @@ enum class schedule_method : std::uint8_t {
     ilp,         ///< a search that ends with the integer program's proof (plan_for); any placement
 };
 
-/// Those that others have published, each with what its authors ask of a placement.
+/// What a method asks of a pipeline.
+struct method_rule {
+    schedule_method method{};
+    std::string_view name{};         ///< as command lines and tables spell it
+    std::optional<placement> kind{}; ///< the placement that it is made for; none: any
+    bool one_wave{};                 ///< one stage on each device, or two of a folded placement
+    bool split{};                    ///< needs a split backward
+    /// Looks for another order where memory is short; the others have one, which fits or does not.
+    bool adapts_to_memory{};
+};
+
+/// One row for each method.
+inline constexpr std::array method_rules{
+    method_rule{schedule_method::list, "list", {}, false, false, true},
+    method_rule{schedule_method::gpipe, "gpipe", {}, false, false, false},
+    method_rule{schedule_method::one_f_one_b, "1f1b", placement::sequential, true, false, false},
+    method_rule{schedule_method::interleaved, "interleaved", placement::interleaved, false, false, false},
+    method_rule{schedule_method::zb_h1, "zb-h1", placement::sequential, true, true, true},
+    method_rule{schedule_method::zb_v, "zb-v", placement::folded, true, true, true},
+    method_rule{schedule_method::dualpipe_v, "dualpipe-v", placement::folded, true, true, false},
+    method_rule{schedule_method::hanayo, "hanayo", placement::folded, false, false, true},
+    method_rule{schedule_method::ilp, "ilp", {}, false, false, false}};
+
+/// Those that others have published, which baseline_schedule makes.
 inline constexpr std::array baseline_methods{
     schedule_method::gpipe, schedule_method::one_f_one_b, schedule_method::interleaved, schedule_method::zb_h1,
     schedule_method::zb_v,  schedule_method::dualpipe_v,  schedule_method::hanayo};
 
-/// As command lines and tables spell it.
-[[nodiscard]] constexpr std::string_view name_of(schedule_method method) noexcept {
-    switch (method) {
-    case schedule_method::list: return "list";
-    case schedule_method::gpipe: return "gpipe";
-    case schedule_method::one_f_one_b: return "1f1b";
-    case schedule_method::interleaved: return "interleaved";
-    case schedule_method::zb_h1: return "zb-h1";
-    case schedule_method::zb_v: return "zb-v";
-    case schedule_method::dualpipe_v: return "dualpipe-v";
-    case schedule_method::hanayo: return "hanayo";
-    case schedule_method::ilp: return "ilp";
-    }
-    return "?";
+[[nodiscard]] constexpr const method_rule& rule_of(schedule_method method) noexcept {
+    return method_rules[static_cast<std::size_t>(method)];
 }
 
-/// Whether the method looks for another order where memory is short; the others have one, which fits or does not.
-[[nodiscard]] constexpr bool adapts_to_memory(schedule_method method) noexcept {
-    return method == schedule_method::list || method == schedule_method::zb_h1 || method == schedule_method::zb_v ||
-           method == schedule_method::hanayo;
-}
+[[nodiscard]] constexpr std::string_view name_of(schedule_method method) noexcept { return rule_of(method).name; }
 
 /// Why `method` orders no pipeline of this form, in one clause ("needs ..."); empty when it does.
 ///
 /// `waves` are chunks on a device where the placement is interleaved.
 [[nodiscard]] constexpr std::string_view unmet_need(schedule_method method, placement kind, int waves,
                                                     bool split_backward) noexcept {
-    const bool one_each = kind == placement::sequential || (kind == placement::interleaved && waves == 1);
-    switch (method) {
-    case schedule_method::list:
-    case schedule_method::ilp:
-    case schedule_method::gpipe: return {};
-    case schedule_method::one_f_one_b:
+    const method_rule& rule = rule_of(method);
+    if (rule.kind == placement::sequential) {
+        const bool one_each = kind == placement::sequential || (kind == placement::interleaved && waves == 1);
         if (!one_each) { return "needs one stage on each device: the sequential placement"; }
-        return {};
-    case schedule_method::interleaved:
-        if (kind != placement::interleaved) { return "needs the interleaved placement"; }
-        return {};
-    case schedule_method::zb_h1:
-        if (!one_each) { return "needs one stage on each device: the sequential placement"; }
-        if (!split_backward) { return "needs a split backward"; }
-        return {};
-    case schedule_method::zb_v:
-    case schedule_method::dualpipe_v:
-        if (kind != placement::folded) { return "needs the folded placement"; }
-        if (waves != 1) { return "needs one wave, exactly two stages on each device"; }
-        if (!split_backward) { return "needs a split backward"; }
-        return {};
-    case schedule_method::hanayo:
-        if (kind != placement::folded) { return "needs the folded placement"; }
-        return {};
+    } else if (rule.kind && rule.kind != kind) {
+        return rule.kind == placement::folded ? "needs the folded placement" : "needs the interleaved placement";
+    } else if (rule.one_wave && waves != 1) {
+        return "needs one wave, exactly two stages on each device";
     }
-    return {};
+    return rule.split && !split_backward ? "needs a split backward" : "";
 }
 
 } // namespace pulse

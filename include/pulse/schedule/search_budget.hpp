@@ -9,7 +9,7 @@
 
 namespace pulse::detail {
 
-/// Counts what a search has tried against its limit. Looks at the clock every so many units of work, and never
+/// Counts what a search has tried against its limit. Looks at the clock at intervals of work, and never
 /// elsewhere: without a time limit the search depends on its input alone. Searches that take turns share one.
 class search_budget {
 public:

@@ -14,7 +14,7 @@ struct tuned {
     static constexpr int long_step = 400;
     static constexpr int most_window_instances = 1024;
     static constexpr int most_shaved_instances = 800;
-    /// Up to so many instances justification runs in many rounds, beyond in few.
+    /// Up to this many instances justification runs in many rounds, beyond in few.
     static constexpr int many_rounds_instances = 10'000;
     static constexpr int many_rounds = 10;
     static constexpr int few_rounds = 2;
@@ -37,7 +37,7 @@ struct tuned {
     /// Windows of devices that still narrow get at least this share, once a good schedule came first.
     static constexpr double narrowing_share = 0.8;
     static constexpr int turns_before_narrowing = 2;
-    /// Where devices have so many states, hardly anything is proved.
+    /// Where devices have this many states, hardly anything is proved.
     static constexpr double too_many_states = 500 * few_device_states;
     static constexpr double too_many_states_share = 0.1;
 

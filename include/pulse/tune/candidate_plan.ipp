@@ -295,7 +295,7 @@ template <class OrderOf>
 PULSE_CONSTEXPR evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
                                                        const prepared_candidate& prepared, const list_options& list) {
     return detail::fit_candidate(
-        costs, c, prepared, {}, adapts_to_memory(c.method) ? 9 : 0,
+        costs, c, prepared, {}, rule_of(c.method).adapts_to_memory ? 9 : 0,
         [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, list); });
 }
 

@@ -86,19 +86,6 @@ inline void require_products(const plan_request& asked) {
     }
 }
 
-/// The placement that an order is made for; none when it fits more than one.
-[[nodiscard]] constexpr std::optional<placement> placement_of(schedule_method order) noexcept {
-    switch (order) {
-    case schedule_method::one_f_one_b:
-    case schedule_method::zb_h1: return placement::sequential;
-    case schedule_method::interleaved: return placement::interleaved;
-    case schedule_method::zb_v:
-    case schedule_method::dualpipe_v:
-    case schedule_method::hanayo: return placement::folded;
-    default: return std::nullopt;
-    }
-}
-
 /// Refuses choices that contradict each other.
 inline void require_consistent(const plan_request& asked) {
     const request_words& words = asked.words;
@@ -123,7 +110,7 @@ inline void require_consistent(const plan_request& asked) {
         refuse_request(words.self_conditioning,
                        ": " + words.schedule + name + " orders no previews, list and gpipe do");
     }
-    if (const auto only = placement_of(*asked.schedule)) {
+    if (const auto only = rule_of(*asked.schedule).kind) {
         const std::string_view need = unmet_need(*asked.schedule, asked.placement.value_or(*only),
                                                  asked.waves.value_or(1), asked.split_backward.value_or(true));
         if (!need.empty()) { refuse_request(words.schedule, name + ": it " + std::string{need}); }
@@ -194,7 +181,7 @@ inline void require_consistent(const plan_request& asked) {
     }
     if (asked.schedule && *asked.schedule != schedule_method::ilp) {
         space.methods = {*asked.schedule};
-        fix(space.placements, placement_of(*asked.schedule));
+        fix(space.placements, rule_of(*asked.schedule).kind);
     }
     fix(space.placements, asked.placement);
     space.frozen = asked.frozen;

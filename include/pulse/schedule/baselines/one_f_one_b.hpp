@@ -1,8 +1,15 @@
 #pragma once
 
-#include <pulse/core/separate.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/timed_orders.hpp>
 
 namespace pulse {
 
@@ -12,10 +19,27 @@ namespace pulse {
 /// Defined for one stage per device, whichever device that is: throws input_error for folded and interleaved
 /// placements, where a device has several stages and the authors' order does not say which goes first. Split, W follows
 /// its B at once. Ignores memory limits.
-[[nodiscard]] PULSE_CONSTEXPR schedule one_f_one_b(const schedule_problem& problem);
+[[nodiscard]] constexpr schedule one_f_one_b(const schedule_problem& problem) {
+    const detail::indexed_problem index = detail::index_problem(problem);
+    const int stages = static_cast<int>(problem.stages.size());
+    const int count = index.microbatches;
+    detail::device_orders orders(index.on_device.size());
+    std::vector<int> stages_on(orders.size(), 0);
+    for (int s = 0; s != stages; ++s) {
+        const auto d = static_cast<std::size_t>(problem.stages[static_cast<std::size_t>(s)].device);
+        if (++stages_on[d] > 1) {
+            throw input_error("one_f_one_b: needs one stage per device, and device " + std::to_string(d) +
+                              " has more; it is an order for the sequential placement");
+        }
+        const int ahead = std::min(stages - 1 - s, count);
+        for (int k = 0; k != ahead; ++k) { orders[d].push_back({pass::forward, s, k}); }
+        for (int k = 0; k != count; ++k) {
+            if (k + ahead < count) { orders[d].push_back({pass::forward, s, k + ahead}); }
+            orders[d].push_back({pass::backward_input, s, k});
+            if (problem.split_backward) { orders[d].push_back({pass::backward_weight, s, k}); }
+        }
+    }
+    return detail::timed_from_orders(problem, orders);
+}
 
 } // namespace pulse
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/schedule/baselines/one_f_one_b.ipp> // IWYU pragma: keep
-#endif

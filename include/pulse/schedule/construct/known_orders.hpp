@@ -10,7 +10,7 @@
 namespace pulse::detail {
 
 /// Hands every published order that is defined for the problem, and keeps its memory limits, to `take`, the quick ones
-/// first. Before each, `go_on` is asked whether about so many passes may be placed in search of it.
+/// first. Before each, `go_on` is asked whether a search that places about that many passes may run.
 PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const std::function<bool(std::int64_t)>& go_on,
                                        const std::function<void(const schedule&)>& take);
 

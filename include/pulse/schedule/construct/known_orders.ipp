@@ -50,7 +50,7 @@ PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const st
         try {
             take(baseline_schedule(problem, method));
         } catch (const infeasible_error&) { // it does not fit
-        } catch (const input_error&) {      // not for so many microbatches
+        } catch (const input_error&) {      // not for this number of microbatches
         }
     }
 }

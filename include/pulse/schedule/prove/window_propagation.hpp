@@ -23,7 +23,7 @@ public:
     /// finding.
     ///
     /// Rules may push each other by the shortest pass at a time where orders wait for each other in a circle: after
-    /// so many rounds the windows stay as wide as they then are.
+    /// some rounds the windows stay as wide as they are.
     [[nodiscard]] constexpr bool narrow(window_state& state, bool thorough = true) {
         state_ = &state;
         // A sum of n times is off by n units of the last place at most.

@@ -47,7 +47,6 @@ inline constexpr phase opening_phases[]{
 inline constexpr phase repeated_phases[]{
     {"walks", "shifts", 0.5, any_nodes, &synthesizer::always, &synthesizer::run_search},
     {"devices", {}, 0.1, any_nodes, &synthesizer::can_raise_devices, &synthesizer::run_devices},
-    {"shaving", {}, 3, any_nodes, &synthesizer::can_shave, &synthesizer::run_shaving},
     {"solver", {}, 0.3, any_nodes, &synthesizer::unproved, &synthesizer::run_solver},
     {"states", {}, 1, any_nodes, &synthesizer::can_tighten, &synthesizer::run_states},
     {"walks", "shifts", 1, any_nodes, &synthesizer::tightened, &synthesizer::run_search},

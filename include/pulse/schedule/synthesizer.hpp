@@ -27,7 +27,6 @@
 #include <pulse/schedule/prove/certificate.hpp>
 #include <pulse/schedule/prove/window_bound.hpp>
 #include <pulse/schedule/prove/window_propagation.hpp>
-#include <pulse/schedule/prove/window_shaving.hpp>
 #include <pulse/schedule/prove/window_state.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
@@ -114,39 +113,6 @@ public:
         const bool gained = s_.makespan_us != makespan || s_.bound.makespan_us != bound;
         if (narrow) { narrowing_ = proof.narrowing; }
         fruitless_ = gained || !long_step() ? 0 : fruitless_ + 1;
-    }
-
-    /// Where memory binds, or instances are many, search needs the time more.
-    [[nodiscard]] bool can_shave() const {
-        return !s_.proved() && !s_.memory.limited() && s_.graph.instances() <= tuned::most_shaved_instances &&
-               !s_.budget.ended();
-    }
-    /// A better bound from windows that are shaved: refutes longer and longer makespans, in steps that grow while that
-    /// succeeds and shrink when it does not.
-    void run_shaving() {
-        const double part = part_ * std::pow(tuned::fruitless, unshaven_);
-        const double grain = time_grain_us(s_.problem, s_.makespan_us);
-        if (!shaver_) {
-            facts_ = window_facts_of(s_.problem);
-            shaver_.emplace(facts_, s_.bound, s_.makespan_us, grain);
-        }
-        const double before = s_.bound.makespan_us;
-        const auto spend = [this](std::int64_t pairs) { return s_.budget.spend(1 + pairs / 64); };
-        const double longest = cutoff_below(s_.makespan_us, grain);
-        for (int attempt = 0; attempt != tuned::shaving_attempts; ++attempt) {
-            const double low = s_.bound.makespan_us;
-            const double cutoff = std::min(longest, low + std::max(shaving_step_ * (longest - low), grain / 2));
-            s_.budget.begin_turn(0.5 * part, std::max<std::int64_t>(1, nodes_ / 3));
-            if (shaver_->refute(cutoff, spend)) {
-                s_.raise_bound(least_after(cutoff, grain));
-                shaving_step_ = std::min(1.0, tuned::shaving_growth * shaving_step_);
-            } else {
-                shaving_step_ = std::max(tuned::least_shaving_step, tuned::shaving_shrink * shaving_step_);
-                if (s_.bound.makespan_us == before) { break; } // elsewhere the time may do more
-            }
-            if (s_.proved() || s_.budget.ended()) { break; }
-        }
-        unshaven_ = s_.bound.makespan_us > before ? 0 : unshaven_ + 1;
     }
 
     /// On problems of many instances windows take long and find nothing.
@@ -316,12 +282,6 @@ private:
     double tightened_us_{-1};
     /// Searches over states since one of them gained something.
     int fruitless_{};
-
-    window_facts facts_{};
-    std::optional<window_shaver> shaver_{};
-    double shaving_step_{tuned::shaving_step};
-    /// Turns of shaving since one of them gained something.
-    int unshaven_{};
 
     sequence_search walk_;
     justification_search shifts_;

@@ -13,7 +13,6 @@ struct tuned {
     /// With more instances than this, parts of a step are worth a search of their own.
     static constexpr int long_step = 400;
     static constexpr int most_window_instances = 1024;
-    static constexpr int most_shaved_instances = 800;
     /// Up to so many instances justification runs in many rounds, beyond in few.
     static constexpr int many_rounds_instances = 10'000;
     static constexpr int many_rounds = 10;
@@ -40,13 +39,6 @@ struct tuned {
     /// Where devices have so many states, hardly anything is proved.
     static constexpr double too_many_states = 500 * few_device_states;
     static constexpr double too_many_states_share = 0.1;
-
-    static constexpr int shaving_attempts = 3;
-    /// How far from the bound to the best makespan an attempt goes: at first, at least, after success and failure.
-    static constexpr double shaving_step = 0.15;
-    static constexpr double least_shaving_step = 0.02;
-    static constexpr double shaving_growth = 1.5;
-    static constexpr double shaving_shrink = 0.6;
 
     static constexpr std::int64_t pattern_moves = 50'000;
     static constexpr int pattern_tries = 6;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <pulse/schedule/bound/device_bounds.hpp>
-#include <pulse/schedule/bound/device_propagation.hpp>
 #include <pulse/schedule/bound/tighten_bound.hpp>
 #include <pulse/schedule/construct/known_orders.hpp>
 #include <pulse/schedule/construct/list_engine.hpp>
@@ -90,28 +89,20 @@ public:
     [[nodiscard]] bool can_tighten() const { return !tightened(); }
     /// Searches over states: a better bound, at times a better schedule.
     void run_states() {
-        // Under a limit, windows of devices prove more than anything else; on long steps a good schedule comes first.
-        const double states = device_states(s_.index);
-        const bool narrow = s_.memory.limited() && (!long_step() || tightenings_ >= tuned::turns_before_narrowing);
-        ++tightenings_;
-        const bool narrowing = narrow && long_step() && narrowing_ && states <= few_device_states;
-        double part =
-            narrowing ? std::max(part_, tuned::narrowing_share) : part_ * std::pow(tuned::fruitless, fruitless_);
-        if (s_.memory.limited() && long_step() && states > tuned::too_many_states) {
+        double part = part_ * std::pow(tuned::fruitless, fruitless_);
+        if (s_.memory.limited() && long_step() && device_states(s_.index) > tuned::too_many_states) {
             part *= tuned::too_many_states_share;
         }
         const double makespan = s_.makespan_us;
         const double bound = s_.bound.makespan_us;
         const auto limit = s_.budget.turn(part, nodes_);
-        auto proof = narrow ? tighten_bound(s_.problem, s_.bound, s_.makespan_us, limit, windows_)
-                            : tighten_bound(s_.problem, s_.bound, s_.makespan_us, limit);
+        const tightened_bound proof = tighten_bound(s_.problem, s_.bound, s_.makespan_us, limit);
         s_.budget.count(proof.nodes);
         if (!proof.better.devices.empty()) { s_.take(proof.better); }
         s_.raise_bound(proof.lower_bound_us);
         if (proof.finished) { tightened_us_ = s_.makespan_us; }
         // Large problems whose states are too many gain more from search.
         const bool gained = s_.makespan_us != makespan || s_.bound.makespan_us != bound;
-        if (narrow) { narrowing_ = proof.narrowing; }
         fruitless_ = gained || !long_step() ? 0 : fruitless_ + 1;
     }
 
@@ -273,11 +264,6 @@ private:
     std::int64_t nodes_{};
 
     std::optional<device_bounds> devices_{};
-    /// What searches over the states of devices know of all schedules shorter than the best one, and whether that will
-    /// be more after the next one.
-    device_windows windows_{};
-    bool narrowing_{true};
-    int tightenings_{};
     /// The makespan for which searches over states have nothing more to try.
     double tightened_us_{-1};
     /// Searches over states since one of them gained something.

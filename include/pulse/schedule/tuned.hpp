@@ -3,8 +3,6 @@
 #include <array>
 #include <cstdint>
 
-#include <pulse/schedule/bound/device_propagation.hpp>
-
 namespace pulse::detail {
 
 /// What was tuned on the grid of `bench_plan gaps`, besides the shares in the tables of phases. Work is in the steps of
@@ -33,11 +31,8 @@ struct tuned {
 
     /// The share of a proof whose last turns gained nothing is multiplied by this for each.
     static constexpr double fruitless = 0.15;
-    /// Windows of devices that still narrow get at least this share, once a good schedule came first.
-    static constexpr double narrowing_share = 0.8;
-    static constexpr int turns_before_narrowing = 2;
     /// Where devices have so many states, hardly anything is proved.
-    static constexpr double too_many_states = 500 * few_device_states;
+    static constexpr double too_many_states = 1e7;
     static constexpr double too_many_states_share = 0.1;
 
     static constexpr std::int64_t pattern_moves = 50'000;

@@ -21,7 +21,6 @@
 #include <pulse/schedule/construct/periodic_search.hpp>
 #include <pulse/schedule/improve/justification_search.hpp>
 #include <pulse/schedule/improve/justify.hpp>
-#include <pulse/schedule/improve/sequence_search.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/prove/certificate.hpp>
 #include <pulse/schedule/prove/window_bound.hpp>
@@ -40,7 +39,7 @@ namespace pulse::detail {
 class synthesizer {
 public:
     synthesizer(const schedule_problem& problem, const synthesis_options& options, const proof_of& prove) :
-        without_{&options.without}, prove_{&prove}, s_{problem, options}, walk_{s_.graph}, shifts_{s_.graph} {}
+        without_{&options.without}, prove_{&prove}, s_{problem, options}, shifts_{s_.graph} {}
 
     [[nodiscard]] synthesis_state& state() noexcept { return s_; }
     [[nodiscard]] bool leaves_out(std::string_view name) const { return without_->contains(name); }
@@ -146,24 +145,17 @@ public:
         }
     }
 
-    /// Everything as early as it can be: never longer, and what it gains the walks start from.
+    /// Everything as early as it can be: never longer.
     void run_justification() { s_.offer(justified(s_.best_sequences)); }
 
-    /// Annealing of the device sequences, in slices that grow, and iterated justification: the whole step where it is
-    /// short, else mostly parts of it, beginning and end above all.
-    void run_search() {
-        if (walk_.mean_us() == 0) { return; }
-        if (walk_work_ == 0) {
-            walk_work_ = std::max(tuned::walk_work, tuned::walk_work_of_instance * s_.graph.instances());
-        }
-        for (std::size_t& round = search_round_; !s_.done(); ++round) {
-            // Walks do little for a step of many passes, but find at times what iterated justification does not.
-            const bool walks = !leaves_out("walks") && (!long_step() || round % 4 == 2 || leaves_out("shifts"));
-            const bool whole = walks && (!long_step() || round % 5 == 4);
-            if (walks && !run_walk(round, whole)) { break; }
-            if (!leaves_out("shifts")) { run_shifts(tuned::shifts_of_walk * walk_work_); }
-            if (!s_.budget.spend(1)) { break; }
-            if (whole) { walk_work_ = std::min(walk_work_ + walk_work_ / 4, tuned::most_walk_work); }
+    /// Iterated justification of parts of the incumbent, in slices.
+    void run_shifts() {
+        const double warm_us = tuned::warm_shifts * shifts_.mean_us();
+        const std::int64_t work = std::max(tuned::shifts_work, tuned::shifts_work_of_instance * s_.graph.instances());
+        while (!s_.done()) {
+            if (shifts_.best_us() != s_.makespan_us && !shifts_.take(s_.best_sequences)) { return; }
+            if (shifts_.anneal(warm_us, work, s_.bound.makespan_us, s_.random, s_.budget)) { s_.offer(shifts_.best()); }
+            if (!s_.budget.spend(1)) { return; }
         }
     }
 
@@ -229,33 +221,6 @@ private:
         }
     }
 
-    /// Of the whole step or a part of it; false when there is nothing to start from.
-    [[nodiscard]] bool run_walk(std::size_t round, bool whole) {
-        const bool other = whole && round % 2 == 1 && s_.starts.size() > 1;
-        if (!walk_.take(other ? s_.starts[(round / 2) % s_.starts.size()].second : s_.best_sequences)) { return false; }
-        const double mean = walk_.mean_us();
-        cooling plan{tuned::warm[round % tuned::warm.size()] * mean, tuned::cold * mean, walk_work_};
-        if (!whole) {
-            plan.warm_us = tuned::warm.front() * mean;
-            const double share = std::min(1.0, tuned::part_instances / s_.graph.instances() * (0.5 + s_.random.unit()));
-            plan.from = round % 5 == 0 ? 0.0 : round % 5 == 1 ? 1 - share : s_.random.unit() * (1 - share);
-            plan.to = std::min(1.0, plan.from + share);
-        }
-        (void)walk_.anneal(plan, s_.bound.makespan_us, s_.random, s_.budget);
-        const double before = s_.makespan_us;
-        s_.offer(walk_.best());
-        if (whole && s_.makespan_us < before && !s_.proved()) { run_justification(); }
-        return true;
-    }
-
-    /// Iterated justification of the incumbent, with about `work` steps.
-    void run_shifts(std::int64_t work) {
-        if (s_.done() || (shifts_.best_us() != s_.makespan_us && !shifts_.take(s_.best_sequences))) { return; }
-        if (shifts_.anneal(tuned::warm_shifts * walk_.mean_us(), work, s_.bound.makespan_us, s_.random, s_.budget)) {
-            s_.offer(shifts_.best());
-        }
-    }
-
     const std::set<std::string, std::less<>>* without_;
     const proof_of* prove_;
     synthesis_state s_;
@@ -269,11 +234,7 @@ private:
     /// Searches over states since one of them gained something.
     int fruitless_{};
 
-    sequence_search walk_;
     justification_search shifts_;
-    /// How long the next walk is, and which.
-    std::int64_t walk_work_{};
-    std::size_t search_round_{};
 };
 
 } // namespace pulse::detail

@@ -8,7 +8,7 @@ namespace pulse::detail {
 /// What was tuned on the grid of `bench_plan gaps`, besides the shares in the tables of phases. Work is in the steps of
 /// search_budget::spend.
 struct tuned {
-    /// With more instances than this, parts of a step are worth a search of their own.
+    /// With more instances than this, a step is long: it gains more from search than from proofs.
     static constexpr int long_step = 400;
     static constexpr int most_window_instances = 1024;
     /// Up to so many instances justification runs in many rounds, beyond in few.
@@ -43,19 +43,11 @@ struct tuned {
     static constexpr std::array shorter_periods{1.005, 1.0};
     static constexpr std::array pattern_delays{0.0, 0.5, 1.0};
 
-    /// Of a walk: at first, and an instance at least.
-    static constexpr std::int64_t walk_work = 3'000'000;
-    static constexpr std::int64_t walk_work_of_instance = 900;
-    /// Out of reach of any walk, but walks of tiny problems end at once and are many.
-    static constexpr std::int64_t most_walk_work = 1'000'000'000'000;
-    /// First temperatures by turns, and the last one, in mean durations of a pass.
-    static constexpr std::array warm{3.0, 3.0, 1.0, 10.0, 3.0};
-    static constexpr double cold = 0.1;
-    /// Of justification, likewise.
+    /// Of a slice of iterated justification: at least, and an instance.
+    static constexpr std::int64_t shifts_work = 12'000'000;
+    static constexpr std::int64_t shifts_work_of_instance = 3600;
+    /// Its first temperature, in mean durations of a pass.
     static constexpr double warm_shifts = 0.1;
-    /// Instances of a part of a long step, in the mean.
-    static constexpr double part_instances = 400;
-    static constexpr std::int64_t shifts_of_walk = 4;
 };
 
 } // namespace pulse::detail

@@ -7,12 +7,10 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
-#include <pulse/schedule/bound/device_propagation.hpp>
 #include <pulse/schedule/bound/tighten_bound.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/validate.hpp>
 
-#include "every_schedule.hpp"
 #include "exact_solver.hpp"
 #include "instances.hpp"
 #include "small_problems.hpp"
@@ -20,9 +18,6 @@
 namespace {
 
 using namespace pulse;
-using detail::device_outcome;
-using detail::device_propagator;
-using detail::device_windows;
 using detail::problem_relaxer;
 using detail::state_search;
 using detail::tighten_bound;
@@ -46,9 +41,7 @@ TEST_CASE("the tightened bound is the optimum of tiny problems") {
         // A poor schedule to start from leaves something to find.
         const auto found = list_search(problem, {list_effort::one, 0, 0, 0});
         const auto bound = bound_schedule(problem);
-        device_windows windows{};
-        const auto tight = round % 2 == 0 ? tighten_bound(problem, bound, found.makespan_us, {})
-                                          : tighten_bound(problem, bound, found.makespan_us, {}, windows);
+        const auto tight = tighten_bound(problem, bound, found.makespan_us, {});
         CHECK(tight.finished);
         CHECK(tight.lower_bound_us >= std::min(bound.makespan_us, found.makespan_us) * (1 - 1e-12));
         CHECK(tight.lower_bound_us == doctest::Approx(tight.makespan_us).epsilon(1e-9));
@@ -112,88 +105,6 @@ TEST_CASE("a relaxation to some devices has no longer optimum than the problem")
             }
         }
     }
-}
-
-TEST_CASE("windows of devices hold in every schedule that is short enough, and refute none") {
-    std::mt19937 random{81};
-    const auto never = [] { return false; };
-    int walked = 0;
-    int schedules = 0;
-    int narrower = 0;
-    int refuted = 0;
-    for (int round = 0; round != 300; ++round) {
-        const auto problem = test::small_problem(random, 20);
-        const auto bound = bound_schedule(problem);
-        const double best = list_search(problem).makespan_us;
-        if (best == 0) { continue; }
-        const device_propagator propagator{problem, bound};
-        device_windows windows{};
-        windows.bound = bound;
-        // The later ones go on from what the earlier ones have left, as long as they are shorter.
-        for (const double part : {1.2, 1.001, 0.999, 0.9}) {
-            const double below = best * part;
-            std::int64_t nodes = 0;
-            const auto outcome = propagator.narrow(windows, {below, 100000, 100000, never}, nodes);
-            REQUIRE(outcome != device_outcome::cut_short);
-            int shorter = 0;
-            test::every_schedule all{problem, below * (1 - 1e-9), 20000, [&](const schedule& found) {
-                                         ++shorter;
-                                         const double end = found.makespan_us();
-                                         for (const auto& passes : found.devices) {
-                                             for (const auto& p : passes) {
-                                                 const auto op =
-                                                     p.stage * problem.passes_per_stage() + static_cast<int>(p.op);
-                                                 const auto at =
-                                                     static_cast<std::size_t>(op * problem.microbatches + p.microbatch);
-                                                 if (outcome == device_outcome::refuted) { continue; }
-                                                 CHECK(p.start_us >= windows.bound.head[at] - 1e-9 * end);
-                                                 CHECK(end - p.end_us >= windows.bound.tail[at] - 1e-9 * end);
-                                             }
-                                         }
-                                     }};
-            walked += all.walk() ? 1 : 0;
-            schedules += shorter;
-            if (outcome == device_outcome::refuted) {
-                CHECK(shorter == 0);
-                refuted += below > bound.makespan_us * (1 + 1e-9) ? 1 : 0;
-                break;
-            }
-            double more = 0;
-            for (std::size_t i = 0; i != bound.head.size(); ++i) {
-                CHECK(windows.bound.head[i] >= bound.head[i]);
-                CHECK(windows.bound.tail[i] >= bound.tail[i]);
-                more += windows.bound.head[i] - bound.head[i] + windows.bound.tail[i] - bound.tail[i];
-            }
-            narrower += more > 1e-6 * best ? 1 : 0;
-        }
-    }
-    MESSAGE(walked << " walked, " << schedules << " schedules, " << narrower << " narrower, " << refuted << " refuted");
-    CHECK(schedules > 10000);
-    CHECK(narrower > 100);
-    CHECK(refuted > 20);
-}
-
-TEST_CASE("windows that several calls narrow are those of one, and a call that is cut short goes on") {
-    std::mt19937 random{82};
-    int raised = 0;
-    for (int round = 0; round != 40; ++round) {
-        const auto problem = test::limited_problem(random, 4, 1, 6, round);
-        const auto bound = bound_schedule(problem);
-        const double upper = list_search(problem, {list_effort::one, 1, 1, 50}).makespan_us;
-        device_windows windows{};
-        double last = 0;
-        for (const std::int64_t most : {200, 2000, 20000, 200000}) {
-            const auto tight = tighten_bound(problem, bound, upper, nodes(most), windows);
-            CHECK(tight.lower_bound_us <= upper);
-            CHECK(tight.lower_bound_us <= tight.makespan_us);
-            if (!tight.better.devices.empty()) { CHECK(is_valid(problem, tight.better)); }
-            last = std::max(last, tight.lower_bound_us);
-            raised += last > bound.makespan_us * (1 + 1e-9) ? 1 : 0;
-        }
-        const auto fresh = tighten_bound(problem, bound, upper, nodes(200000));
-        if (fresh.finished) { CHECK(last == doctest::Approx(fresh.lower_bound_us).epsilon(1e-9)); }
-    }
-    CHECK(raised > 10);
 }
 
 TEST_CASE("a tightened bound depends on its arguments alone and stops when asked") {

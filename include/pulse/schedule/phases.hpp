@@ -19,9 +19,8 @@ namespace pulse::detail {
 
 /// A phase of a synthesis.
 struct phase {
-    /// Which of synthesis_phases it is; two when they alternate.
+    /// Which of synthesis_phases it is.
     std::string_view name{};
-    std::string_view with{};
     /// Of what the limit leaves, at most all of it; 0: what the phase before has left of its share.
     double share{};
     std::int64_t nodes{};
@@ -34,23 +33,20 @@ inline constexpr std::int64_t any_nodes = std::numeric_limits<std::int64_t>::max
 
 /// Schedules first, then a small proof, which ends most small problems.
 inline constexpr phase opening_phases[]{
-    {"known_orders", {}, 1, any_nodes, &synthesizer::always, &synthesizer::run_known_orders},
-    {"lists", {}, 0, any_nodes, &synthesizer::wants_lists, &synthesizer::run_lists},
-    {"devices", {}, 0.08, 100'000, &synthesizer::can_raise_devices, &synthesizer::run_devices},
-    {"states", {}, 0.15, 20'000, &synthesizer::can_tighten, &synthesizer::run_states},
-    {"windows", {}, 0.1, any_nodes, &synthesizer::has_few_windows, &synthesizer::run_windows},
-    {"patterns", {}, 0.35, any_nodes, &synthesizer::has_steady_state, &synthesizer::run_patterns},
-    {"justification", {}, 0, any_nodes, &synthesizer::unproved, &synthesizer::run_justification},
+    {"known_orders", 1, any_nodes, &synthesizer::always, &synthesizer::run_known_orders},
+    {"lists", 0, any_nodes, &synthesizer::wants_lists, &synthesizer::run_lists},
+    {"devices", 0.08, 100'000, &synthesizer::can_raise_devices, &synthesizer::run_devices},
+    {"states", 0.15, 20'000, &synthesizer::can_tighten, &synthesizer::run_states},
+    {"patterns", 0.35, any_nodes, &synthesizer::has_steady_state, &synthesizer::run_patterns},
 };
 
 /// Search and proof by turns.
 inline constexpr phase repeated_phases[]{
-    {"walks", "shifts", 0.5, any_nodes, &synthesizer::always, &synthesizer::run_search},
-    {"devices", {}, 0.1, any_nodes, &synthesizer::can_raise_devices, &synthesizer::run_devices},
-    {"shaving", {}, 3, any_nodes, &synthesizer::can_shave, &synthesizer::run_shaving},
-    {"solver", {}, 0.3, any_nodes, &synthesizer::unproved, &synthesizer::run_solver},
-    {"states", {}, 1, any_nodes, &synthesizer::can_tighten, &synthesizer::run_states},
-    {"walks", "shifts", 1, any_nodes, &synthesizer::tightened, &synthesizer::run_search},
+    {"shifts", 0.5, any_nodes, &synthesizer::always, &synthesizer::run_shifts},
+    {"devices", 0.1, any_nodes, &synthesizer::can_raise_devices, &synthesizer::run_devices},
+    {"solver", 0.3, any_nodes, &synthesizer::unproved, &synthesizer::run_solver},
+    {"states", 1, any_nodes, &synthesizer::can_tighten, &synthesizer::run_states},
+    {"shifts", 1, any_nodes, &synthesizer::tightened, &synthesizer::run_shifts},
 };
 
 /// Of the shares of the first rounds; later ones have them whole.
@@ -62,7 +58,7 @@ inline constexpr std::int64_t first_round_nodes = 2'000'000;
 inline void take_turns(synthesizer& run, std::span<const phase> phases, double share, std::int64_t nodes) {
     for (const phase& p : phases) {
         if (p.share > 0) { run.begin_turn(std::min(1.0, p.share * share), std::min(p.nodes, nodes)); }
-        if (run.leaves_out(p.name) && (p.with.empty() || run.leaves_out(p.with))) { continue; }
+        if (run.leaves_out(p.name)) { continue; }
         if ((run.*p.when)()) { (run.*p.run)(); }
     }
 }

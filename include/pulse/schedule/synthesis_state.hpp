@@ -63,14 +63,12 @@ struct synthesis_state {
                 of[d].push_back(index.op_of({p.op, p.stage}) * index.microbatches + p.microbatch);
             }
         }
-        remember(found.makespan_us(), of);
         if (found.makespan_us() < makespan_us) { replace(found, std::move(of)); }
     }
 
     /// The same of sequences, unless they wait for each other or take too much memory.
     void offer(const sequences& found) {
         if (!timed.assign(found) || timed.excess() > 0) { return; }
-        remember(timed.makespan_us(), found);
         if (!(timed.makespan_us() < makespan_us)) { return; }
         schedule order{};
         for (const auto& sequence : found) {
@@ -100,8 +98,6 @@ struct synthesis_state {
     schedule best{};
     sequences best_sequences{};
     double makespan_us{std::numeric_limits<double>::infinity()};
-    /// The best few, by makespan, as places to start from.
-    std::vector<std::pair<double, sequences>> starts{};
 
 private:
     void replace(const schedule& found, sequences of) {
@@ -109,14 +105,6 @@ private:
         best = found;
         best_sequences = std::move(of);
         report();
-    }
-
-    void remember(double makespan, const sequences& found) {
-        const auto at = std::lower_bound(starts.begin(), starts.end(), makespan,
-                                         [](const auto& a, double b) { return a.first < b; });
-        if (at != starts.end() && at->first == makespan) { return; }
-        starts.insert(at, {makespan, found});
-        if (starts.size() > 4) { starts.pop_back(); }
     }
 
     void report() const {

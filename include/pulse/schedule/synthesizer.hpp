@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <pulse/schedule/bound/device_bounds.hpp>
-#include <pulse/schedule/bound/device_propagation.hpp>
 #include <pulse/schedule/bound/tighten_bound.hpp>
 #include <pulse/schedule/construct/known_orders.hpp>
 #include <pulse/schedule/construct/list_engine.hpp>
@@ -22,18 +21,12 @@
 #include <pulse/schedule/construct/periodic_search.hpp>
 #include <pulse/schedule/improve/justification_search.hpp>
 #include <pulse/schedule/improve/justify.hpp>
-#include <pulse/schedule/improve/sequence_search.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/prove/certificate.hpp>
-#include <pulse/schedule/prove/window_bound.hpp>
-#include <pulse/schedule/prove/window_propagation.hpp>
-#include <pulse/schedule/prove/window_shaving.hpp>
-#include <pulse/schedule/prove/window_state.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesis_state.hpp>
-#include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/tuned.hpp>
 
 namespace pulse::detail {
@@ -42,7 +35,7 @@ namespace pulse::detail {
 class synthesizer {
 public:
     synthesizer(const schedule_problem& problem, const synthesis_options& options, const proof_of& prove) :
-        without_{&options.without}, prove_{&prove}, s_{problem, options}, walk_{s_.graph}, shifts_{s_.graph} {}
+        without_{&options.without}, prove_{&prove}, s_{problem, options}, shifts_{s_.graph} {}
 
     [[nodiscard]] synthesis_state& state() noexcept { return s_; }
     [[nodiscard]] bool leaves_out(std::string_view name) const { return without_->contains(name); }
@@ -91,78 +84,21 @@ public:
     [[nodiscard]] bool can_tighten() const { return !tightened(); }
     /// Searches over states: a better bound, at times a better schedule.
     void run_states() {
-        // Under a limit, windows of devices prove more than anything else; on long steps a good schedule comes first.
-        const double states = device_states(s_.index);
-        const bool narrow = s_.memory.limited() && (!long_step() || tightenings_ >= tuned::turns_before_narrowing);
-        ++tightenings_;
-        const bool narrowing = narrow && long_step() && narrowing_ && states <= few_device_states;
-        double part =
-            narrowing ? std::max(part_, tuned::narrowing_share) : part_ * std::pow(tuned::fruitless, fruitless_);
-        if (s_.memory.limited() && long_step() && states > tuned::too_many_states) {
+        double part = part_ * std::pow(tuned::fruitless, fruitless_);
+        if (s_.memory.limited() && long_step() && device_states(s_.index) > tuned::too_many_states) {
             part *= tuned::too_many_states_share;
         }
         const double makespan = s_.makespan_us;
         const double bound = s_.bound.makespan_us;
         const auto limit = s_.budget.turn(part, nodes_);
-        auto proof = narrow ? tighten_bound(s_.problem, s_.bound, s_.makespan_us, limit, windows_)
-                            : tighten_bound(s_.problem, s_.bound, s_.makespan_us, limit);
+        const tightened_bound proof = tighten_bound(s_.problem, s_.bound, s_.makespan_us, limit);
         s_.budget.count(proof.nodes);
         if (!proof.better.devices.empty()) { s_.take(proof.better); }
         s_.raise_bound(proof.lower_bound_us);
         if (proof.finished) { tightened_us_ = s_.makespan_us; }
         // Large problems whose states are too many gain more from search.
         const bool gained = s_.makespan_us != makespan || s_.bound.makespan_us != bound;
-        if (narrow) { narrowing_ = proof.narrowing; }
         fruitless_ = gained || !long_step() ? 0 : fruitless_ + 1;
-    }
-
-    /// Where memory binds, or instances are many, search needs the time more.
-    [[nodiscard]] bool can_shave() const {
-        return !s_.proved() && !s_.memory.limited() && s_.graph.instances() <= tuned::most_shaved_instances &&
-               !s_.budget.ended();
-    }
-    /// A better bound from windows that are shaved: refutes longer and longer makespans, in steps that grow while that
-    /// succeeds and shrink when it does not.
-    void run_shaving() {
-        const double part = part_ * std::pow(tuned::fruitless, unshaven_);
-        const double grain = time_grain_us(s_.problem, s_.makespan_us);
-        if (!shaver_) {
-            facts_ = window_facts_of(s_.problem);
-            shaver_.emplace(facts_, s_.bound, s_.makespan_us, grain);
-        }
-        const double before = s_.bound.makespan_us;
-        const auto spend = [this](std::int64_t pairs) { return s_.budget.spend(1 + pairs / 64); };
-        const double longest = cutoff_below(s_.makespan_us, grain);
-        for (int attempt = 0; attempt != tuned::shaving_attempts; ++attempt) {
-            const double low = s_.bound.makespan_us;
-            const double cutoff = std::min(longest, low + std::max(shaving_step_ * (longest - low), grain / 2));
-            s_.budget.begin_turn(0.5 * part, std::max<std::int64_t>(1, nodes_ / 3));
-            if (shaver_->refute(cutoff, spend)) {
-                s_.raise_bound(least_after(cutoff, grain));
-                shaving_step_ = std::min(1.0, tuned::shaving_growth * shaving_step_);
-            } else {
-                shaving_step_ = std::max(tuned::least_shaving_step, tuned::shaving_shrink * shaving_step_);
-                if (s_.bound.makespan_us == before) { break; } // elsewhere the time may do more
-            }
-            if (s_.proved() || s_.budget.ended()) { break; }
-        }
-        unshaven_ = s_.bound.makespan_us > before ? 0 : unshaven_ + 1;
-    }
-
-    /// On problems of many instances windows take long and find nothing.
-    [[nodiscard]] bool has_few_windows() const {
-        return !s_.done() && s_.graph.instances() <= tuned::most_window_instances;
-    }
-    /// A better bound from windows alone.
-    void run_windows() {
-        const window_facts facts = window_facts_of(s_.problem);
-        window_propagator propagator{facts};
-        const double grain = time_grain_us(s_.problem, s_.makespan_us);
-        refute_by_windows(
-            facts, s_.bound, propagator, s_.bound.makespan_us, cutoff_below(s_.makespan_us, grain),
-            std::max(grain, 1e-6 * s_.makespan_us),
-            [this] { return s_.budget.spend(tuned::window_work * s_.graph.instances()) && s_.budget.look(); },
-            [&](double cutoff) { s_.raise_bound(least_after(cutoff, grain)); });
     }
 
     /// A step of no more microbatches than devices has no steady state.
@@ -189,24 +125,14 @@ public:
         }
     }
 
-    /// Everything as early as it can be: never longer, and what it gains the walks start from.
-    void run_justification() { s_.offer(justified(s_.best_sequences)); }
-
-    /// Annealing of the device sequences, in slices that grow, and iterated justification: the whole step where it is
-    /// short, else mostly parts of it, beginning and end above all.
-    void run_search() {
-        if (walk_.mean_us() == 0) { return; }
-        if (walk_work_ == 0) {
-            walk_work_ = std::max(tuned::walk_work, tuned::walk_work_of_instance * s_.graph.instances());
-        }
-        for (std::size_t& round = search_round_; !s_.done(); ++round) {
-            // Walks do little for a step of many passes, but find at times what iterated justification does not.
-            const bool walks = !leaves_out("walks") && (!long_step() || round % 4 == 2 || leaves_out("shifts"));
-            const bool whole = walks && (!long_step() || round % 5 == 4);
-            if (walks && !run_walk(round, whole)) { break; }
-            if (!leaves_out("shifts")) { run_shifts(tuned::shifts_of_walk * walk_work_); }
-            if (!s_.budget.spend(1)) { break; }
-            if (whole) { walk_work_ = std::min(walk_work_ + walk_work_ / 4, tuned::most_walk_work); }
+    /// Iterated justification of parts of the incumbent, in slices.
+    void run_shifts() {
+        const double warm_us = tuned::warm_shifts * shifts_.mean_us();
+        const std::int64_t work = std::max(tuned::shifts_work, tuned::shifts_work_of_instance * s_.graph.instances());
+        while (!s_.done()) {
+            if (shifts_.best_us() != s_.makespan_us && !shifts_.take(s_.best_sequences)) { return; }
+            if (shifts_.anneal(warm_us, work, s_.bound.makespan_us, s_.random, s_.budget)) { s_.offer(shifts_.best()); }
+            if (!s_.budget.spend(1)) { return; }
         }
     }
 
@@ -272,33 +198,6 @@ private:
         }
     }
 
-    /// Of the whole step or a part of it; false when there is nothing to start from.
-    [[nodiscard]] bool run_walk(std::size_t round, bool whole) {
-        const bool other = whole && round % 2 == 1 && s_.starts.size() > 1;
-        if (!walk_.take(other ? s_.starts[(round / 2) % s_.starts.size()].second : s_.best_sequences)) { return false; }
-        const double mean = walk_.mean_us();
-        cooling plan{tuned::warm[round % tuned::warm.size()] * mean, tuned::cold * mean, walk_work_};
-        if (!whole) {
-            plan.warm_us = tuned::warm.front() * mean;
-            const double share = std::min(1.0, tuned::part_instances / s_.graph.instances() * (0.5 + s_.random.unit()));
-            plan.from = round % 5 == 0 ? 0.0 : round % 5 == 1 ? 1 - share : s_.random.unit() * (1 - share);
-            plan.to = std::min(1.0, plan.from + share);
-        }
-        (void)walk_.anneal(plan, s_.bound.makespan_us, s_.random, s_.budget);
-        const double before = s_.makespan_us;
-        s_.offer(walk_.best());
-        if (whole && s_.makespan_us < before && !s_.proved()) { run_justification(); }
-        return true;
-    }
-
-    /// Iterated justification of the incumbent, with about `work` steps.
-    void run_shifts(std::int64_t work) {
-        if (s_.done() || (shifts_.best_us() != s_.makespan_us && !shifts_.take(s_.best_sequences))) { return; }
-        if (shifts_.anneal(tuned::warm_shifts * walk_.mean_us(), work, s_.bound.makespan_us, s_.random, s_.budget)) {
-            s_.offer(shifts_.best());
-        }
-    }
-
     const std::set<std::string, std::less<>>* without_;
     const proof_of* prove_;
     synthesis_state s_;
@@ -307,27 +206,12 @@ private:
     std::int64_t nodes_{};
 
     std::optional<device_bounds> devices_{};
-    /// What searches over the states of devices know of all schedules shorter than the best one, and whether that will
-    /// be more after the next one.
-    device_windows windows_{};
-    bool narrowing_{true};
-    int tightenings_{};
     /// The makespan for which searches over states have nothing more to try.
     double tightened_us_{-1};
     /// Searches over states since one of them gained something.
     int fruitless_{};
 
-    window_facts facts_{};
-    std::optional<window_shaver> shaver_{};
-    double shaving_step_{tuned::shaving_step};
-    /// Turns of shaving since one of them gained something.
-    int unshaven_{};
-
-    sequence_search walk_;
     justification_search shifts_;
-    /// How long the next walk is, and which.
-    std::int64_t walk_work_{};
-    std::size_t search_round_{};
 };
 
 } // namespace pulse::detail

@@ -3,17 +3,13 @@
 #include <array>
 #include <cstdint>
 
-#include <pulse/schedule/bound/device_propagation.hpp>
-
 namespace pulse::detail {
 
 /// What was tuned on the grid of `bench_plan gaps`, besides the shares in the tables of phases. Work is in the steps of
 /// search_budget::spend.
 struct tuned {
-    /// With more instances than this, parts of a step are worth a search of their own.
+    /// With more instances than this, a step is long: it gains more from search than from proofs.
     static constexpr int long_step = 400;
-    static constexpr int most_window_instances = 1024;
-    static constexpr int most_shaved_instances = 800;
     /// Up to this many instances justification runs in many rounds, beyond in few.
     static constexpr int many_rounds_instances = 10'000;
     static constexpr int many_rounds = 10;
@@ -29,24 +25,12 @@ struct tuned {
     static constexpr double known_orders_share = 0.2;
 
     static constexpr std::int64_t device_bound_work = 100;
-    /// Of a propagation of windows, an instance.
-    static constexpr std::int64_t window_work = 400;
 
     /// The share of a proof whose last turns gained nothing is multiplied by this for each.
     static constexpr double fruitless = 0.15;
-    /// Windows of devices that still narrow get at least this share, once a good schedule came first.
-    static constexpr double narrowing_share = 0.8;
-    static constexpr int turns_before_narrowing = 2;
     /// Where devices have this many states, hardly anything is proved.
-    static constexpr double too_many_states = 500 * few_device_states;
+    static constexpr double too_many_states = 1e7;
     static constexpr double too_many_states_share = 0.1;
-
-    static constexpr int shaving_attempts = 3;
-    /// How far from the bound to the best makespan an attempt goes: at first, at least, after success and failure.
-    static constexpr double shaving_step = 0.15;
-    static constexpr double least_shaving_step = 0.02;
-    static constexpr double shaving_growth = 1.5;
-    static constexpr double shaving_shrink = 0.6;
 
     static constexpr std::int64_t pattern_moves = 50'000;
     static constexpr int pattern_tries = 6;
@@ -56,19 +40,11 @@ struct tuned {
     static constexpr std::array shorter_periods{1.005, 1.0};
     static constexpr std::array pattern_delays{0.0, 0.5, 1.0};
 
-    /// Of a walk: at first, and an instance at least.
-    static constexpr std::int64_t walk_work = 3'000'000;
-    static constexpr std::int64_t walk_work_of_instance = 900;
-    /// Out of reach of any walk, but walks of tiny problems end at once and are many.
-    static constexpr std::int64_t most_walk_work = 1'000'000'000'000;
-    /// First temperatures by turns, and the last one, in mean durations of a pass.
-    static constexpr std::array warm{3.0, 3.0, 1.0, 10.0, 3.0};
-    static constexpr double cold = 0.1;
-    /// Of justification, likewise.
+    /// Of a slice of iterated justification: at least, and an instance.
+    static constexpr std::int64_t shifts_work = 12'000'000;
+    static constexpr std::int64_t shifts_work_of_instance = 3600;
+    /// Its first temperature, in mean durations of a pass.
     static constexpr double warm_shifts = 0.1;
-    /// Instances of a part of a long step, in the mean.
-    static constexpr double part_instances = 400;
-    static constexpr std::int64_t shifts_of_walk = 4;
 };
 
 } // namespace pulse::detail

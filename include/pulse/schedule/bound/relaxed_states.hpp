@@ -60,11 +60,8 @@ public:
     /// Uses the completion times of the kept device at place `device`; they outlive the states.
     void guide(std::size_t device, const completion_times& times) { guides_[device] = &times; }
 
-    /// From now on lists completion times of the opposite direction, and earliest starts; null: does not.
-    void list(completion_times* times, std::vector<double>* earliest) noexcept {
-        listed_ = times;
-        earliest_ = earliest;
-    }
+    /// From now on lists completion times of the opposite direction; null: does not.
+    void list(completion_times* times) noexcept { listed_ = times; }
 
     /// Puts what a schedule begins with into an empty layer. Only schedules shorter than `below_us` count.
     void begin(double below_us, layer& to) {
@@ -198,11 +195,6 @@ private:
             least_pruned_ = std::min(least_pruned_, value);
             return;
         }
-        // What other states of the same counts dominate is a schedule too.
-        if (earliest_ != nullptr && origin.op != nothing) {
-            double& first = (*earliest_)[origin.op * m_ + counts_[origin.op] - 1];
-            first = std::min(first, end - p_.ops[origin.op].duration);
-        }
         if (listed_ != nullptr) {
             key_.clear();
             for (std::size_t i = counts_.size(); i-- > 0;) { key_ += static_cast<char16_t>(m_ - counts_[i]); }
@@ -331,7 +323,6 @@ private:
     double below_{};
     double least_pruned_{};
     completion_times* listed_{};
-    std::vector<double>* earliest_{};
     std::int64_t kept_{};
     /// Sum over the devices of the least times at which they can end.
     double spent_{};

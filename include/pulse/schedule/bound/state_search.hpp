@@ -24,7 +24,7 @@ public:
 
     /// Looks for schedules within limits.
     [[nodiscard]] state_search_result run(const state_limits& limits) {
-        states_.list(nullptr, nullptr);
+        states_.list(nullptr);
         return search(limits);
     }
 
@@ -32,17 +32,7 @@ public:
     /// when finished.
     [[nodiscard]] state_search_result run(const state_limits& limits, completion_times& times) {
         times = {limits.below_us, {}};
-        states_.list(&times, nullptr);
-        return search(limits);
-    }
-
-    /// The same; also lists [operation * microbatches + microbatch]: when every pass starts at the earliest in a
-    /// schedule that is short enough, infinity where there is none.
-    [[nodiscard]] state_search_result run(const state_limits& limits, completion_times& times,
-                                          std::vector<double>& earliest) {
-        times = {limits.below_us, {}};
-        earliest.assign(states_.passes(), relaxed_states::never);
-        states_.list(&times, &earliest);
+        states_.list(&times);
         return search(limits);
     }
 

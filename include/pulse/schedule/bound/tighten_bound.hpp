@@ -7,14 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/schedule/bound/device_propagation.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/bound/relaxed_problem.hpp>
 #include <pulse/schedule/bound/state_search.hpp>
+#include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/synthesis.hpp>
-#include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 
 namespace pulse::detail {
@@ -30,18 +29,16 @@ struct tightened_bound {
     double seconds{};
     /// False when a limit or a stop request ended the search before it had no more to try.
     bool finished{};
-    /// A limit or a stop request ended the narrowing of windows before any proof: the next call will go further.
-    bool narrowing{};
 };
 
 /// The rounds of `tighten_bound`.
 class bound_tightener {
 public:
     bound_tightener(const schedule_problem& problem, const schedule_bound& bound, double upper_bound_us,
-                    const search_limit& limit, device_windows* known) :
+                    const search_limit& limit) :
         problem_{&problem},
-        limit_{&limit}, bound_{&bound}, known_{known}, relaxer_{problem, bound},
-        times_(static_cast<std::size_t>(problem.devices)), listed_(times_.size(), 0) {
+        limit_{&limit}, relaxer_{problem, bound}, times_(static_cast<std::size_t>(problem.devices)),
+        listed_(times_.size(), 0) {
         out_.lower_bound_us = std::min(bound.makespan_us, upper_bound_us);
         out_.makespan_us = upper_bound_us;
     }
@@ -53,7 +50,6 @@ public:
         for (int size = devices; countable && size >= 1; --size) {
             for (int first = 0; first + size <= devices; ++first) { windows.push_back({first, size}); }
         }
-        if (countable && known_ != nullptr && !ended()) { narrow_devices(); }
         int largest = 1;
         for (std::int64_t most = 1000; !ended() && !windows.empty(); most *= 4, ++largest) {
             for (int d = 0; d != devices && !ended(); ++d) { list_times(d, most); }
@@ -85,37 +81,6 @@ private:
 
     void refute(double makespan_us) {
         out_.lower_bound_us = std::max(out_.lower_bound_us, std::min(makespan_us, out_.makespan_us));
-    }
-
-    /// Where devices have few states, narrows the windows of all under the best makespan known; then looks for the
-    /// longest makespan that narrowing refutes.
-    void narrow_devices() {
-        const double states = device_states(relaxer_.index());
-        if (states > few_device_states) { return; }
-        out_.narrowing = 20 * states > static_cast<double>(limit_->nodes);
-        if (out_.narrowing) { return; }
-        const double grain = time_grain_us(*problem_, out_.makespan_us);
-        const device_propagator propagator{*problem_, *bound_};
-        if (known_->bound.head.empty()) { known_->bound = *bound_; }
-        const auto narrow = [&](device_windows& windows, double below_us) {
-            const auto outcome = propagator.narrow(windows, limits(below_us, limit_->nodes), out_.nodes);
-            if (outcome == device_outcome::refuted) { refute(raised_to_grain(below_us, grain)); }
-            return outcome;
-        };
-        const auto first = narrow(*known_, out_.makespan_us * (1 - rounding));
-        out_.narrowing = first == device_outcome::cut_short;
-        if (first != device_outcome::narrowed) { return; }
-        relaxer_ = problem_relaxer{*problem_, known_->bound};
-        const double step = std::max(grain, 1e-5 * out_.makespan_us);
-        for (double high = out_.makespan_us; high - out_.lower_bound_us > 1.5 * step && !ended();) {
-            const double low = raised_to_grain(out_.lower_bound_us, grain);
-            const double middle = raised_to_grain(low + (high - low) / 2, grain);
-            if (middle >= high) { break; }
-            device_windows windows = *known_;
-            const auto outcome = narrow(windows, middle * (1 - rounding));
-            if (outcome == device_outcome::cut_short) { break; }
-            if (outcome == device_outcome::narrowed) { high = middle; }
-        }
     }
 
     void list_times(int device, std::int64_t most) {
@@ -186,13 +151,25 @@ private:
     const schedule_problem* problem_;
     const search_limit* limit_;
     clock::time_point begin_{clock::now()};
-    const schedule_bound* bound_;
-    device_windows* known_;
     problem_relaxer relaxer_;
     std::vector<completion_times> times_;
     std::vector<char> listed_;
     tightened_bound out_{};
 };
+
+/// About how many states a device has, the one with the most: counts of a chain of n passes descend, so there are
+/// (M + n over n) of them.
+[[nodiscard]] inline double device_states(const indexed_problem& index) {
+    double most = 0;
+    for (const auto& ops : index.on_device) {
+        double states = 1;
+        for (std::size_t i = 1; i <= ops.size(); ++i) {
+            states *= 1 + static_cast<double>(index.microbatches) / static_cast<double>(i);
+        }
+        most = std::max(most, states);
+    }
+    return most;
+}
 
 /// Raises a lower bound towards `upper_bound_us`, the makespan of the best schedule known, by searches with growing
 /// numbers of states (`state_search`): over single devices from the end, whose completion times then guide searches
@@ -204,17 +181,7 @@ private:
 /// depends on the arguments alone. Throws input_error for an ill-formed problem.
 [[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
                                                    double upper_bound_us, const search_limit& limit) {
-    return bound_tightener{problem, bound, upper_bound_us, limit, nullptr}.run();
-}
-
-/// The same, but where single devices have few states it first narrows the windows of all passes
-/// (`device_propagator`), which proves something itself and leaves less to the searches over several devices. Goes on
-/// from `windows` of earlier calls for the same problem with no lower `upper_bound_us`, empty ones at first, and hands
-/// back what they have become.
-[[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
-                                                   double upper_bound_us, const search_limit& limit,
-                                                   device_windows& windows) {
-    return bound_tightener{problem, bound, upper_bound_us, limit, &windows}.run();
+    return bound_tightener{problem, bound, upper_bound_us, limit}.run();
 }
 
 } // namespace pulse::detail

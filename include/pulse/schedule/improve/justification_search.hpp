@@ -26,7 +26,10 @@ public:
         g_{&graph}, turned_{mirrored(graph)}, state_{graph}, early_{graph, false}, late_{turned_, true},
         rank_(static_cast<std::size_t>(graph.ops), 0), key_(static_cast<std::size_t>(graph.instances()), 0.0),
         spot_(key_.size(), 0), before_(static_cast<std::size_t>(graph.devices), -1) {
-        for (const double d : graph.duration) { timeless_ = timeless_ || d == 0; }
+        for (const double d : graph.duration) {
+            timeless_ = timeless_ || d == 0;
+            mean_us_ += d / static_cast<double>(graph.ops);
+        }
         // The number of operations that lead to one grows along every path.
         for (int o = 0; o != graph.ops; ++o) {
             for (int a = 0; a != graph.ops; ++a) { rank_[at(o)] += graph.leads_to[at(a) * at(graph.ops) + at(o)]; }
@@ -36,6 +39,8 @@ public:
         for (const double l : load) { longest_us_ = std::max(longest_us_, l); }
     }
 
+    /// Mean duration of a pass, microseconds: what temperatures are measured in.
+    [[nodiscard]] double mean_us() const noexcept { return mean_us_; }
     [[nodiscard]] double best_us() const noexcept { return best_us_; }
     [[nodiscard]] const std::vector<std::vector<int>>& best() const noexcept { return best_; }
 
@@ -376,6 +381,7 @@ private:
     double longest_us_{};
     bool timeless_{};
     double now_us_{std::numeric_limits<double>::infinity()};
+    double mean_us_{};
     double best_us_{std::numeric_limits<double>::infinity()};
     std::vector<std::vector<int>> here_{};
     std::vector<std::vector<int>> best_{};

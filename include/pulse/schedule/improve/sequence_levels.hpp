@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include <pulse/schedule/improve/sequence_graph.hpp>
@@ -36,21 +35,6 @@ public:
         }
     }
 
-    /// What `excess` would become less what it is if `u` and `v`, which follows it, traded places.
-    [[nodiscard]] std::int64_t change_by_swap(int u, int v) const noexcept {
-        return g_->limit.empty() ? 0 : change_to(u, v, levels_after(u, v));
-    }
-    void swap(int u, int v) noexcept {
-        if (g_->limit.empty()) { return; }
-        const auto after = levels_after(u, v);
-        excess_ += change_to(u, v, after);
-        const std::int64_t both = shared(u, v);
-        freed_[at(v)] -= both;
-        freed_[at(u)] += both;
-        level_[at(u)] = after.first;
-        level_[at(v)] = after.second;
-    }
-
     /// Takes `x` out, to be put where it belongs then.
     void take_out(int x) noexcept {
         if (!g_->limit.empty()) { excess_ -= over(level_[at(x)], limit_of(x)); }
@@ -75,26 +59,6 @@ private:
         return level > limit ? level - limit : 0;
     }
     [[nodiscard]] std::int64_t limit_of(int x) const noexcept { return g_->limit[at(g_->device[at(g_->op[at(x)])])]; }
-
-    /// Bytes that both release together when they are of one microbatch.
-    [[nodiscard]] std::int64_t shared(int u, int v) const noexcept {
-        const auto a = at(g_->op[at(u)]);
-        const auto b = at(g_->op[at(v)]);
-        const bool same = u - static_cast<int>(a) * g_->microbatches == v - static_cast<int>(b) * g_->microbatches;
-        return same ? g_->shared[a * at(g_->ops) + b] : 0;
-    }
-    /// Levels of u and v when v runs first.
-    [[nodiscard]] std::pair<std::int64_t, std::int64_t> levels_after(int u, int v) const noexcept {
-        const std::int64_t begins_u = g_->begins[at(g_->op[at(u)])];
-        const std::int64_t level_v = level_[at(u)] - begins_u + g_->begins[at(g_->op[at(v)])];
-        return {level_v - (freed_[at(v)] - shared(u, v)) + begins_u, level_v};
-    }
-    /// What `excess` would gain if they had these levels instead of theirs.
-    [[nodiscard]] std::int64_t change_to(int u, int v, std::pair<std::int64_t, std::int64_t> after) const noexcept {
-        const std::int64_t limit = limit_of(u);
-        return over(after.first, limit) + over(after.second, limit) - over(level_[at(u)], limit) -
-               over(level_[at(v)], limit);
-    }
 
     const sequence_graph* g_;
     /// Per instance: bytes held while it runs, and those of them that are gone after it.

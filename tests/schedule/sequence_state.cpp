@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <cstddef>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/schedule/improve/sequence_state.hpp>
+
+#include "random_runs.hpp"
+
+namespace {
+
+using namespace pulse;
+using detail::index_problem;
+using detail::make_sequence_graph;
+using detail::sequence_graph;
+using detail::sequence_state;
+
+/// The sequences that a state stands for.
+std::vector<std::vector<int>> sequences_of(const sequence_state& state) {
+    std::vector<std::vector<int>> out(static_cast<std::size_t>(state.graph().devices));
+    for (const int x : state.order()) {
+        const auto op = static_cast<std::size_t>(state.graph().op[static_cast<std::size_t>(x)]);
+        out[static_cast<std::size_t>(state.graph().device[op])].push_back(x);
+    }
+    return out;
+}
+
+/// The same instances in a random order in which each comes after all that it waits for and its operation's earlier
+/// microbatches.
+std::vector<int> shuffled_part(const sequence_graph& graph, std::vector<int> part, std::mt19937& random) {
+    std::vector<int> out{};
+    const auto waits = [&](int x) {
+        const auto o = static_cast<std::size_t>(graph.op[static_cast<std::size_t>(x)]);
+        const auto left = [&](int y) { return std::find(part.begin(), part.end(), y) != part.end(); };
+        bool any = x % graph.microbatches != 0 && left(x - 1);
+        for (int e = graph.first_before[o]; e != graph.first_before[o + 1]; ++e) {
+            any = any || left(x + graph.before[static_cast<std::size_t>(e)].shift);
+        }
+        return any;
+    };
+    while (!part.empty()) {
+        const auto at = part.begin() + static_cast<std::ptrdiff_t>(random() % part.size());
+        if (waits(*at)) { continue; }
+        out.push_back(*at);
+        part.erase(at);
+    }
+    return out;
+}
+
+/// A state that was brought here step by step is the one that its sequences give at once.
+void check_as_from_scratch(const sequence_state& state) {
+    sequence_state fresh{state.graph()};
+    REQUIRE(fresh.assign(sequences_of(state)));
+    CHECK(state.makespan_us() == fresh.makespan_us());
+    CHECK(state.excess() == fresh.excess());
+    bool same = true;
+    for (int x = 0; x != state.graph().instances(); ++x) {
+        same = same && state.start(x) == fresh.start(x) && state.tail(x) == fresh.tail(x) &&
+               state.prev(x) == fresh.prev(x) && state.next(x) == fresh.next(x) &&
+               state.held_after(x) == fresh.held_after(x) &&
+               state.order()[static_cast<std::size_t>(state.place(x))] == x;
+    }
+    CHECK(same);
+}
+
+} // namespace
+
+TEST_CASE("another order of a part brings starts, tails, memory and makespan to what they are from scratch") {
+    std::mt19937 random{43};
+    int over = 0;
+    int moved = 0;
+    for (int round = 0; round != 120; ++round) {
+        const auto problem = test::random_problem(random, round, 5);
+        const auto index = index_problem(problem);
+        const auto graph = make_sequence_graph(problem, index);
+        sequence_state state{graph};
+        REQUIRE(state.assign(test::random_sequences(random, problem, index)));
+        for (int move = 0; move != 10; ++move) {
+            const int size = std::uniform_int_distribution<int>{1, graph.instances()}(random);
+            const int from = std::uniform_int_distribution<int>{0, graph.instances() - size}(random);
+            const auto first = state.order().begin() + from;
+            const auto part = shuffled_part(graph, {first, first + size}, random);
+            moved += std::equal(part.begin(), part.end(), first) ? 0 : 1;
+            state.reorder(from, part);
+            CHECK(std::equal(part.begin(), part.end(), state.order().begin() + from));
+            check_as_from_scratch(state);
+            over += state.excess() > 0 ? 1 : 0;
+        }
+    }
+    CHECK(moved > 500);
+    CHECK(over > 100);
+}

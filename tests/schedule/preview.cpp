@@ -226,8 +226,8 @@ TEST_CASE("what orders no previews refuses them, and ill-formed ones are refused
                          "schedule_problem.previews: list_search alone orders previews", input_error);
     CHECK_THROWS_AS(static_cast<void>(one_f_one_b(problem)), input_error);
     problem.previews = 5;
-    CHECK_THROWS_WITH_AS(static_cast<void>(list_search(problem)),
-                         "schedule_problem.previews: more than microbatches", input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(list_search(problem)), "schedule_problem.previews: more than microbatches",
+                         input_error);
     problem = of.problem();
     std::erase_if(problem.dependencies, [](const dependency& d) { return d.before == stage_pass{pass::preview, 3}; });
     CHECK_THROWS_AS(static_cast<void>(list_search(problem)), input_error);

@@ -9,6 +9,7 @@
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/prove/window_bound.hpp>
+#include <pulse/schedule/synthesize.hpp>
 #include <pulse/schedule/time_grain.hpp>
 
 #include "exact_solver.hpp"
@@ -20,6 +21,7 @@ using namespace pulse;
 using detail::cutoff_below;
 using detail::least_after;
 using detail::refute_by_windows;
+using detail::time_grain_us;
 using detail::window_facts_of;
 using detail::window_propagator;
 
@@ -90,6 +92,23 @@ TEST_CASE("the longest cutoff is found down to the step, wherever the search beg
         CHECK(refute(problem, 2 * bound, 0.5, 3).narrowed == 3);
         // Nothing is asked where even the least cutoff holds.
         CHECK(refute(problem, 2 * bound, 2 * (fine.cutoff_us - bound) + 2).cutoff_us == bound);
+    }
+}
+
+TEST_CASE("a synthesis is bounded by windows, in whole steps of its times") {
+    std::mt19937 random{73};
+    for (int round = 0; round != 4; ++round) {
+        const auto problem = short_problem(random);
+        const double grain = time_grain_us(problem);
+        REQUIRE(grain == 1);
+        const double refuted = refute(problem, 2 * bound_schedule(problem).makespan_us, 0.25).cutoff_us;
+        synthesis_options options{};
+        options.limit = search_limit{};
+        options.limit.nodes = 30000;
+        const auto found = synthesize(problem, options);
+        CHECK(found.lower_bound_us >= std::floor(refuted));
+        CHECK(found.lower_bound_us == std::floor(found.lower_bound_us));
+        CHECK(found.lower_bound_us <= found.makespan_us);
     }
 }
 

@@ -37,7 +37,9 @@ inline constexpr phase opening_phases[]{
     {"lists", 0, any_nodes, &synthesizer::wants_lists, &synthesizer::run_lists},
     {"devices", 0.08, 100'000, &synthesizer::can_raise_devices, &synthesizer::run_devices},
     {"states", 0.15, 20'000, &synthesizer::can_tighten, &synthesizer::run_states},
+    {"windows", 0.1, any_nodes, &synthesizer::has_few_windows, &synthesizer::run_windows},
     {"patterns", 0.35, any_nodes, &synthesizer::has_steady_state, &synthesizer::run_patterns},
+    {"justification", 0, any_nodes, &synthesizer::unproved, &synthesizer::run_justification},
 };
 
 /// Search and proof by turns.

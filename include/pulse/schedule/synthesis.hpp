@@ -45,8 +45,8 @@ struct synthesis {
 };
 
 /// The phases of `synthesize`.
-inline constexpr std::array<std::string_view, 7> synthesis_phases{"known_orders", "lists",  "devices", "states",
-                                                                  "patterns",     "shifts", "solver"};
+inline constexpr std::array<std::string_view, 9> synthesis_phases{
+    "known_orders", "lists", "devices", "states", "windows", "patterns", "justification", "shifts", "solver"};
 
 struct synthesis_options {
     search_limit limit{.seconds = 1.0};

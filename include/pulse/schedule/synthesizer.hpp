@@ -23,10 +23,14 @@
 #include <pulse/schedule/improve/justify.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/prove/certificate.hpp>
+#include <pulse/schedule/prove/window_bound.hpp>
+#include <pulse/schedule/prove/window_propagation.hpp>
+#include <pulse/schedule/prove/window_state.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/synthesis_state.hpp>
+#include <pulse/schedule/time_grain.hpp>
 #include <pulse/schedule/tuned.hpp>
 
 namespace pulse::detail {
@@ -101,6 +105,22 @@ public:
         fruitless_ = gained || !long_step() ? 0 : fruitless_ + 1;
     }
 
+    /// On problems of many instances windows take long and find nothing.
+    [[nodiscard]] bool has_few_windows() const {
+        return !s_.done() && s_.graph.instances() <= tuned::most_window_instances;
+    }
+    /// A better bound from windows alone.
+    void run_windows() {
+        const window_facts facts = window_facts_of(s_.problem);
+        window_propagator propagator{facts};
+        const double grain = time_grain_us(s_.problem, s_.makespan_us);
+        refute_by_windows(
+            facts, s_.bound, propagator, s_.bound.makespan_us, cutoff_below(s_.makespan_us, grain),
+            std::max(grain, 1e-6 * s_.makespan_us),
+            [this] { return s_.budget.spend(tuned::window_work * s_.graph.instances()) && s_.budget.look(); },
+            [&](double cutoff) { s_.raise_bound(least_after(cutoff, grain)); });
+    }
+
     /// A step of no more microbatches than devices has no steady state.
     [[nodiscard]] bool has_steady_state() const {
         return !s_.done() && s_.index.microbatches > std::max(2, s_.index.devices);
@@ -124,6 +144,9 @@ public:
             low = high;
         }
     }
+
+    /// Everything as early as it can be: never longer.
+    void run_justification() { s_.offer(justified(s_.best_sequences)); }
 
     /// Iterated justification of parts of the incumbent, in slices.
     void run_shifts() {

@@ -10,6 +10,7 @@ namespace pulse::detail {
 struct tuned {
     /// With more instances than this, a step is long: it gains more from search than from proofs.
     static constexpr int long_step = 400;
+    static constexpr int most_window_instances = 1024;
     /// Up to this many instances justification runs in many rounds, beyond in few.
     static constexpr int many_rounds_instances = 10'000;
     static constexpr int many_rounds = 10;
@@ -25,6 +26,8 @@ struct tuned {
     static constexpr double known_orders_share = 0.2;
 
     static constexpr std::int64_t device_bound_work = 100;
+    /// Of a propagation of windows, an instance.
+    static constexpr std::int64_t window_work = 400;
 
     /// The share of a proof whose last turns gained nothing is multiplied by this for each.
     static constexpr double fruitless = 0.15;

@@ -108,7 +108,8 @@ void export_folder(const std::filesystem::path& from, const std::filesystem::pat
     out.commit();
 }
 
-/// The same with what a checkpoint has of the model: the weights, or the averages.
+/// The same with what one checkpoint, as trainer::save returns its folder, has of the model: the weights, or the
+/// averages. Throws as checkpoint_reader and checkpoint_values besides.
 template <class M>
 void export_checkpoint(const std::filesystem::path& checkpoint, const std::filesystem::path& from,
                        const std::filesystem::path& to, train::tensor_part part = train::tensor_part::weight,

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <string>
 #include <utility>
 
 #include <pulse/core/error.hpp>
-#include <pulse/frozen/pictures.hpp>
+#include <pulse/frozen/options.hpp>
 #include <pulse/frozen/pictures_task.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/kept_by.hpp>
@@ -16,26 +17,28 @@
 
 namespace pulse {
 
-/// As plan_for<Model, Backend>(request), for a pictures_task on these pictures: with the work and the memory of the
-/// frozen networks, at the rates of the request's device.
+/// As plan_for<Model, Backend>(request), for a pictures_task on pictures with these options, of which it reads the cache
+/// alone: with the frozen networks, at the rates of the request's device.
 ///
-/// Where the pictures have a cache nothing of them is left in a step. Else the networks run as the request says: in the
-/// bubbles, all before the first pass, or, for frozen_mode::none and where `tuned` finds that no plan has room for them
-/// as tasks, on the ranks of the first and the last stage before each step. Throws input_error on frozen tasks beside a
-/// cache, and as plan_for does.
+/// With a cache a step encodes nothing. Else the networks run as the request says: as tasks in the bubbles or before
+/// the first pass, or, for frozen_mode::none, on the ranks of the first and the last stage before each step, which the
+/// predicted step leaves out; `tuned` does so where no plan has room for tasks, and the plan's assumptions say why.
+/// Throws input_error on tasks beside a cache, and as plan_for does.
 template <class Model, class Backend>
-[[nodiscard]] tuning plan_for(plan_request request, const pictures<Model>& seen) {
+[[nodiscard]] tuning plan_for(plan_request request, const pictures_options& options) {
     using task = pictures_task<Model, Backend>;
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
     const bool must = request.frozen == frozen_mode::first || request.frozen == frozen_mode::bubbles;
-    if (!seen.options().cache.empty()) {
+    if (!options.cache.empty()) {
         if (must) {
-            throw input_error{request.words.frozen + ": " + seen.options().words.cache + " leaves none to run"};
+            throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
+                              options.words.cache + " no step encodes anything"};
         }
         request.frozen = frozen_mode::none;
         return plan_for<Model, Backend>(std::move(request));
     }
+    std::string why_not;
     if (request.frozen != frozen_mode::none) {
         static constexpr auto graph = graph_of<Model>();
         const auto costs_of = [on = *request.device, frozen = task::tasks::estimated(*request.device)](int samples) {
@@ -46,14 +49,17 @@ template <class Model, class Backend>
         };
         try {
             return plan_for(costs_of, request);
-        } catch (const infeasible_error&) {
+        } catch (const infeasible_error& e) {
             if (must) { throw; }
+            why_not = std::string{"; as tasks: "} + e.what();
         }
     }
     request.frozen = frozen_mode::none;
-    request.kept->beside_first_stage = task::first_stage_bytes;
-    request.kept->beside_last_stage = task::last_stage_bytes;
-    return plan_for<Model, Backend>(std::move(request));
+    request.kept->beside_first_stage += task::first_stage_bytes;
+    request.kept->beside_last_stage += task::last_stage_bytes;
+    tuning found = plan_for<Model, Backend>(std::move(request));
+    found.assumptions.push_back("frozen networks encode before each step, in time that the step leaves out" + why_not);
+    return found;
 }
 
 } // namespace pulse

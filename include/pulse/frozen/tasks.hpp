@@ -60,14 +60,17 @@ struct tasks {
         }
         return timed == components();
     }
-    /// With what the rates of a device suggest (analytic_frozen): the same in every process, and without the networks.
+    /// With what the rates of a device suggest (analytic_frozen): the same in every process, and no weights are
+    /// loaded.
     [[nodiscard]] static std::vector<frozen_component> estimated(const device& on) {
         std::vector<frozen_component> all = components();
         const auto take_times = [&](frozen_component& to, const frozen_graph& of) {
             const frozen_component from = analytic_frozen(of, on, static_cast<int>(sizeof(typename Math::scalar)));
-            for (std::size_t l = 0; l != to.layers.size(); ++l) {
-                to.layers[l].call_us = from.layers[l].call_us;
-                to.layers[l].sample_us = from.layers[l].sample_us;
+            // What the last layer of a task runs may be several layers of the network.
+            for (std::size_t l = 0; l != from.layers.size(); ++l) {
+                frozen_layer& layer = to.layers[std::min(l, to.layers.size() - 1)];
+                layer.call_us += from.layers[l].call_us;
+                layer.sample_us += from.layers[l].sample_us;
             }
         };
         if constexpr (has_autoencoder<networks>) {

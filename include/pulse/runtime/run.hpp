@@ -44,7 +44,7 @@ inline void require_same_plan(const any_transport& among, const plan& mine) {
 /// An error of any rank ends all ranks and is thrown here; so does a plan that is not the same in every process.
 template <class Ranks, class Body>
 void run(const planned& made, const Ranks& ranks, const Body& body) {
-    const rank_grid grid{rank_layout::pipeline_inside, made.plan.pipeline_degree, made.plan.data_degree};
+    const rank_grid grid{made.layout, made.plan.pipeline_degree, made.plan.data_degree};
     ranks.run(grid, [&](const any_transport& among) {
         detail::require_same_plan(among, made.plan);
         rank self{among};

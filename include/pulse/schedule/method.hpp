@@ -45,6 +45,14 @@ inline constexpr std::array method_rules{
     method_rule{schedule_method::dualpipe_v, "dualpipe-v", placement::folded, true, true, false},
     method_rule{schedule_method::hanayo, "hanayo", placement::folded, false, false, true},
     method_rule{schedule_method::ilp, "ilp", {}, false, false, false}};
+static_assert(
+    [] {
+        for (std::size_t i = 0; i != method_rules.size(); ++i) {
+            if (method_rules[i].method != schedule_method{static_cast<std::uint8_t>(i)}) { return false; }
+        }
+        return method_rules.back().method == schedule_method::ilp;
+    }(),
+    "rule_of finds a method's row by its number");
 
 /// Those that others have published, which baseline_schedule makes.
 inline constexpr std::array baseline_methods{

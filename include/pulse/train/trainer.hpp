@@ -107,7 +107,8 @@ public:
     /// Begins with these weights of the rank's layers, in the order of parameters().blocks(), instead of the initial
     /// ones; before the first step.
     void start(std::span<const float> weights) { optimizer_.start(weights, executor_.parameters()); }
-    /// The same from what has the model's parameters by name, as diffusers::weights does.
+    /// The same from an open folder of weights, such as diffusers::weights; each rank reads its own layers. Throws as
+    /// from.read does.
     template <class Weights>
         requires requires(const Weights& from, const parameter& what, std::span<float> to) { from.read(what, 0, to); }
     void start(const Weights& from) {

@@ -7,7 +7,7 @@ namespace pulse {
 
 /// How frozen components run beside a pipeline; `first` and `bubbles` need some.
 enum class frozen_mode : std::uint8_t {
-    none,    ///< not at all: their results come from elsewhere
+    none,    ///< not as tasks: results are of a cache, or made before each step
     first,   ///< on all ranks, before the first pass
     bubbles, ///< in the gaps of the schedule
     tuned,   ///< as is fastest, where there are any

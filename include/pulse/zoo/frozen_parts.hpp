@@ -62,8 +62,8 @@ template <class Network>
     return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16, true};
 }
 
-/// The encoder of pictures. Latents are drawn from its moments, which have twice their size. Pictures below 512 pixels do
-/// not fill a device by themselves.
+/// The encoder of pictures. Latents are drawn from its moments, which have twice their size. Pictures below 512 pixels
+/// do not fill a device by themselves.
 template <class Encoder>
 [[nodiscard]] constexpr frozen_graph frozen_autoencoder() noexcept {
     constexpr auto& graph = lasting_frozen_encoder<Encoder>;

@@ -19,7 +19,7 @@ namespace pulse::detail {
 /// order of their ends, places all of it again as early as it can be in that order, or as late and then as early as it
 /// can be, and goes on from what is not much longer. What lies before the part and after it stays; the longest paths
 /// through both say how long the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or
-/// cool-down within memory where a walk over swaps would have to cross many schedules that are worse.
+/// cool-down within memory.
 class justification_search {
 public:
     explicit justification_search(const sequence_graph& graph) :

@@ -1,0 +1,130 @@
+#include <pulse/frozen/plan_for.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/frozen/options.hpp>
+#include <pulse/frozen/pictures_task.hpp>
+#include <pulse/frozen/tasks.hpp>
+#include <pulse/hardware/device.hpp>
+#include <pulse/onednn/backend.hpp>
+#include <pulse/plan/kept_by.hpp>
+#include <pulse/profile/analytic_frozen.hpp>
+#include <pulse/profile/frozen_component.hpp>
+#include <pulse/tune/frozen_mode.hpp>
+#include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/plan_request.hpp>
+#include <pulse/tune/tuning.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
+#include <pulse/zoo/frozen_parts.hpp>
+#include <pulse/zoo/sdxl.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+
+namespace {
+
+using namespace pulse;
+using on_cpu = host::onednn_backend;
+using task = pictures_task<sd_tiny, on_cpu>;
+
+[[nodiscard]] plan_request asked(frozen_mode mode) {
+    return {.devices = 2, .global_batch = 8, .device = cpu_core, .pipeline_degree = 2, .frozen = mode, .seconds = 0};
+}
+
+[[nodiscard]] bool has_tasks(const tuning& found) {
+    return std::ranges::any_of(found.plan.frozen_tasks, [](const auto& of_device) { return !of_device.empty(); });
+}
+
+[[nodiscard]] std::int64_t most_memory(const tuning& found) {
+    return std::ranges::max(found.plan.predicted.peak_memory_bytes);
+}
+
+[[nodiscard]] std::string refusal(const plan_request& request, const pictures_options& options) {
+    try {
+        static_cast<void>(plan_for<sd_tiny, on_cpu>(request, options));
+    } catch (const error& e) { return e.what(); }
+    return {};
+}
+
+} // namespace
+
+TEST_CASE("plans for pictures have the frozen networks as tasks, beside the stages that read them, or nowhere") {
+    for (const frozen_mode mode : {frozen_mode::tuned, frozen_mode::bubbles, frozen_mode::first}) {
+        CAPTURE(std::string{name_of(mode)});
+        const tuning found = plan_for<sd_tiny, on_cpu>(asked(mode), pictures_options{});
+        CHECK(has_tasks(found));
+        CHECK(found.kept == kept_by<sd_tiny, on_cpu>());
+        CHECK(task::tasks::fits(found.costs.frozen));
+    }
+    const tuning before = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::none), pictures_options{});
+    CHECK_FALSE(has_tasks(before));
+    CHECK(before.kept.beside_first_stage == task::first_stage_bytes);
+    CHECK(before.kept.beside_last_stage == task::last_stage_bytes);
+    CHECK(before.assumptions.back() == "frozen networks encode before each step, in time that the step leaves out");
+
+    for (const frozen_mode mode : {frozen_mode::tuned, frozen_mode::none}) {
+        const tuning cached = plan_for<sd_tiny, on_cpu>(asked(mode), pictures_options{.cache = "cache"});
+        CHECK_FALSE(has_tasks(cached));
+        CHECK(cached.kept == kept_by<sd_tiny, on_cpu>());
+        CHECK(most_memory(cached) < most_memory(before));
+    }
+    CHECK(refusal(asked(frozen_mode::bubbles), {.cache = "cache"}) ==
+          "frozen bubbles: with cache no step encodes anything");
+    CHECK(refusal({.devices = 2, .global_batch = 8}, {}) == "device: without measured costs a request needs one");
+}
+
+TEST_CASE("a memory limit counts the frozen networks, and tasks that it has no room for run before each step") {
+    const pictures_options each_step{};
+    const pictures_options cached{.cache = "cache"};
+    const auto request = [](frozen_mode mode, std::int64_t limit) {
+        plan_request made = asked(mode);
+        made.memory_limit_bytes = limit;
+        return made;
+    };
+    const auto least = [&](frozen_mode mode, const pictures_options& options) {
+        std::int64_t below = 0;
+        std::int64_t enough = 2 << 20;
+        while (enough - below > 1 << 12) {
+            const std::int64_t middle = (below + enough) / 2;
+            (refusal(request(mode, middle), options).empty() ? enough : below) = middle;
+        }
+        return enough;
+    };
+    const std::int64_t alone = least(frozen_mode::none, cached);
+    const std::int64_t before = least(frozen_mode::none, each_step);
+    const std::int64_t tasks = least(frozen_mode::bubbles, each_step);
+    CHECK(alone < before);
+    REQUIRE(before < tasks);
+    CHECK(has_tasks(plan_for<sd_tiny, on_cpu>(request(frozen_mode::tuned, tasks), each_step)));
+    const tuning found = plan_for<sd_tiny, on_cpu>(request(frozen_mode::tuned, before), each_step);
+    CHECK_FALSE(has_tasks(found));
+    CHECK(found.kept.beside_first_stage == task::first_stage_bytes);
+    CHECK(found.assumptions.back().find("the step leaves out; as tasks: ") != std::string::npos);
+    for (const frozen_mode mode : {frozen_mode::bubbles, frozen_mode::first}) {
+        CHECK_THROWS_AS(static_cast<void>(plan_for<sd_tiny, on_cpu>(request(mode, before), each_step)),
+                        infeasible_error);
+    }
+    CHECK_THROWS_AS(static_cast<void>(plan_for<sd_tiny, on_cpu>(request(frozen_mode::tuned, alone), each_step)),
+                    infeasible_error);
+}
+
+TEST_CASE("what tasks are estimated to take is what their networks take, layers behind the states too") {
+    const auto all = frozen::tasks<sdxl_tiny, on_cpu>::estimated(cpu_core);
+    const auto compare = [](const frozen_component& task, const frozen_graph& network) {
+        const frozen_component whole = analytic_frozen(network, cpu_core, static_cast<int>(sizeof(float)));
+        CHECK(whole.layers.size() >= task.layers.size());
+        CHECK(task.duration_us(1) == doctest::Approx(whole.duration_us(1)).epsilon(1e-12));
+        CHECK(task.duration_us(1) > 0);
+    };
+    using networks = frozen::networks_of<sdxl_tiny>;
+    compare(all.front(), frozen_autoencoder<networks::encoder>());
+    std::size_t next = 1;
+    networks::each_text(
+        [&]<class Component>(const Component*) { compare(all[next++], frozen_text<typename Component::network>()); });
+    CHECK(next == all.size());
+}

@@ -8,6 +8,8 @@
 include_guard()
 
 set(pulse_mpirun_flags)
+# What such a test runs where there is no mpirun. Without a semicolon, which would end an argument.
+set(pulse_mpi_skip sh -c "echo 'pulse: skipped: no mpirun' && exit 77")
 if(MPIEXEC_EXECUTABLE)
     execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE pulse_mpirun_version ERROR_QUIET)
     if(pulse_mpirun_version MATCHES "Open MPI|OpenRTE")
@@ -40,7 +42,7 @@ function(pulse_add_mpi_test name)
     endif()
     pulse_mpi_command(start ${arg_RANKS})
     if(NOT start)
-        set(start sh -c "echo 'pulse: skipped: no mpirun'; exit 77")
+        set(start ${pulse_mpi_skip})
     endif()
     add_test(NAME ${name} COMMAND ${start} ${program} ${arg_COMMAND})
     set_tests_properties(${name} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2 SKIP_RETURN_CODE 77)

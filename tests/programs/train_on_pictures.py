@@ -47,7 +47,8 @@ def example(*arguments):
     else:
         ranks = [started(LAUNCH)]
     said = [rank.communicate(timeout=PATIENCE) for rank in ranks]
-    return next((rank.returncode for rank in ranks if rank.returncode), 0), "".join(out for out, _ in said), "".join(error for _, error in said)
+    outputs, errors = ("".join(texts) for texts in zip(*said))
+    return next((rank.returncode for rank in ranks if rank.returncode), 0), outputs, errors
 
 
 class TrainOnPictures(unittest.TestCase):
@@ -60,9 +61,9 @@ class TrainOnPictures(unittest.TestCase):
             self.assertRegex(said, r"device .* frozen .* peak")
         pipeline, replicas, microbatches, size = re.search(r"plan: P(\d+) D(\d+) [^,]+, (\d+) x (\d+) samples", said).groups()
         run = ROOM / "run"
-        pulse_train("--from", FOLDER, "--data", DATA, "--steps", 3, "--ranks", 2, "--replicas", replicas, "--microbatches", microbatches,
-                    "--microbatch-size", size, "--caption-dropout", 0.1, "--lr", 1e-4, "--warmup", 0, "--encode", "each-step", "--out", run,
-                    "--export", ROOM / "exported", "--export-of", "weights")
+        pulse_train("--from", FOLDER, "--data", DATA, "--steps", 3, "--ranks", 2, "--replicas", replicas,
+                    "--microbatches", microbatches, "--microbatch-size", size, "--caption-dropout", 0.1, "--lr", 1e-4,
+                    "--warmup", 0, "--encode", "each-step", "--out", run, "--export", ROOM / "exported", "--export-of", "weights")
         losses = json.loads((run / "report.json").read_text())["loss"]
         made = [float(loss) for loss in re.findall(r"step \d+  loss (.+)", said)]
         weights = pathlib.Path("unet", "diffusion_pytorch_model.safetensors")
@@ -83,10 +84,10 @@ class TrainOnPictures(unittest.TestCase):
         (full / "model").mkdir(parents=True)
         (full / "model" / "letter").write_text("from a friend")
         room = f"{ROOM / 'refused'}/" # as a shell completes it
-        for folder, data, steps, out, culprit in ((ROOM / "tokenizer", DATA, 1, room, "networks: "), (FOLDER, ROOM / "none", 1, room, "data: "),
-                                                  (FOLDER, DATA, "none", room, "STEPS"), (FOLDER, DATA, 1, full, str(full / "model"))):
+        for culprit, *arguments in (("networks: ", ROOM / "tokenizer", DATA, 1, room), ("data: ", FOLDER, ROOM / "none", 1, room),
+                                    ("STEPS", FOLDER, DATA, "none", room), (str(full / "model"), FOLDER, DATA, 1, full)):
             with self.subTest(culprit=culprit):
-                code, _, errors = example(folder, data, steps, out)
+                code, _, errors = example(*arguments)
                 if not LAUNCH or ON_NCCL: # mpirun has a status of its own
                     self.assertEqual(code, 2)
                 self.assertNotEqual(code, 0)

@@ -6,10 +6,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/pictures_task.hpp>
-#include <pulse/model/graph_of.hpp>
 #include <pulse/plan/kept_by.hpp>
-#include <pulse/profile/analytic.hpp>
-#include <pulse/profile/cost_table.hpp>
 #include <pulse/tune/frozen_mode.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_request.hpp>
@@ -17,8 +14,8 @@
 
 namespace pulse {
 
-/// As plan_for<Model, Backend>(request), for a pictures_task on pictures with these options, of which it reads the cache
-/// alone: with the frozen networks, at the rates of the request's device.
+/// As plan_for<Model, Backend>(request), for a pictures_task on pictures with these options, of which it reads the
+/// cache alone: with the frozen networks, at the rates of the request's device.
 ///
 /// With a cache a step encodes nothing. Else the networks run as the request says: as tasks in the bubbles or before
 /// the first pass, or, for frozen_mode::none, on the ranks of the first and the last stage before each step, which the
@@ -40,15 +37,8 @@ template <class Model, class Backend>
     }
     std::string why_not;
     if (request.frozen != frozen_mode::none) {
-        static constexpr auto graph = graph_of<Model>();
-        const auto costs_of = [on = *request.device, frozen = task::tasks::estimated(*request.device)](int samples) {
-            cost_table costs =
-                analytic_costs(graph.view(), on, samples, static_cast<int>(sizeof(typename Backend::scalar)));
-            costs.frozen = frozen;
-            return costs;
-        };
         try {
-            return plan_for(costs_of, request);
+            return plan_for<Model, Backend>(request, task::tasks::estimated(*request.device));
         } catch (const infeasible_error& e) {
             if (must) { throw; }
             why_not = std::string{"; as tasks: "} + e.what();

@@ -64,22 +64,18 @@ struct tasks {
     /// loaded.
     [[nodiscard]] static std::vector<frozen_component> estimated(const device& on) {
         std::vector<frozen_component> all = components();
-        const auto take_times = [&](frozen_component& to, const frozen_graph& of) {
-            const frozen_component from = analytic_frozen(of, on, static_cast<int>(sizeof(typename Math::scalar)));
+        const std::vector<frozen_graph> graphs = frozen_graphs<networks>();
+        std::size_t next = all.size() - graphs.size(); // pixels are no network
+        for (const frozen_graph& graph : graphs) {
+            std::vector<frozen_layer>& to = all[next++].layers;
+            const frozen_component from = analytic_frozen(graph, on, static_cast<int>(sizeof(typename Math::scalar)));
             // What the last layer of a task runs may be several layers of the network.
             for (std::size_t l = 0; l != from.layers.size(); ++l) {
-                frozen_layer& layer = to.layers[std::min(l, to.layers.size() - 1)];
+                frozen_layer& layer = to[std::min(l, to.size() - 1)];
                 layer.call_us += from.layers[l].call_us;
                 layer.sample_us += from.layers[l].sample_us;
             }
-        };
-        if constexpr (has_autoencoder<networks>) {
-            take_times(all.front(), frozen_autoencoder<typename networks::encoder>());
         }
-        std::size_t next = of_texts;
-        networks::each_text([&]<class Component>(const Component*) {
-            take_times(all[next++], frozen_text<typename Component::network>());
-        });
         return all;
     }
     /// With what they take where `math` computes, of the networks of a diffusers folder.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/device.hpp>
@@ -7,6 +9,7 @@
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/cost_table.hpp>
+#include <pulse/profile/frozen_component.hpp>
 #include <pulse/tune/plan_request.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/tuning.hpp>
@@ -25,16 +28,19 @@ namespace pulse {
 /// bytes are scaled (scaled_costs).
 [[nodiscard]] PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request);
 
-/// For a model on a backend, with the costs that the rates of the request's device suggest (analytic_costs): what its
-/// ranks keep of each parameter follows from both.
+/// For a model on a backend, with the costs that the rates of the request's device suggest (analytic_costs) and
+/// `frozen` components beside them: what its ranks keep of each parameter follows from both.
 template <class Model, class Backend>
-[[nodiscard]] tuning plan_for(plan_request request) {
+[[nodiscard]] tuning plan_for(plan_request request, const std::vector<frozen_component>& frozen = {}) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
     static constexpr auto graph = graph_of<Model>();
     return plan_for(
-        [on = *request.device](int samples) {
-            return analytic_costs(graph.view(), on, samples, static_cast<int>(sizeof(typename Backend::scalar)));
+        [on = *request.device, &frozen](int samples) {
+            cost_table costs =
+                analytic_costs(graph.view(), on, samples, static_cast<int>(sizeof(typename Backend::scalar)));
+            costs.frozen = frozen;
+            return costs;
         },
         request);
 }

@@ -71,22 +71,28 @@ template <class Encoder>
             Encoder::config.sample_size < 512 ? 4 : 1};
 }
 
+/// The networks of a folder: the autoencoder where there is one, then the text encoders.
+template <class Networks>
+[[nodiscard]] constexpr std::vector<frozen_graph> frozen_graphs() {
+    std::vector<frozen_graph> all{};
+    if constexpr (frozen::has_autoencoder<Networks>) {
+        all.push_back(frozen_autoencoder<typename Networks::encoder>());
+    }
+    Networks::each_text(
+        [&]<class Component>(const Component*) { all.push_back(frozen_text<typename Component::network>()); });
+    return all;
+}
+
 /// What the backbone called `model` is trained beside, as published: none for those that read pictures.
 [[nodiscard]] constexpr std::vector<frozen_graph> frozen_parts(std::string_view model) {
-    const auto parts = []<class Networks>(const Networks*) {
-        std::vector<frozen_graph> all{frozen_autoencoder<typename Networks::encoder>()};
-        Networks::each_text(
-            [&]<class Component>(const Component*) { all.push_back(frozen_text<typename Component::network>()); });
-        return all;
-    };
     using frozen::networks_of;
-    if (model == "sd15" || model == "controlnet_sd15") { return parts(static_cast<networks_of<sd15>*>(nullptr)); }
-    if (model == "sd21") { return parts(static_cast<networks_of<sd21>*>(nullptr)); }
-    if (model == "sdxl" || model == "sdxl_fine") { return parts(static_cast<frozen::sdxl_networks*>(nullptr)); }
+    if (model == "sd15" || model == "controlnet_sd15") { return frozen_graphs<networks_of<sd15>>(); }
+    if (model == "sd21") { return frozen_graphs<networks_of<sd21>>(); }
+    if (model == "sdxl" || model == "sdxl_fine") { return frozen_graphs<networks_of<sdxl>>(); }
     if (model == "hunyuan_dit_v11" || model == "hunyuan_dit_v12") {
-        return parts(static_cast<frozen::hunyuan_networks*>(nullptr));
+        return frozen_graphs<networks_of<hunyuan_dit_v12>>();
     }
-    if (model == "uvit_l2" || model == "uvit_h2") { return parts(static_cast<networks_of<uvit_h2>*>(nullptr)); }
+    if (model == "uvit_l2" || model == "uvit_h2") { return frozen_graphs<networks_of<uvit_h2>>(); }
     return {};
 }
 

@@ -22,22 +22,11 @@ public:
     /// Uses the completion times of the kept device at place `device`; they outlive the search.
     void guide(std::size_t device, const completion_times& times) { states_.guide(device, times); }
 
-    /// Looks for schedules within limits.
-    [[nodiscard]] state_search_result run(const state_limits& limits) {
-        states_.list(nullptr);
-        return search(limits);
-    }
-
-    /// The same for a relaxation to one device; also lists the completion times of the opposite direction, complete
-    /// when finished.
-    [[nodiscard]] state_search_result run(const state_limits& limits, completion_times& times) {
-        times = {limits.below_us, {}};
-        states_.list(&times);
-        return search(limits);
-    }
-
-private:
-    [[nodiscard]] state_search_result search(const state_limits& limits) {
+    /// Looks for schedules within limits. `times`, for a relaxation to one device, becomes the completion times of the
+    /// opposite direction, complete when finished.
+    [[nodiscard]] state_search_result run(const state_limits& limits, completion_times* times = nullptr) {
+        if (times != nullptr) { *times = {limits.below_us, {}}; }
+        states_.list(times);
         state_search_result out{};
         bool narrowed = false;
         relaxed_states::layer now{};

@@ -88,7 +88,7 @@ private:
         if (listed_[d] != 0) { return; }
         state_search turned{relaxer_.relax({device}, true)};
         const double below = out_.makespan_us * (1 - rounding);
-        const auto found = turned.run(limits(below, most), times_[d]);
+        const auto found = turned.run(limits(below, most), &times_[d]);
         out_.nodes += found.nodes;
         listed_[d] = found.finished ? 1 : 0;
         if (found.finished && found.order.empty()) { refute(found.makespan_us); }

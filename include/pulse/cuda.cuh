@@ -7,7 +7,7 @@
 #include <pulse/cuda/attentions.cuh>
 #include <pulse/cuda/backend.cuh>
 #include <pulse/cuda/device.cuh>
-#include <pulse/cuda/device_channel.cuh>
+#include <pulse/cuda/device_copies.cuh>
 #include <pulse/cuda/device_images.cuh>
 #include <pulse/cuda/device_latents.cuh>
 #include <pulse/cuda/device_updates.cuh>

@@ -14,11 +14,12 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/device.cuh>
-#include <pulse/cuda/device_channel.cuh>
+#include <pulse/cuda/device_copies.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/stream.cuh>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/transport.hpp>
+#include <pulse/threads/channel.hpp>
 #include <pulse/threads/transport.hpp>
 
 namespace pulse::cuda {
@@ -29,6 +30,8 @@ struct thread_options {
     /// Tensors then move from step to step, and work that was captured in a graph is not replayed.
     bool exchange{};
 };
+
+using device_channel = host::channel<device_copies>;
 
 /// Ranks that are threads of one process, each with a device, and what they share.
 class thread_group {

@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <span>
 #include <string>
@@ -18,16 +17,6 @@
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse::host {
-
-/// How a link between two thread ranks behaves; the default is as fast as memory.
-struct link_options {
-    /// Added to every message; microseconds.
-    double latency_us{};
-    /// GB/s (1e9 bytes) of each direction of a pair, one message at a time; 0 is unlimited.
-    double bandwidth_gb_per_s{};
-    /// A post returns only when the transfer is over: the strictest rendezvous, for proving that nothing deadlocks.
-    bool blocking{};
-};
 
 enum class side : std::uint8_t { sender, receiver };
 
@@ -56,12 +45,25 @@ private:
     std::string text_;
 };
 
-/// One direction between two ranks: messages meet in the order in which both sides post them.
+/// One direction between two ranks that are threads: messages meet in the order in which both sides post them, and
+/// `Copies` (host_copies, cuda::device_copies) moves them.
+///
+/// Copies has `place`, where a side makes or reads its tensors, and `mark`, a point in its work there.
+template <class Copies>
 class channel {
+    using mark = typename Copies::mark;
+
 public:
+    using place = typename Copies::place;
+
+    template <class... Of>
+    explicit channel(const Of&... of) : copies_{of...}, ring_{make_ring(64)} {}
+    channel(const channel&) = delete;
+    channel& operator=(const channel&) = delete;
+
     /// Starts the transfer when the other side is already there. Throws peer_failed, or error when the two sides
     /// disagree.
-    void post(side who, message_id message, std::span<message_part> parts, const link_options& link) {
+    void post(side who, message_id message, std::span<message_part> parts, place where = {}) {
         {
             const std::lock_guard lock{mutex_};
             failed_.throw_if_set();
@@ -69,16 +71,21 @@ public:
             const std::uint64_t mine = next++;
             if (mine - oldest_ >= ring_.size()) { grow(); }
             transfer& t = at(mine);
-            (who == side::sender ? t.out : t.in) = posting{message, parts, true, false};
-            if (t.out.posted && t.in.posted) { move(t, link); }
+            posting& half = t.half(who);
+            half.message = message;
+            half.parts = parts;
+            half.posted = true;
+            half.waited = false;
+            copies_.set(half.made, where);
+            if (t.out.posted && t.in.posted) { start(t); }
         }
         changed_.notify_all();
-        if (link.blocking) { wait(who, message, false); }
+        if (copies_.blocks()) { wait(who, message, where, false); }
     }
 
-    /// Returns when the oldest transfer of `message` is over for this side. Throws peer_failed, or error when the other
-    /// side has left without posting it.
-    void wait(side who, message_id message) { wait(who, message, true); }
+    /// Returns when the oldest transfer of `message` is over for what this side does at its place from now on. Throws
+    /// peer_failed, or error when the other side has left without posting it.
+    void wait(side who, message_id message, place where = {}) { wait(who, message, where, true); }
 
     /// Whether the receiver's wait for the oldest transfer of `message` would return, or throw, at once. Throws as
     /// wait.
@@ -86,7 +93,7 @@ public:
         const std::lock_guard lock{mutex_};
         failed_.throw_if_set();
         const transfer& t = at(find(side::receiver, message));
-        return t.done ? t.arrived <= clock::now() : left_[0] >= 0;
+        return t.started ? copies_.over(side::receiver, t.over) <= clock::now() : left_[0] >= 0;
     }
 
     /// Every present and future post and wait throws. No transfer is under way when it returns, and none follows.
@@ -96,6 +103,7 @@ public:
             failed_.set(what);
         }
         changed_.notify_all();
+        copies_.settle();
     }
 
     /// The rank at that side posts nothing more; what it has posted still meets its other half.
@@ -107,6 +115,7 @@ public:
         changed_.notify_all();
     }
 
+    /// What was started so far.
     [[nodiscard]] traffic_count delivered() {
         const std::lock_guard lock{mutex_};
         return delivered_;
@@ -120,64 +129,74 @@ private:
         std::span<message_part> parts{};
         bool posted{};
         bool waited{};
+        mark made; ///< what the side had at its place before it posted
     };
     struct transfer {
         posting out;
         posting in;
-        bool done{};
-        clock::time_point left{};    ///< the sender's buffers are free
-        clock::time_point arrived{}; ///< the receiver may read
+        mark over;
+        bool started{};
+
+        [[nodiscard]] posting& half(side who) noexcept { return who == side::sender ? out : in; }
+        void clear() noexcept { out.posted = in.posted = out.waited = in.waited = started = false; }
     };
 
-    transfer& at(std::uint64_t number) { return ring_[number % ring_.size()]; }
-
+    [[nodiscard]] std::vector<transfer> make_ring(std::size_t room) const {
+        std::vector<transfer> made;
+        made.reserve(room);
+        while (made.size() != room) {
+            made.push_back({{.made = copies_.mark_of(side::sender)},
+                            {.made = copies_.mark_of(side::receiver)},
+                            copies_.mark_of(side::sender)});
+        }
+        return made;
+    }
+    [[nodiscard]] transfer& at(std::uint64_t number) { return ring_[number % ring_.size()]; }
     void grow() {
-        std::vector<transfer> wider(ring_.size() * 2);
-        for (std::uint64_t n = oldest_; n != oldest_ + ring_.size(); ++n) { wider[n % wider.size()] = at(n); }
+        std::vector<transfer> wider = make_ring(ring_.size() * 2);
+        for (std::uint64_t n = oldest_; n != oldest_ + ring_.size(); ++n) {
+            wider[n % wider.size()] = std::move(at(n));
+        }
         ring_ = std::move(wider);
     }
 
-    void move(transfer& t, const link_options& link) {
+    void start(transfer& t) {
         if (t.out.message != t.in.message || t.out.parts.size() != t.in.parts.size()) {
             throw error{"pulse: two ranks disagree about the next message between them"};
         }
+        for (std::size_t i = 0; i != t.out.parts.size(); ++i) {
+            if (t.out.parts[i].bytes != t.in.parts[i].bytes) {
+                throw error{"pulse: two ranks disagree about the size of a message"};
+            }
+        }
+        copies_.begin(t.out.made, t.in.made);
         std::int64_t bytes = 0;
         for (std::size_t i = 0; i != t.out.parts.size(); ++i) {
             message_part& from = t.out.parts[i];
             message_part& to = t.in.parts[i];
-            if (from.bytes != to.bytes) { throw error{"pulse: two ranks disagree about the size of a message"}; }
-            if (from.may_exchange) {
+            const auto of_part = static_cast<std::int64_t>(from.bytes);
+            if (from.may_exchange && copies_.exchanges()) {
                 std::swap(from.data, to.data);
-                delivered_.handed_over += static_cast<std::int64_t>(from.bytes);
+                delivered_.handed_over += of_part;
             } else {
-                std::memcpy(to.data, from.data, from.bytes);
+                copies_.copy(from, to);
             }
-            delivered_.of(from.kind) += static_cast<std::int64_t>(from.bytes);
-            bytes += static_cast<std::int64_t>(from.bytes);
+            delivered_.of(from.kind) += of_part;
+            bytes += of_part;
         }
+        copies_.end(t.over, bytes);
         ++delivered_.messages;
-        t.done = true;
-        if (link.latency_us > 0 || link.bandwidth_gb_per_s > 0) { occupy(t, link, bytes); }
+        t.started = true;
     }
 
-    void occupy(transfer& t, const link_options& link, std::int64_t bytes) {
-        const auto span_of = [](double us) { return std::chrono::nanoseconds{static_cast<std::int64_t>(us * 1e3)}; };
-        const double wire_us =
-            link.bandwidth_gb_per_s > 0 ? static_cast<double>(bytes) / link.bandwidth_gb_per_s * 1e-3 : 0;
-        const clock::time_point now = clock::now();
-        t.left = (now > link_free_ ? now : link_free_) + span_of(wire_us);
-        t.arrived = t.left + span_of(link.latency_us);
-        link_free_ = t.left;
-    }
-
-    void wait(side who, message_id message, bool retire) {
+    void wait(side who, message_id message, place where, bool retire) {
         std::unique_lock lock{mutex_};
         const std::uint64_t number = find(who, message);
         for (;;) {
             failed_.throw_if_set();
             transfer& t = at(number);
-            if (t.done) {
-                const clock::time_point ready = who == side::sender ? t.left : t.arrived;
+            if (t.started) {
+                const clock::time_point ready = copies_.over(who, t.over);
                 if (ready <= clock::now()) { break; }
                 changed_.wait_until(lock, ready);
             } else if (const int rank = left_[who == side::sender ? 1 : 0]; rank >= 0) {
@@ -188,31 +207,32 @@ private:
             }
         }
         if (!retire) { return; }
-        (who == side::sender ? at(number).out : at(number).in).waited = true;
+        copies_.join(at(number).over, where);
+        at(number).half(who).waited = true;
         while (oldest_ != next_send_ && oldest_ != next_recv_ && at(oldest_).out.waited && at(oldest_).in.waited) {
-            at(oldest_) = transfer{};
+            at(oldest_).clear();
             ++oldest_;
         }
     }
 
-    std::uint64_t find(side who, message_id message) {
+    [[nodiscard]] std::uint64_t find(side who, message_id message) {
         const std::uint64_t end = who == side::sender ? next_send_ : next_recv_;
         for (std::uint64_t n = oldest_; n != end; ++n) {
-            const posting& mine = who == side::sender ? at(n).out : at(n).in;
+            const posting& mine = at(n).half(who);
             if (mine.posted && !mine.waited && mine.message == message) { return n; }
         }
         throw error{"pulse: a rank waits for a message that it never posted"};
     }
 
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<transfer> ring_{64};
+    Copies copies_;
+    std::mutex mutex_{};
+    std::condition_variable changed_{};
+    std::vector<transfer> ring_;
     std::uint64_t oldest_{};
     std::uint64_t next_send_{};
     std::uint64_t next_recv_{};
-    clock::time_point link_free_{};
     traffic_count delivered_{};
-    failure failed_;
+    failure failed_{};
     std::array<int, 2> left_{-1, -1}; ///< of each side: the rank that has returned, or -1
 };
 

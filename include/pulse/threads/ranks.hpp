@@ -5,7 +5,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/runtime/any_transport.hpp>
-#include <pulse/threads/channel.hpp>
+#include <pulse/threads/host_copies.hpp>
 
 namespace pulse::ranks {
 

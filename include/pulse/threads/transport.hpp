@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include <pulse/tensor/aligned_bytes.hpp>
 #include <pulse/threads/channel.hpp>
 #include <pulse/threads/collectives.hpp>
+#include <pulse/threads/host_copies.hpp>
 
 namespace pulse::host {
 
@@ -24,14 +26,13 @@ namespace pulse::host {
 class thread_group {
 public:
     /// Throws input_error when ranks < 1.
-    explicit thread_group(int ranks, link_options link = {}) :
-        ranks_{at_least_one(ranks)}, link_{link},
-        channels_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)), collectives_{ranks} {}
+    explicit thread_group(int ranks, link_options link = {}) : ranks_{at_least_one(ranks)}, collectives_{ranks} {
+        for (int pair = 0; pair != ranks * ranks; ++pair) { channels_.emplace_back(link); }
+    }
 
     [[nodiscard]] int size() const noexcept { return ranks_; }
-    [[nodiscard]] const link_options& link() const noexcept { return link_; }
     /// Throws input_error when there is no such pair of ranks.
-    [[nodiscard]] channel& between(int from, int to) {
+    [[nodiscard]] channel<host_copies>& between(int from, int to) {
         if (from < 0 || to < 0 || from >= ranks_ || to >= ranks_) {
             throw input_error{"pulse: there is no link from rank " + std::to_string(from) + " to rank " +
                               std::to_string(to)};
@@ -43,7 +44,7 @@ public:
     /// text.
     void fail(int rank, std::string_view what) noexcept {
         const std::string_view first = collectives_.fail(rank, what);
-        for (channel& c : channels_) { c.fail(first); }
+        for (channel<host_copies>& c : channels_) { c.fail(first); }
     }
     /// The rank that failed first, or -1, and what it said.
     [[nodiscard]] std::pair<int, std::string> first_failure() { return collectives_.first_failure(); }
@@ -84,7 +85,7 @@ private:
         if (ranks < 1) { throw input_error{"pulse: a group has at least 1 rank, not " + std::to_string(ranks)}; }
         return ranks;
     }
-    [[nodiscard]] channel& at(int from, int to) {
+    [[nodiscard]] channel<host_copies>& at(int from, int to) {
         return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) +
                          static_cast<std::size_t>(to)];
     }
@@ -99,8 +100,7 @@ private:
     }
 
     int ranks_;
-    link_options link_;
-    std::vector<channel> channels_;
+    std::deque<channel<host_copies>> channels_{}; // which stay where they are
     collectives collectives_;
     std::mutex memory_mutex_;
     std::vector<aligned_bytes> memory_;
@@ -123,10 +123,10 @@ public:
     [[nodiscard]] int size() const noexcept { return group_->size(); }
 
     void post_send(int peer, message_id message, std::span<message_part> parts) {
-        group_->between(rank_, peer).post(side::sender, message, parts, group_->link());
+        group_->between(rank_, peer).post(side::sender, message, parts);
     }
     void post_recv(int peer, message_id message, std::span<message_part> parts) {
-        group_->between(peer, rank_).post(side::receiver, message, parts, group_->link());
+        group_->between(peer, rank_).post(side::receiver, message, parts);
     }
     void wait_send(int peer, message_id message) { group_->between(rank_, peer).wait(side::sender, message); }
     void wait_recv(int peer, message_id message) { group_->between(peer, rank_).wait(side::receiver, message); }

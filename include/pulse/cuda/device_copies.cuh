@@ -1,0 +1,80 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/device.cuh>
+#include <pulse/cuda/error.cuh>
+#include <pulse/cuda/event.cuh>
+#include <pulse/cuda/stream.cuh>
+#include <pulse/runtime/transport.hpp>
+#include <pulse/threads/channel.hpp>
+
+namespace pulse::cuda {
+
+using host::side;
+
+/// Moves the messages of a channel between devices.
+///
+/// A transfer starts on a stream of its own, behind what either side had put into its stream when it posted: the
+/// sender's tensor is made then, and the receiver's room is free. What a side puts into its stream after its wait runs
+/// behind the transfer. The host waits only until the other side has posted.
+class device_copies {
+public:
+    /// The stream that makes or reads the tensors of a side.
+    using place = cudaStream_t;
+    using mark = event;
+
+    /// Copies run on the sender's device. With `exchange`, a buffer that the sender needs no more changes hands
+    /// instead, where both ranks are on one device.
+    device_copies(int from_device, int to_device, bool exchange) :
+        from_{from_device}, to_{to_device}, exchanges_{exchange && from_device == to_device}, copies_{stream_of(
+                                                                                                  from_device)} {}
+
+    /// An event belongs to the device of the stream that records it.
+    [[nodiscard]] event mark_of(side who) const {
+        const device_scope here{who == side::sender ? from_ : to_};
+        return event{};
+    }
+    static void set(event& made, cudaStream_t where) { made.record(where); }
+    [[nodiscard]] static bool blocks() noexcept { return false; }
+    [[nodiscard]] bool exchanges() const noexcept { return exchanges_; }
+    void begin(const event& sent, const event& free) {
+        copies_.wait(sent);
+        copies_.wait(free);
+    }
+    void copy(const message_part& from, const message_part& to) {
+        if (from_ == to_) {
+            check(cudaMemcpyAsync(to.data, from.data, from.bytes, cudaMemcpyDeviceToDevice, copies_.get()),
+                  "cudaMemcpyAsync");
+        } else {
+            check(cudaMemcpyPeerAsync(to.data, to_, from.data, from_, from.bytes, copies_.get()),
+                  "cudaMemcpyPeerAsync");
+        }
+    }
+    void end(event& over, std::int64_t) { over.record(copies_.get()); }
+    /// The host need not wait for it.
+    [[nodiscard]] static std::chrono::steady_clock::time_point over(side, const event&) { return {}; }
+    static void join(const event& over, cudaStream_t where) { over.block(where); }
+    void settle() noexcept {
+        // What the transfers wait for is in the ranks' streams already, so this ends. An error of theirs has no other
+        // place.
+        static_cast<void>(cudaStreamSynchronize(copies_.get()));
+        static_cast<void>(cudaGetLastError());
+    }
+
+private:
+    [[nodiscard]] static stream stream_of(int device) {
+        const device_scope here{device};
+        return stream{};
+    }
+
+    int from_;
+    int to_;
+    bool exchanges_;
+    stream copies_;
+};
+
+} // namespace pulse::cuda

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include <pulse/runtime/transport.hpp>
+#include <pulse/threads/channel.hpp>
+
+namespace pulse::host {
+
+/// How a link between two thread ranks behaves; the default is as fast as memory.
+struct link_options {
+    /// Added to every message; microseconds.
+    double latency_us{};
+    /// GB/s (1e9 bytes) of each direction of a pair, one message at a time; 0 is unlimited.
+    double bandwidth_gb_per_s{};
+    /// A post returns only when the transfer is over: the strictest rendezvous, for proving that nothing deadlocks.
+    bool blocking{};
+};
+
+/// Moves the messages of a channel in host memory, at once, and says when the link would have.
+class host_copies {
+    using clock = std::chrono::steady_clock;
+
+public:
+    struct place {};
+    /// Of a transfer.
+    struct mark {
+        clock::time_point left{};    ///< the sender's buffers are free
+        clock::time_point arrived{}; ///< the receiver may read
+    };
+
+    explicit host_copies(const link_options& link) : link_{link} {}
+
+    [[nodiscard]] static mark mark_of(side) { return {}; }
+    static void set(mark&, place) {}
+    [[nodiscard]] bool blocks() const noexcept { return link_.blocking; }
+    [[nodiscard]] static bool exchanges() noexcept { return true; }
+    static void begin(const mark&, const mark&) {}
+    static void copy(const message_part& from, const message_part& to) { std::memcpy(to.data, from.data, from.bytes); }
+    void end(mark& over, std::int64_t bytes) {
+        over = {};
+        if (link_.latency_us <= 0 && link_.bandwidth_gb_per_s <= 0) { return; }
+        const auto span_of = [](double us) { return std::chrono::nanoseconds{static_cast<std::int64_t>(us * 1e3)}; };
+        const double wire_us =
+            link_.bandwidth_gb_per_s > 0 ? static_cast<double>(bytes) / link_.bandwidth_gb_per_s * 1e-3 : 0;
+        over.left = std::max(clock::now(), free_) + span_of(wire_us);
+        over.arrived = over.left + span_of(link_.latency_us);
+        free_ = over.left;
+    }
+    [[nodiscard]] static clock::time_point over(side who, const mark& of) {
+        return who == side::sender ? of.left : of.arrived;
+    }
+    static void join(const mark&, place) {}
+    static void settle() noexcept {}
+
+private:
+    link_options link_;
+    clock::time_point free_{}; ///< when the link is
+};
+
+} // namespace pulse::host

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -16,6 +18,12 @@ namespace pulse::cuda {
 
 using host::side;
 
+/// How ranks that are threads have devices.
+struct device_links {
+    std::vector<int> devices{}; ///< of the ranks
+    bool exchange{};            ///< see thread_options
+};
+
 /// Moves the messages of a channel between devices.
 ///
 /// A transfer starts on a stream of its own, behind what either side had put into its stream when it posted: the
@@ -27,11 +35,10 @@ public:
     using place = cudaStream_t;
     using mark = event;
 
-    /// Copies run on the sender's device. With `exchange`, a buffer that the sender needs no more changes hands
-    /// instead, where both ranks are on one device.
-    device_copies(int from_device, int to_device, bool exchange) :
-        from_{from_device}, to_{to_device}, exchanges_{exchange && from_device == to_device}, copies_{stream_of(
-                                                                                                  from_device)} {}
+    /// Copies run on the sender's device.
+    device_copies(const device_links& links, int sender, int receiver) :
+        from_{links.devices[static_cast<std::size_t>(sender)]}, to_{links.devices[static_cast<std::size_t>(receiver)]},
+        exchanges_{links.exchange && from_ == to_}, copies_{stream_of(from_)} {}
 
     /// An event belongs to the device of the stream that records it.
     [[nodiscard]] event mark_of(side who) const {

@@ -32,7 +32,7 @@ public:
         clock::time_point arrived{}; ///< the receiver may read
     };
 
-    explicit host_copies(const link_options& link) : link_{link} {}
+    host_copies(const link_options& link, int, int) : link_{link} {}
 
     [[nodiscard]] static mark mark_of(side) { return {}; }
     static void set(mark&, place) {}

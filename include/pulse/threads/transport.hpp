@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -17,139 +16,95 @@
 #include <pulse/runtime/transport.hpp>
 #include <pulse/tensor/aligned_bytes.hpp>
 #include <pulse/threads/channel.hpp>
-#include <pulse/threads/collectives.hpp>
+#include <pulse/threads/group.hpp>
 #include <pulse/threads/host_copies.hpp>
 
 namespace pulse::host {
 
-/// Ranks that are threads of one process, and what they share.
-class thread_group {
+/// Ranks with tensors in host memory.
+class thread_group : public group<host_copies> {
 public:
     /// Throws input_error when ranks < 1.
-    explicit thread_group(int ranks, link_options link = {}) : ranks_{at_least_one(ranks)}, collectives_{ranks} {
-        for (int pair = 0; pair != ranks * ranks; ++pair) { channels_.emplace_back(link); }
-    }
+    explicit thread_group(int ranks, const link_options& link = {}) : group{ranks, link} {}
 
-    [[nodiscard]] int size() const noexcept { return ranks_; }
-    /// Throws input_error when there is no such pair of ranks.
-    [[nodiscard]] channel<host_copies>& between(int from, int to) {
-        if (from < 0 || to < 0 || from >= ranks_ || to >= ranks_) {
-            throw input_error{"pulse: there is no link from rank " + std::to_string(from) + " to rank " +
-                              std::to_string(to)};
-        }
-        return at(from, to);
-    }
-
-    /// The first failure wins; every post, wait and collective operation of every rank then throws peer_failed with its
-    /// text.
-    void fail(int rank, std::string_view what) noexcept {
-        const std::string_view first = collectives_.fail(rank, what);
-        for (channel<host_copies>& c : channels_) { c.fail(first); }
-    }
-    /// The rank that failed first, or -1, and what it said.
-    [[nodiscard]] std::pair<int, std::string> first_failure() { return collectives_.first_failure(); }
-
-    /// The rank takes no further part: whoever waits for what it has not posted gets an error that names it.
-    void leave(int rank) {
-        collectives_.leave(rank);
-        for (int other = 0; other != ranks_; ++other) {
-            at(rank, other).leave(side::sender, rank);
-            at(other, rank).leave(side::receiver, rank);
-        }
-    }
-
-    /// As of a transport. Throws error, and fails the group, when the ranks come with different operations or numbers
-    /// of values, or when one has left.
-    void sum(int rank, std::span<double> values) {
-        together(rank, [&] { collectives_.sum(rank, values); });
-    }
-    /// See sum.
-    [[nodiscard]] std::vector<std::vector<std::byte>> gather(int rank, std::span<const std::byte> mine) {
-        std::vector<std::vector<std::byte>> all;
-        together(rank, [&] { all = collectives_.gather(rank, mine); });
-        return all;
-    }
-    /// See sum.
-    void broadcast(int rank, std::vector<std::byte>& bytes) {
-        together(rank, [&] { collectives_.broadcast(rank, bytes); });
-    }
-
-    [[nodiscard]] std::byte* allocate(std::size_t bytes) {
+    /// On the thread of a rank that begins.
+    static void enter(int) {}
+    /// Memory that lives as long as the group.
+    [[nodiscard]] std::byte* allocate(int, std::size_t bytes) {
         const std::lock_guard lock{memory_mutex_};
         memory_.push_back(allocate_aligned(bytes));
         return memory_.back().get();
     }
 
 private:
-    [[nodiscard]] static int at_least_one(int ranks) {
-        if (ranks < 1) { throw input_error{"pulse: a group has at least 1 rank, not " + std::to_string(ranks)}; }
-        return ranks;
-    }
-    [[nodiscard]] channel<host_copies>& at(int from, int to) {
-        return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) +
-                         static_cast<std::size_t>(to)];
-    }
-    template <class Meet>
-    void together(int rank, Meet meet) {
-        try {
-            meet();
-        } catch (const peer_failed&) { throw; } catch (const std::exception& e) {
-            fail(rank, e.what());
-            throw;
-        }
-    }
-
-    int ranks_;
-    std::deque<channel<host_copies>> channels_{}; // which stay where they are
-    collectives collectives_;
-    std::mutex memory_mutex_;
-    std::vector<aligned_bytes> memory_;
+    std::mutex memory_mutex_{};
+    std::vector<aligned_bytes> memory_{};
 };
 
-/// One rank's end of a thread_group: the transport of the embedded default.
+/// One rank's end of a group of threads, on the rank's thread. Places says where the tensors of a message are made or
+/// read.
 ///
 /// A transfer happens when both sides have posted it. It exchanges the two buffers when the sender does not need its
 /// own any more, and copies otherwise.
-class thread_transport {
+template <class Group, class Places>
+class thread_end {
 public:
     /// Throws input_error when the group has no such rank.
-    thread_transport(std::shared_ptr<thread_group> group, int rank) : group_{std::move(group)}, rank_{rank} {
-        if (rank < 0 || rank >= group_->size()) {
-            throw input_error{"pulse: there is no rank " + std::to_string(rank)};
-        }
-    }
+    thread_end(std::shared_ptr<Group> of, int rank) : group_{entered(std::move(of), rank)}, rank_{rank} {}
 
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return group_->size(); }
 
     void post_send(int peer, message_id message, std::span<message_part> parts) {
-        group_->between(rank_, peer).post(side::sender, message, parts);
+        group_->between(rank_, peer).post(side::sender, message, parts, places_(message));
     }
     void post_recv(int peer, message_id message, std::span<message_part> parts) {
-        group_->between(peer, rank_).post(side::receiver, message, parts);
+        group_->between(peer, rank_).post(side::receiver, message, parts, places_(message));
     }
-    void wait_send(int peer, message_id message) { group_->between(rank_, peer).wait(side::sender, message); }
-    void wait_recv(int peer, message_id message) { group_->between(peer, rank_).wait(side::receiver, message); }
+    void wait_send(int peer, message_id message) {
+        group_->between(rank_, peer).wait(side::sender, message, places_(message));
+    }
+    void wait_recv(int peer, message_id message) {
+        group_->between(peer, rank_).wait(side::receiver, message, places_(message));
+    }
     [[nodiscard]] bool arrived(int peer, message_id message) { return group_->between(peer, rank_).arrived(message); }
+    /// Of values on the host, as the other collectives.
     void sum(std::span<double> values) { group_->sum(rank_, values); }
     [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) {
         return group_->gather(rank_, mine);
     }
     void broadcast(std::vector<std::byte>& bytes) { group_->broadcast(rank_, bytes); }
     void fail(std::string_view what) noexcept { group_->fail(rank_, what); }
-    [[nodiscard]] std::byte* allocate(std::size_t bytes) { return group_->allocate(bytes); }
+    [[nodiscard]] std::byte* allocate(std::size_t bytes) { return group_->allocate(rank_, bytes); }
 
-    /// What was delivered from this rank so far.
+    /// What transfers from this rank carry that were started so far.
     [[nodiscard]] traffic_count sent() {
         traffic_count all;
         for (int peer = 0; peer != size(); ++peer) { all += group_->between(rank_, peer).delivered(); }
         return all;
     }
 
+protected:
+    [[nodiscard]] const Places& places() const noexcept { return places_; }
+
 private:
-    std::shared_ptr<thread_group> group_;
+    [[nodiscard]] static std::shared_ptr<Group> entered(std::shared_ptr<Group> of, int rank) {
+        if (rank < 0 || rank >= of->size()) { throw input_error{"pulse: there is no rank " + std::to_string(rank)}; }
+        of->enter(rank);
+        return of;
+    }
+
+    std::shared_ptr<Group> group_;
     int rank_;
+    Places places_{};
 };
+
+struct host_places {
+    [[nodiscard]] host_copies::place operator()(const message_id&) const noexcept { return {}; }
+};
+
+/// The transport of the embedded default.
+using thread_transport = thread_end<thread_group, host_places>;
 
 static_assert(transport<thread_transport>, "thread_transport is a transport");
 

@@ -26,7 +26,6 @@ struct tightened_bound {
     double makespan_us{};
     schedule better{};
     std::int64_t nodes{};
-    double seconds{};
     /// False when a limit or a stop request ended the search before it had no more to try.
     bool finished{};
 };
@@ -60,7 +59,6 @@ public:
             std::erase_if(windows, [](const window& w) { return w.exhausted; });
         }
         out_.finished = proved() || windows.empty();
-        out_.seconds = seconds();
         return std::move(out_);
     }
 

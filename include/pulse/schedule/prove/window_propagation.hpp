@@ -19,12 +19,11 @@ class window_propagator {
 public:
     constexpr explicit window_propagator(const window_facts& facts) : facts_{&facts} {}
 
-    /// Narrows `state`; false when no schedule meets its cutoff, up to the rounding of sums. `thorough` adds edge
-    /// finding.
+    /// Narrows `state`; false when no schedule meets its cutoff, up to the rounding of sums.
     ///
     /// Rules may push each other by the shortest pass at a time where orders wait for each other in a circle: after
     /// some rounds the windows stay as wide as they are.
-    [[nodiscard]] constexpr bool narrow(window_state& state, bool thorough = true) {
+    [[nodiscard]] constexpr bool narrow(window_state& state) {
         state_ = &state;
         // A sum of n times is off by n units of the last place at most.
         slack_ = 0x1p-50 * static_cast<double>(64 + state.start.size()) * state.cutoff_us;
@@ -36,7 +35,7 @@ public:
             if (changed_) { continue; }
             if (!line_up_settled()) { return false; }
             if (changed_) { continue; }
-            if (thorough && !find_edges()) { return false; }
+            if (!find_edges()) { return false; }
             if (!changed_) { return true; }
         }
         return true;

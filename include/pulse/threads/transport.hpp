@@ -104,7 +104,10 @@ struct host_places {
 };
 
 /// The transport of the embedded default.
-using thread_transport = thread_end<thread_group, host_places>;
+class thread_transport : public thread_end<thread_group, host_places> {
+public:
+    using thread_end::thread_end;
+};
 
 static_assert(transport<thread_transport>, "thread_transport is a transport");
 

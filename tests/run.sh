@@ -31,7 +31,7 @@ for preset in "${presets[@]}"; do
     fi
     echo "== $preset: tests"
     log=build/$preset/ctest.log
-    ctest --preset "$preset" -j "$((jobs + 1))" </dev/null 2>&1 | tee "$log" || failed+=("$preset (tests)")
+    ctest --preset "$preset" -j "$jobs" </dev/null 2>&1 | tee "$log" || failed+=("$preset (tests)")
     {
         echo "$preset: $((SECONDS - started)) s"
         grep 'tests passed,' "$log" || true

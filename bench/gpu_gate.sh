@@ -130,12 +130,16 @@ said_in() { # LOG
 }
 # Runs a command as a step; whatever becomes of it, the next one runs.
 step() { # STEP LIMIT COMMAND...
-    local name=$1 limit=$2 log="$logs/${1// /_}.log" started status took word=''
+    local name=$1 limit=$2 log="$logs/${1// /_}.log" started group status took word=''
     shift 2
     fit "$name" || return
     started=$EPOCHSECONDS
-    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
+    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null &
+    group=$!
+    wait $group
     status=$?
+    # What it has started ends with it, also what finishes a step of training before it heeds a signal.
+    kill -KILL -- -$group 2>/dev/null
     took=$((EPOCHSECONDS - started))
     if grep -q '^\[doctest\] test cases: *0 ' "$log"; then status=1; fi
     if [ $status != 0 ] || grep -q '^\[doctest\]' "$log"; then word=$(said_in "$log"); fi

@@ -255,11 +255,14 @@ cp "$FAKE/$what" "${@: -1}"
     def test_what_fails_or_hangs_costs_itself_alone(self):
         self.set("names", "it fails\ncuda norm\nit hangs, too\n")
         (self.gate / "pulse_train_nccl.py").write_text("print('it is wrong')\nraise SystemExit(3)\n")
-        script(self.gate / "test_nccl_gpu", "sleep 100\n")
+        child = fresh("child") / "number"
+        script(self.gate / "test_nccl_gpu", f"(trap '' TERM; sleep 100; sleep 100) & echo $! >{child}; sleep 100\n")
         script(self.gate / "bench_p2p", "echo no card; exit 77\n")
         begun = time.monotonic()
         rows, said = self.gated("correctness", result := fresh("result"), "--step-seconds", 8, status=1)
         self.assertLess(time.monotonic() - begun, 150)
+        state = pathlib.Path("/proc", child.read_text().strip(), "stat")
+        self.assertTrue(not state.exists() or " Z " in state.read_text())
         self.assertEqual((rows.status["own kernels"], rows.word["own kernels"]), ("timed out", "1 passed; it fails; it hangs, too"))
         self.assertEqual(rows.status["NCCL, 2 and 4 ranks on one card"], "timed out")
         self.assertEqual(rows.status["NCCL ranks as threads, sd_tiny"], "failed")

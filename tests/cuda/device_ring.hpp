@@ -43,9 +43,9 @@ struct device_ring {
     [[nodiscard]] rank_transfers transfers(int rank, int ranks) const {
         rank_transfers all;
         for (int round = 0; round != rounds; ++round) {
-            all.steps.push_back({transfer_step::role::send, after(rank, ranks), message(round), false, {}});
-            all.steps.push_back({transfer_step::role::receive, before(rank, ranks), message(round), false, {}});
-            all.steps.push_back({transfer_step::role::other, 0, {}, true, {3 * round, 3 * round + 1}});
+            all.steps.push_back({transfer_step::role::send, after(rank, ranks), message(round), 1, false, {}});
+            all.steps.push_back({transfer_step::role::receive, before(rank, ranks), message(round), 1, false, {}});
+            all.steps.push_back({transfer_step::role::other, 0, {}, 1, true, {3 * round, 3 * round + 1}});
         }
         all.slots = slots_of(all.steps);
         return all;

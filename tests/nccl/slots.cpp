@@ -70,14 +70,15 @@ enum class machine {
 };
 
 /// Runs the slots as NCCL and CUDA would, with ranks that get on at random: each rank's instructions in order, slots as
-/// the machine has it, no transfer before both sides have started. Whether all ranks came to their end.
+/// the machine has it, the calls of a slot in rounds, no call before both sides are in its round. Whether all ranks came
+/// to their end.
 bool reaches_the_end(const std::vector<rank_transfers>& ranks, machine on, std::mt19937& random) {
     struct state {
         std::size_t next{};         // instruction
         std::vector<char> posted{}; // slots
         std::vector<char> started{};
         std::vector<char> over{};
-        std::vector<char> moved{}; // transfers, by instruction
+        std::vector<int> moved{}; // calls of a transfer, by instruction
     };
     std::vector<state> now(ranks.size());
     for (std::size_t r = 0; r != ranks.size(); ++r) {
@@ -123,30 +124,50 @@ bool reaches_the_end(const std::vector<rank_transfers>& ranks, machine on, std::
         }
         return moved;
     };
+    // The round of a transfer's next call in its slot.
+    const auto round_of = [&](std::size_t r, std::size_t s, int t) {
+        const transfer_step& mine = ranks[r].steps[static_cast<std::size_t>(t)];
+        int round = now[r].moved[static_cast<std::size_t>(t)];
+        for (const int before : ranks[r].slots[s].transfers) {
+            const transfer_step& other = ranks[r].steps[static_cast<std::size_t>(before)];
+            if (before < t && other.peer == mine.peer && other.what == mine.what) { round += other.parts; }
+        }
+        return round;
+    };
+    const auto is_left = [&](std::size_t r, int t) {
+        const auto at = static_cast<std::size_t>(t);
+        return now[r].moved[at] != ranks[r].steps[at].parts;
+    };
+    const auto is_next = [&](std::size_t r, std::size_t s, int t) {
+        return std::ranges::none_of(ranks[r].slots[s].transfers, [&](int other) {
+            return is_left(r, other) && round_of(r, s, other) < round_of(r, s, t);
+        });
+    };
     const auto transfer = [&] {
         bool any = false;
         for (std::size_t r = 0; r != ranks.size(); ++r) {
             for (std::size_t s = 0; s != ranks[r].slots.size(); ++s) {
                 if (now[r].started[s] == 0 || now[r].over[s] != 0) { continue; }
-                bool all = true;
                 for (const int t : ranks[r].slots[s].transfers) {
                     const auto at = static_cast<std::size_t>(t);
                     const transfer_step& mine = ranks[r].steps[at];
                     const auto peer = static_cast<std::size_t>(mine.peer);
-                    for (std::size_t i = 0; now[r].moved[at] == 0 && i != ranks[peer].steps.size(); ++i) {
+                    for (std::size_t i = 0; is_left(r, t) && i != ranks[peer].steps.size(); ++i) {
                         const transfer_step& theirs = ranks[peer].steps[i];
                         if (theirs.what == role::other || theirs.what == mine.what || theirs.message != mine.message ||
                             theirs.peer != static_cast<int>(r)) {
                             continue;
                         }
-                        if (now[peer].started[slot_with(peer, static_cast<int>(i))] != 0) {
-                            now[r].moved[at] = now[peer].moved[i] = 1;
+                        const int other = static_cast<int>(i);
+                        const std::size_t there = slot_with(peer, other);
+                        if (now[peer].started[there] != 0 && is_next(r, s, t) && is_next(peer, there, other)) {
+                            ++now[r].moved[at];
+                            ++now[peer].moved[i];
                             any = true;
                         }
                     }
-                    all = all && now[r].moved[at] != 0;
                 }
-                if (all) {
+                if (std::ranges::none_of(ranks[r].slots[s].transfers, [&](int t) { return is_left(r, t); })) {
                     now[r].over[s] = 1;
                     any = true;
                 }
@@ -173,13 +194,13 @@ bool reaches_the_end(const std::vector<rank_transfers>& ranks, machine on, std::
            }();
 }
 
-transfer_step send_of(int peer, int index) {
-    return {role::send, peer, {message_kind::boundary, index, microbatch_id{0}}, false, {}};
+transfer_step send_of(int peer, int index, int parts = 1) {
+    return {role::send, peer, {message_kind::boundary, index, microbatch_id{0}}, parts, false, {}};
 }
-transfer_step recv_of(int peer, int index) {
-    return {role::receive, peer, {message_kind::boundary, index, microbatch_id{0}}, false, {}};
+transfer_step recv_of(int peer, int index, int parts = 1) {
+    return {role::receive, peer, {message_kind::boundary, index, microbatch_id{0}}, parts, false, {}};
 }
-transfer_step compute_after(std::vector<int> waits) { return {role::other, 0, {}, true, std::move(waits)}; }
+transfer_step compute_after(std::vector<int> waits) { return {role::other, 0, {}, 1, true, std::move(waits)}; }
 
 } // namespace
 
@@ -269,4 +290,23 @@ TEST_CASE("what hangs and what is mixed up is named") {
     CHECK(swapped == "rank 0 does not send what rank 1 receives from it, in that order");
     CHECK(judge({{{send_of(1, 0)}, {}}, {{}, {}}}, 4) == swapped);
     CHECK(judge({{{}, {}}, {{recv_of(0, 0)}, {}}}, 4) == swapped);
+}
+
+TEST_CASE("calls of a group wait for calls of an earlier round, to and from one peer") {
+    std::mt19937 random{29};
+    // Rank 0 sends two messages; rank 1 sends two back when it has both. This hung on a card where a message was of two
+    // tensors: the second of what was sent last came behind the first of what was received.
+    const auto ping_pong = [](int parts) {
+        constexpr transfer_way way = transfer_way::forward;
+        return std::vector<rank_transfers>{{{send_of(1, 0, parts), compute_after({}), send_of(1, 1, parts),
+                                             recv_of(1, 2, parts), recv_of(1, 3, parts)},
+                                            {{way, {0}}, {way, {2, 3, 4}}}},
+                                           {{recv_of(0, 0, parts), recv_of(0, 1, parts), compute_after({0, 1}),
+                                             send_of(0, 2, parts), send_of(0, 3, parts)},
+                                            {{way, {0, 1}}, {way, {3, 4}}}}};
+    };
+    CHECK_FALSE(prove_slots(ping_pong(1)));
+    CHECK(reaches_the_end(ping_pong(1), machine::two_streams, random));
+    CHECK(prove_slots(ping_pong(2)));
+    CHECK_FALSE(reaches_the_end(ping_pong(2), machine::two_streams, random));
 }

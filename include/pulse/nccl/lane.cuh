@@ -57,7 +57,7 @@ public:
         posted_.push_back(std::move(p));
     }
 
-    /// Starts all that was posted and not started, as one group: inside it no message waits for another.
+    /// Starts all that was posted and not started, as one group, whose messages may wait for each other (prove_slots).
     void launch() {
         for (posting& p : posted_) {
             if (!p.launched) { stream_->wait(p.since != nullptr ? *p.since : p.ready); }

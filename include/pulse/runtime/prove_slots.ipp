@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <span>
@@ -20,11 +21,13 @@ namespace detail {
 
 /// The order in which things must happen in a step whose slots are NCCL groups, as a graph: a cycle is a hang.
 ///
-/// Nodes are every rank's instructions, and the start and the end of each of its slots. A slot starts behind the
-/// instruction before its last transfer and behind the end of the slot before it. It ends behind its start and behind
-/// the start of every slot of another rank that holds the other side of one of its transfers: inside a slot no transfer
-/// waits for another, but none completes before both sides have started (rendezvous). An instruction follows the one
-/// before it, the end of the slots whose transfers it waits for, and the end of every slot that has started before it.
+/// Nodes are every rank's instructions, and the start and the end of each round of its slots. A kernel of NCCL runs a
+/// group in rounds, one after the other: the k-th call to each peer and the k-th from it are of round k (scheduleP2pTasks
+/// ToPlan in NCCL's enqueue.cc). A slot starts behind the instruction before its last transfer and behind the end of the
+/// slot before it. A round ends behind its start and behind the start of every round of another rank that holds the
+/// other side of one of its calls: inside a round no call waits for another, but none completes before both sides have
+/// started (rendezvous). An instruction follows the one before it, the end of the slots whose transfers it waits for,
+/// and the end of every slot that has started before it.
 ///
 /// The last is more than a stream asks for. It is what happens where the host waits for the whole device (a kernel is
 /// loaded, memory is freed, a graph is made), where the device runs one communicator at a time, or where its queues are
@@ -35,7 +38,15 @@ public:
     explicit slot_graph(std::span<const rank_transfers> ranks) : ranks_{ranks} {
         for (const rank_transfers& r : ranks) {
             firsts_.push_back(nodes_);
-            nodes_ += r.steps.size() + 2 * r.slots.size();
+            nodes_ += r.steps.size();
+            std::vector<std::size_t>& of_slots = rounds_.emplace_back();
+            for (const transfer_slot& slot : r.slots) {
+                of_slots.push_back(nodes_);
+                calls_in_round counted;
+                for (const int t : slot.transfers) { counted.add(r.steps[static_cast<std::size_t>(t)]); }
+                nodes_ += 2 * counted.rounds();
+            }
+            of_slots.push_back(nodes_);
         }
         after_.resize(nodes_);
         for (std::size_t r = 0; r != ranks.size(); ++r) { add_rank(r); }
@@ -83,17 +94,32 @@ public:
     }
 
 private:
-    /// Where one side of a message is.
+    /// Where one side of a call is: the node in which its round starts; the end is behind it.
     struct side {
-        std::size_t slot{};
+        std::size_t round{};
         message_id message{};
+    };
+    /// The calls of a slot so far, to and from each peer.
+    class calls_in_round {
+    public:
+        /// The first round of a transfer's calls, which are of as many rounds.
+        std::size_t add(const transfer_step& one) {
+            std::size_t& calls = calls_[{one.what == transfer_step::role::send, one.peer}];
+            const std::size_t first = calls;
+            calls += static_cast<std::size_t>(one.parts);
+            rounds_ = std::max(rounds_, calls);
+            return first;
+        }
+        [[nodiscard]] std::size_t rounds() const noexcept { return rounds_; }
+
+    private:
+        std::map<std::pair<bool, int>, std::size_t> calls_{};
+        std::size_t rounds_{1};
     };
 
     [[nodiscard]] std::size_t step(std::size_t rank, std::size_t i) const { return firsts_[rank] + i; }
-    [[nodiscard]] std::size_t start(std::size_t rank, std::size_t slot) const {
-        return firsts_[rank] + ranks_[rank].steps.size() + 2 * slot;
-    }
-    [[nodiscard]] std::size_t end(std::size_t rank, std::size_t slot) const { return start(rank, slot) + 1; }
+    [[nodiscard]] std::size_t start(std::size_t rank, std::size_t slot) const { return rounds_[rank][slot]; }
+    [[nodiscard]] std::size_t end(std::size_t rank, std::size_t slot) const { return rounds_[rank][slot + 1] - 1; }
     [[nodiscard]] std::string name(std::size_t rank, std::size_t slot) const {
         std::string text = "rank " + std::to_string(rank) + " slot " + std::to_string(slot) + " (";
         for (const int t : ranks_[rank].slots[slot].transfers) {
@@ -110,11 +136,12 @@ private:
         std::vector<std::size_t> slot_of(mine.steps.size(), mine.slots.size());
         for (std::size_t s = 0; s != mine.slots.size(); ++s) {
             const transfer_slot& slot = mine.slots[s];
-            follow(end(rank, s), start(rank, s));
+            for (std::size_t n = start(rank, s); n != end(rank, s); ++n) { follow(n + 1, n); }
             const auto last = static_cast<std::size_t>(slot.transfers.back());
             if (last != 0) { follow(start(rank, s), step(rank, last - 1)); }
             if (last + 1 != mine.steps.size()) { follow(step(rank, last + 1), end(rank, s)); }
             if (s != 0) { follow(start(rank, s), end(rank, s - 1)); }
+            calls_in_round calls;
             for (const int t : slot.transfers) {
                 const auto at = static_cast<std::size_t>(t);
                 slot_of[at] = s;
@@ -122,7 +149,11 @@ private:
                 const bool sends = one.what == transfer_step::role::send;
                 const int from = sends ? static_cast<int>(rank) : one.peer;
                 const int to = sends ? one.peer : static_cast<int>(rank);
-                (sends ? sent_ : received_)[{slot.way, from, to}].push_back({s, one.message});
+                std::vector<side>& sides = (sends ? sent_ : received_)[{slot.way, from, to}];
+                const std::size_t first = start(rank, s) + 2 * calls.add(one);
+                for (int part = 0; part != one.parts; ++part) {
+                    sides.push_back({first + 2 * static_cast<std::size_t>(part), one.message});
+                }
             }
         }
         for (std::size_t i = 0; i != mine.steps.size(); ++i) {
@@ -147,10 +178,8 @@ private:
             if (out.size() != in.size()) { return disagree(from, to); }
             for (std::size_t i = 0; i != out.size(); ++i) {
                 if (out[i].message != in[i].message) { return disagree(from, to); }
-                const auto a = static_cast<std::size_t>(from);
-                const auto b = static_cast<std::size_t>(to);
-                follow(end(a, out[i].slot), start(b, in[i].slot));
-                follow(end(b, in[i].slot), start(a, out[i].slot));
+                follow(out[i].round + 1, in[i].round);
+                follow(in[i].round + 1, out[i].round);
             }
         }
         for (const auto& [pair, in] : received_) {
@@ -164,6 +193,8 @@ private:
 
     std::span<const rank_transfers> ranks_;
     std::vector<std::size_t> firsts_{};
+    std::vector<std::vector<std::size_t>>
+        rounds_{}; ///< of each rank: where the nodes of its slots begin, and their end
     std::size_t nodes_{};
     std::vector<std::vector<std::size_t>> after_{};
     std::map<std::tuple<transfer_way, int, int>, std::vector<side>> sent_{};

@@ -26,6 +26,8 @@ struct transfer_step {
     role what{role::other};
     int peer{};
     message_id message{};
+    /// Calls of NCCL that it takes.
+    int parts{1};
     /// Instructions that computes nothing and waits for nothing need not end a slot.
     bool computes{};
     /// Transfers, as instruction numbers, that must be over before this instruction.
@@ -34,8 +36,7 @@ struct transfer_step {
     int free_after{-1};
 };
 
-/// Transfers of one rank that start together and run beside each other: instruction numbers of sends and receives, in
-/// order.
+/// Transfers of one rank that start together, as a group of NCCL: instruction numbers of sends and receives, in order.
 struct transfer_slot {
     transfer_way way{};
     std::vector<int> transfers{};

@@ -42,6 +42,9 @@ PULSE_INLINE std::vector<transfer_step> transfer_steps(const step_model& model, 
         step.computes = is_compute(prepared.at(i)) || std::holds_alternative<op::encode>(prepared.at(i)) ||
                         std::holds_alternative<op::optimizer_step>(prepared.at(i)) ||
                         std::holds_alternative<op::all_reduce>(prepared.at(i));
+        const auto& parts = prepared.prepared(i).parts;
+        step.parts =
+            static_cast<int>(std::ranges::count_if(parts, [](const message_part& part) { return part.bytes != 0; }));
         if (const auto* out = std::get_if<op::send>(&prepared.at(i))) {
             step.what = transfer_step::role::send;
             step.peer = index_of(out->peer);

@@ -35,6 +35,7 @@ struct side {
     group* of{};
     void* data{};
     std::size_t bytes{};
+    std::size_t round{}; ///< of its group
     bool over{};
 };
 
@@ -52,6 +53,7 @@ struct message {
     int peer{};
     std::size_t number{}; ///< of its pair
     std::shared_ptr<side> mine{};
+    bool has_room{}; ///< its sender knows where to
 };
 
 struct group {
@@ -63,7 +65,15 @@ struct group {
     std::uint64_t position{}; ///< in its stream
     int rank{};
     bool started{};
+    std::size_t round{}; ///< that is under way
+    bool moving{};
     std::vector<message> messages{};
+
+    /// Whether there is another round; it is under way then.
+    [[nodiscard]] bool next_round() {
+        ++round;
+        return std::ranges::any_of(messages, [&](const message& m) { return m.mine->round == round; });
+    }
 };
 
 } // namespace
@@ -136,21 +146,60 @@ bool complete(ncclComm_t comm) {
 
 /// The same between processes.
 void run_between(group& g) {
-    bool over = true;
-    for (message& m : g.messages) {
-        side& mine = *m.mine;
-        if (!g.started && !m.sends && !g.between->offer_room(m.peer, m.number, mine.bytes)) {
-            refuse(cudaErrorUnknown);
+    do {
+        bool over = true;
+        for (message& m : g.messages) {
+            side& mine = *m.mine;
+            if (mine.over || mine.round != g.round) { continue; }
+            if (!m.sends && !m.has_room) {
+                if (!g.between->offer_room(m.peer, m.number, mine.bytes)) { refuse(cudaErrorUnknown); }
+                m.has_room = true;
+            }
+            const auto now = g.between->move(m.sends, m.peer, m.number, mine.data, mine.bytes);
+            if (now == process_clique::progress::wrong) { refuse(cudaErrorInvalidValue); }
+            mine.over = now == process_clique::progress::over;
+            over = over && mine.over;
+            if (!mine.over && g.between->died(m.peer) && all().alive.contains(g.with)) {
+                g.with->failed = ncclRemoteError;
+            }
         }
-        if (mine.over) { continue; }
-        const auto now = g.between->move(m.sends, m.peer, m.number, mine.data, mine.bytes);
-        if (now == process_clique::progress::wrong) { refuse(cudaErrorInvalidValue); }
-        mine.over = now == process_clique::progress::over;
-        over = over && mine.over;
-        if (!mine.over && g.between->died(m.peer) && all().alive.contains(g.with)) { g.with->failed = ncclRemoteError; }
+        if (!over) { throw emulated_cuda::not_ready{}; }
+    } while (g.next_round());
+}
+
+/// Takes a group that has started to its round `last`, or to its end.
+void move(group& g, std::size_t last) {
+    if (g.moving) { throw emulated_cuda::not_ready{}; } // it waits for what waits for it
+    struct while_moving {
+        group& of;
+        explicit while_moving(group& g) : of{g} { of.moving = true; }
+        ~while_moving() { of.moving = false; }
+    };
+    const while_moving now{g};
+    while (g.round != last) {
+        for (message& m : g.messages) {
+            if (m.mine->over || m.mine->round != g.round) { continue; }
+            auto& others = m.sends ? g.among->received : g.among->sent;
+            const auto pair = m.sends ? std::pair{g.rank, m.peer} : std::pair{m.peer, g.rank};
+            const auto at = others.find(pair);
+            if (at == others.end() || at->second.size() <= m.number) { throw emulated_cuda::not_ready{}; }
+            side& theirs = *at->second[m.number];
+            if (theirs.of->stream == nullptr || *theirs.of->aborted) {
+                throw emulated_cuda::not_ready{};
+            } // its group has not ended, or never goes on
+            if (!theirs.of->started) {
+                emulated_cuda::run_until(emulated_cuda::stream_of(theirs.of->stream), theirs.of->position - 1);
+                theirs.of->started = true;
+            }
+            if (theirs.of->round < theirs.round) { move(*theirs.of, theirs.round); }
+            side& out = m.sends ? *m.mine : theirs;
+            side& in = m.sends ? theirs : *m.mine;
+            if (out.bytes != in.bytes) { refuse(cudaErrorInvalidValue); }
+            std::memcpy(in.data, out.data, out.bytes);
+            in.over = out.over = true;
+        }
+        if (!g.next_round()) { return; }
     }
-    g.started = true;
-    if (!over) { throw emulated_cuda::not_ready{}; }
 }
 
 /// The group's operation in its stream.
@@ -158,26 +207,7 @@ void run(group& g) {
     if (*g.aborted) { return; }
     if (g.between) { return run_between(g); }
     g.started = true;
-    for (message& m : g.messages) {
-        if (m.mine->over) { continue; }
-        auto& others = m.sends ? g.among->received : g.among->sent;
-        const auto pair = m.sends ? std::pair{g.rank, m.peer} : std::pair{m.peer, g.rank};
-        const auto at = others.find(pair);
-        if (at == others.end() || at->second.size() <= m.number) { throw emulated_cuda::not_ready{}; }
-        side& theirs = *at->second[m.number];
-        if (theirs.of->stream == nullptr || *theirs.of->aborted) {
-            throw emulated_cuda::not_ready{};
-        } // its group has not ended, or never goes on
-        if (!theirs.of->started) {
-            emulated_cuda::run_until(emulated_cuda::stream_of(theirs.of->stream), theirs.of->position - 1);
-            theirs.of->started = true;
-        }
-        side& out = m.sends ? *m.mine : theirs;
-        side& in = m.sends ? theirs : *m.mine;
-        if (out.bytes != in.bytes) { refuse(cudaErrorInvalidValue); }
-        std::memcpy(in.data, out.data, out.bytes);
-        in.over = out.over = true;
-    }
+    move(g, g.messages.size());
 }
 
 ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t comm, cudaStream_t stream) {
@@ -197,7 +227,9 @@ ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t
     g.aborted = comm->aborted;
     g.between = comm->between;
     g.rank = me;
-    const auto mine = std::make_shared<side>(side{&g, data, bytes, false});
+    const auto before =
+        std::ranges::count_if(g.messages, [&](const message& m) { return m.sends == sends && m.peer == peer; });
+    const auto mine = std::make_shared<side>(side{&g, data, bytes, static_cast<std::size_t>(before), false});
     if (comm->between) {
         g.messages.push_back({sends, peer, comm->between->next(sends, peer), mine});
     } else {
@@ -355,13 +387,13 @@ ncclResult_t ncclGroupEnd() {
     if (--depth != 0) { return depth < 0 ? ncclInvalidUsage : ncclSuccess; }
     const std::scoped_lock lock(the().guard);
     for (auto& [comm, g] : open) {
+        all().groups.push_back(g); // sides point to it
         if (all().good_groups >= 0 && all().good_groups-- == 0) {
             comm->failed = ncclRemoteError;
             open.clear();
             return ncclRemoteError;
         }
         all().many += g->messages.size() > 1 ? 1 : 0;
-        all().groups.push_back(g); // sides point to it
         g->stream = stream_of_open;
         emulated_cuda::enqueue(emulated_cuda::stream_of(g->stream), [g = g] { run(*g); });
         g->position = emulated_cuda::stream_of(g->stream).issued;

@@ -70,8 +70,8 @@ enum class machine {
 };
 
 /// Runs the slots as NCCL and CUDA would, with ranks that get on at random: each rank's instructions in order, slots as
-/// the machine has it, the calls of a slot in rounds, no call before both sides are in its round. Whether all ranks came
-/// to their end.
+/// the machine has it, the calls of a slot in rounds, no call before both sides are in its round. Whether all ranks
+/// came to their end.
 bool reaches_the_end(const std::vector<rank_transfers>& ranks, machine on, std::mt19937& random) {
     struct state {
         std::size_t next{};         // instruction

@@ -22,12 +22,12 @@ namespace detail {
 /// The order in which things must happen in a step whose slots are NCCL groups, as a graph: a cycle is a hang.
 ///
 /// Nodes are every rank's instructions, and the start and the end of each round of its slots. A kernel of NCCL runs a
-/// group in rounds, one after the other: the k-th call to each peer and the k-th from it are of round k (scheduleP2pTasks
-/// ToPlan in NCCL's enqueue.cc). A slot starts behind the instruction before its last transfer and behind the end of the
-/// slot before it. A round ends behind its start and behind the start of every round of another rank that holds the
-/// other side of one of its calls: inside a round no call waits for another, but none completes before both sides have
-/// started (rendezvous). An instruction follows the one before it, the end of the slots whose transfers it waits for,
-/// and the end of every slot that has started before it.
+/// group in rounds, one after the other: the k-th call to each peer and the k-th from it are of round k
+/// (scheduleP2pTasksToPlan in NCCL's enqueue.cc). A slot starts behind the instruction before its last transfer and
+/// behind the end of the slot before it. A round ends behind its start and behind the start of every round of another
+/// rank that holds the other side of one of its calls: inside a round no call waits for another, but none completes
+/// before both sides have started (rendezvous). An instruction follows the one before it, the end of the slots whose
+/// transfers it waits for, and the end of every slot that has started before it.
 ///
 /// The last is more than a stream asks for. It is what happens where the host waits for the whole device (a kernel is
 /// loaded, memory is freed, a graph is made), where the device runs one communicator at a time, or where its queues are

@@ -55,7 +55,7 @@ template <class Model>
         tell_unread(a, {found->unread()}, a.export_to.empty() ? "" : "; --export is without them");
     }
     if (!a.export_to.empty()) {
-        within("--export", [&] { pulse::diffusers::require_exportable(a.from, a.export_to); });
+        within("--export", [&] { pulse::diffusers::require_exportable<Model>(a.from, a.export_to); });
     }
     return found;
 }

@@ -14,6 +14,10 @@
 // error-12: pulse: the residual_input of a layer is a pulse::shape<...>
 // error-13: pulse: the context of a layer is a pulse::shape<...>
 // error-14: pulse: the statistics_elements of a layer are a 'static constexpr std::int64_t', not negative
+// error-15: pulse: a parameter has as many positive dims as its rank says, and 0 or 1 behind them
+// error-16: pulse: a parameter has as many positive dims as its rank says, and 0 or 1 behind them
+// error-17: pulse: a parameter of one dimension is called '.weight', or '.bias' and stands right behind one
+// error-18: pulse: a parameter of one dimension is called '.weight', or '.bias' and stands right behind one
 
 #include <array>
 #include <cstdint>
@@ -36,6 +40,14 @@ struct some {
 #endif
 #if CASE == 5
     static constexpr int parameters() { return 0; }
+#elif CASE == 15
+    static constexpr auto parameters() { return std::array{pulse::parameter{"some.weight", {3, 4}}}; }
+#elif CASE == 16
+    static constexpr auto parameters() { return std::array{pulse::parameter{"some.weight", {3, 4}, 3}}; }
+#elif CASE == 17
+    static constexpr auto parameters() { return std::array{pulse::parameter{"some.scale", {4}, 1}}; }
+#elif CASE == 18
+    static constexpr auto parameters() { return std::array{pulse::parameter{"some.bias", {4}, 1}}; }
 #else
     static constexpr std::array<pulse::parameter, 0> parameters() { return {}; }
 #endif

@@ -23,6 +23,7 @@
 // error-21: pulse: a layer adds a residual (Subject) of another shape than its output
 // error-22: pulse: a layer reads context (Subject) but the model's conditioning module gives none
 // error-23: pulse: a layer reads context of another shape (Subject) than the model gives
+// error-24: pulse: this model is only declared here: include the header that defines it
 
 #include <pulse/model/model.hpp>
 
@@ -101,4 +102,7 @@ struct wrong : model<"wrong", layers<in, body, odd_add>, skips<residual<"in", "a
 struct wrong : model<"wrong", layers<in, reader>, skips<>, clock_16> {};
 #elif CASE == 23
 struct wrong : model<"wrong", layers<in, reader>, skips<>, text_7> {};
+#elif CASE == 24
+struct only_declared;
+static_assert(pulse::any_model<only_declared>);
 #endif

@@ -151,6 +151,20 @@ TEST_CASE("an export has other weights and the same bytes of all else, also wher
     CHECK(content_of(folder.path / "from") == from);
 }
 
+TEST_CASE("what an export would refuse at the end of a run is refused before it") {
+    const scratch folder;
+    write_pipeline(folder.path / "from", 1);
+    const auto refusal = [&](const char* to) {
+        return refusal_of([&] { require_exportable<ddpm_tiny>(folder.path / "from", folder.path / to); });
+    };
+    CHECK(refusal("to") == "no refusal");
+    CHECK(mentions(refusal("from/to"), {"from/to' is inside '"}));
+    CHECK(mentions(refusal_of([&] { require_exportable<ddpm_fmnist>(folder.path / "from", folder.path / "to"); }),
+                   {"from/unet/config.json': ", "the compiled model ddpm_fmnist has"}));
+    fs::remove(folder.path / "from/model_index.json");
+    CHECK(mentions(refusal("to"), {"model_index.json"}));
+}
+
 TEST_CASE("a checkpoint becomes a folder, by its weights or by its averages") {
     const scratch folder;
     const drawn_values weights_of{model_parameters<ddpm_tiny>(), 1};

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,12 @@ image_dataset images() {
 }
 
 } // namespace
+
+// Data that nothing else holds would be gone before the first step.
+static_assert(!std::is_constructible_v<train::diffusion_task<>, train::image_dataset, const train::noise_schedule&,
+                                       const train::diffusion_options&>);
+static_assert(std::is_constructible_v<train::diffusion_task<>, const train::image_dataset&, train::noise_schedule,
+                                      const train::diffusion_options&>);
 
 TEST_CASE("a step's samples, times and losses do not depend on how they are grouped into microbatches") {
     const image_dataset data = images();

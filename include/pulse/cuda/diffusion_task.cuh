@@ -35,8 +35,8 @@ class diffusion_task {
 public:
     using scalar = typename Precision::scalar;
 
-    /// All work goes into `stream`, which must be the backend's. Throws input_error naming the option that is out of
-    /// range, or when the images are not of the model's size.
+    /// All work goes into `stream`, which must be the backend's. The images must outlive it. Throws input_error naming
+    /// the option that is out of range, or when the images are not of the model's size.
     diffusion_task(const Images& images, const train::noise_schedule& schedule, const train::diffusion_options& options,
                    cudaStream_t stream, train::condition_source conditions = {}) :
         images_{images},
@@ -55,6 +55,9 @@ public:
         scratch_ = device_memory<std::byte>{diffusion_loss_scratch_bytes(images.layout(), options.microbatch_size)};
         on_ = {stream, properties_of(current_device()).multiprocessors, scratch_.data()};
     }
+
+    diffusion_task(const Images&&, const train::noise_schedule&, const train::diffusion_options&, cudaStream_t,
+                   train::condition_source = {}) = delete;
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
@@ -167,7 +170,7 @@ private:
     }
 
     const Images& images_;
-    const train::noise_schedule& schedule_;
+    train::noise_schedule schedule_;
     train::diffusion_options options_;
     random_key key_;
     cudaStream_t stream_;

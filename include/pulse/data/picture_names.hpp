@@ -50,7 +50,9 @@ template <std::size_t N>
 
 /// Whether files with this ending, in lower case, are pictures, or tables of captions, that are not read.
 [[nodiscard]] inline bool names_unread(std::string_view ending) {
-    constexpr std::array<std::string_view, 7> all{"tif", "tiff", "avif", "heic", "heif", "jxl", "svg"};
+    constexpr std::array<std::string_view, 20> all{"tif", "tiff", "avif", "heic", "heif", "jxl", "svg",
+                                                   "ppm", "pgm",  "pbm",  "pnm",  "tga",  "hdr", "psd",
+                                                   "ico", "jp2",  "exr",  "dds",  "dng",  "raw"};
     return detail::is_among(all, ending) || names_table(ending);
 }
 

@@ -77,9 +77,12 @@ template <class M>
     };
 }
 
-/// Throws input_error unless `to` may become what export_folder makes of `from`: nothing else is there, and it is not
-/// inside `from`.
-inline void require_exportable(const std::filesystem::path& from, const std::filesystem::path& to) {
+/// Throws input_error unless `to` may become what export_folder makes of `from`: M is the backbone of `from`, nothing
+/// else is at `to`, and that is not inside `from`.
+template <class M>
+void require_exportable(const std::filesystem::path& from, const std::filesystem::path& to) {
+    static_cast<void>(read_pipeline(from));
+    require_fit(config_of(M::config), from / backbone_folder(M::config));
     require_replaceable(to);
     const std::filesystem::path inside =
         std::filesystem::weakly_canonical(to).lexically_relative(std::filesystem::weakly_canonical(from));
@@ -90,14 +93,13 @@ inline void require_exportable(const std::filesystem::path& from, const std::fil
 
 /// Writes a diffusers folder as `from` is, with other weights of its backbone: the index, the config and all other
 /// components are copied byte for byte. `values` are those of model_parameters<M>(). `from` and `to` may be the same.
-/// Throws input_error as read_pipeline(), require_fit(), require_exportable() and folder_writer do.
+/// Throws input_error as read_pipeline(), require_fit(), require_exportable<M>() and folder_writer do.
 template <class M>
 void export_folder(const std::filesystem::path& from, const std::filesystem::path& to, const tensor_values& values,
                    weights_format format = {}) {
+    require_exportable<M>(from, to);
     const std::filesystem::path backbone = backbone_folder(M::config);
     const pipeline index = read_pipeline(from);
-    require_fit(config_of(M::config), from / backbone);
-    require_exportable(from, to);
     folder_writer<> out{to};
     out.copy(from / "model_index.json", "model_index.json");
     for (const pipeline_component& one : index.components) {

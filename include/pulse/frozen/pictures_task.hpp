@@ -75,7 +75,7 @@ public:
     static constexpr std::int64_t first_stage_bytes = text_encoders::bytes + picture_encoder::bytes;
     static constexpr std::int64_t last_stage_bytes = picture_encoder::bytes;
 
-    /// The pictures and the noise must outlive it. Of `options`, sizes, replicas and the replica are the plan's.
+    /// The pictures must outlive it. Of `options`, sizes, replicas and the replica are the plan's.
     /// Samples from global position `end` on, behind the last step, are not encoded ahead. Collective where there is a
     /// cache, which is filled. Throws input_error naming the field and the file.
     pictures_task(pictures<Model>& from, const any_transport& of_rank, const planned& made,

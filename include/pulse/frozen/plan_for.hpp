@@ -6,6 +6,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/pictures_task.hpp>
+#include <pulse/model/model.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/tune/frozen_mode.hpp>
 #include <pulse/tune/plan_for.hpp>
@@ -21,7 +22,7 @@ namespace pulse {
 /// the first pass, or, for frozen_mode::none, on the ranks of the first and the last stage before each step, which the
 /// predicted step leaves out; `tuned` does so where no plan has room for tasks, and the plan's assumptions say why.
 /// Throws input_error on tasks beside a cache, and as plan_for does.
-template <class Model, class Backend>
+template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures_options& options) {
     using task = pictures_task<Model, Backend>;
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }

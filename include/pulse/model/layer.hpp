@@ -164,10 +164,38 @@ concept context_is_shape = !reads_context<T> || requires {
     requires static_shape<typename T::context>;
 };
 
+namespace detail {
+
+/// The first flaw in what T lists. Layers of nn need no look: their description makes the list.
+template <has_parameters T>
+[[nodiscard]] consteval parameter_flaw flaw_of_parameters() {
+    if constexpr (requires { T::math; }) {
+        return parameter_flaw::none;
+    } else {
+        constexpr auto all = T::parameters();
+        return inspect(all).flaw;
+    }
+}
+
+/// Stops compilation with one sentence for what T lists wrongly.
+template <has_parameters T>
+[[nodiscard]] consteval bool explain_parameters() {
+    constexpr parameter_flaw found = flaw_of_parameters<T>();
+    static_assert(found != parameter_flaw::dims,
+                  "pulse: a parameter has as many positive dims as its rank says, and 0 or 1 behind them");
+    static_assert(found != parameter_flaw::start,
+                  "pulse: a parameter of one dimension is called '.weight', or '.bias' and stands right behind one, or "
+                  "starts at 0 (zero): else nothing says what it starts as");
+    return found == parameter_flaw::none;
+}
+
+} // namespace detail
+
 /// A node of the model. L satisfies layer if
 /// 1. L::name is a label that is not empty;
 /// 2. L::input and L::output are shapes, per sample;
-/// 3. L::parameters() is a constexpr std::array<parameter, K>, with the full names of a checkpoint;
+/// 3. L::parameters() is a constexpr std::array<parameter, K>, with the full names of a checkpoint, without a
+///    parameter_flaw;
 /// 4. L::forward_flops() is a constexpr number, per sample;
 /// 5. L::saved_elements, L::deferred_elements and L::workspace_elements are integers, per sample;
 /// 6. L::skip_input, if it is there, is the shape that L concatenates to its input;
@@ -236,6 +264,8 @@ template <class T>
     } else if constexpr (!frozen_ends_are_counted<T>) {
         static_assert(frozen_ends_are_counted<T>, "pulse: the frozen_output_elements and frozen_input_elements of a "
                                                   "layer are not negative and not more than it has");
+    } else {
+        return detail::explain_parameters<T>();
     }
     return layer<T>;
 }
@@ -266,6 +296,8 @@ template <class T>
         } else if constexpr (!statistics_are_counted<T>) {
             static_assert(statistics_are_counted<T>, "pulse: the statistics_elements of a conditioning module are a "
                                                      "'static constexpr std::int64_t', not negative");
+        } else {
+            return detail::explain_parameters<T>();
         }
     }
     return conditioner<T> || std::same_as<T, unconditioned>;

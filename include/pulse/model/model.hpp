@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <pulse/core/error.hpp>
@@ -136,8 +137,24 @@ struct model : model_tag {
     }
 };
 
+namespace detail {
+
+/// Stops compilation where a model is only declared, and with it all that would be said of its members.
+template <class M>
+[[nodiscard]] consteval bool is_defined() {
+    if constexpr (!std::is_class_v<M>) {
+        return true;
+    } else {
+        static_assert(
+            requires { sizeof(M); }, "pulse: this model is only declared here: include the header that defines it");
+        return requires { sizeof(M); };
+    }
+}
+
+} // namespace detail
+
 /// A pulse::model, or a struct that derives from one.
 template <class M>
-concept any_model = std::derived_from<M, model_tag>;
+concept any_model = detail::is_defined<M>() && std::derived_from<M, model_tag>;
 
 } // namespace pulse

@@ -1,14 +1,17 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include <pulse/core/label.hpp>
 
 namespace pulse {
 
 /// A trainable tensor: its full name in a checkpoint and its shape, in the checkpoint's order (weights
-/// [out][in][ky][kx]).
+/// [out][in][ky][kx]). Its name and rank say what it starts as (nn::initialise).
 struct parameter {
     label name{};
     std::array<int, 4> dims{};
@@ -22,5 +25,34 @@ struct parameter {
     }
     [[nodiscard]] constexpr bool operator==(const parameter&) const = default;
 };
+
+/// What a list of parameters may have wrong.
+enum class parameter_flaw : std::uint8_t {
+    none,
+    dims, ///< `rank` of them are positive, and those behind are 0 or 1
+    start ///< one of rank 0 or 1 is a .weight, the .bias right behind one, or zero
+};
+
+/// The first of them in a list, and whose it is.
+struct parameter_finding {
+    parameter_flaw flaw{};
+    std::size_t which{};
+};
+[[nodiscard]] constexpr parameter_finding inspect(std::span<const parameter> all) noexcept {
+    for (std::size_t i = 0; i != all.size(); ++i) {
+        const parameter& p = all[i];
+        for (std::size_t d = 0; d != p.dims.size(); ++d) {
+            const bool inside = static_cast<int>(d) < p.rank;
+            if (inside ? p.dims[d] < 1 : p.dims[d] < 0 || p.dims[d] > 1) { return {parameter_flaw::dims, i}; }
+        }
+        const std::string_view name = p.name.view();
+        const bool is_bias = name.ends_with(".bias");
+        const bool behind_weight = i != 0 && all[i - 1].name.view().ends_with(".weight");
+        if (!p.zero && !name.ends_with(".weight") && (is_bias ? !behind_weight : p.rank < 2)) {
+            return {parameter_flaw::start, i};
+        }
+    }
+    return {};
+}
 
 } // namespace pulse

@@ -39,8 +39,7 @@ namespace pulse::nn {
 ///
 /// `values` is the layer's block, the parameters in order without gaps. The result depends on the seed and the names
 /// only, so that every partition of a model starts from the same weights. T is any type that a double converts to
-/// explicitly. Throws input_error when the sizes disagree or
-/// a bias does not follow its weight.
+/// explicitly. Throws input_error when the sizes disagree or a parameter starts as nothing known (parameter_flaw).
 template <class T>
 void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::span<T> values) {
     std::int64_t total = 0;
@@ -48,6 +47,12 @@ void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::
     if (static_cast<std::int64_t>(values.size()) != total) {
         throw input_error("pulse: initialise: " + std::to_string(values.size()) + " values for " +
                           std::to_string(total) + " parameter elements");
+    }
+    if (const parameter_finding found = inspect(parameters); found.flaw != parameter_flaw::none) {
+        throw input_error("pulse: initialise: '" + parameters[found.which].name.str() +
+                          (found.flaw == parameter_flaw::dims
+                               ? "' has other dims than its rank says"
+                               : "' is no weight, nor the bias right behind one, nor zero, nor of two dims or more"));
     }
     std::size_t begin = 0;
     for (std::size_t i = 0; i != parameters.size(); ++i) {
@@ -67,9 +72,6 @@ void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::
         if (!weight && !name.ends_with(".bias") && p.rank >= 2) {
             draw(0.02 * std::sqrt(3.0));
             continue;
-        }
-        if (!weight && (!name.ends_with(".bias") || i == 0 || !parameters[i - 1].name.view().ends_with(".weight"))) {
-            throw input_error("pulse: initialise: '" + p.name.str() + "' is no weight, nor the bias after one");
         }
         const parameter& owner = weight ? p : parameters[i - 1];
         if (owner.rank < 2) {

@@ -84,7 +84,8 @@ inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t positio
 template <class Data = image_dataset>
 class diffusion_task {
 public:
-    /// Throws input_error naming the option that is out of range, or when the images are not of the model's size.
+    /// The data must outlive it. Throws input_error naming the option that is out of range, or when the images are not
+    /// of the model's size.
     diffusion_task(const Data& data, const noise_schedule& schedule, const diffusion_options& options,
                    condition_source conditions = {}) :
         data_{data},
@@ -92,6 +93,8 @@ public:
         times_(samples_of_replica()), conditions_{std::move(conditions), options.microbatch_size, options.microbatches},
         image_(data.elements()), noise_(data.elements()), target_(data.elements()), answer_(data.elements()),
         offsets_(options.noise_offset > 0 ? static_cast<std::size_t>(data.channels()) : 0) {}
+
+    diffusion_task(const Data&&, const noise_schedule&, const diffusion_options&, condition_source = {}) = delete;
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
@@ -181,7 +184,7 @@ private:
     }
 
     const Data& data_;
-    const noise_schedule& schedule_;
+    noise_schedule schedule_;
     diffusion_options options_;
     std::uint64_t position_{};
     std::vector<float> times_;

@@ -6,6 +6,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/model.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -30,7 +31,7 @@ namespace pulse {
 
 /// For a model on a backend, with the costs that the rates of the request's device suggest (analytic_costs) and
 /// `frozen` components beside them: what its ranks keep of each parameter follows from both.
-template <class Model, class Backend>
+template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const std::vector<frozen_component>& frozen = {}) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }

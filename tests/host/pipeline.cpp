@@ -11,6 +11,7 @@
 #include <nn/small_uvit.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/zoo/ddpm.hpp>
@@ -20,8 +21,9 @@ using namespace pulse::test;
 
 namespace {
 
-/// Random plans of Model on oneDNN, at most `ranks` ranks, against the same model without a pipeline. Returns how many
-/// sent the tensor of a residual edge from one rank to another.
+/// Random plans of Model on oneDNN, at most `ranks` ranks, against the same model without a pipeline; every other one at
+/// an extent of one to four steps, where Model is resizable. Returns how many sent the tensor of a residual edge from one
+/// rank to another.
 template <class Model>
 int check_pipelines(unsigned seed, int plans, int ranks) {
     using math = host::onednn_backend;
@@ -37,14 +39,20 @@ int check_pipelines(unsigned seed, int plans, int ranks) {
         const auto kind = static_cast<placement>(done % 8 == 7 ? 1 : 0);
         p.routing = skip_routing::relayed;
         p.recompute = static_cast<recomputation>(draw(0, 2));
-        const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
+        extent to{};
+        if constexpr (resizable_model<Model>) {
+            if (done % 2 == 1) { to = {steps_of<Model>().height * draw(1, 4), steps_of<Model>().width * draw(1, 4)}; }
+        }
+        const auto graph = graph_of<Model>(resize<Model>(to));
+        const cost_table costs = blank_costs(graph.view(), p.microbatch_size, sizeof(float));
         p.cut = draw_cut(costs, kind, p.pipeline_degree, draw(1, 2), random);
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
-        INFO("plan " << done << ", P " << p.pipeline_degree << ", stages " << p.cut.stages.size());
+        INFO("plan " << done << ", P " << p.pipeline_degree << ", stages " << p.cut.stages.size() << ", extent "
+                     << to.height << " x " << to.width);
         const std::uint64_t data = random();
-        const auto run = run_pipelined<Model, math>(p, data);
-        const auto want = run_unpipelined<Model, math>(p.microbatch_size, p.microbatches, data);
+        const auto run = run_pipelined<Model, math>(p, data, {}, 1, to);
+        const auto want = run_unpipelined<Model, math>(p.microbatch_size, p.microbatches, data, 0, to);
         REQUIRE(run.gradients == want.gradients);
         REQUIRE(run.losses == want.losses);
         REQUIRE(run.planned_bytes == run.measured_bytes);

@@ -170,8 +170,8 @@ TEST_CASE("parts lie in the frame of the whole, share its workspace and keep ski
     CHECK_BOTH(all.sizes.kept.saved == 15);
     CHECK_BOTH(all.sizes.kept.parameters == 8 + 8 + 8 + 6 + 5);
     CHECK_BOTH(all.sizes.forward_flops == 2.0 * 2 * 5 * 3 * 2);
-    CHECK_BOTH(all.sizes.skip == nn::extent{});
-    CHECK_BOTH(all.sizes.residual == nn::extent{});
+    CHECK_BOTH(all.sizes.skip == nn::sample_dims{});
+    CHECK_BOTH(all.sizes.residual == nn::sample_dims{});
 }
 
 TEST_CASE("names are joined to the layer's, stand beside it or stand alone") {

@@ -12,7 +12,9 @@
 
 #include <support/conditions.hpp>
 #include <support/unpipelined.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
 #include <pulse/runtime/step_memory.hpp>
@@ -37,14 +39,17 @@ struct drawn_data {
     std::uint64_t seed{};
     int batch{1};
     int microbatches{1};
+    extent to{};
 
-    [[nodiscard]] std::vector<T> input(int m) const { return draw<T>(1000 + m, in); }
+    [[nodiscard]] std::vector<T> input(int m) const { return draw<T>(1000 + m, graph().layers.front().input_elements); }
     [[nodiscard]] std::vector<A> timesteps(int m) const { return draw<A>(2000 + m, 1); }
     [[nodiscard]] std::vector<T> text(int m) const { return draw<T>(4000 + m, text_elements_of<Model>()); }
     [[nodiscard]] std::vector<A> facts(int m) const {
         return draw_facts<Model, A>(seed * 1000003U + static_cast<std::uint64_t>(5000 + m), batch);
     }
-    [[nodiscard]] std::vector<T> target(int m) const { return draw<T>(3000 + m, out); }
+    [[nodiscard]] std::vector<T> target(int m) const {
+        return draw<T>(3000 + m, graph().layers.back().output_elements);
+    }
     [[nodiscard]] std::vector<T> parameters(int layer, std::size_t n) const {
         return draw_values<T>(seed, static_cast<std::uint64_t>(layer + 10), n);
     }
@@ -53,6 +58,7 @@ struct drawn_data {
     }
 
 private:
+    [[nodiscard]] auto graph() const { return graph_of<Model>(resize<Model>(to)); }
     template <class Each>
     [[nodiscard]] std::vector<Each> draw(int stream, std::int64_t per_sample) const {
         return draw_values<Each>(seed, static_cast<std::uint64_t>(stream),
@@ -146,10 +152,12 @@ struct conditioned_task : drawn_task<Model, T, A> {
 /// `steps` steps of a plan on thread ranks; gradients are those of the last step.
 template <class Model, class Backend, template <class, class, class> class Task = drawn_task>
 run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std::uint64_t seed,
-                                                        const host::link_options& link = {}, int steps = 1) {
+                                                        const host::link_options& link = {}, int steps = 1,
+                                                        const extent& to = {}) {
     using T = typename Backend::scalar;
     using A = typename Backend::accumulator;
-    const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(T));
+    const auto graph = graph_of<Model>(resize<Model>(to));
+    const cost_table costs = blank_costs(graph.view(), planned.microbatch_size, sizeof(T));
     run_result<A> result;
     const auto ranks = static_cast<std::size_t>(planned.pipeline_degree);
     for (auto* of_ranks :
@@ -160,8 +168,8 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
     std::mutex mutex;
     host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
         Backend math;
-        executor<Model, Backend> rank{math, transport, planned, costs};
-        Task<Model, T, A> task{drawn_data<Model, T, A>{seed, planned.microbatch_size, planned.microbatches}};
+        executor<Model, Backend> rank{math, transport, planned, costs, {.extent = to}};
+        Task<Model, T, A> task{drawn_data<Model, T, A>{seed, planned.microbatch_size, planned.microbatches, to}};
         for (const auto& block : rank.parameters().blocks()) {
             const auto drawn = task.data.parameters(block.layer, block.size);
             std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
@@ -207,12 +215,12 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
 /// `previews` microbatches run forward once more before, and their input takes what comes of it.
 template <class Model, class Backend>
 run_result<typename Backend::accumulator> run_unpipelined(int batch, int microbatches, std::uint64_t seed,
-                                                          int previews = 0) {
+                                                          int previews = 0, const extent& to = {}) {
     using T = typename Backend::scalar;
     using A = typename Backend::accumulator;
     Backend math;
-    unpipelined<Model, Backend> oracle{math};
-    conditioned_task<Model, T, A> task{drawn_data<Model, T, A>{seed, batch, microbatches}};
+    unpipelined<Model, Backend> oracle{math, to};
+    conditioned_task<Model, T, A> task{drawn_data<Model, T, A>{seed, batch, microbatches, to}};
     for (std::size_t l = 0; l != Model::layer_count; ++l) {
         oracle.parameters[l] = task.data.parameters(static_cast<int>(l), oracle.parameters[l].size());
         oracle.frozen_parameters[l] =

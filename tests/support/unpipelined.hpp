@@ -8,8 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -38,7 +41,6 @@ public:
     using T = typename B::scalar;
     using A = typename B::accumulator;
     static constexpr std::size_t count = M::layer_count;
-    static constexpr auto graph = graph_of<M>();
 
     /// What one microbatch leaves between its passes.
     struct tape {
@@ -56,7 +58,8 @@ public:
     Vector<A> conditioning_gradients;
 
     /// Parameters and gradients are zero.
-    explicit unpipelined(B& backend) : on_{&backend} {
+    explicit unpipelined(B& backend, const extent& to = {}) :
+        size_{resize<M>(to)}, graph_{graph_of<M>(size_)}, on_{&backend} {
         for_each_layer([&]<std::size_t I>(index<I>) {
             parameters[I].resize(static_cast<std::size_t>(parameter_elements<layer_at<I>>()));
             frozen_parameters[I].resize(static_cast<std::size_t>(frozen_parameter_elements<layer_at<I>>()));
@@ -70,7 +73,7 @@ public:
     }
 
     /// Draws the parameters from `seed` as pulse::nn::initialise does; gradients are zero.
-    unpipelined(B& backend, std::uint64_t seed) : unpipelined{backend} {
+    unpipelined(B& backend, std::uint64_t seed, const extent& to = {}) : unpipelined{backend, to} {
         for_each_layer([&]<std::size_t I>(index<I>) {
             static constexpr auto list = layer_at<I>::parameters();
             nn::initialise(std::span<const parameter>{list}, seed, std::span<T>{parameters[I]});
@@ -106,7 +109,7 @@ public:
         t.facts = std::move(facts);
         if constexpr (M::is_conditioned) {
             using embedder = typename M::conditioning;
-            t.conditioning = poisoned<T, Vector>(batch * graph.conditioning_elements);
+            t.conditioning = poisoned<T, Vector>(batch * graph_.conditioning_elements);
             t.conditioning_saved = poisoned<T, Vector>(batch * embedder::saved_elements);
             t.conditioning_statistics = poisoned<A, Vector>(batch * statistics_elements<embedder>());
             auto workspace = poisoned<T, Vector>(batch * embedder::workspace_elements);
@@ -124,10 +127,10 @@ public:
             embedder::forward(*on_, frame);
         }
         for_each_layer([&]<std::size_t I>(index<I>) {
-            t.output[I] = poisoned<T, Vector>(batch * graph.layers[I].output_elements);
-            t.saved[I] = poisoned<T, Vector>(batch * graph.layers[I].saved_elements);
-            t.statistics[I] = poisoned<A, Vector>(batch * graph.layers[I].statistics_elements);
-            auto workspace = poisoned<T, Vector>(batch * graph.layers[I].workspace_elements);
+            t.output[I] = poisoned<T, Vector>(batch * graph_.layers[I].output_elements);
+            t.saved[I] = poisoned<T, Vector>(batch * graph_.layers[I].saved_elements);
+            t.statistics[I] = poisoned<A, Vector>(batch * graph_.layers[I].statistics_elements);
+            auto workspace = poisoned<T, Vector>(batch * graph_.layers[I].workspace_elements);
             layer_at<I>::forward(*on_, frame_of(I, t, workspace));
         });
         return t;
@@ -143,22 +146,23 @@ public:
             if constexpr (!is_forward_only<layer_at<I>>()) {
                 t.output_gradient[I] = std::move(from_next);
                 for (std::size_t e = 0; e != M::skip_count; ++e) {
-                    if (graph.skips[e].from == static_cast<int>(I)) {
+                    if (graph_.skips[e].from == static_cast<int>(I)) {
                         on_->add(t.batch * gradient_elements(I), t.skip_gradient[e].data(),
                                  t.output_gradient[I].data());
                     }
                 }
                 const bool wanted = I != 0 && gradient_elements(I - 1) != 0;
                 from_next = poisoned<T, Vector>(wanted ? t.batch * gradient_elements(I - 1) : 0);
-                t.deferred[I] = poisoned<T, Vector>(t.batch * graph.layers[I].deferred_elements);
-                auto workspace = poisoned<T, Vector>(t.batch * graph.layers[I].workspace_elements);
+                t.deferred[I] = poisoned<T, Vector>(t.batch * graph_.layers[I].deferred_elements);
+                auto workspace = poisoned<T, Vector>(t.batch * graph_.layers[I].workspace_elements);
                 backend_frame<B> frame = frame_of(I, t, workspace);
                 frame.input_gradient = wanted               ? from_next.data()
                                        : I == 0 && to_input ? t.input_gradient.data()
                                                             : nullptr;
                 if (const int edge = edge_into(I); edge >= 0) {
                     auto& skip_gradient = t.skip_gradient[static_cast<std::size_t>(edge)];
-                    skip_gradient = poisoned<T, Vector>(t.batch * graph.skips[static_cast<std::size_t>(edge)].elements);
+                    skip_gradient =
+                        poisoned<T, Vector>(t.batch * graph_.skips[static_cast<std::size_t>(edge)].elements);
                     frame.skip_gradient = skip_gradient.data();
                 }
                 layer_at<I>::backward_input(*on_, frame);
@@ -170,7 +174,7 @@ public:
     void backward_weight(tape& t) {
         for_each_layer_backwards([&]<std::size_t I>(index<I>) {
             if constexpr (!is_forward_only<layer_at<I>>()) {
-                auto workspace = poisoned<T, Vector>(t.batch * graph.layers[I].workspace_elements);
+                auto workspace = poisoned<T, Vector>(t.batch * graph_.layers[I].workspace_elements);
                 layer_at<I>::backward_weight(*on_, frame_of(I, t, workspace));
             }
         });
@@ -217,13 +221,13 @@ private:
     }
 
     /// Of a layer's output, what has a gradient.
-    [[nodiscard]] static constexpr std::int64_t gradient_elements(std::size_t layer) {
-        return graph.layers[layer].output_elements - graph.layers[layer].frozen_output_elements;
+    [[nodiscard]] std::int64_t gradient_elements(std::size_t layer) const {
+        return graph_.layers[layer].output_elements - graph_.layers[layer].frozen_output_elements;
     }
     /// The edge whose target is the layer, or -1.
-    [[nodiscard]] static int edge_into(std::size_t layer) {
+    [[nodiscard]] int edge_into(std::size_t layer) const {
         for (std::size_t e = 0; e != M::skip_count; ++e) {
-            if (graph.skips[e].to == static_cast<int>(layer)) { return static_cast<int>(e); }
+            if (graph_.skips[e].to == static_cast<int>(layer)) { return static_cast<int>(e); }
         }
         return -1;
     }
@@ -232,9 +236,10 @@ private:
     [[nodiscard]] backend_frame<B> frame_of(std::size_t l, tape& t, Vector<T>& workspace) {
         backend_frame<B> frame;
         frame.batch = t.batch;
+        frame.size = size_;
         frame.input = l == 0 ? t.input.data() : t.output[l - 1].data();
         if (const int edge = edge_into(l); edge >= 0) {
-            frame.skip = t.output[static_cast<std::size_t>(graph.skips[static_cast<std::size_t>(edge)].from)].data();
+            frame.skip = t.output[static_cast<std::size_t>(graph_.skips[static_cast<std::size_t>(edge)].from)].data();
         }
         frame.conditioning = t.conditioning.data();
         frame.parameters = parameters[l].data();
@@ -262,6 +267,8 @@ private:
         return frame;
     }
 
+    resizing size_;
+    static_graph<M::layer_count, M::skip_count> graph_;
     B* on_;
 };
 

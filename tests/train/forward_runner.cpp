@@ -20,11 +20,11 @@ using namespace pulse::test;
 
 /// forward_runner against the oracle for batches of 3, 1 and 2 samples in a runner made for 3.
 template <class Model>
-void check_forward(unsigned seed) {
+void check_forward(unsigned seed, const extent& to = {}) {
     using math = host::reference_backend<double>;
     math backend;
-    unpipelined<Model, math> oracle{backend};
-    forward_runner<Model, math> runner{backend, 3};
+    unpipelined<Model, math> oracle{backend, to};
+    forward_runner<Model, math> runner{backend, 3, to};
     std::mt19937 random{seed};
     std::normal_distribution<double> normal{0.0, 0.3};
     const auto fill = [&](auto& values) {
@@ -40,7 +40,7 @@ void check_forward(unsigned seed) {
         std::copy(oracle.conditioning_parameters.begin(), oracle.conditioning_parameters.end(),
                   runner.parameters().values_of(conditioning_block).begin());
     }
-    constexpr auto graph = graph_of<Model>();
+    const auto graph = graph_of<Model>(resize<Model>(to));
     for (const int samples : {3, 1, 2}) {
         CAPTURE(samples);
         const auto n = static_cast<std::size_t>(samples);
@@ -63,6 +63,7 @@ void check_forward(unsigned seed) {
 
 TEST_CASE("a forward run without a pipeline equals the unpipelined oracle, bit for bit") {
     check_forward<ddpm_tiny>(1);
+    check_forward<ddpm_tiny>(1, {12, 6});
     check_forward<toy_model<1, 18, wiring::nested, true>>(2);
     check_forward<toy_model<2, 18, wiring::crossing, false>>(3);
     check_forward<toy_model<3, 18, wiring::fan_out, true>>(4);

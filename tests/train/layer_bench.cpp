@@ -90,9 +90,12 @@ private:
 
 TEST_CASE("a bench of layers runs the operations of a training step, each pass of each layer once") {
     constexpr int batch = 2;
-    constexpr auto graph = graph_of<ddpm_tiny>();
+    extent to{};
+    SUBCASE("at the type's extent") {}
+    SUBCASE("at another one") { to = {4, 20}; }
+    const auto graph = graph_of<ddpm_tiny>(resize<ddpm_tiny>(to));
     counting_backend whole;
-    unpipelined<ddpm_tiny, counting_backend> oracle{whole, 1};
+    unpipelined<ddpm_tiny, counting_backend> oracle{whole, 1, to};
     const auto in = static_cast<std::size_t>(batch * graph.layers.front().input_elements);
     const auto out = static_cast<std::size_t>(batch * graph.layers.back().output_elements);
     auto tape = oracle.forward(batch, std::vector<double>(in, 0.5), {100, 200});
@@ -106,7 +109,7 @@ TEST_CASE("a bench of layers runs the operations of a training step, each pass o
     REQUIRE(forward.not_finite == 0);
 
     counting_backend apart;
-    layer_bench<ddpm_tiny, counting_backend> bench{apart, batch};
+    layer_bench<ddpm_tiny, counting_backend> bench{apart, batch, to};
     const auto every_layer = [&](pass what) {
         for (int l = 0; l != static_cast<int>(ddpm_tiny::layer_count); ++l) { bench(l, what); }
         return std::exchange(apart.seen, {});

@@ -9,6 +9,7 @@
 #include <pulse/core/pass.hpp>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/step_graphs.cuh>
+#include <pulse/model/extent.hpp>
 #include <pulse/runtime/layer_bench.hpp>
 
 namespace pulse::cuda {
@@ -22,9 +23,10 @@ namespace pulse::cuda {
 template <class Model, class B>
 class layer_timer {
 public:
-    /// For microbatches of `batch` samples.
-    layer_timer(B& math, int batch) :
-        stream_{math.stream()}, bench_{math, batch}, passes_{math, names()}, before_{timing::on}, after_{timing::on} {}
+    /// For microbatches of `batch` samples, at an extent of the model's input; none: that of its type.
+    layer_timer(B& math, int batch, const extent& to = {}) :
+        stream_{math.stream()}, bench_{math, batch, to}, passes_{math, names()}, before_{timing::on}, after_{
+                                                                                                          timing::on} {}
 
     double operator()(int layer, pass what) {
         before_.record(stream_);

@@ -33,7 +33,7 @@ struct bert_pooler {
     int width{};
 
     [[nodiscard]] constexpr nn::flaw defect() const noexcept { return width <= 0 ? nn::flaw::size : nn::flaw::none; }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return {width, 0, 0}; }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return {width, 0, 0}; }
     constexpr weight_piece describe(nn::description& d) const { return d.linear("dense", 1, {width, width}); }
 };
 

@@ -72,8 +72,8 @@ struct strip_resnet {
     [[nodiscard]] constexpr nn::flaw defect() const noexcept {
         return rows <= 0 || core.skip_channels != 0 || core.conditioning != 0 ? nn::flaw::size : core.defect();
     }
-    [[nodiscard]] constexpr nn::extent input() const noexcept { return core.input(); }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return core.output(); }
+    [[nodiscard]] constexpr nn::sample_dims input() const noexcept { return core.input(); }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return core.output(); }
     [[nodiscard]] constexpr bool in_place() const noexcept { return !core.has_shortcut(); }
     [[nodiscard]] constexpr strips of(int channels) const noexcept { return {channels, core.height, core.width, rows}; }
 
@@ -120,8 +120,8 @@ struct strip_norm_conv {
     int rows{};
 
     [[nodiscard]] constexpr nn::flaw defect() const noexcept { return rows <= 0 ? nn::flaw::size : core.defect(); }
-    [[nodiscard]] constexpr nn::extent input() const noexcept { return core.input(); }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return core.output(); }
+    [[nodiscard]] constexpr nn::sample_dims input() const noexcept { return core.input(); }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return core.output(); }
     [[nodiscard]] constexpr strips cut() const noexcept { return {core.in_channels, core.height, core.width, rows}; }
 
     struct pieces {
@@ -154,8 +154,8 @@ struct strip_upsample {
     int rows{};
 
     [[nodiscard]] constexpr nn::flaw defect() const noexcept { return rows <= 0 ? nn::flaw::size : core.defect(); }
-    [[nodiscard]] constexpr nn::extent input() const noexcept { return core.input(); }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return core.output(); }
+    [[nodiscard]] constexpr nn::sample_dims input() const noexcept { return core.input(); }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return core.output(); }
     [[nodiscard]] constexpr strips cut() const noexcept {
         return {core.channels, 2 * core.height, 2 * core.width, rows};
     }

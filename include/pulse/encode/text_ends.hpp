@@ -25,7 +25,7 @@ struct token_embedding {
         const bool placed = positions == 0 || positions >= tokens;
         return vocabulary <= 0 || tokens <= 0 || width <= 0 || !placed ? nn::flaw::size : nn::flaw::none;
     }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return {tokens, width, 0}; }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return {tokens, width, 0}; }
 
     struct pieces {
         weight_piece words, positions;
@@ -57,7 +57,7 @@ struct bert_embedding {
         return vocabulary <= 0 || tokens <= 0 || width <= 0 || positions < tokens || kinds <= 0 ? nn::flaw::size
                                                                                                 : nn::flaw::none;
     }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return {tokens, width, 0}; }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return {tokens, width, 0}; }
 
     struct pieces {
         weight_piece words, positions, kinds, norm;
@@ -94,7 +94,7 @@ struct final_norm {
     [[nodiscard]] constexpr nn::flaw defect() const noexcept {
         return tokens <= 0 || width <= 0 ? nn::flaw::size : nn::flaw::none;
     }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return {tokens, width, 0}; }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return {tokens, width, 0}; }
 
     struct pieces {
         weight_piece norm;
@@ -126,7 +126,7 @@ struct text_projection {
     [[nodiscard]] constexpr nn::flaw defect() const noexcept {
         return tokens <= 0 || width <= 0 || features <= 0 ? nn::flaw::size : nn::flaw::none;
     }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return {features, 0, 0}; }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return {features, 0, 0}; }
 
     struct pieces {
         weight_piece weight;

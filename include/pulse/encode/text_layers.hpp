@@ -33,7 +33,7 @@ struct text_layer {
         if (defect() != nn::flaw::none) { return defect(); }
         return heads * head_size != width ? nn::flaw::heads : nn::flaw::none;
     }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return {tokens, width, 0}; }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return {tokens, width, 0}; }
     [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens} * width; }
     /// Elements of queries, keys or values.
     [[nodiscard]] constexpr std::int64_t inner() const noexcept { return std::int64_t{tokens} * heads * head_size; }
@@ -62,7 +62,7 @@ struct clip_layer {
     clip_activation activation{};
 
     [[nodiscard]] constexpr nn::flaw defect() const noexcept { return core.divided_defect(); }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return core.output(); }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return core.output(); }
 
     struct pieces {
         weight_piece to_k, to_v, to_q, to_out, norm1, fc1, fc2, norm2;
@@ -117,7 +117,7 @@ struct bert_layer {
     text_layer core{};
 
     [[nodiscard]] constexpr nn::flaw defect() const noexcept { return core.divided_defect(); }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return core.output(); }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return core.output(); }
 
     struct pieces {
         weight_piece to_q, to_k, to_v, to_out, norm1, widening, narrowing, norm2;
@@ -176,7 +176,7 @@ struct t5_block {
     bool first{};
 
     [[nodiscard]] constexpr nn::flaw defect() const noexcept { return buckets <= 0 ? nn::flaw::size : core.defect(); }
-    [[nodiscard]] constexpr nn::extent output() const noexcept { return core.output(); }
+    [[nodiscard]] constexpr nn::sample_dims output() const noexcept { return core.output(); }
 
     struct pieces {
         weight_piece to_q, to_k, to_v, to_out, table, norm1, gate, value, narrowing, norm2;

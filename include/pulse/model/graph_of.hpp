@@ -5,16 +5,21 @@
 #include <cstdint>
 #include <utility>
 
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/model/rules.hpp>
 
 namespace pulse {
 
-/// A layer's costs as a value.
+/// A layer's costs as a value, at the sizes of a run.
 template <layer L>
-[[nodiscard]] constexpr layer_node node_of() {
+[[nodiscard]] constexpr layer_node node_of([[maybe_unused]] const resizing& by = {}) {
+    if constexpr (resizable_layer<L>) {
+        if (!by.same()) { return L::node_at(by); }
+    }
     layer_node node{.name = L::name,
                     .input_elements = L::input::elements,
                     .output_elements = L::output::elements,
@@ -31,13 +36,13 @@ template <layer L>
     return node;
 }
 
-/// A model as the value that planners read. Stage 0 runs the conditioning module before layer 0, so its parameters,
+/// A model as the value that planners read, at the sizes of a run (resize). Stage 0 runs the conditioning module before layer 0, so its parameters,
 /// FLOPs saved elements and statistics are counted there; the two share their workspace.
 template <any_model M>
-[[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of() {
+[[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of(const resizing& by = {}) {
     static_graph<M::layer_count, M::skip_count> graph{.model = M::name};
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        graph.layers = {node_of<typename M::template layer_at<I>>()...};
+        graph.layers = {node_of<typename M::template layer_at<I>>(by)...};
     }
     (std::make_index_sequence<M::layer_count>{});
 

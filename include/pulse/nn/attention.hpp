@@ -34,8 +34,8 @@ struct attention {
         if (channels % heads != 0) { return flaw::heads; }
         return channels % groups != 0 ? flaw::groups : flaw::none;
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {channels, height, width}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return input(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return input(); }
 
     struct pieces {
         weight_piece norm, to_q, to_k, to_v, to_out;

@@ -4,6 +4,8 @@
 
 #include <pulse/core/label.hpp>
 #include <pulse/model/condition.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/tensor/shape.hpp>
@@ -13,16 +15,16 @@ namespace pulse::nn {
 /// What makes the numbers of a block unusable; `block` turns each into one sentence when it is compiled.
 enum class flaw : std::uint8_t { none, size, window, groups, heads, features };
 
-template <extent E>
+template <sample_dims E>
 struct shape_of {
     using type = shape<E[0], E[1], E[2]>;
 };
-template <extent E>
+template <sample_dims E>
     requires(E[1] == 0)
 struct shape_of<E> {
     using type = shape<E[0]>;
 };
-template <extent E>
+template <sample_dims E>
     requires(E[1] != 0 && E[2] == 0)
 struct shape_of<E> {
     using type = shape<E[0], E[1]>;
@@ -30,15 +32,15 @@ struct shape_of<E> {
 
 // A member type for each thing that a layer reads besides its input; an absent one has no type.
 
-template <extent E>
+template <sample_dims E>
 struct skip_face {
     using skip_input = typename shape_of<E>::type;
 };
-template <extent E>
+template <sample_dims E>
 struct residual_face {
     using residual_input = typename shape_of<E>::type;
 };
-template <extent E>
+template <sample_dims E>
 struct context_face {
     using context = typename shape_of<E>::type;
 };
@@ -47,28 +49,55 @@ struct conditioning_face {
     using conditioning = shape<Features>;
 };
 template <>
-struct skip_face<extent{}> {};
+struct skip_face<sample_dims{}> {};
 template <>
-struct residual_face<extent{}> {};
+struct residual_face<sample_dims{}> {};
 template <>
-struct context_face<extent{}> {};
+struct context_face<sample_dims{}> {};
 template <>
 struct conditioning_face<0> {};
+
+/// Calls use(math, pieces) with `Math` and where its pieces lie at the sizes of a run. Both are the compiler's where
+/// those are the type's.
+template <auto Math, class Use>
+constexpr void at_size([[maybe_unused]] const resizing& by, const Use& use) {
+    if constexpr (is_resizable<decltype(Math)>) {
+        if (!by.same()) {
+            const auto math = resized(Math, by);
+            return use(math, layout_of(math).pieces);
+        }
+    }
+    use(Math, layout<Math>.pieces);
+}
 
 /// The passes of a layer are those of its mathematics.
 template <auto Math>
 struct passes_face {
     template <backend B>
     static void forward(B& on, const backend_frame<B>& frame) {
-        Math.forward(on, frame, layout<Math>.pieces);
+        at_size<Math>(frame.size, [&](const auto& math, const auto& pieces) { math.forward(on, frame, pieces); });
     }
     template <backend B>
     static void backward_input(B& on, const backend_frame<B>& frame) {
-        Math.backward_input(on, frame, layout<Math>.pieces);
+        at_size<Math>(frame.size,
+                      [&](const auto& math, const auto& pieces) { math.backward_input(on, frame, pieces); });
     }
     template <backend B>
     static void backward_weight(B& on, const backend_frame<B>& frame) {
-        Math.backward_weight(on, frame, layout<Math>.pieces);
+        at_size<Math>(frame.size,
+                      [&](const auto& math, const auto& pieces) { math.backward_weight(on, frame, pieces); });
+    }
+};
+
+/// What a layer costs at the sizes of a run.
+template <label Name, auto Math>
+struct resizing_face {};
+template <label Name, auto Math>
+    requires(is_resizable<decltype(Math)>)
+struct resizing_face<Name, Math> {
+    [[nodiscard]] static constexpr layer_node node_at(const resizing& by) {
+        const auto math = resized(Math, by);
+        return node_of(Name, layout_of(math).sizes, elements(math.input()), elements(math.output()));
     }
 };
 
@@ -110,6 +139,7 @@ template <label Name, auto Math>
     requires(sound<Math>::value)
 struct block : described<Name, Math>,
                passes_face<Math>,
+               resizing_face<Name, Math>,
                skip_face<layout<Math>.sizes.skip>,
                residual_face<layout<Math>.sizes.residual>,
                conditioning_face<layout<Math>.sizes.conditioning> {

@@ -35,9 +35,9 @@ struct conv {
         const bool fits = pad_before >= 0 && pad_after >= 0 && height + pad >= kernel && width + pad >= kernel;
         return fits ? flaw::none : flaw::window;
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {in_channels, height, width}; }
-    [[nodiscard]] constexpr extent skip_input() const noexcept { return {skip_channels, height, width}; }
-    [[nodiscard]] constexpr extent output() const noexcept {
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {in_channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims skip_input() const noexcept { return {skip_channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept {
         return {out_channels, window().out_height(), window().out_width()};
     }
     /// A skip gradient is always wanted, so with a skip the input's gradient needs a place even where nobody reads it.
@@ -121,8 +121,8 @@ struct downsample {
     [[nodiscard]] constexpr flaw defect() const noexcept {
         return padding != 0 && padding != 1 ? flaw::window : core().defect();
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return core().input(); }
-    [[nodiscard]] constexpr extent output() const noexcept { return core().output(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return core().input(); }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return core().output(); }
     constexpr weight_piece describe(description& d) const { return d.part("conv", core()); }
 
     template <backend B>
@@ -152,8 +152,8 @@ struct upsample {
         return {.in_channels = channels, .out_channels = channels, .height = 2 * height, .width = 2 * width};
     }
     [[nodiscard]] constexpr flaw defect() const noexcept { return core().defect(); }
-    [[nodiscard]] constexpr extent input() const noexcept { return {channels, height, width}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return core().output(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return core().output(); }
 
     struct pieces {
         weight_piece conv;

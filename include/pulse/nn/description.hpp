@@ -11,6 +11,8 @@
 
 #include <pulse/core/label.hpp>
 #include <pulse/model/condition.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -19,9 +21,9 @@ namespace pulse::nn {
 
 /// Channels, height and width of an image, or a number of tokens and their features and 0; a plain vector of features
 /// has height and width 0, an absent tensor all 0.
-using extent = std::array<int, 3>;
+using sample_dims = std::array<int, 3>;
 
-[[nodiscard]] constexpr std::int64_t elements(const extent& e) noexcept {
+[[nodiscard]] constexpr std::int64_t elements(const sample_dims& e) noexcept {
     return std::int64_t{e[0]} * (e[1] == 0 ? 1 : e[1]) * (e[2] == 0 ? 1 : e[2]);
 }
 
@@ -31,9 +33,9 @@ struct layer_sizes {
     layer_extents kept{};
     std::int64_t workspace{};
     double forward_flops{};
-    extent skip{};
-    extent residual{};
-    extent context{};
+    sample_dims skip{};
+    sample_dims residual{};
+    sample_dims context{};
     condition_set conditions{};
     int conditioning{}; ///< features
     bool timesteps{};
@@ -59,9 +61,9 @@ public:
 
     // What the layer reads besides its input.
 
-    constexpr void reads_skip(const extent& e) noexcept { sizes_.skip = e; }
-    constexpr void reads_residual(const extent& e) noexcept { sizes_.residual = e; }
-    constexpr void reads_context(const extent& e) noexcept { sizes_.context = e; }
+    constexpr void reads_skip(const sample_dims& e) noexcept { sizes_.skip = e; }
+    constexpr void reads_residual(const sample_dims& e) noexcept { sizes_.residual = e; }
+    constexpr void reads_context(const sample_dims& e) noexcept { sizes_.context = e; }
     constexpr void reads_conditioning(int features) noexcept { sizes_.conditioning = features; }
     constexpr void reads_timesteps() noexcept { sizes_.timesteps = true; }
     /// Of every sample; in this order.
@@ -69,7 +71,7 @@ public:
 
     // What a conditioning module gives besides the embedding.
 
-    constexpr void gives_context(const extent& e, bool trained) noexcept {
+    constexpr void gives_context(const sample_dims& e, bool trained) noexcept {
         sizes_.context = e;
         sizes_.trains_context = trained;
     }
@@ -136,8 +138,8 @@ public:
     /// lie in the frame of this one.
     template <class Math>
     constexpr auto part(std::string_view name, const Math& math) {
-        const extent skip = sizes_.skip;
-        const extent residual = sizes_.residual;
+        const sample_dims skip = sizes_.skip;
+        const sample_dims residual = sizes_.residual;
         const std::int64_t working = working_;
         const label* const root = root_;
         const std::size_t root_length = root_length_;
@@ -221,9 +223,52 @@ template <class Math>
     return layer_layout<decltype(math.describe(all))>{pieces, all.sizes()};
 }
 
+/// The mathematics has a height and a width, or is made of one that has, and nothing else in it follows from them.
+template <class Math>
+inline constexpr bool is_resizable = false;
+template <class Math>
+    requires requires(Math& math) {
+        math.height = 1;
+        math.width = 1;
+    }
+inline constexpr bool is_resizable<Math> = true;
+template <class Math>
+    requires requires(const Math& math) { math.core.height; }
+inline constexpr bool is_resizable<Math> = is_resizable<decltype(Math::core)>;
+
+template <class Math>
+inline constexpr bool is_resizable<const Math> = is_resizable<Math>;
+
+/// At the sizes of a run.
+template <class Math>
+    requires(is_resizable<Math>)
+[[nodiscard]] constexpr Math resized(Math math, const resizing& by) noexcept {
+    if constexpr (requires { math.height = 1; }) {
+        math.height = by.height(math.height);
+        math.width = by.width(math.width);
+    } else {
+        math.core = resized(math.core, by);
+    }
+    return math;
+}
+
 /// The layout of `Math`, made once for all layers of equal numbers: data, not code that makes it.
 template <auto Math>
 inline constexpr auto layout = layout_of(Math);
+
+/// What a layer of these sizes costs, its input and output in elements.
+[[nodiscard]] constexpr layer_node node_of(const label& name, const layer_sizes& sizes, std::int64_t input,
+                                           std::int64_t output) noexcept {
+    return {.name = name,
+            .input_elements = input,
+            .output_elements = output,
+            .parameter_elements = sizes.kept.parameters,
+            .saved_elements = sizes.kept.saved,
+            .deferred_elements = sizes.kept.deferred,
+            .workspace_elements = sizes.workspace,
+            .forward_flops = sizes.forward_flops,
+            .statistics_elements = sizes.kept.statistics};
+}
 
 /// The parameters of `Math` under the name `Name`, as an array of exactly their number.
 template <label Name, auto Math>

@@ -36,8 +36,8 @@ struct patch_embed {
                 .pad_before = 0,
                 .pad_after = 0};
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {channels, size, size}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return {tokens(), width, 0}; }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, size, size}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {tokens(), width, 0}; }
     constexpr weight_piece describe(description& d) const { return d.part("proj", projection()); }
 
     template <backend B>
@@ -61,8 +61,8 @@ struct dit_head {
     int out_channels{};
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return out_channels <= 0 ? flaw::size : embed.defect(); }
-    [[nodiscard]] constexpr extent input() const noexcept { return embed.output(); }
-    [[nodiscard]] constexpr extent output() const noexcept { return {out_channels, embed.size, embed.size}; }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return embed.output(); }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {out_channels, embed.size, embed.size}; }
     [[nodiscard]] constexpr linear modulation() const noexcept { return {embed.width, 2 * embed.width}; }
     [[nodiscard]] constexpr linear prediction() const noexcept {
         return {embed.width, embed.patch * embed.patch * out_channels};

@@ -42,8 +42,8 @@ struct dit_block {
         }
         return width % heads != 0 || width / heads % 4 != 0 ? flaw::heads : flaw::none;
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {tokens(), width, 0}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return input(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {tokens(), width, 0}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return input(); }
 
     [[nodiscard]] constexpr layer_norm_shape norm() const noexcept { return {width, 1e-6}; }
     [[nodiscard]] constexpr layer_norm_shape skip_norm() const noexcept { return {2 * width, 1e-6}; }

@@ -40,10 +40,10 @@ struct hinted_conv {
                 .pad_after = 1};
     }
     [[nodiscard]] constexpr flaw defect() const noexcept { return hint_channels <= 0 ? flaw::size : sample.defect(); }
-    [[nodiscard]] constexpr extent input() const noexcept {
+    [[nodiscard]] constexpr sample_dims input() const noexcept {
         return {static_cast<int>(elements(sample.input()) + elements(step(0).input())), 0, 0};
     }
-    [[nodiscard]] constexpr extent output() const noexcept { return sample.output(); }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return sample.output(); }
 
     struct pieces {
         weight_piece sample;

@@ -148,7 +148,7 @@ struct hunyuan_conditioning {
     [[nodiscard]] constexpr flaw defect() const noexcept {
         return time.defect() != flaw::none ? time.defect() : text.defect();
     }
-    [[nodiscard]] constexpr extent output() const noexcept { return {time.width, 0, 0}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {time.width, 0, 0}; }
 
     struct pieces {
         hunyuan_time_embedding::pieces time;

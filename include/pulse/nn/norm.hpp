@@ -28,8 +28,8 @@ struct group_norm {
         if (channels <= 0 || height <= 0 || width <= 0 || groups <= 0) { return flaw::size; }
         return channels % groups != 0 ? flaw::groups : flaw::none;
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {channels, height, width}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return input(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return input(); }
 
     struct pieces {
         weight_piece affine;
@@ -78,8 +78,8 @@ struct norm_conv {
     [[nodiscard]] constexpr flaw defect() const noexcept {
         return norm().defect() != flaw::none ? norm().defect() : core().defect();
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {in_channels, height, width}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return core().output(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {in_channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return core().output(); }
 
     struct pieces {
         weight_piece norm, conv;

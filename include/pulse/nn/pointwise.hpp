@@ -21,8 +21,8 @@ struct linear {
     [[nodiscard]] constexpr flaw defect() const noexcept {
         return in_features <= 0 || out_features <= 0 ? flaw::size : flaw::none;
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {in_features, 0, 0}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return {out_features, 0, 0}; }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {in_features, 0, 0}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {out_features, 0, 0}; }
     constexpr weight_piece describe(description& d) const { return d.linear("", 1, matrix()); }
 
     template <backend B>
@@ -60,8 +60,8 @@ struct silu {
         const bool vector = height == 0 && width == 0;
         return channels <= 0 || (!vector && (height <= 0 || width <= 0)) ? flaw::size : flaw::none;
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {channels, height, width}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return input(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return input(); }
 
     struct pieces {};
     constexpr pieces describe(description&) const { return {}; }

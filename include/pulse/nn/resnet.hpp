@@ -66,8 +66,8 @@ struct resnet {
         }
         return all_channels() % groups != 0 || out_channels % groups != 0 ? flaw::groups : flaw::none;
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {in_channels, height, width}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return {out_channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {in_channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {out_channels, height, width}; }
 
     struct pieces {
         weight_piece norm1, conv1, time, norm2, conv2, shortcut;

@@ -18,8 +18,8 @@ struct transformer_in {
     bool linear_projection{true};
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return core.defect(); }
-    [[nodiscard]] constexpr extent input() const noexcept { return core.shape(); }
-    [[nodiscard]] constexpr extent output() const noexcept { return core.shape(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return core.shape(); }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return core.shape(); }
 
     struct pieces {
         weight_piece norm, projection;
@@ -71,8 +71,8 @@ struct transformer_out {
     bool linear_projection{true};
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return core.defect(); }
-    [[nodiscard]] constexpr extent input() const noexcept { return core.shape(); }
-    [[nodiscard]] constexpr extent output() const noexcept { return core.shape(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return core.shape(); }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return core.shape(); }
     constexpr weight_piece describe(description& d) const {
         d.reads_residual(core.shape());
         return core.describe_projection(d, "../proj_out", linear_projection);
@@ -103,8 +103,8 @@ struct spatial_transformer {
     bool linear_projection{true};
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return depth <= 0 ? flaw::size : core.defect(); }
-    [[nodiscard]] constexpr extent input() const noexcept { return core.shape(); }
-    [[nodiscard]] constexpr extent output() const noexcept { return core.shape(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return core.shape(); }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return core.shape(); }
 
     [[nodiscard]] constexpr transformer_in beginning() const noexcept { return {core, linear_projection}; }
     [[nodiscard]] constexpr transformer_block block() const noexcept { return {core}; }

@@ -26,8 +26,8 @@ struct text_attention {
     [[nodiscard]] constexpr std::int64_t image() const noexcept { return channels * tokens(); }
     /// Keys or values of the text.
     [[nodiscard]] constexpr std::int64_t text() const noexcept { return std::int64_t{context_tokens} * channels; }
-    [[nodiscard]] constexpr extent shape() const noexcept { return {channels, height, width}; }
-    [[nodiscard]] constexpr extent context() const noexcept { return {context_tokens, context_features, 0}; }
+    [[nodiscard]] constexpr sample_dims shape() const noexcept { return {channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims context() const noexcept { return {context_tokens, context_features, 0}; }
     [[nodiscard]] constexpr group_norm_shape norm() const noexcept {
         return {channels, 0, groups, height * width, 1e-6, false};
     }
@@ -57,8 +57,8 @@ struct transformer_block {
     text_attention core{};
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return core.defect(); }
-    [[nodiscard]] constexpr extent input() const noexcept { return core.shape(); }
-    [[nodiscard]] constexpr extent output() const noexcept { return core.shape(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return core.shape(); }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return core.shape(); }
 
     [[nodiscard]] constexpr layer_norm_shape norm() const noexcept { return {core.channels, 1e-5}; }
     [[nodiscard]] constexpr attention_shape self() const noexcept {

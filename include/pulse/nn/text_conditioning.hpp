@@ -39,7 +39,7 @@ struct text_conditioning {
         return size_features % 2 != 0 ? flaw::features : flaw::none;
     }
 
-    [[nodiscard]] constexpr extent output() const noexcept { return {time.width, 0, 0}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {time.width, 0, 0}; }
 
     struct pieces {
         mlp_embedding::pieces time, added;

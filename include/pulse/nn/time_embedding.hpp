@@ -26,7 +26,7 @@ struct time_embedding {
         if (features <= 0 || width <= 0) { return flaw::size; }
         return features % 2 != 0 || features / 2 <= freq_shift ? flaw::features : flaw::none;
     }
-    [[nodiscard]] constexpr extent output() const noexcept { return {width, 0, 0}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {width, 0, 0}; }
 
     struct pieces {
         mlp_embedding::pieces mlp;

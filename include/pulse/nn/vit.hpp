@@ -46,8 +46,8 @@ struct vit_embed {
                 .pad_before = 0,
                 .pad_after = 0};
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {channels, size, size}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return {tokens(), width, 0}; }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, size, size}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {tokens(), width, 0}; }
 
     struct pieces {
         weight_piece projection, labels, positions;
@@ -127,8 +127,8 @@ struct vit_head {
     }
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return embed.defect(); }
-    [[nodiscard]] constexpr extent input() const noexcept { return embed.output(); }
-    [[nodiscard]] constexpr extent output() const noexcept { return embed.input(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return embed.output(); }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return embed.input(); }
 
     struct pieces {
         weight_piece norm, prediction, last;

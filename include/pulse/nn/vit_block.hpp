@@ -26,8 +26,8 @@ struct vit_block {
         if (tokens <= 0 || width <= 0 || heads <= 0) { return flaw::size; }
         return width % heads != 0 ? flaw::heads : flaw::none;
     }
-    [[nodiscard]] constexpr extent input() const noexcept { return {tokens, width, 0}; }
-    [[nodiscard]] constexpr extent output() const noexcept { return input(); }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {tokens, width, 0}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return input(); }
 
     [[nodiscard]] constexpr layer_norm_shape norm() const noexcept { return {width, 1e-5}; }
     [[nodiscard]] constexpr attention_shape core() const noexcept { return {tokens, heads, width / heads}; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <pulse/model/extent.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/rank_grid.hpp>
@@ -16,6 +17,8 @@ struct planned {
     parameter_memory kept{};
     /// Which ranks are neighbours where there are replicas.
     rank_layout layout{rank_layout::pipeline_inside};
+    /// Of the model's input; none: that of the model's type.
+    pulse::extent extent{};
 
     [[nodiscard]] constexpr bool operator==(const planned&) const = default;
 };

@@ -7,7 +7,9 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/model/cascade.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -42,9 +44,11 @@ struct model_parameters {
     [[nodiscard]] static type owned(const step_model& model, int rank) {
         return owned_parameters<Model, typename B::scalar, typename B::accumulator, space_of<B>>(model, rank);
     }
-    /// The costs. Throws input_error unless they are the model's.
-    [[nodiscard]] static const cost_table& fitting(const cost_table& costs, int microbatch_size) {
-        static constexpr auto graph = graph_of<Model>();
+    [[nodiscard]] static resizing resized(const extent& to) { return resize<Model>(to); }
+    /// The costs. Throws input_error unless they are the model's at these sizes.
+    [[nodiscard]] static const cost_table& fitting(const cost_table& costs, int microbatch_size,
+                                                   const resizing& size = {}) {
+        const auto graph = graph_of<Model>(size);
         require_fit(graph.view(), costs, microbatch_size, static_cast<int>(sizeof(typename B::scalar)));
         return costs;
     }
@@ -61,7 +65,12 @@ struct model_parameters<cascade<First, Second>, B> {
         return {of(static_cast<const First*>(nullptr), 0),
                 of(static_cast<const Second*>(nullptr), model.first_layer(second_chain(model)))};
     }
-    [[nodiscard]] static const cost_table& fitting(const cost_table& costs, int microbatch_size) {
+    /// Throws input_error on any extent but none: each backbone has that of its type.
+    [[nodiscard]] static resizing resized(const extent& to) {
+        if (to != extent{}) { throw input_error{"extent: the backbones of a cascade have those of their types"}; }
+        return {};
+    }
+    [[nodiscard]] static const cost_table& fitting(const cost_table& costs, int microbatch_size, const resizing& = {}) {
         const std::array<cost_table, 2> parts = split_costs(costs);
         static_cast<void>(model_parameters<First, B>::fitting(parts[0], microbatch_size));
         static_cast<void>(model_parameters<Second, B>::fitting(parts[1], microbatch_size));
@@ -78,11 +87,11 @@ public:
     using scalar = typename B::scalar;
     using conditions = backend_conditions<B>;
 
-    stage_runner(B& math, const step_model& model, int batch, cascade_parameters<B>& parameters,
+    stage_runner(B& math, const step_model& model, const resizing& size, int batch, cascade_parameters<B>& parameters,
                  const basic_step_memory<space_of<B>>& memory) :
         second_chain_{model_parameters<cascade<First, Second>, B>::second_chain(model)},
-        first_{math, model, batch, parameters.first, memory}, second_{math,   model,        batch, parameters.second,
-                                                                      memory, second_chain_} {}
+        first_{math, model, size, batch, parameters.first, memory},
+        second_{math, model, size, batch, parameters.second, memory, second_chain_} {}
 
     [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
         return first_.tensor(at, buffer);

@@ -16,6 +16,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
@@ -43,13 +44,15 @@
 
 namespace pulse {
 
-/// How an executor runs a plan of several replicas.
+/// How an executor runs a plan.
 struct executor_options {
     /// Which ranks of the transport form a pipeline, and which a stage's replicas.
     rank_layout layout{rank_layout::pipeline_inside};
     /// Summed gradients are left where the replica keeps optimizer state: share_of every layer. The rest of a rank's
     /// gradients is then of no use.
     bool sharded_optimizer{};
+    /// Of the model's input, for which the costs are; none: that of the model's type.
+    pulse::extent extent{};
 };
 
 namespace detail {
@@ -90,13 +93,12 @@ public:
              const executor_options& options = {}) :
         math_{math},
         transport_{transport}, place_{detail::placed(planned, transport, options.layout)},
-        model_{planned, detail::model_parameters<Model, B>::fitting(costs, planned.microbatch_size)}, programs_{lower(
-                                                                                                          planned,
-                                                                                                          model_)},
-        layout_{lay_out(model_, followed())}, prepared_{model_, instructions(), layout_}, memory_{layout_, transport},
-        parameters_{detail::model_parameters<Model, B>::owned(model_, place_.device)}, runner_{math, model_,
-                                                                                               planned.microbatch_size,
-                                                                                               parameters_, memory_},
+        size_{detail::model_parameters<Model, B>::resized(options.extent)},
+        model_{planned, detail::model_parameters<Model, B>::fitting(costs, planned.microbatch_size, size_)},
+        programs_{lower(planned, model_)}, layout_{lay_out(model_, followed())}, prepared_{model_, instructions(),
+                                                                                           layout_},
+        memory_{layout_, transport}, parameters_{detail::model_parameters<Model, B>::owned(model_, place_.device)},
+        runner_{math, model_, size_, planned.microbatch_size, parameters_, memory_},
         skips_{static_cast<std::size_t>(model_.edge_count()), detail::most_in_flight(model_, instructions())},
         sections_{math, instructions()}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
         watch_{math}, frozen_{model_.frozen(), place_.device, memory_} {}
@@ -149,6 +151,8 @@ public:
     [[nodiscard]] parameter_set& parameters() noexcept { return parameters_; }
     [[nodiscard]] const parameter_set& parameters() const noexcept { return parameters_; }
     [[nodiscard]] const step_model& model() const noexcept { return model_; }
+    /// From the sizes of the model's type to those of the run.
+    [[nodiscard]] const resizing& size() const noexcept { return size_; }
     [[nodiscard]] const program& instructions() const noexcept {
         return programs_[static_cast<std::size_t>(place_.device)];
     }
@@ -376,6 +380,7 @@ private:
     B& math_;
     any_transport transport_;
     replica_place place_;
+    resizing size_;
     step_model model_;
     std::vector<program> programs_; ///< of all devices
     memory_layout layout_;

@@ -7,7 +7,10 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
@@ -25,9 +28,11 @@ public:
     using accumulator = typename B::accumulator;
     using space = space_of<B>;
 
-    /// Throws input_error when `batch` is less than 1.
-    forward_runner(B& math, int batch) :
-        math_{math}, batch_{batch}, parameters_{whole_model<Model, scalar, accumulator, space>()} {
+    /// Of the model's input an extent is asked for, none is that of the model's type. Throws input_error when `batch`
+    /// is less than 1, and as resize does.
+    forward_runner(B& math, int batch, const extent& to = {}) :
+        math_{math}, size_{resize<Model>(to)}, batch_{batch}, parameters_{
+                                                                  whole_model<Model, scalar, accumulator, space>()} {
         if (batch < 1) {
             throw input_error{"pulse: forward_runner: batch is " + std::to_string(batch) + ", it must be at least 1"};
         }
@@ -35,9 +40,9 @@ public:
         std::int64_t saved = 0;
         std::int64_t statistics = 0;
         std::int64_t workspace = 0;
-        for (const layer_node& node : graph.layers) {
+        for (const layer_node& node : graph_.layers) {
             // The last layer writes to where the caller wants it.
-            if (outputs_.size() + 1 != graph.layers.size()) {
+            if (outputs_.size() + 1 != graph_.layers.size()) {
                 outputs_.push_back(scalars(static_cast<std::size_t>(node.output_elements) * n));
             }
             saved = std::max(saved, node.saved_elements);
@@ -47,7 +52,7 @@ public:
         saved_ = scalars(static_cast<std::size_t>(saved) * n);
         statistics_ = typename space::template array<accumulator>(static_cast<std::size_t>(statistics) * n);
         workspace_ = scalars(static_cast<std::size_t>(workspace) * n);
-        conditioning_ = scalars(static_cast<std::size_t>(graph.conditioning_elements) * n);
+        conditioning_ = scalars(static_cast<std::size_t>(graph_.conditioning_elements) * n);
     }
     forward_runner(const forward_runner&) = delete;
     forward_runner& operator=(const forward_runner&) = delete;
@@ -72,6 +77,7 @@ public:
         require(facts != nullptr || !(reads_facts<embedder> || reads_facts<first_layer>), "facts of the samples");
         backend_frame<B> frame;
         frame.batch = samples;
+        frame.size = size_;
         frame.saved = saved_.data();
         frame.statistics = statistics_.data();
         frame.workspace = workspace_.data();
@@ -86,7 +92,7 @@ public:
         frame.input = x;
         for (std::size_t l = 0; l != table.size(); ++l) {
             frame.skip = nullptr;
-            for (const skip_link& edge : graph.skips) {
+            for (const skip_link& edge : graph_.skips) {
                 if (edge.to == static_cast<int>(l)) {
                     frame.skip = outputs_[static_cast<std::size_t>(edge.from)].data();
                 }
@@ -103,11 +109,12 @@ private:
     using scalars = typename space::template array<scalar>;
 
     static constexpr auto table = layer_table<Model, B>();
-    static constexpr auto graph = graph_of<Model>();
     using embedder = typename Model::conditioning;
     using first_layer = typename Model::template layer_at<0>;
 
     B& math_;
+    resizing size_;
+    static_graph<Model::layer_count, Model::skip_count> graph_{graph_of<Model>(size_)};
     int batch_;
     backend_parameters<B> parameters_;
     std::vector<scalars> outputs_;

@@ -7,7 +7,11 @@
 #include <type_traits>
 #include <vector>
 
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/layer.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/space.hpp>
@@ -28,7 +32,9 @@ public:
     using embedder = typename Model::conditioning;
     using first_layer = typename Model::template layer_at<0>;
 
-    layer_bench(B& math, int batch) : math_{math}, batch_{batch} {
+    /// For the model at an extent of its input; none: that of its type. Throws input_error as resize does.
+    layer_bench(B& math, int batch, const extent& to = {}) : math_{math}, size_{resize<Model>(to)}, batch_{batch} {
+        const auto graph = graph_of<Model>(size_);
         std::int64_t widest = 0;
         std::int64_t saved = 0;
         std::int64_t statistics = 0;
@@ -90,7 +96,6 @@ public:
 
 private:
     static constexpr auto table = layer_table<Model, B>();
-    static constexpr auto graph = graph_of<Model>();
     using scalars = typename space::template array<scalar>;
     using accumulators = typename space::template array<accumulator>;
 
@@ -98,6 +103,7 @@ private:
     [[nodiscard]] backend_frame<B> shared_frame() noexcept {
         backend_frame<B> frame;
         frame.batch = batch_;
+        frame.size = size_;
         frame.parameters = parameters_.data();
         frame.frozen_parameters = parameters_.data();
         frame.saved = saved_.data();
@@ -128,6 +134,7 @@ private:
     }
 
     B& math_;
+    resizing size_;
     int batch_;
     scalars input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
     scalars saved_, deferred_, workspace_, parameters_, conditioning_, conditioning_gradient_, text_;

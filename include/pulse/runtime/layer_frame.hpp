@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <pulse/model/extent.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/runtime/backend.hpp>
 
@@ -56,6 +57,7 @@ struct layer_extents {
 template <class T, class A = T>
 struct layer_frame {
     int batch{};
+    resizing size{}; ///< of the run
     const T* input{};
     const T* skip{};
     const T* conditioning{};

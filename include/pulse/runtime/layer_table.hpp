@@ -20,18 +20,13 @@ struct layer_entry {
     /// This and the next are null where the layer runs forward only.
     pass_function backward_input{};
     pass_function backward_weight{};
-    /// Elements per sample.
-    std::int64_t output{};
-    std::int64_t saved{};
-    std::int64_t statistics{};
 };
 
 namespace detail {
 
 template <class L, backend B>
 [[nodiscard]] consteval layer_entry<B> entry_of() {
-    layer_entry<B> entry{&L::template forward<B>, nullptr,           nullptr,
-                         L::output::elements,     L::saved_elements, statistics_elements<L>()};
+    layer_entry<B> entry{&L::template forward<B>, nullptr, nullptr};
     if constexpr (!is_forward_only<L>()) {
         entry.backward_input = &L::template backward_input<B>;
         entry.backward_weight = &L::template backward_weight<B>;

@@ -5,7 +5,10 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/layer.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/stage_footprint.hpp>
 #include <pulse/plan/step_model.hpp>
@@ -47,15 +50,14 @@ public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
     static constexpr auto table = layer_table<Model, B>();
-    static constexpr auto graph = graph_of<Model>();
     using conditioning_module = typename Model::conditioning;
     using conditions = backend_conditions<B>;
 
-    /// `model` must be of costs that fit the Model at this batch (require_fit), from `first_stage` on.
-    stage_runner(B& math, const step_model& model, int batch, backend_parameters<B>& parameters,
+    /// `model` must be of costs that fit the Model at these sizes and this batch (require_fit), from `first_stage` on.
+    stage_runner(B& math, const step_model& model, const resizing& size, int batch, backend_parameters<B>& parameters,
                  const basic_step_memory<space_of<B>>& memory, int first_stage = 0) :
         math_{math},
-        model_{model}, batch_{batch}, parameters_{parameters}, memory_{memory}, first_stage_{first_stage},
+        model_{model}, size_{size}, batch_{batch}, parameters_{parameters}, memory_{memory}, first_stage_{first_stage},
         first_layer_{model.first_layer(first_stage)} {}
 
     [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
@@ -119,7 +121,7 @@ public:
             if (l == first_layer_) {
                 bind_conditions(frame, known);
                 look(value_fault::place::output, value_fault::model_input, frame.input,
-                     graph.layers[0].input_elements * batch_);
+                     graph_.layers[0].input_elements * batch_);
             }
             // Nobody reads the stage's output when the stage runs again for its backward.
             frame.output = again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
@@ -176,9 +178,11 @@ private:
     [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept { return table[own(l)]; }
     /// A layer's number in the Model.
     [[nodiscard]] std::size_t own(int l) const noexcept { return static_cast<std::size_t>(l - first_layer_); }
-    [[nodiscard]] std::int64_t output_elements(int l) const noexcept { return entry(l).output * batch_; }
+    [[nodiscard]] std::int64_t output_elements(int l) const noexcept {
+        return graph_.layers[own(l)].output_elements * batch_;
+    }
     [[nodiscard]] std::int64_t gradient_elements(int l) const noexcept {
-        return output_elements(l) - graph.layers[own(l)].frozen_output_elements * batch_;
+        return output_elements(l) - graph_.layers[own(l)].frozen_output_elements * batch_;
     }
     [[nodiscard]] int run(int s) const noexcept { return model_.conditioning_run(s); }
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
@@ -195,7 +199,8 @@ private:
     }
     /// Where the saved tensors of layer l lie: behind its statistics.
     [[nodiscard]] scalar* saved_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
-        const std::int64_t statistics = graph.layers[own(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
+        const std::int64_t statistics =
+            graph_.layers[own(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
         return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved + statistics);
     }
     [[nodiscard]] scalar* output_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
@@ -219,6 +224,7 @@ private:
                                             const Cache& skips) {
         backend_frame<B> frame;
         frame.batch = batch_;
+        frame.size = size_;
         if (l == first_layer_) {
             frame.input = block(s, m, at, buffer_kind::saved, model_.footprint(s).input);
         } else if (l == model_.first_layer(s)) {
@@ -317,19 +323,24 @@ private:
         bind_conditions(frame, known);
         frame.parameters = parameters_.values_of(conditioning_block).data();
         frame.frozen_parameters = parameters_.frozen_values_of(conditioning_block).data();
-        frame.saved = saved_of(first_stage_, first_layer_, m, at) + table[0].saved * batch_;
-        frame.statistics = statistics_of(first_stage_, first_layer_, m, at) + table[0].statistics * batch_;
+        const layer_node& both = graph_.layers.front();
+        frame.saved = saved_of(first_stage_, first_layer_, m, at) +
+                      (both.saved_elements - conditioning_module::saved_elements) * batch_;
+        frame.statistics = statistics_of(first_stage_, first_layer_, m, at) +
+                           (both.statistics_elements - statistics_elements<conditioning_module>()) * batch_;
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
         return frame;
     }
 
     B& math_;
     const step_model& model_;
+    resizing size_;
     int batch_;
     backend_parameters<B>& parameters_;
     const basic_step_memory<space_of<B>>& memory_;
     int first_stage_; ///< of the Model, where a plan has several
     int first_layer_;
+    static_graph<Model::layer_count, Model::skip_count> graph_{graph_of<Model>(size_)};
 };
 
 } // namespace pulse::detail

@@ -41,7 +41,7 @@ public:
     /// model, backend and number of ranks do not fit together, or when an option is out of range.
     trainer(any_transport ranks, const planned& made, const trainer_options& options = {}) :
         options_{options}, ranks_{ranks}, math_(backend_on<B>(ranks, options.threads)),
-        executor_{math_, ranks, made.plan, made.costs, {made.layout, made.kept.sharded}},
+        executor_{math_, ranks, made.plan, made.costs, {made.layout, made.kept.sharded, made.extent}},
         optimizer_{Model::layer_count, static_cast<std::size_t>(made.plan.microbatches), executor_.parameters(),
                    train::optimizer_options{.constants = options.adamw,
                                             .clip_norm = options.clip_norm,
@@ -50,6 +50,9 @@ public:
                                             .replicas = {executor_.place(), made.kept.sharded}},
                    train::updates_of(math_)},
         losses_(static_cast<std::size_t>(made.plan.microbatches)), batch_{made.plan.microbatch_size} {
+        const auto graph = graph_of<Model>(executor_.size());
+        input_elements_ = static_cast<std::size_t>(graph.layers.front().input_elements * batch_);
+        output_elements_ = static_cast<std::size_t>(graph.layers.back().output_elements * batch_);
         optimizer_.start(train::initial_values<Model>(executor_.parameters(), options.seed), executor_.parameters());
         train::initialise_frozen<Model>(executor_.parameters(), options.seed);
     }
@@ -163,15 +166,14 @@ private:
         [[nodiscard]] auto text(int m) { return data.text(of.work_of(m)); }
         [[nodiscard]] auto facts(int m) { return data.facts(of.work_of(m)); }
         void input(int m, scalar* x) requires rules::template plain_input<Task> {
-            data.input(of.work_of(m), {x, of.elements(Model::template layer_at<0>::input::elements)});
+            data.input(of.work_of(m), {x, of.input_elements_});
         }
         void input(int m, scalar* x, const scalar* prediction) requires rules::template conditioned_input<Task> {
-            const std::size_t n = of.elements(Model::template layer_at<Model::layer_count - 1>::output::elements);
-            data.input(of.work_of(m), {x, of.elements(Model::template layer_at<0>::input::elements)},
-                       {prediction, prediction == nullptr ? 0 : n});
+            const std::size_t n = of.output_elements_;
+            data.input(of.work_of(m), {x, of.input_elements_}, {prediction, prediction == nullptr ? 0 : n});
         }
         void loss(int m, const scalar* y, scalar* dy) {
-            const std::size_t n = of.elements(Model::template layer_at<Model::layer_count - 1>::output::elements);
+            const std::size_t n = of.output_elements_;
             data.loss(of.work_of(m), std::span<const scalar>{y, n}, std::span<scalar>{dy, n});
             if constexpr (updates::scales_loss && !rules::template begins_scaled<Task>) {
                 of.math_.scale(static_cast<std::int64_t>(n), static_cast<float>(of.optimizer_.loss_scale()), dy, dy);
@@ -184,9 +186,6 @@ private:
         void optimize() { of.optimize(stop); }
     };
 
-    [[nodiscard]] std::size_t elements(std::int64_t of_sample) const noexcept {
-        return static_cast<std::size_t>(of_sample) * static_cast<std::size_t>(batch_);
-    }
     /// Of a step's samples: those before microbatch m of this replica.
     [[nodiscard]] std::uint64_t samples_before(int m) const noexcept {
         const auto before =
@@ -241,6 +240,8 @@ private:
     train::rank_optimizer<updates> optimizer_;
     typename space::template array<double> losses_;
     int batch_;
+    std::size_t input_elements_{}; ///< of a microbatch
+    std::size_t output_elements_{};
     std::int64_t steps_{};
     std::uint64_t samples_{};
     train::step_outcome outcome_{};

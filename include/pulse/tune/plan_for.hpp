@@ -7,6 +7,7 @@
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -29,15 +30,15 @@ namespace pulse {
 /// bytes are scaled (scaled_costs).
 [[nodiscard]] PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request);
 
-/// For a model on a backend, with the costs that the rates of the request's device suggest (analytic_costs) and
-/// `frozen` components beside them: what its ranks keep of each parameter follows from both.
+/// For a model on a backend, with the costs that the rates of the request's device suggest (analytic_costs) at the
+/// request's extent, and `frozen` components beside them: what its ranks keep of each parameter follows from both.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const std::vector<frozen_component>& frozen = {}) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
-    static constexpr auto graph = graph_of<Model>();
+    const auto graph = graph_of<Model>(resize<Model>(request.extent));
     return plan_for(
-        [on = *request.device, &frozen](int samples) {
+        [on = *request.device, &graph, &frozen](int samples) {
             cost_table costs =
                 analytic_costs(graph.view(), on, samples, static_cast<int>(sizeof(typename Backend::scalar)));
             costs.frozen = frozen;

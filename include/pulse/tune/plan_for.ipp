@@ -253,6 +253,7 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     tune_options space = space_of_request(asked);
     set_refinement(space, asked);
     tuning found = tune(costs_of, machine, space);
+    found.extent = asked.extent;
     found.assumptions = std::move(assumptions);
     return found;
 }

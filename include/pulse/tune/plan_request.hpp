@@ -8,6 +8,7 @@
 
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/device.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/rank_grid.hpp>
@@ -51,6 +52,8 @@ struct plan_request {
     /// Its rates are what costs that nobody measured and the optimizer's time come from; absent: the one that the costs
     /// name, where that is known.
     std::optional<pulse::device> device{};
+    /// Of the model's input; none: that of the model's type. Costs that are given are for one.
+    pulse::extent extent{};
     /// Absent: one node with the device's memory and its usual link.
     std::optional<pulse::cluster> cluster{};
     /// Per device; 0: what the cluster says.

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include <pulse/core/error.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
+#include <pulse/model/layer.hpp>
+#include <pulse/model/model.hpp>
+#include <pulse/model/rules.hpp>
+
+namespace pulse {
+
+/// L says what it costs at other heights and widths than its type has, and runs at those of its frame.
+template <class L>
+concept resizable_layer =
+    layer<L> && !has_frozen_parameters<L> && !keeps_gradients_back<L> && requires(const resizing& by) {
+    { L::node_at(by) } -> std::same_as<layer_node>;
+};
+
+namespace detail {
+
+template <any_model M>
+[[nodiscard]] consteval bool all_layers_resize() {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+        return (resizable_layer<typename M::template layer_at<I>> && ...);
+    }
+    (std::make_index_sequence<M::layer_count>{});
+}
+
+/// Height and width are counted in `int`, and so are the pixels of an image.
+inline constexpr int largest_extent = 16384;
+
+/// The nearest sizes that are allowed, of those on both sides.
+[[nodiscard]] inline std::string nearest_sizes(int size, int step) {
+    const int below = std::clamp(size, 0, largest_extent) / step * step;
+    const int above = below + step;
+    if (below == size || above > largest_extent) { return std::to_string(below); }
+    return below == 0 ? std::to_string(above) : std::to_string(below) + " or " + std::to_string(above);
+}
+
+[[nodiscard]] constexpr bool is_step(int size, int step) noexcept {
+    return size > 0 && size <= largest_extent && size % step == 0;
+}
+
+[[nodiscard]] inline std::string text_of(const extent& e) {
+    return std::to_string(e.height) + " x " + std::to_string(e.width);
+}
+
+} // namespace detail
+
+/// Every layer of M is resizable: M runs at any extent that its halvings divide.
+template <class M>
+concept resizable_model = any_model<M> && detail::all_layers_resize<M>();
+
+/// Height and width that M's type has for its input; none where the input is no image.
+template <any_model M>
+[[nodiscard]] constexpr extent extent_of() noexcept {
+    using input = typename M::template layer_at<0>::input;
+    if constexpr (input::rank == 3) {
+        return {input::dims[1], input::dims[2]};
+    } else {
+        return {};
+    }
+}
+
+/// M's heights are multiples of the first, its widths of the second: so every halving is whole.
+template <resizable_model M>
+[[nodiscard]] constexpr extent steps_of() noexcept {
+    constexpr extent type = extent_of<M>();
+    extent steps{1, 1};
+    for (const layer_facts& l : M::layer_list::facts()) {
+        for (const shape_facts* image : {&l.input, &l.output}) {
+            if (image->rank != 3) { continue; }
+            steps.height = std::lcm(steps.height, type.height / std::gcd(type.height, image->dims[1]));
+            steps.width = std::lcm(steps.width, type.width / std::gcd(type.width, image->dims[2]));
+        }
+    }
+    return steps;
+}
+
+/// What brings M to an extent; none: that of its type. Throws input_error naming the sizes that are next to it when M
+/// cannot be of that extent.
+template <any_model M>
+[[nodiscard]] constexpr resizing resize(const extent& to) {
+    constexpr extent type = extent_of<M>();
+    if (to == extent{} || to == type) { return {}; }
+    if constexpr (resizable_model<M>) {
+        constexpr extent steps = steps_of<M>();
+        if (!detail::is_step(to.height, steps.height) || !detail::is_step(to.width, steps.width)) {
+            throw input_error{"extent: model " + M::name.str() + " cannot read " + detail::text_of(to) +
+                              ": height is a multiple of " + std::to_string(steps.height) + " (" +
+                              detail::nearest_sizes(to.height, steps.height) + "), width of " +
+                              std::to_string(steps.width) + " (" + detail::nearest_sizes(to.width, steps.width) +
+                              "), up to " + std::to_string(detail::largest_extent)};
+        }
+        return {type, to};
+    } else {
+        throw input_error{"extent: model " + M::name.str() + " reads " + detail::text_of(type) + " alone, not " +
+                          detail::text_of(to)};
+    }
+}
+
+/// The same of an extent that the compiler knows: compilation stops with one sentence when M cannot be of it.
+template <resizable_model M, extent To>
+[[nodiscard]] consteval resizing resize_to() {
+    static_assert(detail::is_step(To.height, steps_of<M>().height) && detail::is_step(To.width, steps_of<M>().width),
+                  "pulse: height and width of a model's input are multiples of what its halvings divide (steps_of)");
+    return {extent_of<M>(), To};
+}
+
+} // namespace pulse

@@ -1,0 +1,106 @@
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include <nn/crooked_unet.hpp>
+#include <nn/small_text.hpp>
+#include <nn/small_uvit.hpp>
+#include <support/locked_models.hpp>
+#include <support/pipelined.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
+#include <pulse/reference/backend.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+
+using namespace pulse;
+using namespace pulse::test;
+
+namespace {
+
+constexpr unet_config with_size(unet_config config, int size) noexcept {
+    config.sample_size = size;
+    return config;
+}
+/// The same backbone as a type of that size.
+template <class Model, int Size>
+struct sized : unet<with_size(Model::config, Size)> {};
+
+/// Model at Size x Size is the type of that size: in what it costs, in its losses and in every bit of its gradients.
+template <class Model, int Size>
+void check_square() {
+    INFO(Model::name.chars << " at " << Size);
+    constexpr extent to{Size, Size};
+    constexpr auto typed = graph_of<sized<Model, Size>>();
+    const auto resized = graph_of<Model>(resize<Model>(to));
+    CHECK(resized.layers == typed.layers);
+    CHECK(resized.skips == typed.skips);
+    CHECK(resized.conditioning_elements == typed.conditioning_elements);
+    using math = host::reference_backend<float>;
+    const auto want = run_unpipelined<sized<Model, Size>, math>(2, 2, 7);
+    const auto got = run_unpipelined<Model, math>(2, 2, 7, 0, to);
+    CHECK(got.losses == want.losses);
+    CHECK(got.gradients == want.gradients);
+}
+
+template <class Model>
+std::string refused(const extent& to) {
+    try {
+        static_cast<void>(resize<Model>(to));
+    } catch (const input_error& e) { return e.what(); }
+    return {};
+}
+
+} // namespace
+
+TEST_CASE("a UNet at another extent is the UNet whose type has it, bit for bit") {
+    check_square<ddpm_tiny, 4>();
+    check_square<ddpm_tiny, 12>();
+    check_square<crooked_unet, 2 * crooked_unet::config.sample_size>();
+    check_square<small_sd, 6>();
+    check_square<small_sdxl, 8>();
+    check_square<small_sdxl_fine, 2>();
+}
+
+TEST_CASE("SD 2.1 costs at 64 x 64 what SD 2.1-base costs, in the compiler too") {
+    using base = sized<sd21, 64>;
+    constexpr auto small = graph_of<sd21>(resize_to<sd21, extent{64, 64}>());
+    static_assert(small.layers == graph_of<base>().layers && small.skips == graph_of<base>().skips);
+    static_assert(graph_of<sd21>(resize_to<sd21, extent{96, 96}>()).layers == graph_of<sd21>().layers);
+    CHECK(small.layers.front().input_elements == std::int64_t{4} * 64 * 64);
+}
+
+TEST_CASE("height and width change a layer's tensors each by its own factor") {
+    constexpr auto flat = graph_of<sd21>(resize_to<sd21, extent{48, 192}>());
+    const auto square = graph_of<sd21>();
+    for (std::size_t l = 0; l != flat.layers.size(); ++l) {
+        CHECK(flat.layers[l].output_elements == square.layers[l].output_elements);
+    }
+    constexpr auto wide = graph_of<sd21>(resize_to<sd21, extent{96, 192}>());
+    CHECK(wide.layers.front().output_elements == 2 * square.layers.front().output_elements);
+    CHECK(wide.layers.back().forward_flops == 2 * square.layers.back().forward_flops);
+    CHECK(wide.conditioning_elements == square.conditioning_elements);
+}
+
+TEST_CASE("an extent that does not halve is refused, and the ones beside it are named") {
+    static_assert(extent_of<sd21>() == extent{96, 96} && steps_of<sd21>() == extent{8, 8});
+    static_assert(steps_of<ddpm_fmnist>() == extent{4, 4});
+    static_assert(resize<sd21>({}).same() && resize<sd21>({96, 96}).same() && !resize<sd21>({96, 64}).same());
+    CHECK(refused<sd21>({64, 72}).empty());
+    CHECK(refused<sd21>({64, 70}) == "extent: model sd21 cannot read 64 x 70: height is a multiple of 8 (64), width of "
+                                     "8 (64 or 72), up to 16384");
+    CHECK(refused<sd21>({4, 64}).find("height is a multiple of 8 (8)") != std::string::npos);
+    CHECK(refused<sd21>({-8, 64}).find("height is a multiple of 8 (8)") != std::string::npos);
+    CHECK(refused<sd21>({64, 16392}).find("width of 8 (16384)") != std::string::npos);
+    CHECK(refused<sd21>({64, 2147483647}).find("width of 8 (16384)") != std::string::npos);
+}
+
+TEST_CASE("a model whose layers do not all resize keeps its extent") {
+    static_assert(resizable_model<sd21> && resizable_model<small_sdxl_fine> && !resizable_model<small_uvit>);
+    static_assert(!resizable_model<small_hunyuan_v11> && !resizable_model<control_unet> &&
+                  !resizable_model<encoder_locked_unet>);
+    CHECK(refused<small_uvit>(extent_of<small_uvit>()).empty());
+    CHECK(refused<small_uvit>({8, 8}).find("alone, not 8 x 8") != std::string::npos);
+}

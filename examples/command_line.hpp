@@ -1,15 +1,19 @@
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 
 #include <CLI/CLI.hpp>
+
+#include <pulse/model/extent.hpp>
 
 namespace pulse_examples {
 
@@ -55,6 +59,27 @@ template <class T>
 
 [[nodiscard]] inline CLI::Validator whole(int low, int high) {
     return number<std::int64_t>(low, high, "from " + std::to_string(low) + " to " + std::to_string(high));
+}
+
+/// Height and width of what is written as HEIGHTxWIDTH, or as one number for both; none of what is neither.
+[[nodiscard]] inline pulse::extent extent_in(std::string_view text) {
+    const auto number_in = [](std::string_view digits) {
+        int value = 0;
+        const char* const end = digits.data() + digits.size();
+        const auto [stop, fault] = std::from_chars(digits.data(), end, value);
+        return fault == std::errc{} && stop == end && value > 0 ? value : 0;
+    };
+    const std::size_t at = text.find('x');
+    const pulse::extent read{number_in(text.substr(0, at)), number_in(at == text.npos ? text : text.substr(at + 1))};
+    return read.height == 0 || read.width == 0 ? pulse::extent{} : read;
+}
+/// Accepts what extent_in reads.
+[[nodiscard]] inline CLI::Validator extents() {
+    return {[](std::string& text) {
+                return extent_in(text) != pulse::extent{} ? std::string{}
+                                                          : "'" + text + "' is no HEIGHTxWIDTH, as 512 or 512x768 are";
+            },
+            ""};
 }
 
 /// Ends a program's reading of its arguments with one line on stderr and exit status 2; gives what parse() returns

@@ -14,6 +14,8 @@
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 
+#include "../command_line.hpp"
+
 namespace pulse_train {
 
 namespace {
@@ -99,6 +101,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
             throw pulse::input_error{std::string{name} + ": it is for --export"};
         }
     }
+    if (!a.size.empty()) { a.pictures.size = pulse_examples::extent_in(a.size); }
     const bool encodes_once = a.encode == encode_when::once;
     if (encodes_once == a.cache.empty()) {
         throw pulse::input_error{encodes_once ? "--encode once: it needs --cache, a folder"

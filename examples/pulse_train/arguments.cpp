@@ -24,6 +24,7 @@
 namespace pulse_train {
 
 using pulse_examples::choices;
+using pulse_examples::extents;
 using pulse_examples::names_in;
 using pulse_examples::number;
 using pulse_examples::one_of;
@@ -188,6 +189,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "(metadata.jsonl or .csv, .txt, .caption or .json beside them, .tar shards), which the networks of --from "
         "encode, or pictures in folders of classes; "
         "'synthetic': samples and what is known of them by the seed");
+    value("--size", a.size, extents(),
+          "Height and width in pixels of what is trained on and drawn, or one number for both")
+        ->type_name("HEIGHTxWIDTH")
+        ->default_str("sample_size of --from, else the model's");
     const choices<encode_when> encodings{
         {"each-step", encode_when::each_step}, {"once", encode_when::once}, {"bubbles", encode_when::bubbles}};
     choice("--encode", a.encode, encodings, "bubbles where such a plan fits",

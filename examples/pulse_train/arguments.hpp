@@ -43,7 +43,10 @@ inline constexpr int most_samples = 1 << 20;
 struct arguments {
     std::string model{"ddpm_fmnist"};
     std::string data{"/usr/share/datasets/fashion-mnist"};
-    pulse::pictures_options pictures{};  ///< captioned ones
+    /// Height and width in pixels of what is trained on and drawn, as extent_in reads it; empty: what the model or the
+    /// folder of --from says.
+    std::string size{};
+    pulse::pictures_options pictures{};  ///< captioned ones; their size is also that of other data
     std::string said_of_captions{};      ///< an option of captions that was given; empty: none
     bool data_changed{};                 ///< a run that is resumed may find other pictures, captions or images
     std::optional<encode_when> encode{}; ///< absent: in the bubbles where the plan allows it

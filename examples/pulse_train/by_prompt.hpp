@@ -13,6 +13,7 @@
 #include <pulse/frozen/caption_encoder.hpp>
 #include <pulse/frozen/chain.hpp>
 #include <pulse/frozen/folder.hpp>
+#include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
@@ -38,12 +39,9 @@ class by_prompt {
     static_assert(!by_class || frozen::no_class >= 0, "pictures of a class are led away from those of none");
 
 public:
-    /// Of the pictures.
-    static constexpr sample_shape shape{frozen::picture_config.out_channels, frozen::picture_config.sample_size,
-                                        frozen::picture_config.sample_size};
-
     /// Throws input_error naming the option, the file and the key or the tensors.
-    by_prompt(const Side& side, const arguments& a) : side_{side}, args_{a} {
+    by_prompt(const Side& side, const arguments& a) :
+        side_{side}, args_{a}, sizes_{pulse::frozen::extents_of<Model>(a.pictures.size)} {
         const std::string option = a.classes.empty() ? "--prompt: " : "--class: ";
         if (by_class == a.classes.empty()) {
             throw pulse::input_error{option + "pictures of " + a.model + " are drawn by " +
@@ -55,6 +53,10 @@ public:
         } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
     }
 
+    /// Of the pictures.
+    [[nodiscard]] sample_shape shape() const noexcept {
+        return {frozen::picture_config.out_channels, sizes_.pixels.height, sizes_.pixels.width};
+    }
     /// What the backbone reads of the prompts or classes, in turn, and of the negative one, as long as this lives.
     [[nodiscard]] image_conditions conditions() const {
         const auto of = [](const std::vector<float>& rows) {
@@ -73,17 +75,18 @@ public:
             return latents;
         } else {
             constexpr auto config = frozen::picture_config;
-            constexpr auto each =
-                static_cast<std::size_t>(config.latent_size() * config.latent_size() * config.latent_channels);
+            const std::size_t each =
+                sample_shape{config.latent_channels, sizes_.latents.height, sizes_.latents.width}.elements();
+            const std::size_t pixels = shape().elements();
             for (float& value : latents) { value /= static_cast<float>(config.scaling_factor); }
-            std::vector<float> pictures(latents.size() / each * shape.elements());
+            std::vector<float> pictures(latents.size() / each * pixels);
             side_.run_workers(1, [&](const pulse::any_transport& alone) {
                 math on = pulse::backend_on<math>(alone, args_.threads);
                 pulse::frozen::folder_chain<typename frozen::decoder, math> network{
-                    on, pulse::diffusers::open_autoencoder<config>(args_.from)};
+                    on, pulse::diffusers::open_autoencoder<config>(args_.from), {}, sizes_.latents};
                 for (std::size_t i = 0; i != latents.size() / each; ++i) {
                     network.run(std::span{latents}.subspan(i * each, each),
-                                std::span{pictures}.subspan(i * shape.elements(), shape.elements()));
+                                std::span{pictures}.subspan(i * pixels, pixels));
                 }
             });
             return pictures;
@@ -94,14 +97,14 @@ private:
     void encode(const pulse::any_transport& alone) {
         math on = pulse::backend_on<math>(alone, args_.threads);
         pulse::frozen::caption_encoder<Model, math> texts{args_.from, on};
-        constexpr int size = frozen::picture_config.sample_size;
         pulse::frozen::picture_facts facts{}; // of a picture that nothing was cut from
-        facts.original_height = facts.original_width = size;
+        facts.original_height = sizes_.pixels.height;
+        facts.original_width = sizes_.pixels.width;
         const auto add = [&](const std::string& text, const std::string& what, std::vector<float>& rows) {
             rows.resize(rows.size() + row.elements());
             const std::span<float> last = std::span{rows}.last(row.elements());
             texts.run(text, what, last);
-            pulse::frozen::write_picture_facts(row, facts, size, last);
+            pulse::frozen::write_picture_facts(row, facts, sizes_.pixels, last);
         };
         for (const int label : args_.classes) {
             if (label >= row.classes()) {
@@ -125,6 +128,7 @@ private:
 
     const Side& side_;
     const arguments& args_;
+    pulse::frozen::picture_extents sizes_;
     std::vector<float> rows_{}; ///< what the backbone reads of one prompt or class after another
     std::vector<float> negative_{};
 };

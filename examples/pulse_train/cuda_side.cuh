@@ -20,6 +20,9 @@
 #include <pulse/cuda/layer_timer.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/thread_transport.cuh>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/measure_links.hpp>
@@ -88,9 +91,9 @@ public:
         return {.memory_bytes = static_cast<std::int64_t>(here.memory_bytes), .device = here.bus_id};
     }
     template <class Model>
-    [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch) {
-        pulse::cuda::layer_timer<Model, math> timer{backend, batch};
-        constexpr auto graph = pulse::graph_of<Model>();
+    [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch, const pulse::extent& to) {
+        pulse::cuda::layer_timer<Model, math> timer{backend, batch, to};
+        const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(to));
         const std::string name = pulse::cuda::properties_of(pulse::cuda::current_device()).name;
         return pulse::measure_costs(graph.view(), batch, sizeof(scalar),
                                     pulse::label{std::string_view{name}.substr(0, pulse::label::capacity - 1)}, timer,

@@ -56,10 +56,10 @@ template <class Model, class Side>
     using scalar = typename math::scalar;
     using last_layer = typename Model::template layer_at<Model::layer_count - 1>;
     struct stopped {};
-    constexpr auto answers = static_cast<std::size_t>(last_layer::output::elements);
     const std::size_t elements = in.shape.elements();
     const auto channels = static_cast<std::size_t>(in.shape.channels);
-    const std::size_t answered = answers / (elements / channels);
+    constexpr auto answered = static_cast<std::size_t>(last_layer::output::dims[0]);
+    const std::size_t answers = elements / channels * answered;
     const int count = in.args.sample;
     const int workers = std::min(in.ranks(), count);
     std::vector<float> images(static_cast<std::size_t>(count) * elements);
@@ -69,7 +69,7 @@ template <class Model, class Side>
         const int most = std::min(16, last - first);
         const auto room = static_cast<std::size_t>(most);
         math backend = pulse::backend_on<math>(among, in.args.threads);
-        pulse::forward_runner<Model, math> model{backend, most};
+        pulse::forward_runner<Model, math> model{backend, most, in.extent};
         std::vector<scalar> scalars;
         const auto put = [&](std::span<const float> from, scalar* to) {
             scalars.resize(from.size());

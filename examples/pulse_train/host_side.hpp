@@ -4,6 +4,9 @@
 
 #include <unistd.h>
 
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/any_transport.hpp>
@@ -25,7 +28,7 @@ namespace pulse_train {
 /// - `wait(math)`: until what a rank computes is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
 /// - `memory_of_rank()`: the memory of the rank's device, and the device's name, and
-///   `measured_costs<Model>(math, batch)`: the profile of a model on it.
+///   `measured_costs<Model>(math, batch, extent)`: the profile of a model on it.
 class host_side {
 public:
     using math = pulse::host::onednn_backend;
@@ -55,9 +58,9 @@ public:
         return {.memory_bytes = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE)};
     }
     template <class Model>
-    [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch) {
-        pulse::layer_bench<Model, math> bench{backend, batch};
-        constexpr auto graph = pulse::graph_of<Model>();
+    [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch, const pulse::extent& to) {
+        pulse::layer_bench<Model, math> bench{backend, batch, to};
+        const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(to));
         return pulse::measure_costs(graph.view(), batch, sizeof(scalar), pulse::label{"host"}, bench,
                                     {.warm_up_sweeps = 1, .sweeps = 3});
     }

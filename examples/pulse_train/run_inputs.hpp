@@ -9,8 +9,10 @@
 
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/frozen/picture_source.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/train/condition_values.hpp>
@@ -40,6 +42,7 @@ struct sample_shape {
 struct run_inputs {
     arguments args{};
     sample_shape shape{};
+    pulse::extent extent{}; ///< of the model's input; none: that of its type
     pulse::plan plan{};
     pulse::cost_table costs{};
     pulse::parameter_memory kept{}; ///< by each rank
@@ -91,6 +94,10 @@ struct run_inputs {
     [[nodiscard]] std::uint64_t samples_of_run() const {
         return static_cast<std::uint64_t>(args.steps) * static_cast<std::uint64_t>(plan.microbatch_size) *
                static_cast<std::uint64_t>(plan.microbatches) * static_cast<std::uint64_t>(plan.data_degree);
+    }
+    /// The plan with what it was made from.
+    [[nodiscard]] pulse::planned planned() const {
+        return {plan, costs, kept, pulse::rank_layout::pipeline_inside, extent};
     }
     /// What the rank's task reads of images: nothing unless the rank runs the first stage.
     [[nodiscard]] pulse::train::condition_source conditions_of(int rank) const;

@@ -17,12 +17,16 @@
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/diffusers/weights.hpp>
+#include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/sample_row.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/pictures.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/plan/planned.hpp>
@@ -71,8 +75,9 @@ void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
         }
         if (a.encode != encode_when::once) {
             using task = pulse::pictures_task<Model, typename Side::math>;
-            in.kept.beside_first_stage = task::first_stage_bytes;
-            in.kept.beside_last_stage = task::last_stage_bytes;
+            const auto sizes = pulse::frozen::extents_of<Model>(a.pictures.size);
+            in.kept.beside_first_stage = task::first_stage_bytes(sizes);
+            in.kept.beside_last_stage = task::last_stage_bytes(sizes);
         }
         to.emplace(a.pictures);
         tell_unread(a, to->unread());
@@ -102,15 +107,16 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
         if (in.pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
             (a.encode || possible)) {
             using task = pulse::pictures_task<Model, typename Side::math>;
+            const auto sizes = pulse::frozen::extents_of<Model>(a.pictures.size);
             measurements ahead = known;
             const auto read = known.costs.begin();
             if (!a.profile.empty() && !read->second.frozen.empty()) {
-                require_same_frozen(read->second, task::tasks::components(), a.profile);
+                require_same_frozen(read->second, task::tasks::components(sizes), a.profile);
                 ahead.frozen = read->second.frozen;
             } else {
                 side.run_workers(1, [&](const pulse::any_transport& alone) {
                     ahead.frozen = task::tasks::measured(
-                        a.from, pulse::backend_on<typename task::frozen_backend>(alone, a.threads));
+                        a.from, pulse::backend_on<typename task::frozen_backend>(alone, a.threads), sizes);
                 });
             }
             try {
@@ -156,13 +162,12 @@ bool draw(const Side& side, const run_inputs& in, const run_results& results, co
     std::fflush(stdout);
     if constexpr (pulse::frozen::networks_of<Model>::known) {
         if (in.args.draws_pictures()) {
-            using pictures = by_prompt<Model, Side>;
-            const pictures of_prompts{side, in.args};
+            const by_prompt<Model, Side> of_prompts{side, in.args};
             std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
             if (latents.empty()) { return false; }
             const std::vector<float> drawn = of_prompts.decode(std::move(latents));
-            write_samples(folder, in.args, drawn, pictures::shape);
-            write_pictures(folder, in.args, drawn, pictures::shape);
+            write_samples(folder, in.args, drawn, of_prompts.shape());
+            write_pictures(folder, in.args, drawn, of_prompts.shape());
             return true;
         }
     }
@@ -232,11 +237,39 @@ void use_untrained(const Side& side, run_inputs& in) {
     draw<Model>(side, in, untrained, a.out);
 }
 
+/// Height and width of a run's pictures and of what the model reads of them; `a` says the former then, where the folder
+/// of --from says another than the model's type. Throws input_error naming the option.
+template <class Model>
+[[nodiscard]] pulse::frozen::picture_extents sizes_of(arguments& a) {
+    constexpr pulse::extent type = pulse::extent_of<Model>();
+    const auto of_pixels = [](const pulse::extent& pixels) -> pulse::frozen::picture_extents {
+        if constexpr (pulse::frozen::networks_of<Model>::known) {
+            return pulse::frozen::extents_of<Model>(pixels);
+        } else {
+            if (pixels == pulse::extent{}) { return {pulse::extent_of<Model>(), pulse::extent_of<Model>()}; }
+            pulse::require_steps<Model>(pixels);
+            return {pixels, pixels};
+        }
+    };
+    try {
+        if (a.size.empty() && !a.from.empty() && pulse::resizable_model<Model>) {
+            const pulse::extent latents = pulse::diffusers::read_sample_size(
+                std::filesystem::path{a.from} / pulse::diffusers::backbone_folder(Model::config));
+            if (latents != pulse::extent{} && latents != type) {
+                const int pixels_each = of_pixels({}).pixels.height / type.height;
+                a.pictures.size = {pixels_each * latents.height, pixels_each * latents.width};
+            }
+        }
+        if (a.pictures.size == of_pixels({}).pixels) { a.pictures.size = {}; }
+        return of_pixels(a.pictures.size);
+    } catch (const pulse::input_error& e) {
+        throw pulse::input_error{(a.size.empty() ? "--from: " : "--size: ") + std::string{e.what()}};
+    }
+}
+
 /// The whole job for one backbone on one side (see host_side).
 template <class Model, class Side>
-void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop) {
-    constexpr auto dims = Model::template layer_at<0>::input::dims;
-    constexpr sample_shape shape{dims[0], dims[1], dims[2]};
+void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
     const bool leads = a.processes == nullptr || a.processes->rank() == 0;
     if (a.makes_folder()) {
@@ -245,12 +278,15 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         return;
     }
     const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
+    const pulse::extent extent = sizes_of<Model>(a).latents;
+    const sample_shape shape{Model::template layer_at<0>::input::dims[0], extent.height, extent.width};
     if (leads) { require_drawable<Model>(side, a); }
     std::optional<made_up_conditions> conditions;
     if (!wanted.empty()) { conditions.emplace(wanted, shape, a.seed); }
     const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
     run_inputs in{.args = a,
                   .shape = shape,
+                  .extent = extent,
                   .conditions = conditions ? &*conditions : nullptr,
                   .noise = &noise,
                   .start = start.get(),
@@ -276,8 +312,8 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
         known = read_known(a);
     }
     complete_batch(in);
-    const pulse::cost_source blank = [](int size) {
-        constexpr auto graph = pulse::graph_of<Model>();
+    const pulse::cost_source blank = [&](int size) {
+        const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(extent));
         return pulse::blank_costs(graph.view(), size, static_cast<int>(sizeof(typename Side::scalar)));
     };
     measure_unknown<Model>(side, in, known);
@@ -309,7 +345,7 @@ void run_on(const Side& side, const arguments& a, const std::atomic<bool>& stop)
                                      }};
         if constexpr (pulse::frozen::networks_of<Model>::known) {
             if (pictures) {
-                const pulse::planned made{in.plan, in.costs, in.kept};
+                const pulse::planned made = in.planned();
                 return train<Model>(side, in, during, [&](const pulse::any_transport& among) {
                     return pulse::pictures_task<Model, typename Side::math>{
                         *pictures, among, made, noise, in.task_options(among.rank()), in.samples_of_run()};

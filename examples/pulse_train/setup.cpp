@@ -325,9 +325,13 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
     if (a.learning_rate_shape != pulse::train::learning_rate_shape::constant) {
         rates += " over " + std::to_string(a.steps) + " steps";
     }
-    const std::string images = in.pictures != nullptr
-                                   ? in.pictures->text()
-                                   : (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size());
+    const std::string images =
+        in.pictures != nullptr
+            ? in.pictures->text()
+            : (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size()) +
+                  (a.pictures.size == pulse::extent{}
+                       ? ""
+                       : ", " + std::to_string(in.shape.height) + " x " + std::to_string(in.shape.width));
     return {{"model", a.model},
             {"images", images},
             {"prediction", said.at("--prediction")},

@@ -50,8 +50,7 @@ public:
     training_rank(const run_inputs& in, const pulse::any_transport& among, const run_moments& during,
                   const MakeTask& make_task) :
         in_{in},
-        during_{during}, transport_{among}, trainer_{among, {in.plan, in.costs, in.kept}, in.training()},
-        task_(make_task(among)) {
+        during_{during}, transport_{among}, trainer_{among, in.planned(), in.training()}, task_(make_task(among)) {
         if (!in.args.resume.empty()) {
             resume();
         } else if (in.start != nullptr) {

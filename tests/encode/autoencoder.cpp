@@ -12,7 +12,9 @@
 #include <pulse/core/error.hpp>
 #include <pulse/encode/autoencoder.hpp>
 #include <pulse/encode/chain.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/convolution.hpp>
 #include <pulse/nn/norm.hpp>
@@ -32,15 +34,16 @@ double flops_of() {
     return sum;
 }
 
-/// What a model of drawn parameters makes of drawn numbers.
+/// What a model of drawn parameters makes of drawn numbers, at an extent of its input.
 template <class M>
-std::vector<double> drawn_run(int samples) {
+std::vector<double> drawn_run(int samples, const extent& to = {}) {
     reference on;
-    chain<M, reference> model{on};
+    const resizing size = resize<M>(to);
+    chain<M, reference> model{on, {}, size};
     std::mt19937_64 random{7};
     std::normal_distribution<double> draw;
     for (double& p : model.parameters()) { p = 0.3 * draw(random); }
-    constexpr auto graph = graph_of<M>();
+    const auto graph = graph_of<M>(size);
     std::vector<double> x(static_cast<std::size_t>(samples * graph.layers.front().input_elements));
     for (double& v : x) { v = draw(random); }
     std::vector<double> y(static_cast<std::size_t>(samples * graph.layers.back().output_elements));
@@ -108,7 +111,7 @@ void check_parts() {
     std::int64_t most[2]{};
     double* p = whole.parameters().data();
     for (std::size_t l = 0; l != M::layer_count; ++l) {
-        const chain_link& link = chain_links<M>[l];
+        const chain_link link = links_of<M>()[l];
         for (std::int64_t i = 0; i != link.parameters; ++i) { *to[l % 2]++ = *p++ = 0.3 * draw(random); }
         most[l % 2] = std::max(most[l % 2], link.all());
     }
@@ -116,7 +119,7 @@ void check_parts() {
     for (std::size_t i = 0; i != 2; ++i) {
         CHECK(to[i] == parts[i]->parameters().data() + parts[i]->parameters().size());
         CHECK(parts[i]->used_bytes() == static_cast<std::int64_t>(sizeof(double) * parts[i]->parameters().size()) +
-                                            8 * (most[i] + chain<M, reference>::statistics_elements));
+                                            8 * (most[i] + chain<M, reference>::statistics_elements()));
     }
     constexpr auto graph = graph_of<M>();
     std::vector<double> here(static_cast<std::size_t>(graph.layers.front().input_elements));
@@ -154,10 +157,10 @@ void check_layers() {
     CHECK(drawn_run<alone<strip_upsample{doubling, Rows}>>(2) == drawn_run<alone<doubling>>(2));
 }
 
-constexpr autoencoder_config tiny(int rows) {
+constexpr autoencoder_config tiny(int rows, int size = 12) {
     autoencoder_config c{};
     c.name = "tiny";
-    c.sample_size = 12;
+    c.sample_size = size;
     c.block_out_channels = {4, 6, 6};
     c.layers_per_block = 1;
     c.norm_num_groups = 2;
@@ -212,12 +215,12 @@ TEST_CASE("a picture of 1024 pixels takes so many bytes") {
     // the encoder's first level: a tensor of 128 channels, the middle of its resnet, and a strip of 64 rows
     constexpr std::int64_t picture = 128 * 1024 * 1024;
     using encoder = chain<autoencoder_encoder<kl_f8(1024)>, host::reference_backend<float>>;
-    CHECK(encoder::working_elements == 2 * picture + 66 * 1026 * 128);
-    CHECK(encoder::bytes == 1'245'132'864);
+    CHECK(encoder::working_elements() == 2 * picture + 66 * 1026 * 128);
+    CHECK(encoder::bytes() == 1'245'132'864);
     // the decoder's last level has the double at its beginning, and cannot write over it
     using decoder = chain<autoencoder_decoder<kl_f8(1024)>, host::reference_backend<float>>;
-    CHECK(decoder::working_elements == 4 * picture + 66 * 1026 * 256);
-    CHECK(decoder::bytes == 2'414'851'420);
+    CHECK(decoder::working_elements() == 4 * picture + 66 * 1026 * 256);
+    CHECK(decoder::bytes() == 2'414'851'420);
 }
 
 TEST_CASE("layers that go strip by strip give the bits of those that do not") {
@@ -255,4 +258,19 @@ TEST_CASE("the logarithm of a variance is held to what diffusers holds it to") {
     on.posterior(1, 2, 0.5, moments.data(), noise.data(), z.data());
     CHECK(z[0] == doctest::Approx(0.5 * (1.0 + 3.0 * std::exp(10.0))));
     CHECK(z[1] == doctest::Approx(0.5 * (2.0 + 3.0 * std::exp(-15.0))));
+}
+
+TEST_CASE("an autoencoder at another extent is the one whose type has it, and at a rectangle the same by any strips") {
+    using larger = autoencoder_encoder<tiny(5, 20)>;
+    CHECK(drawn_run<autoencoder_encoder<tiny(5)>>(2, {20, 20}) == drawn_run<larger>(2));
+    CHECK(drawn_run<autoencoder_decoder<tiny(5)>>(2, {5, 5}) == drawn_run<autoencoder_decoder<tiny(5, 20)>>(2));
+    using encoder = autoencoder_encoder<tiny(5)>;
+    CHECK(chain<encoder, reference>::bytes(resize<encoder>({20, 20})) == chain<larger, reference>::bytes());
+    for (const extent& pixels : {extent{8, 28}, extent{24, 4}}) {
+        CAPTURE(pixels.height);
+        const extent latents{pixels.height / 4, pixels.width / 4};
+        CHECK(drawn_run<encoder>(2, pixels) == drawn_run<autoencoder_encoder<tiny(64)>>(2, pixels));
+        CHECK(drawn_run<autoencoder_decoder<tiny(1)>>(2, latents) ==
+              drawn_run<autoencoder_decoder<tiny(64)>>(2, latents));
+    }
 }

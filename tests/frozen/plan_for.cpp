@@ -59,12 +59,12 @@ TEST_CASE("plans for pictures have the frozen networks as tasks, beside the stag
         const tuning found = plan_for<sd_tiny, on_cpu>(asked(mode), pictures_options{});
         CHECK(has_tasks(found));
         CHECK(found.kept == kept_by<sd_tiny, on_cpu>());
-        CHECK(task::tasks::fits(found.costs.frozen));
+        CHECK(task::tasks::fits(found.costs.frozen, frozen::extents_of<sd_tiny>({})));
     }
     const tuning before = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::none), pictures_options{});
     CHECK_FALSE(has_tasks(before));
-    CHECK(before.kept.beside_first_stage == task::first_stage_bytes);
-    CHECK(before.kept.beside_last_stage == task::last_stage_bytes);
+    CHECK(before.kept.beside_first_stage == task::first_stage_bytes(frozen::extents_of<sd_tiny>({})));
+    CHECK(before.kept.beside_last_stage == task::last_stage_bytes(frozen::extents_of<sd_tiny>({})));
     CHECK(before.assumptions.back() == "frozen networks encode before each step, in time that the step leaves out");
 
     for (const frozen_mode mode : {frozen_mode::tuned, frozen_mode::none}) {
@@ -103,7 +103,7 @@ TEST_CASE("a memory limit counts the frozen networks, and tasks that it has no r
     CHECK(has_tasks(plan_for<sd_tiny, on_cpu>(request(frozen_mode::tuned, tasks), each_step)));
     const tuning found = plan_for<sd_tiny, on_cpu>(request(frozen_mode::tuned, before), each_step);
     CHECK_FALSE(has_tasks(found));
-    CHECK(found.kept.beside_first_stage == task::first_stage_bytes);
+    CHECK(found.kept.beside_first_stage == task::first_stage_bytes(frozen::extents_of<sd_tiny>({})));
     CHECK(found.assumptions.back().find("the step leaves out; as tasks: ") != std::string::npos);
     for (const frozen_mode mode : {frozen_mode::bubbles, frozen_mode::first}) {
         CHECK_THROWS_AS(static_cast<void>(plan_for<sd_tiny, on_cpu>(request(mode, before), each_step)),
@@ -114,7 +114,7 @@ TEST_CASE("a memory limit counts the frozen networks, and tasks that it has no r
 }
 
 TEST_CASE("what tasks are estimated to take is what their networks take, layers behind the states too") {
-    const auto all = frozen::tasks<sdxl_tiny, on_cpu>::estimated(cpu_core);
+    const auto all = frozen::tasks<sdxl_tiny, on_cpu>::estimated(cpu_core, frozen::extents_of<sdxl_tiny>({}));
     const auto compare = [](const frozen_component& task, const frozen_graph& network) {
         const frozen_component whole = analytic_frozen(network, cpu_core, static_cast<int>(sizeof(float)));
         CHECK(whole.layers.size() >= task.layers.size());
@@ -127,4 +127,25 @@ TEST_CASE("what tasks are estimated to take is what their networks take, layers 
     networks::each_text(
         [&]<class Component>(const Component*) { compare(all[next++], frozen_text<typename Component::network>()); });
     CHECK(next == all.size());
+}
+
+TEST_CASE("pictures of another size are planned at its latents' extent, with networks that are as large as it asks") {
+    constexpr extent pixels{16, 40};
+    const frozen::picture_extents sizes = frozen::extents_of<sd_tiny>(pixels);
+    CHECK(sizes == frozen::picture_extents{pixels, {8, 20}});
+    const tuning wide = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::bubbles), {.size = pixels});
+    CHECK(wide.extent == sizes.latents);
+    CHECK(wide.costs.layers.front().forward_us > 0);
+    CHECK(task::tasks::fits(wide.costs.frozen, sizes));
+    CHECK_FALSE(task::tasks::fits(wide.costs.frozen, frozen::extents_of<sd_tiny>({})));
+    const tuning usual = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::bubbles), pictures_options{});
+    CHECK(usual.extent == extent{});
+    CHECK(most_memory(usual) < most_memory(wide));
+    CHECK(task::last_stage_bytes(frozen::extents_of<sd_tiny>({})) < task::last_stage_bytes(sizes));
+    CHECK(refusal(asked(frozen_mode::none), {.size = {16, 18}}) ==
+          "model sd_tiny cannot read 16 x 18: its height is a multiple of 4 (16), its width of 4 (16 or 20), up to "
+          "32768");
+    plan_request other = asked(frozen_mode::none);
+    other.extent = {8, 8};
+    CHECK(refusal(other, {.size = pixels}) == "extent: it follows from size of the pictures");
 }

@@ -21,9 +21,9 @@ using namespace pulse::test;
 
 namespace {
 
-/// Random plans of Model on oneDNN, at most `ranks` ranks, against the same model without a pipeline; every other one at
-/// an extent of one to four steps, where Model is resizable. Returns how many sent the tensor of a residual edge from one
-/// rank to another.
+/// Random plans of Model on oneDNN, at most `ranks` ranks, against the same model without a pipeline; every other one
+/// at an extent of one to four steps, where Model is resizable. Returns how many sent the tensor of a residual edge
+/// from one rank to another.
 template <class Model>
 int check_pipelines(unsigned seed, int plans, int ranks) {
     using math = host::onednn_backend;

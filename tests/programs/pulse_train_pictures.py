@@ -81,6 +81,37 @@ class Pictures(Case):
         whole = self.learn("--steps", 3, *options, "--ranks", 2, "--encode", "each-step")
         self.same_tensors(rest, whole)
 
+    def test_pictures_of_any_size(self):
+        """At rectangles: the bits of one rank however they are encoded, in the memory that is planned; and as they are drawn."""
+        from PIL import Image
+
+        for size, shape in (("8x20", (8, 20)), ("24", (24, 24))):
+            options = ("--size", size, "--flip", "yes", "--caption-dropout", 0.4)
+            before = self.learn("--steps", 3, *options, "--ranks", 1, "--encode", "each-step", "--prompt", "a cat")
+            with Image.open(before / "pictures/0000.png") as drawn:
+                self.assertEqual((drawn.height, drawn.width), shape)
+            for how in (("--ranks", 2, "--encode", "each-step"), ("--ranks", 2, "--encode", "bubbles"),
+                        ("--ranks", 3, "--placement", "sequential", "--encode", "once", "--cache", fresh())):
+                with self.subTest(size=size, how=how):
+                    out = self.learn("--steps", 3, *options, *how)
+                    self.same_training(before, out)
+                    self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+            half = self.learn("--steps", 1, *options, "--ranks", 2)
+            self.same_tensors(before, self.learn("--steps", 3, *options, "--ranks", 1, "--resume", half / "checkpoint.safetensors"))
+            self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--flip", "yes", "--caption-dropout", 0.4, "--resume",
+                         half / "checkpoint.safetensors", names=["--resume", "images"], **self.options)
+        # a folder's own size: that of its UNet, in latents
+        folder = changed()
+        config = json.loads((folder / "unet/config.json").read_text())
+        (folder / "unet/config.json").write_text(json.dumps({**config, "sample_size": [4, 12]}))
+        small = self.train("--from", folder, "--seed", SEED, "--steps", 2, "--ranks", 2, **self.options)
+        self.same_training(small, self.learn("--steps", 2, "--ranks", 1, "--size", "8x24"))
+        self.same_training(self.learn("--steps", 2), self.learn("--steps", 2, "--size", 16))
+        self.refuses("--from", FROM, "--size", "16x18", names=["--size", "16 x 18", "(16 or 20)"], **self.options)
+        self.refuses("--from", FROM, "--size", "16x", names=["--size", "HEIGHTxWIDTH"], **self.options)
+        (folder / "unet/config.json").write_text(json.dumps({**config, "sample_size": 5}))
+        self.refuses("--from", folder, names=["--from", "10 x 10", "(8 or 12)"], **self.options)
+
     def test_drawn_plans_encode_alike(self):
         """Whoever runs which layers on which sample, and where a run goes on: the bits and the memory that is planned."""
         options = ("--flip", "yes", "--caption-dropout", 0.4)

@@ -1,12 +1,19 @@
 #pragma once
 
+#include <filesystem>
+
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/config.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/unet_config.hpp>
 #include <pulse/nn/uvit.hpp>
 
 namespace pulse::diffusers {
+
+/// The sample_size of a backbone's config.json: height and width of what it was trained on; none where it says null or
+/// nothing. Throws input_error naming the file and the key.
+[[nodiscard]] PULSE_INLINE extent read_sample_size(const std::filesystem::path& folder);
 
 /// The config.json of a UNet: diffusers' UNet2DConditionModel where it reads text, else UNet2DModel.
 ///

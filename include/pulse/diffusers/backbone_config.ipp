@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,10 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/config.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/unet_config.hpp>
 #include <pulse/nn/uvit.hpp>
@@ -41,7 +46,11 @@ template <class Value>
 [[nodiscard]] inline std::vector<config_key> common_keys(const unet_config& c) {
     const bool text = c.reads_text();
     const int unnamed = text ? 4 : 3;
-    return {{"sample_size", c.sample_size, nullptr, {nullptr}}, // null: any size
+    // Of the pictures that it was trained on; the network reads others (read_sample_size).
+    const auto is_size = [](const json& found) {
+        return found.is_null() || found.is_number_integer() || (found.is_array() && found.size() == 2);
+    };
+    return {{"sample_size", c.sample_size, nullptr, {}, false, is_size},
             {"in_channels", c.in_channels, unnamed},
             {"out_channels", c.out_channels, unnamed},
             {"center_input_sample", false, false},
@@ -73,6 +82,18 @@ template <class Value>
 }
 
 } // namespace detail
+
+PULSE_INLINE extent read_sample_size(const std::filesystem::path& folder) {
+    const std::filesystem::path file = folder / "config.json";
+    const std::string source = "'" + file.string() + "'";
+    const nlohmann::json config = io::parse_json(io::read_file(file), source);
+    const auto found = config.find("sample_size");
+    if (found == config.end() || found->is_null()) { return {}; }
+    const io::json_field field = io::json_field{config, {source, "the config", "a diffusers config"}}["sample_size"];
+    if (!found->is_array()) { return {field.count(), field.count()}; }
+    if (field.size() != 2) { field.fail("is a height and a width"); }
+    return {field.entry(0).count(), field.entry(1).count()};
+}
 
 PULSE_INLINE component_config config_of(const unet_config& c) {
     using nlohmann::json;

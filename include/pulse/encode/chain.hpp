@@ -10,6 +10,9 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
+#include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/parameter.hpp>
@@ -69,23 +72,31 @@ struct chain_link {
     }
 };
 
+/// What the layers of a model take at the sizes of a run.
 template <any_model Model>
-inline constexpr auto chain_links = []<std::size_t... I>(std::index_sequence<I...>) {
-    const auto link_of = []<class L>(const L*, bool first, bool last) {
-        return chain_link{L::input::elements,
-                          L::output::elements,
-                          L::saved_elements,
-                          L::workspace_elements,
-                          statistics_elements<L>(),
-                          parameter_elements<L>(),
-                          works_in_place<L> && !first && !last,
-                          first,
-                          last};
-    };
-    return std::array<chain_link, sizeof...(I)>{
-        link_of(static_cast<const typename Model::template layer_at<I>*>(nullptr), I == 0, I + 1 == sizeof...(I))...};
+[[nodiscard]] constexpr std::array<chain_link, Model::layer_count> links_of(const resizing& size = {}) {
+    const auto graph = graph_of<Model>(size);
+    std::array<chain_link, Model::layer_count> links{};
+    for (std::size_t l = 0; l != links.size(); ++l) {
+        const layer_node& node = graph.layers[l];
+        links[l] = {node.input_elements,
+                    node.output_elements,
+                    node.saved_elements,
+                    node.workspace_elements,
+                    node.statistics_elements,
+                    node.parameter_elements,
+                    false,
+                    l == 0,
+                    l + 1 == links.size()};
+    }
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        ((links[I].in_place =
+              works_in_place<typename Model::template layer_at<I>> && !links[I].first && !links[I].last),
+         ...);
+    }
+    (std::make_index_sequence<Model::layer_count>{});
+    return links;
 }
-(std::make_index_sequence<Model::layer_count>{});
 
 /// Runs a model without skips and conditioning forward, sample by sample, in the memory that its greatest layer needs;
 /// whole, or some of its layers, between which others may run on other samples.
@@ -102,33 +113,35 @@ public:
     using space = space_of<B>;
 
     /// Elements that tensors between layers, and what layers use, take at most: of one sample.
-    static constexpr std::int64_t working_elements = [] {
+    [[nodiscard]] static constexpr std::int64_t working_elements(const resizing& size = {}) {
         std::int64_t most = 0;
-        for (const auto& l : chain_links<Model>) { most = std::max(most, l.all()); }
+        for (const chain_link& l : links_of<Model>(size)) { most = std::max(most, l.all()); }
         return most;
-    }();
-    static constexpr std::int64_t statistics_elements = [] {
+    }
+    [[nodiscard]] static constexpr std::int64_t statistics_elements(const resizing& size = {}) {
         std::int64_t most = 0;
-        for (const auto& l : chain_links<Model>) { most = std::max(most, l.statistics); }
+        for (const chain_link& l : links_of<Model>(size)) { most = std::max(most, l.statistics); }
         return most;
-    }();
+    }
     /// Bytes of tensors, statistics and parameters: all of this but the backend's scratch.
-    static constexpr std::int64_t bytes =
-        static_cast<std::int64_t>(sizeof(scalar)) * (working_elements + Model::parameter_count()) +
-        static_cast<std::int64_t>(sizeof(accumulator)) * statistics_elements;
+    [[nodiscard]] static constexpr std::int64_t bytes(const resizing& size = {}) {
+        return static_cast<std::int64_t>(sizeof(scalar)) * (working_elements(size) + Model::parameter_count()) +
+               static_cast<std::int64_t>(sizeof(accumulator)) * statistics_elements(size);
+    }
 
-    /// With layer l where `layers` is true at l; with all of them where it is empty. Throws input_error when it is of
-    /// another number of layers.
-    explicit chain(B& math, const std::vector<bool>& layers = {}) :
-        math_{math}, statistics_(static_cast<std::size_t>(statistics_elements)) {
+    /// With layer l where `layers` is true at l; with all of them where it is empty; at the sizes of a run (resize).
+    /// Throws input_error when `layers` is of another number of layers.
+    explicit chain(B& math, const std::vector<bool>& layers = {}, const resizing& size = {}) :
+        math_{math}, size_{size}, links_{links_of<Model>(size)},
+        statistics_(static_cast<std::size_t>(statistics_elements(size))) {
         detail::require_one_each("chain", layers, Model::layer_count);
         std::int64_t parameters = 0;
         std::int64_t working = 0;
         for (std::size_t l = 0; l != Model::layer_count; ++l) {
             if (!layers.empty() && !layers[l]) { continue; }
             begins_[l] = parameters;
-            parameters += chain_links<Model>[l].parameters;
-            working = std::max(working, chain_links<Model>[l].all());
+            parameters += links_[l].parameters;
+            working = std::max(working, links_[l].all());
         }
         parameters_ = scalars(static_cast<std::size_t>(parameters));
         working_ = scalars(static_cast<std::size_t>(working));
@@ -156,7 +169,9 @@ public:
         math_.weights_changed();
     }
 
-    /// What this has taken: `bytes` with all layers.
+    /// What layers take, in their order.
+    [[nodiscard]] const std::array<chain_link, Model::layer_count>& links() const noexcept { return links_; }
+    /// What this has taken: bytes() with all layers.
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
         return static_cast<std::int64_t>((working_.size() + parameters_.size()) * sizeof(scalar) +
                                          statistics_.size() * sizeof(accumulator));
@@ -165,8 +180,7 @@ public:
     /// y = model(x) for `samples` samples, both in the backend's space.
     void run(int samples, const scalar* x, scalar* y) {
         for (int s = 0; s < samples; ++s) {
-            run_layers(0, Model::layer_count - 1, x + s * chain_links<Model>.front().input,
-                       y + s * chain_links<Model>.back().output);
+            run_layers(0, Model::layer_count - 1, x + s * links_.front().input, y + s * links_.back().output);
         }
     }
     /// Layers `first` to `last` on one sample: reads the input of the first at x, writes the output of the last to y.
@@ -174,12 +188,13 @@ public:
     void run_layers(std::size_t first, std::size_t last, const scalar* x, scalar* y) {
         backend_frame<B> frame;
         frame.batch = 1;
+        frame.size = size_;
         frame.input = x;
         frame.statistics = statistics_.data();
         scalar* held = nullptr; // the input, where it is this object's
         for (std::size_t l = first; l <= last; ++l) {
             if (!has(l)) { throw error{"pulse: chain: layer " + std::to_string(l) + " is not here"}; }
-            const chain_link& now = chain_links<Model>[l];
+            const chain_link& now = links_[l];
             frame.parameters = parameters_.data() + begins_[l];
             const bool held_at_front = held != nullptr && held == working_.data();
             std::int64_t at_front = held_at_front ? chain_link::aligned(now.input) : 0;
@@ -214,6 +229,8 @@ private:
     static constexpr auto table = passes();
 
     B& math_;
+    resizing size_;
+    std::array<chain_link, Model::layer_count> links_;
     /// Where the parameters of each layer begin; less than 0 for those that are not here.
     std::array<std::int64_t, Model::layer_count> begins_ = [] {
         std::array<std::int64_t, Model::layer_count> none{};

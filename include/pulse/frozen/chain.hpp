@@ -11,8 +11,10 @@
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/chain.hpp>
 #include <pulse/frozen/carried.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/zoo/frozen_networks.hpp>
 
@@ -26,20 +28,26 @@ struct layers_of_chain {
     std::byte* to{};         ///< where what the last one leaves belongs; of no meaning to a network that ends
 };
 
-/// A network of pictures or latents, one after another, with the weights of a folder.
+/// A network of pictures or latents, one after another, with the weights of a folder; of extents of its input, none is
+/// that of its type.
 template <class Network, class Math>
 class folder_chain {
     using network = encode::chain<Network, Math>;
     using scalar = typename Math::scalar;
-    static constexpr std::int64_t input = Network::template layer_at<0>::input::elements;
-    static constexpr std::int64_t output = Network::template layer_at<Network::layer_count - 1>::output::elements;
+    static constexpr auto scalar_bytes = static_cast<std::int64_t>(sizeof(scalar));
 
 public:
-    static constexpr std::int64_t bytes = network::bytes + (input + output) * static_cast<std::int64_t>(sizeof(scalar));
+    [[nodiscard]] static std::int64_t bytes(const extent& to = {}) {
+        const resizing size = resize<Network>(to);
+        const auto links = encode::links_of<Network>(size);
+        return network::bytes(size) + (links.front().input + links.back().output) * scalar_bytes;
+    }
 
     /// With some layers alone, or with all where `layers` is empty (encode::chain).
-    folder_chain(Math& math, const diffusers::weights& from, const std::vector<bool>& layers = {}) :
-        math_{math}, network_{math, layers} {
+    folder_chain(Math& math, const diffusers::weights& from, const std::vector<bool>& layers = {},
+                 const extent& to = {}) :
+        math_{math},
+        network_{math, layers, resize<Network>(to)} {
         network_.load([&](const parameter& p, std::span<float> values) { from.read(p, 0, values); });
     }
     /// As the network's layers say.
@@ -55,20 +63,21 @@ public:
     }
     static constexpr std::size_t layer_count = Network::layer_count;
     /// Of what a layer leaves for the next.
-    [[nodiscard]] static constexpr std::int64_t output_bytes(std::size_t layer) noexcept {
-        return static_cast<std::int64_t>(sizeof(scalar)) * encode::chain_links<Network>[layer].output;
+    [[nodiscard]] std::int64_t output_bytes(std::size_t layer) const noexcept {
+        return scalar_bytes * network_.links()[layer].output;
     }
     /// The layers of a frozen component that is this network, without times.
-    [[nodiscard]] static std::vector<frozen_layer> layers() {
-        constexpr auto size = static_cast<std::int64_t>(sizeof(scalar));
-        constexpr auto graph = graph_of<Network>();
+    [[nodiscard]] static std::vector<frozen_layer> layers(const extent& to = {}) {
+        const resizing size = resize<Network>(to);
+        const auto graph = graph_of<Network>(size);
+        const std::int64_t always =
+            bytes(to) - scalar_bytes * (Network::parameter_count() + network::working_elements(size));
         std::vector<frozen_layer> all;
-        for (const encode::chain_link& l : encode::chain_links<Network>) {
-            all.push_back(
-                {.name = graph.layers[all.size()].name,
-                 .parameter_bytes = size * l.parameters,
-                 .output_bytes = output_bytes(all.size()),
-                 .live_bytes = bytes - size * (Network::parameter_count() + network::working_elements - l.all())});
+        for (const encode::chain_link& l : encode::links_of<Network>(size)) {
+            all.push_back({.name = graph.layers[all.size()].name,
+                           .parameter_bytes = scalar_bytes * l.parameters,
+                           .output_bytes = scalar_bytes * l.output,
+                           .live_bytes = always + scalar_bytes * l.all()});
         }
         return all;
     }
@@ -79,18 +88,19 @@ public:
 private:
     Math& math_;
     network network_;
-    carried<Math> in_{static_cast<std::size_t>(input)};
-    carried<Math> out_{static_cast<std::size_t>(output)};
+    carried<Math> in_{static_cast<std::size_t>(network_.links().front().input)};
+    carried<Math> out_{static_cast<std::size_t>(network_.links().back().output)};
 };
 
 /// The encoder of pictures of a folder: writes the moments [height][width][2 channels] of the posterior of a picture
-/// [size][size][channels].
+/// [height][width][channels].
 template <class Networks, class Math>
 class folder_pictures : public folder_chain<typename Networks::encoder, Math> {
 public:
-    folder_pictures(const std::filesystem::path& folder, Math& math, const std::vector<bool>& layers = {}) :
+    folder_pictures(const std::filesystem::path& folder, Math& math, const std::vector<bool>& layers = {},
+                    const extent& to = {}) :
         folder_chain<typename Networks::encoder, Math>{
-            math, diffusers::open_autoencoder<Networks::picture_config>(folder), layers} {}
+            math, diffusers::open_autoencoder<Networks::picture_config>(folder), layers, to} {}
 };
 
 /// Pixels are moments without variance: the posterior's sample is the picture to the last bits.
@@ -98,9 +108,9 @@ template <class Networks, class Math>
     requires(!has_autoencoder<Networks>)
 class folder_pictures<Networks, Math> {
 public:
-    static constexpr std::int64_t bytes = 0;
+    [[nodiscard]] static std::int64_t bytes(const extent& = {}) noexcept { return 0; }
 
-    folder_pictures(const std::filesystem::path&, Math&, const std::vector<bool>& = {}) {}
+    folder_pictures(const std::filesystem::path&, Math&, const std::vector<bool>& = {}, const extent& = {}) {}
 
     void run(std::span<const float> picture, std::span<float> moments) {
         constexpr auto channels = static_cast<std::size_t>(Networks::picture_config.latent_channels);
@@ -115,9 +125,9 @@ public:
         run(picture, moments);
     }
     static constexpr std::size_t layer_count = 1;
-    [[nodiscard]] static constexpr std::int64_t output_bytes(std::size_t) noexcept { return 0; }
-    [[nodiscard]] static std::vector<frozen_layer> layers() { return {{.name = "pixels"}}; }
-    [[nodiscard]] std::int64_t used_bytes() const noexcept { return bytes; }
+    [[nodiscard]] std::int64_t output_bytes(std::size_t) const noexcept { return 0; }
+    [[nodiscard]] static std::vector<frozen_layer> layers(const extent& = {}) { return {{.name = "pixels"}}; }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept { return 0; }
 };
 
 } // namespace pulse::frozen

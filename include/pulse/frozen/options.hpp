@@ -7,12 +7,14 @@
 
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
+#include <pulse/model/extent.hpp>
 
 namespace pulse {
 
 /// What messages call the fields of pictures_options and their values: a program says its options.
 struct pictures_words {
     std::string data{"data"};
+    std::string size{"size"};
     std::string networks{"networks"};
     std::string cache{"cache"};
     std::string skip_bad_pictures{"on_bad_picture = skip"};
@@ -28,6 +30,8 @@ struct pictures_options {
     /// Where what they make is kept, so that each picture and caption is encoded once; empty: it is encoded for each
     /// sample.
     std::filesystem::path cache{};
+    /// Of the pictures that the model sees, in pixels; none: those that its networks are made for. The plan is for it.
+    extent size{};
     data::caption_options captions{}; ///< where the model reads them: else folders are its classes
     std::uint64_t seed{};             ///< of order, crop, flip, dropped captions and the noise of the posterior
     bool random_crop{};

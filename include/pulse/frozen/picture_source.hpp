@@ -22,12 +22,13 @@
 #include <pulse/data/text.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/sample_row.hpp>
+#include <pulse/model/extent.hpp>
 
 namespace pulse::frozen {
 
 /// A picture with its caption, as a sample of training.
 struct captioned_picture {
-    std::vector<float> pixels{}; ///< size x size x channels, -1 black to 1 white
+    std::vector<float> pixels{}; ///< height x width x channels, -1 black to 1 white
     std::string caption{};       ///< empty when dropped
     picture_facts facts{};
     std::string name{};
@@ -36,20 +37,21 @@ struct captioned_picture {
 
 /// How a model sees pictures.
 struct picture_view {
-    int size{}; ///< of a side
+    extent size{};
     int channels{};
     int classes{}; ///< that it knows; 0: it reads captions instead
     std::string model{};
 };
 
-/// The captioned pictures of a folder, square, by the global position of samples; any thread may ask for any.
+/// The captioned pictures of a folder, cropped to one size, by the global position of samples; any thread may ask for
+/// any.
 class picture_source {
 public:
     /// Throws input_error naming the file or the folder.
     picture_source(const pictures_options& o, const picture_view& view) :
         options_{o}, pictures_{opened(o, view),
-                               {.height = view.size,
-                                .width = view.size,
+                               {.height = view.size.height,
+                                .width = view.size.width,
                                 .channels = view.channels,
                                 .seed = o.seed,
                                 .random_crop = o.random_crop,
@@ -70,6 +72,9 @@ public:
         text_ = std::to_string(index.entries.size()) + " pictures (" + sum.text() + "), " +
                 (o.random_crop ? "random" : "centre") + " crop, " + (o.horizontal_flip ? "flip, " : "") +
                 "caption dropout " + exact_text(o.caption_dropout) +
+                (o.size == extent{}
+                     ? ""
+                     : ", " + std::to_string(o.size.height) + " x " + std::to_string(o.size.width) + " pixels") +
                 (o.captions.column.empty() ? "" : ", captions of the field '" + o.captions.column + '\'');
     }
     picture_source(const picture_source&) = delete;

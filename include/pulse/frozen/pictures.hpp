@@ -17,6 +17,7 @@
 #include <pulse/frozen/folder.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/picture_cache.hpp>
+#include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/runtime/any_transport.hpp>
@@ -37,11 +38,12 @@ public:
 
     /// Looks at all that a rank will read of the networks. Throws input_error naming the field and the file.
     explicit pictures(const pictures_options& o) :
+        extents_{within(o.words.size, [&] { return frozen::extents_of<Model>(o.size); })},
         unread_{within(o.words.networks, [&] { return frozen::require_networks<networks>(o.networks); })},
         source_{within(o.words.data, [&] {
             return std::make_unique<frozen::picture_source>(
-                o, frozen::picture_view{networks::picture_config.sample_size, networks::picture_config.in_channels,
-                                        row.classes(), Model::config.name.str()});
+                o, frozen::picture_view{extents_.pixels, networks::picture_config.in_channels, row.classes(),
+                                        Model::config.name.str()});
         })} {}
 
     /// Opens the cache that the options name, where that was not done. Throws input_error naming the field and the
@@ -49,9 +51,9 @@ public:
     void open_cache() {
         const std::lock_guard lock{opening_};
         if (cache_ || options().cache.empty()) { return; }
-        constexpr auto size = std::int64_t{networks::picture_config.latent_size()};
-        frozen::picture_cache::contents made{
-            .moments = {size, size, 2 * std::int64_t{networks::picture_config.latent_channels}}, .row = row};
+        frozen::picture_cache::contents made{.moments = {extents_.latents.height, extents_.latents.width,
+                                                         2 * std::int64_t{networks::picture_config.latent_channels}},
+                                             .row = row};
         if constexpr (frozen::has_autoencoder<networks>) { made.picture_components = {"vae"}; }
         networks::each_text([&]<class Component>(const Component*) {
             made.text_components.push_back(Component::component.str());
@@ -61,6 +63,7 @@ public:
     }
 
     [[nodiscard]] const frozen::picture_source& source() const noexcept { return *source_; }
+    [[nodiscard]] const frozen::picture_extents& extents() const noexcept { return extents_; }
     [[nodiscard]] const pictures_options& options() const noexcept { return source_->options(); }
     /// Null where none is open.
     [[nodiscard]] const frozen::picture_cache* cache() const noexcept { return cache_ ? &*cache_ : nullptr; }
@@ -90,7 +93,7 @@ public:
             frozen::picture_cache mine{*cache_};
             B on = backend_on<B>(among, options().threads);
             frozen::caption_encoder<Model, B> texts{options().networks, on};
-            frozen::folder_pictures<networks, B> encoder{options().networks, on};
+            frozen::folder_pictures<networks, B> encoder{options().networks, on, {}, extents_.pixels};
             took = mine.encode(
                 among.rank(), among.size(),
                 [&](std::span<const float> pixels, std::span<float> moments) { encoder.run(pixels, moments); },
@@ -121,6 +124,7 @@ private:
         } catch (const input_error& e) { throw input_error{field + ": " + e.what()}; }
     }
 
+    frozen::picture_extents extents_;
     std::vector<std::string> unread_;
     std::unique_ptr<const frozen::picture_source> source_;
     std::optional<frozen::picture_cache> cache_{};

@@ -19,12 +19,14 @@
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>
 #include <pulse/frozen/picture_cache.hpp>
+#include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/pictures.hpp>
 #include <pulse/frozen/posterior_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/frozen/tasks.hpp>
 #include <pulse/model/condition.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/frozen_component.hpp>
@@ -65,15 +67,20 @@ private:
     using picture_facts = frozen::picture_facts;
     using layers_of_chain = frozen::layers_of_chain;
     static constexpr frozen::sample_row row = pictures<Model>::row;
-    static_assert(posterior::elements == static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
+    static_assert(posterior::elements_of(extent_of<Model>()) ==
+                      static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
                   "the autoencoder gives what the backbone reads");
 
 public:
     /// Bytes of the frozen networks where the first stage is, and where the last is without it, unless the plan has
     /// frozen tasks or the pictures a cache: what a plan counts as parameter_memory's beside_first_stage and
     /// beside_last_stage.
-    static constexpr std::int64_t first_stage_bytes = text_encoders::bytes + picture_encoder::bytes;
-    static constexpr std::int64_t last_stage_bytes = picture_encoder::bytes;
+    [[nodiscard]] static std::int64_t first_stage_bytes(const frozen::picture_extents& sizes) {
+        return text_encoders::bytes + last_stage_bytes(sizes);
+    }
+    [[nodiscard]] static std::int64_t last_stage_bytes(const frozen::picture_extents& sizes) {
+        return picture_encoder::bytes(sizes.pixels);
+    }
 
     /// The pictures must outlive it. Of `options`, sizes, replicas and the replica are the plan's.
     /// Samples from global position `end` on, behind the last step, are not encoded ahead. Collective where there is a
@@ -132,10 +139,10 @@ public:
         latents_.begin(position_ + first_);
         if (sees_pictures_) {
             each_result(results, tasks::of_pictures, [&](std::size_t i, std::span<const float> of_picture) {
-                std::copy_n(of_picture.begin(), posterior::elements, latents_.of(i).begin());
+                std::copy_n(of_picture.begin(), posterior_.elements(), latents_.of(i).begin());
                 if (!reads_conditions_) { return; }
                 picture_facts facts;
-                std::memcpy(static_cast<void*>(&facts), of_picture.data() + posterior::elements, sizeof facts);
+                std::memcpy(static_cast<void*>(&facts), of_picture.data() + posterior_.elements(), sizeof facts);
                 write_facts(facts, i);
             });
         }
@@ -167,18 +174,22 @@ private:
                   const replica_place& place) :
         from_{from},
         components_{made.costs.frozen}, in_bubbles_{!made.plan.frozen_tasks.empty()}, end_{end},
-        math_{backend_on<frozen_backend>(of_rank, from.options().threads)}, posterior_{from.options().threads,
+        math_{backend_on<frozen_backend>(of_rank, from.options().threads)}, posterior_{from.extents().latents,
+                                                                                       from.options().threads,
                                                                                        from.options().seed},
         latents_{static_cast<std::size_t>(made.plan.microbatch_size) * static_cast<std::size_t>(made.plan.microbatches),
-                 posterior::elements, posterior::config.latent_channels},
+                 posterior_.elements(), posterior::config.latent_channels},
         reads_conditions_{made.plan.cut.stages.front().device == place.device},
         sees_pictures_{reads_conditions_ || made.plan.cut.stages.back().device == place.device},
         steps_{latents_, noise, of_plan(options, made.plan, place.replica), of_rank, conditions()},
         first_{static_cast<std::size_t>(place.replica) * steps_.samples_of_replica()} {
+        if (resize<Model>(made.extent) != resize<Model>(from.extents().latents)) {
+            throw input_error{from.options().words.size + ": the plan is for another extent than that of the pictures"};
+        }
         if (in_bubbles_ && !from.options().cache.empty()) {
             throw input_error{from.options().words.cache + ": the plan encodes in its bubbles, where nothing is kept"};
         }
-        if (in_bubbles_ && !tasks::fits(components_)) {
+        if (in_bubbles_ && !tasks::fits(components_, from.extents())) {
             throw input_error{"pulse: the frozen components of the plan's costs are not the networks of " +
                               Model::config.name.str()};
         }
@@ -189,7 +200,9 @@ private:
             host_networks(made.plan.frozen_tasks[static_cast<std::size_t>(place.device)]);
         } else {
             if (reads_conditions_) { texts_.emplace(from.options().networks, math_); }
-            if (sees_pictures_) { pictures_.emplace(from.options().networks, math_); }
+            if (sees_pictures_) {
+                pictures_.emplace(from.options().networks, math_, std::vector<bool>{}, from.extents().pixels);
+            }
         }
     }
     [[nodiscard]] static replica_place place_on(const planned& made, const any_transport& of_rank) {
@@ -250,7 +263,7 @@ private:
                     {static_cast<std::uint64_t>(task.first_sample + i), component == tasks::of_pictures});
             }
         }
-        if (!layers.front().empty()) { pictures_.emplace(folder, math_, layers.front()); }
+        if (!layers.front().empty()) { pictures_.emplace(folder, math_, layers.front(), from_.extents().pixels); }
         for (std::size_t which = 0; which != text_encoders::count; ++which) {
             const std::vector<bool>& of_text = layers[which + tasks::of_texts];
             if (!of_text.empty()) { texts_->host(which, folder, math_, of_text); }
@@ -275,16 +288,17 @@ private:
             from_.source().say(seen.refused);
         }
         const bool ends = which.last + 1 == picture_encoder::layer_count;
-        std::byte* const facts = which.to + (ends ? tasks::latent_bytes : picture_encoder::output_bytes(which.last));
+        const auto latent_bytes = static_cast<std::int64_t>(posterior_.elements() * sizeof(float));
+        std::byte* const facts = which.to + (ends ? latent_bytes : pictures_->output_bytes(which.last));
         if (which.first == 0) {
             frozen::put_values<picture_facts>(math_, {&seen.facts, 1}, facts);
         } else {
-            space_of<frozen_backend>::copy(math_, which.from + picture_encoder::output_bytes(which.first - 1), facts,
+            space_of<frozen_backend>::copy(math_, which.from + pictures_->output_bytes(which.first - 1), facts,
                                            sizeof(picture_facts));
         }
         pictures_->run_layers(which, seen.pixels, posterior_.moments());
         if (!ends) { return; }
-        numbers_.resize(posterior::elements);
+        numbers_.resize(posterior_.elements());
         posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);
         frozen::put_values<float>(math_, numbers_, which.to);
     }
@@ -362,7 +376,7 @@ private:
         next_ = first + steps_.samples_of_step();
     }
     void write_facts(const picture_facts& facts, std::size_t sample) {
-        frozen::write_picture_facts(row, facts, networks::picture_config.sample_size, row_of(sample));
+        frozen::write_picture_facts(row, facts, from_.extents().pixels, row_of(sample));
     }
 
     pictures<Model>& from_;

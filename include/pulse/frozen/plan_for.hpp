@@ -5,7 +5,9 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/frozen/options.hpp>
+#include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/pictures_task.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/tune/frozen_mode.hpp>
@@ -15,8 +17,9 @@
 
 namespace pulse {
 
-/// As plan_for<Model, Backend>(request), for a pictures_task on pictures with these options, of which it reads the
-/// cache alone: with the frozen networks, at the rates of the request's device.
+/// As plan_for<Model, Backend>(request), for a pictures_task on pictures with these options, of which it reads the size
+/// and the cache alone: with the frozen networks, at the rates of the request's device. The plan is for the extent of
+/// the pictures.
 ///
 /// With a cache a step encodes nothing. Else the networks run as the request says: as tasks in the bubbles or before
 /// the first pass, or, for frozen_mode::none, on the ranks of the first and the last stage before each step, which the
@@ -27,6 +30,11 @@ template <any_model Model, class Backend>
     using task = pictures_task<Model, Backend>;
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
+    const frozen::picture_extents sizes = frozen::extents_of<Model>(options.size);
+    if (request.extent != extent{} && request.extent != sizes.latents) {
+        throw input_error{"extent: it follows from " + options.words.size + " of the pictures"};
+    }
+    if (options.size != extent{}) { request.extent = sizes.latents; }
     const bool must = request.frozen == frozen_mode::first || request.frozen == frozen_mode::bubbles;
     if (!options.cache.empty()) {
         if (must) {
@@ -39,15 +47,15 @@ template <any_model Model, class Backend>
     std::string why_not;
     if (request.frozen != frozen_mode::none) {
         try {
-            return plan_for<Model, Backend>(request, task::tasks::estimated(*request.device));
+            return plan_for<Model, Backend>(request, task::tasks::estimated(*request.device, sizes));
         } catch (const infeasible_error& e) {
             if (must) { throw; }
             why_not = std::string{"; as tasks: "} + e.what();
         }
     }
     request.frozen = frozen_mode::none;
-    request.kept->beside_first_stage += task::first_stage_bytes;
-    request.kept->beside_last_stage += task::last_stage_bytes;
+    request.kept->beside_first_stage += task::first_stage_bytes(sizes);
+    request.kept->beside_last_stage += task::last_stage_bytes(sizes);
     tuning found = plan_for<Model, Backend>(std::move(request));
     found.assumptions.push_back("frozen networks encode before each step, in time that the step leaves out" + why_not);
     return found;

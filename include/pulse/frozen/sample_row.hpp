@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <pulse/model/condition.hpp>
+#include <pulse/model/extent.hpp>
 
 namespace pulse::frozen {
 
@@ -72,8 +73,9 @@ struct picture_facts {
     bool dropped{}; ///< seen without its caption and class
 };
 
-/// Writes what a sample's row has of a picture that is seen as size x size pixels. Its class is one of the model's.
-inline void write_picture_facts(const sample_row& layout, const picture_facts& facts, int size, std::span<float> row) {
+/// Writes what a sample's row has of a picture that is seen as so many pixels. Its class is one of the model's.
+inline void write_picture_facts(const sample_row& layout, const picture_facts& facts, const extent& seen,
+                                std::span<float> row) {
     const auto put = [](std::span<float> to, std::initializer_list<int> values) {
         std::ranges::transform(values, to.begin(), [](int value) { return static_cast<float>(value); });
     };
@@ -81,10 +83,12 @@ inline void write_picture_facts(const sample_row& layout, const picture_facts& f
         const std::span<float> to = layout.of(row, which);
         switch (layout.wanted.all()[which].kind) {
         case condition_kind::original_crop_target:
-            put(to, {facts.original_height, facts.original_width, facts.crop_top, facts.crop_left, size, size});
+            put(to, {facts.original_height, facts.original_width, facts.crop_top, facts.crop_left, seen.height,
+                     seen.width});
             break;
         case condition_kind::original_target_crop:
-            put(to, {facts.original_height, facts.original_width, size, size, facts.crop_top, facts.crop_left});
+            put(to, {facts.original_height, facts.original_width, seen.height, seen.width, facts.crop_top,
+                     facts.crop_left});
             break;
         case condition_kind::style: put(to, {0}); break;
         case condition_kind::class_label: put(to, {facts.dropped ? layout.no_class : facts.label}); break;

@@ -11,10 +11,14 @@
 #include <pulse/frozen/caption_encoder.hpp>
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>
+#include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/posterior_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/frozen/text.hpp>
 #include <pulse/hardware/device.hpp>
+#include <pulse/model/graph.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/profile/analytic_frozen.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/space.hpp>
@@ -35,36 +39,36 @@ struct tasks {
     static constexpr int of_pictures = 0;
     /// That of the first text encoder; those of others follow.
     static constexpr int of_texts = 1;
-    /// Bytes of results, which are floats.
-    static constexpr auto latent_bytes =
-        static_cast<std::int64_t>(posterior_source<networks>::elements * sizeof(float));
 
     /// Without times.
-    [[nodiscard]] static std::vector<frozen_component> components() {
+    [[nodiscard]] static std::vector<frozen_component> components(const picture_extents& sizes) {
+        const auto latent_bytes =
+            static_cast<std::int64_t>(posterior_source<networks>::elements_of(sizes.latents) * sizeof(float));
         // Kernels may depend on the batch: one sample a call gives the bits of encoding before each step.
         std::vector<frozen_component> all{{.name = "pictures",
                                            .feeds = frozen_use::input,
-                                           .input_bytes = static_cast<std::int64_t>(pixels * sizeof(float)),
+                                           .input_bytes = static_cast<std::int64_t>(pixels_of(sizes) * sizeof(float)),
                                            .result_bytes = latent_bytes + fact_bytes,
                                            .max_chunk = 1,
-                                           .layers = picture_encoder::layers()}};
+                                           .layers = picture_encoder::layers(sizes.pixels)}};
         for (frozen_layer& layer : all.front().layers) { layer.output_bytes += fact_bytes; }
         networks::each_text(
             [&]<class Component>(const Component*) { all.push_back(folder_text<Component, Math>::component()); });
         return all;
     }
     /// Whether components are these but for their times.
-    [[nodiscard]] static bool fits(std::vector<frozen_component> timed) {
+    [[nodiscard]] static bool fits(std::vector<frozen_component> timed, const picture_extents& sizes) {
         for (frozen_component& one : timed) {
             for (frozen_layer& layer : one.layers) { layer.call_us = layer.sample_us = 0; }
         }
-        return timed == components();
+        return timed == components(sizes);
     }
     /// With what the rates of a device suggest (analytic_frozen): the same in every process, and no weights are
     /// loaded.
-    [[nodiscard]] static std::vector<frozen_component> estimated(const device& on) {
-        std::vector<frozen_component> all = components();
-        const std::vector<frozen_graph> graphs = frozen_graphs<networks>();
+    [[nodiscard]] static std::vector<frozen_component> estimated(const device& on, const picture_extents& sizes) {
+        std::vector<frozen_component> all = components(sizes);
+        const auto encoder = encoder_graph(sizes);
+        const std::vector<frozen_graph> graphs = frozen_graphs<networks>(encoder.view());
         std::size_t next = all.size() - graphs.size(); // pixels are no network
         for (const frozen_graph& graph : graphs) {
             std::vector<frozen_layer>& to = all[next++].layers;
@@ -79,40 +83,61 @@ struct tasks {
         return all;
     }
     /// With what they take where `math` computes, of the networks of a diffusers folder.
-    [[nodiscard]] static std::vector<frozen_component> measured(const std::filesystem::path& folder, Math math) {
-        std::vector<frozen_component> all = components();
-        const std::vector<float> picture(pixels);
-        std::vector<float> result(2 * posterior_source<networks>::elements);
-        measure<picture_encoder>(folder, math, all.front(),
-                                 [&](picture_encoder& network, const layers_of_chain& which) {
-                                     network.run_layers(which, picture, result);
-                                 });
+    [[nodiscard]] static std::vector<frozen_component> measured(const std::filesystem::path& folder, Math math,
+                                                                const picture_extents& sizes) {
+        std::vector<frozen_component> all = components(sizes);
+        const std::vector<float> picture(pixels_of(sizes));
+        std::vector<float> result(2 * posterior_source<networks>::elements_of(sizes.latents));
+        measure(
+            math, all.front(),
+            [&](const std::vector<bool>& layers) {
+                return picture_encoder{folder, math, layers, sizes.pixels};
+            },
+            [&](picture_encoder& network, const layers_of_chain& which) {
+                network.run_layers(which, picture, result);
+            });
         std::size_t next = of_texts;
         networks::each_text([&]<class Component>(const Component*) {
             using text = folder_text<Component, Math>;
             result.resize(text::result_elements);
-            measure<text>(folder, math, all[next++], [&](text& network, const layers_of_chain& which) {
-                network.run_layers(which, "a caption", "a caption", result);
-            });
+            measure(
+                math, all[next++],
+                [&](const std::vector<bool>& layers) {
+                    return text{folder, math, layers};
+                },
+                [&](text& network, const layers_of_chain& which) {
+                    network.run_layers(which, "a caption", "a caption", result);
+                });
         });
         return all;
     }
 
 private:
     static constexpr std::int64_t fact_bytes = sizeof(picture_facts);
-    static constexpr auto pixels =
-        static_cast<std::size_t>(networks::picture_config.sample_size) *
-        static_cast<std::size_t>(networks::picture_config.sample_size * networks::picture_config.in_channels);
+    /// Numbers of a picture.
+    [[nodiscard]] static std::size_t pixels_of(const picture_extents& sizes) noexcept {
+        return static_cast<std::size_t>(sizes.pixels.height) * static_cast<std::size_t>(sizes.pixels.width) *
+               static_cast<std::size_t>(networks::picture_config.in_channels);
+    }
+    /// Of the autoencoder's encoder, where there is one.
+    [[nodiscard]] static auto encoder_graph([[maybe_unused]] const picture_extents& sizes) {
+        if constexpr (has_autoencoder<networks>) {
+            using encoder = typename networks::encoder;
+            return graph_of<encoder>(resize<encoder>(sizes.pixels));
+        } else {
+            return static_graph<0, 0>{};
+        }
+    }
 
-    /// Times one layer after another. Only that layer's weights are loaded, as the device may have no room for all;
-    /// run(network, layers_of_chain) runs it.
-    template <class Network, class Run>
-    static void measure(const std::filesystem::path& folder, Math& math, frozen_component& component, const Run& run) {
+    /// Times one layer after another. Only that layer's weights are loaded, as the device may have no room for all:
+    /// make(layers) gives such a network, run(network, layers_of_chain) runs it.
+    template <class Make, class Run>
+    static void measure(Math& math, frozen_component& component, const Make& make, const Run& run) {
         typename space_of<Math>::template array<std::byte> from;
         for (std::size_t l = 0; l != component.layers.size(); ++l) {
             std::vector<bool> alone(component.layers.size(), false);
             alone[l] = true;
-            Network network{folder, math, alone};
+            auto network = make(alone);
             frozen_layer& layer = component.layers[l];
             decltype(from) to(static_cast<std::size_t>(layer.output_bytes));
             for (int i = 0; i != 3; ++i) { // the first is a warm-up

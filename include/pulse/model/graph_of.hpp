@@ -36,8 +36,8 @@ template <layer L>
     return node;
 }
 
-/// A model as the value that planners read, at the sizes of a run (resize). Stage 0 runs the conditioning module before layer 0, so its parameters,
-/// FLOPs saved elements and statistics are counted there; the two share their workspace.
+/// A model as the value that planners read, at the sizes of a run (resize). Stage 0 runs the conditioning module before
+/// layer 0, so its parameters, FLOPs, saved elements and statistics are counted there; the two share their workspace.
 template <any_model M>
 [[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of(const resizing& by = {}) {
     static_graph<M::layer_count, M::skip_count> graph{.model = M::name};

@@ -37,15 +37,15 @@ template <any_model M>
 inline constexpr int largest_extent = 16384;
 
 /// The nearest sizes that are allowed, of those on both sides.
-[[nodiscard]] inline std::string nearest_sizes(int size, int step) {
-    const int below = std::clamp(size, 0, largest_extent) / step * step;
+[[nodiscard]] inline std::string nearest_sizes(int size, int step, int most) {
+    const int below = std::clamp(size, 0, most) / step * step;
     const int above = below + step;
-    if (below == size || above > largest_extent) { return std::to_string(below); }
+    if (below == size || above > most) { return std::to_string(below); }
     return below == 0 ? std::to_string(above) : std::to_string(below) + " or " + std::to_string(above);
 }
 
-[[nodiscard]] constexpr bool is_step(int size, int step) noexcept {
-    return size > 0 && size <= largest_extent && size % step == 0;
+[[nodiscard]] constexpr bool is_step(int size, int step, int most = largest_extent) noexcept {
+    return size > 0 && size <= most && size % step == 0;
 }
 
 [[nodiscard]] inline std::string text_of(const extent& e) {
@@ -84,26 +84,34 @@ template <resizable_model M>
     return steps;
 }
 
-/// What brings M to an extent; none: that of its type. Throws input_error naming the sizes that are next to it when M
-/// cannot be of that extent.
+/// Throws input_error naming the sizes that are next to it unless M can be of an extent, each of whose steps counts as
+/// `unit`: pictures have more pixels than their latents.
+template <any_model M>
+constexpr void require_steps(const extent& to, int unit = 1) {
+    const auto refuse = [&](const std::string& why) {
+        throw input_error{"model " + M::name.str() + " cannot read " + detail::text_of(to) + ": " + why};
+    };
+    if constexpr (resizable_model<M>) {
+        const extent steps{unit * steps_of<M>().height, unit * steps_of<M>().width};
+        const int most = detail::largest_extent * unit;
+        if (detail::is_step(to.height, steps.height, most) && detail::is_step(to.width, steps.width, most)) { return; }
+        refuse("its height is a multiple of " + std::to_string(steps.height) + " (" +
+               detail::nearest_sizes(to.height, steps.height, most) + "), its width of " + std::to_string(steps.width) +
+               " (" + detail::nearest_sizes(to.width, steps.width, most) + "), up to " + std::to_string(most));
+    } else {
+        constexpr extent type = extent_of<M>();
+        const extent only{unit * type.height, unit * type.width};
+        if (to != only) { refuse("it is made for " + detail::text_of(only) + " alone"); }
+    }
+}
+
+/// What brings M to an extent; none: that of its type. Throws input_error as require_steps.
 template <any_model M>
 [[nodiscard]] constexpr resizing resize(const extent& to) {
     constexpr extent type = extent_of<M>();
     if (to == extent{} || to == type) { return {}; }
-    if constexpr (resizable_model<M>) {
-        constexpr extent steps = steps_of<M>();
-        if (!detail::is_step(to.height, steps.height) || !detail::is_step(to.width, steps.width)) {
-            throw input_error{"extent: model " + M::name.str() + " cannot read " + detail::text_of(to) +
-                              ": height is a multiple of " + std::to_string(steps.height) + " (" +
-                              detail::nearest_sizes(to.height, steps.height) + "), width of " +
-                              std::to_string(steps.width) + " (" + detail::nearest_sizes(to.width, steps.width) +
-                              "), up to " + std::to_string(detail::largest_extent)};
-        }
-        return {type, to};
-    } else {
-        throw input_error{"extent: model " + M::name.str() + " reads " + detail::text_of(type) + " alone, not " +
-                          detail::text_of(to)};
-    }
+    require_steps<M>(to);
+    return {type, to};
 }
 
 /// The same of an extent that the compiler knows: compilation stops with one sentence when M cannot be of it.

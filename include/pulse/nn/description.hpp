@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string_view>
+#include <type_traits>
 
 #include <pulse/core/label.hpp>
 #include <pulse/model/condition.hpp>
@@ -225,19 +226,20 @@ template <class Math>
 
 /// The mathematics has a height and a width, or is made of one that has, and nothing else in it follows from them.
 template <class Math>
-inline constexpr bool is_resizable = false;
-template <class Math>
-    requires requires(Math& math) {
-        math.height = 1;
-        math.width = 1;
+[[nodiscard]] consteval bool has_extent() {
+    if constexpr (requires(Math& math) {
+                      math.height = 1;
+                      math.width = 1;
+                  }) {
+        return true;
+    } else if constexpr (requires(const Math& math) { math.core.height; }) {
+        return has_extent<decltype(Math::core)>();
+    } else {
+        return false;
     }
-inline constexpr bool is_resizable<Math> = true;
+}
 template <class Math>
-    requires requires(const Math& math) { math.core.height; }
-inline constexpr bool is_resizable<Math> = is_resizable<decltype(Math::core)>;
-
-template <class Math>
-inline constexpr bool is_resizable<const Math> = is_resizable<Math>;
+inline constexpr bool is_resizable = has_extent<std::remove_cvref_t<Math>>();
 
 /// At the sizes of a run.
 template <class Math>

@@ -62,21 +62,24 @@ template <class Network>
     return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16, true};
 }
 
-/// The encoder of pictures. Latents are drawn from its moments, which have twice their size. Pictures below 512 pixels
-/// do not fill a device by themselves.
+/// The encoder of pictures, of which `graph` is at their extent and outlives the result. Latents are drawn from its
+/// moments, which have twice their size. Pictures below 512 pixels do not fill a device by themselves.
 template <class Encoder>
-[[nodiscard]] constexpr frozen_graph frozen_autoencoder() noexcept {
-    constexpr auto& graph = lasting_frozen_encoder<Encoder>;
+[[nodiscard]] constexpr frozen_graph frozen_autoencoder(
+    const graph_view& graph = lasting_frozen_encoder<Encoder>.view()) noexcept {
+    constexpr std::int64_t fills = std::int64_t{512} * 512 * Encoder::config.in_channels;
     return {Encoder::config.name, frozen_use::input, graph.layers, graph.layers.back().output_elements / 2,
-            Encoder::config.sample_size < 512 ? 4 : 1};
+            graph.layers.front().input_elements < fills ? 4 : 1};
 }
 
-/// The networks of a folder: the autoencoder where there is one, then the text encoders.
+/// The networks of a folder: the autoencoder, where there is one, then the text encoders. Of the first, `encoder` is
+/// the graph at the extent of the pictures, and outlives the result; none: at that of its type.
 template <class Networks>
-[[nodiscard]] constexpr std::vector<frozen_graph> frozen_graphs() {
+[[nodiscard]] constexpr std::vector<frozen_graph> frozen_graphs([[maybe_unused]] const graph_view& encoder = {}) {
     std::vector<frozen_graph> all{};
     if constexpr (frozen::has_autoencoder<Networks>) {
-        all.push_back(frozen_autoencoder<typename Networks::encoder>());
+        using network = typename Networks::encoder;
+        all.push_back(encoder.layers.empty() ? frozen_autoencoder<network>() : frozen_autoencoder<network>(encoder));
     }
     Networks::each_text(
         [&]<class Component>(const Component*) { all.push_back(frozen_text<typename Component::network>()); });

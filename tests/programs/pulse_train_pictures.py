@@ -87,7 +87,8 @@ class Pictures(Case):
 
         for size, shape in (("8x20", (8, 20)), ("24", (24, 24))):
             options = ("--size", size, "--flip", "yes", "--caption-dropout", 0.4)
-            before = self.learn("--steps", 3, *options, "--ranks", 1, "--encode", "each-step", "--prompt", "a cat")
+            before = self.learn("--steps", 3, *options, "--ranks", 1, "--encode", "each-step", "--prompt", "a cat",
+                                sample=1)
             with Image.open(before / "pictures/0000.png") as drawn:
                 self.assertEqual((drawn.height, drawn.width), shape)
             for how in (("--ranks", 2, "--encode", "each-step"), ("--ranks", 2, "--encode", "bubbles"),

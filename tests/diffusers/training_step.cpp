@@ -17,6 +17,8 @@
 
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/scheduler.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/train/diffusion_task.hpp>
@@ -51,16 +53,18 @@ struct microbatch_of {
     double* loss{};
 };
 
-/// The loss and every gradient of a step that diffusion_task makes equal those that diffusers has of the same folder,
-/// which compute(folder) has it compute; false where that is false.
+/// The loss and every gradient of a step that diffusion_task makes, at an extent, equal those that diffusers has of the
+/// same folder, which compute(folder) has it compute; false where that is false.
 ///
 /// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add. In diffusers the sinusoids'
 /// angles and the products of betas are floats: a relative error of eps for each time step up to t.
 template <class M, class Compute>
-[[nodiscard]] bool check_step(const Compute& compute) {
+[[nodiscard]] bool check_step(const extent& to, const Compute& compute) {
+    CAPTURE(M::name.str());
+    CAPTURE(to.height);
     const scratch folder;
     math backend;
-    unpipelined<M, math> run{backend, 5};
+    unpipelined<M, math> run{backend, 5, to};
     std::mt19937_64 random{11};
     const auto draw = [&](float least, float most) { return std::uniform_real_distribution{least, most}(random); };
     std::vector<float> values;
@@ -79,13 +83,11 @@ template <class M, class Compute>
                                              .prediction = train::prediction_type::velocity};
     write_pipeline<M>(folder.path / "pipeline", written, diffusers::print_scheduler(settings));
 
-    constexpr auto shape = M::template layer_at<0>::input::dims;
-    constexpr int channels = shape[0];
-    constexpr int side = shape[1];
-    constexpr auto elements = static_cast<std::size_t>(channels * side * side);
+    constexpr int channels = M::template layer_at<0>::input::dims[0];
+    const auto elements = static_cast<std::size_t>(channels * to.height * to.width);
     std::vector<std::uint8_t> pixels(3 * elements);
     for (auto& pixel : pixels) { pixel = static_cast<std::uint8_t>(random() % 256); }
-    const train::image_dataset data{side, side, channels, pixels, {.seed = 3}};
+    const train::image_dataset data{to.height, to.width, channels, pixels, {.seed = 3}};
     const train::noise_schedule schedule = train::schedule_of(settings);
     const train::condition_source conditions{conditions_read_by<M>(),
                                              [&](std::uint64_t, std::size_t which, std::span<float> to) {
@@ -116,8 +118,8 @@ template <class M, class Compute>
     std::vector<float> noise(batch * elements);
     data.batch(position, images);
     train::random_source{5, train::random_stream::noise}.fill_normal(position * elements, noise);
-    give("image", {batch, side, side, channels}, images.data());
-    give("noise", {batch, side, side, channels}, noise.data());
+    give("image", {batch, to.height, to.width, channels}, images.data());
+    give("noise", {batch, to.height, to.width, channels}, noise.data());
     give("times", {batch}, task.timesteps(at));
     constexpr unet_config config = M::config;
     give("text", {batch, config.context_tokens, config.cross_attention_dim}, task.text(at));
@@ -141,7 +143,7 @@ template <class M, class Compute>
     task.loss(at, run.output(tape), gradient);
     run.backward(tape, gradient);
 
-    std::int64_t longest = batch * side * side;
+    std::int64_t longest = batch * to.height * to.width;
     for (const parameter& one : written.parameters) { longest = std::max(longest, one.elements() / one.dims[0]); }
     const double tolerance = static_cast<double>(std::numeric_limits<float>::epsilon()) *
                              (std::sqrt(static_cast<double>(longest)) * static_cast<double>(M::layer_count) +
@@ -170,11 +172,22 @@ template <class M, class Compute>
 TEST_CASE("a training step of the tiny UNets with text has the loss and every gradient that diffusers has") {
     for (const char* const packages : {PULSE_TEST_PYTHON_PACKAGES, PULSE_TEST_PYTHON_NEWEST}) {
         CAPTURE(packages);
-        // one process for both
-        const bool computed = check_step<sd_tiny>([&](const fs::path& sd) {
-            return check_step<sdxl_tiny>([&](const fs::path& sdxl) {
-                return run_python(PULSE_TEST_DIFFUSERS_STEP, packages, {sd, sdxl});
+        // one process for all
+        const auto compute = [&](const auto&... folders) {
+            return run_python(PULSE_TEST_DIFFUSERS_STEP, packages, {folders...});
+        };
+        const auto check_all = [&]<class M>(const M*, const std::array<extent, 3>& sizes, const auto& then) {
+            return check_step<M>(sizes[0], [&](const fs::path& one) {
+                return check_step<M>(sizes[1], [&](const fs::path& two) {
+                    return check_step<M>(sizes[2], [&](const fs::path& three) { return then(one, two, three); });
+                });
             });
+        };
+        constexpr std::array<extent, 3> sizes{extent_of<sd_tiny>(), extent{4, 20}, extent{14, 6}};
+        static_assert(extent_of<sd_tiny>() == extent_of<sdxl_tiny>());
+        const bool computed = check_all(static_cast<const sd_tiny*>(nullptr), sizes, [&](const auto&... of_sd) {
+            return check_all(static_cast<const sdxl_tiny*>(nullptr), sizes,
+                             [&](const auto&... of_sdxl) { return compute(of_sd..., of_sdxl...); });
         });
         if (!computed) { pulse::test::skip("no torch and diffusers"); }
     }

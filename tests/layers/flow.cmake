@@ -12,7 +12,7 @@ set(flow_partition core hardware/link profile/cost_table profile/check_costs)
 set(flow_schedule core hardware/link partition/partition partition/device_speed profile/cost_table profile/check_costs
     profile/frozen_component)
 set(flow_plan core partition/partition schedule/schedule schedule/problem schedule/frozen_work profile/cost_table
-    profile/frozen_component model/graph)
+    profile/frozen_component model/extent model/graph)
 # What a model and a backend keep of a parameter is a trait of both.
 set(flow_plan_kept_by model/layer)
 set(flow_plan_json io/atomic_file io/json_field io/parse_json)

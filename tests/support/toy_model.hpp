@@ -72,9 +72,10 @@ struct toy_layer_base {
     static constexpr linear_shape main{in, out}, side{skip_in, out}, conditioned{cond_in, out};
 
     static constexpr auto parameters() {
-        return std::array<parameter, 4>{
-            parameter{name + ".weight", {out, in, 1, 1}, 2}, parameter{name + ".bias", {out, 1, 1, 1}, 1},
-            parameter{name + ".u", {out, skip_in, 1, 1}, 2}, parameter{name + ".v", {out, cond_in, 1, 1}, 2}};
+        return std::array<parameter, 4>{parameter{name + ".weight", {out, in, 1, 1}, 2},
+                                        parameter{name + ".bias", {out, 1, 1, 1}, 1},
+                                        parameter{name + ".u", {out, skip_in, 1, 1}, 2, skip_in == 0},
+                                        parameter{name + ".v", {out, cond_in, 1, 1}, 2, cond_in == 0}};
     }
     static constexpr double forward_flops() { return 2.0 * out * (in + skip_in + cond_in); }
 

@@ -15,13 +15,13 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/data/encoded_pictures.hpp>
-#include <pulse/data/prefetcher.hpp>
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>
 #include <pulse/frozen/picture_cache.hpp>
 #include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/pictures.hpp>
+#include <pulse/frozen/pictures_ahead.hpp>
 #include <pulse/frozen/posterior_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/frozen/tasks.hpp>
@@ -199,6 +199,9 @@ private:
         } else if (in_bubbles_) {
             host_networks(made.plan.frozen_tasks[static_cast<std::size_t>(place.device)]);
         } else {
+            std::vector<frozen::pictures_ahead::seen_sample> seen;
+            for (std::uint64_t i = 0; i != steps_.samples_of_replica(); ++i) { seen.push_back({i, true}); }
+            ahead_.emplace(from.source(), std::move(seen), steps_.samples_of_step());
             if (reads_conditions_) { texts_.emplace(from.options().networks, math_); }
             if (sees_pictures_) {
                 pictures_.emplace(from.options().networks, math_, std::vector<bool>{}, from.extents().pixels);
@@ -254,15 +257,16 @@ private:
         texts_.emplace();
         const std::filesystem::path& folder = from_.options().networks;
         std::vector<std::vector<bool>> layers(components_.size());
+        std::vector<frozen::pictures_ahead::seen_sample> seen;
         for (const frozen_task& task : mine) {
             const auto component = static_cast<std::size_t>(task.component);
             layers[component].resize(components_[component].layers.size());
             std::fill_n(layers[component].begin() + task.first_layer, task.last_layer + 1 - task.first_layer, true);
             for (int i = 0; i != task.samples && task.first_layer == 0; ++i) {
-                of_tasks_.push_back(
-                    {static_cast<std::uint64_t>(task.first_sample + i), component == tasks::of_pictures});
+                seen.push_back({static_cast<std::uint64_t>(task.first_sample + i), component == tasks::of_pictures});
             }
         }
+        ahead_.emplace(from_.source(), std::move(seen), steps_.samples_of_step());
         if (!layers.front().empty()) { pictures_.emplace(folder, math_, layers.front(), from_.extents().pixels); }
         for (std::size_t which = 0; which != text_encoders::count; ++which) {
             const std::vector<bool>& of_text = layers[which + tasks::of_texts];
@@ -284,7 +288,7 @@ private:
         const layers_of_chain which = layers_of(call, sample);
         captioned_picture seen;
         if (which.first == 0) {
-            seen = next_of_tasks(first);
+            seen = ahead_->next(first);
             from_.source().say(seen.refused);
         }
         const bool ends = which.last + 1 == picture_encoder::layer_count;
@@ -307,29 +311,11 @@ private:
         const layers_of_chain which = layers_of(call, sample);
         const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
         captioned_picture seen;
-        if (which.first == 0) { seen = next_of_tasks(first); }
+        if (which.first == 0) { seen = ahead_->next(first); }
         numbers_.resize(static_cast<std::size_t>(of.result_bytes) / sizeof(float));
         texts_->run_layers(static_cast<std::size_t>(call.what.component - tasks::of_texts), which, seen.caption,
                            seen.name, numbers_);
         if (which.last + 1 == of.layers.size()) { frozen::put_values<float>(math_, numbers_, which.to); }
-    }
-    /// The next picture of the device's tasks, which run on the samples of a step in one order; those of the step
-    /// behind it are decoded meanwhile.
-    [[nodiscard]] captioned_picture next_of_tasks(std::uint64_t first) {
-        const auto of_step = static_cast<std::uint64_t>(steps_.samples_of_step());
-        if (at_ == 0 && (!ahead_ || next_ != first)) {
-            ahead_.emplace(
-                [&source = from_.source(), &mine = std::as_const(of_tasks_), first, of_step](std::uint64_t n) {
-                    const seen_sample& now = mine[n % mine.size()];
-                    const std::uint64_t position = first + n / mine.size() * of_step + now.sample;
-                    return now.picture ? source.at(position) : source.caption_at(position);
-                });
-        }
-        if (++at_ == of_tasks_.size()) {
-            at_ = 0;
-            next_ = first + of_step;
-        }
-        return ahead_->next();
     }
 
     /// The conditions of samples as encode() or read() has left them.
@@ -356,16 +342,8 @@ private:
     }
 
     void encode(std::uint64_t first) {
-        // Pictures of the next step are decoded while this one runs; a run that goes on elsewhere begins anew.
-        if (!ahead_ || next_ != first) {
-            const auto of_step = static_cast<std::uint64_t>(steps_.samples_of_step());
-            const std::uint64_t mine = steps_.samples_of_replica();
-            ahead_.emplace([&source = from_.source(), first, of_step, mine](std::uint64_t n) {
-                return source.at(first + n / mine * of_step + n % mine);
-            });
-        }
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
-            const captioned_picture sample = ahead_->next();
+            const captioned_picture sample = ahead_->next(first);
             pictures_->run(sample.pixels, posterior_.moments());
             posterior_.draw(first + i, latents_.of(i));
             if (!reads_conditions_) { continue; }
@@ -373,7 +351,6 @@ private:
             cut_ += texts_->run(sample.caption, sample.name, row_of(i)) ? 1 : 0;
             write_facts(sample.facts, i);
         }
-        next_ = first + steps_.samples_of_step();
     }
     void write_facts(const picture_facts& facts, std::size_t sample) {
         frozen::write_picture_facts(row, facts, from_.extents().pixels, row_of(sample));
@@ -393,17 +370,10 @@ private:
     std::optional<text_encoders> texts_{};
     std::optional<picture_encoder> pictures_{};
     std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
-    struct seen_sample {
-        std::uint64_t sample{};
-        bool picture{}; ///< or its caption alone
-    };
-    std::vector<seen_sample> of_tasks_{}; ///< what the device's tasks see, in their order
-    std::size_t at_{};                    ///< in it
+    std::optional<frozen::pictures_ahead> ahead_{};
     std::uint64_t position_{};
     double loss_scale_{1};
     std::vector<float> numbers_{}; ///< of samples, as results have them
-    std::optional<data::prefetcher<captioned_picture>> ahead_{};
-    std::uint64_t next_{};
     std::optional<std::uint64_t> encoded_{};
     std::string fault_{}; ///< why the next step cannot begin
     std::int64_t cut_{};

@@ -29,7 +29,7 @@ struct parameter {
 /// What a list of parameters may have wrong.
 enum class parameter_flaw : std::uint8_t {
     none,
-    dims, ///< `rank` of them are positive, and those behind are 0 or 1
+    dims, ///< `rank` of them are positive, or of one that is zero not negative, and those behind are 0 or 1
     start ///< one of rank 0 or 1 is a .weight, the .bias right behind one, or zero
 };
 
@@ -43,7 +43,9 @@ struct parameter_finding {
         const parameter& p = all[i];
         for (std::size_t d = 0; d != p.dims.size(); ++d) {
             const bool inside = static_cast<int>(d) < p.rank;
-            if (inside ? p.dims[d] < 1 : p.dims[d] < 0 || p.dims[d] > 1) { return {parameter_flaw::dims, i}; }
+            if (inside ? p.dims[d] < (p.zero ? 0 : 1) : p.dims[d] < 0 || p.dims[d] > 1) {
+                return {parameter_flaw::dims, i};
+            }
         }
         const std::string_view name = p.name.view();
         const bool is_bias = name.ends_with(".bias");

@@ -227,7 +227,7 @@ template <class Math>
 /// The mathematics has a height and a width, or is made of one that has, and nothing else in it follows from them.
 template <class Math>
 [[nodiscard]] consteval bool has_extent() {
-    if constexpr (requires(Math& math) {
+    if constexpr (requires(Math & math) {
                       math.height = 1;
                       math.width = 1;
                   }) {

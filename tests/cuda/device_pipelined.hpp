@@ -13,7 +13,9 @@
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/space.cuh>
 #include <pulse/cuda/thread_transport.cuh>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/executor.hpp>
 
@@ -91,6 +93,7 @@ struct device_run_options {
     cuda::thread_options link{};
     /// Called by each rank between steps, with the executor and the transport.
     bool traced{};
+    extent to{};
 };
 
 /// What a run on devices adds to run_result.
@@ -158,7 +161,8 @@ device_run run_on_device(const plan& planned, std::uint64_t seed, const device_r
     using Backend = decltype(make(std::declval<cuda::thread_transport&>()));
     using T = typename Backend::scalar;
     using space = cuda::device_space;
-    const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(T));
+    const auto graph = graph_of<Model>(resize<Model>(options.to));
+    const cost_table costs = blank_costs(graph.view(), planned.microbatch_size, sizeof(T));
     device_run result;
     const auto ranks = static_cast<std::size_t>(planned.pipeline_degree);
     for (auto* of_ranks : {&result.planned_bytes, &result.measured_bytes, &result.planned_live, &result.measured_live,
@@ -169,8 +173,8 @@ device_run run_on_device(const plan& planned, std::uint64_t seed, const device_r
     std::mutex mutex;
     cuda::run_ranks(std::vector<int>(ranks, 0), options.link, [&](cuda::thread_transport& transport) {
         Backend math = make(transport);
-        executor<Model, Backend> rank{math, transport, planned, costs};
-        const drawn_data<Model, T, float> data{seed, planned.microbatch_size, planned.microbatches};
+        executor<Model, Backend> rank{math, transport, planned, costs, {.extent = options.to}};
+        const drawn_data<Model, T, float> data{seed, planned.microbatch_size, planned.microbatches, options.to};
         device_task<Model, T> task{data, transport.stream()};
         for (const auto& block : rank.parameters().blocks()) {
             const std::vector<T> drawn = data.parameters(block.layer, block.size);

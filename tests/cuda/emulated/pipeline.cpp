@@ -70,7 +70,8 @@ struct small_unet : unet<unet_config{.name = "small_unet",
 using nested_toy = toy_model<1, 18, wiring::nested, true>;
 
 template <class Model>
-[[nodiscard]] plan draw_plan(placement kind, int devices, int waves, std::mt19937& random) {
+[[nodiscard]] plan draw_plan(placement kind, int devices, int waves, std::mt19937& random, const extent& to = {}) {
+    const auto graph = graph_of<Model>(resize<Model>(to));
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     for (;;) {
         plan p;
@@ -81,7 +82,7 @@ template <class Model>
         p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
         p.recompute = draw(0, 3) == 0 ? recomputation::stages : recomputation::none;
         p.spare_sends = draw(0, 3);
-        const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
+        const cost_table costs = blank_costs(graph.view(), p.microbatch_size, sizeof(float));
         p.cut = draw_cut(costs, kind, devices, waves, random);
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
@@ -94,14 +95,15 @@ using make_math = std::function<math(cuda::thread_transport&)>;
 template <class Model>
 device_run check_run(const plan& p, std::uint64_t data, const device_run_options& options, const make_math& make) {
     const auto run = run_on_device<Model>(p, data, options, make);
-    const auto want = run_unpipelined<Model, plain>(p.microbatch_size, p.microbatches, data);
+    const auto want = run_unpipelined<Model, plain>(p.microbatch_size, p.microbatches, data, 0, options.to);
     REQUIRE(run.gradients == want.gradients);
     REQUIRE(run.losses == want.losses);
     REQUIRE(run.planned_bytes == run.measured_bytes);
     REQUIRE(run.planned_block == run.written_block);
     REQUIRE(run.planned_live == run.measured_live);
     for (const bool equal : run.steps_equal) { REQUIRE(equal); }
-    const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
+    const auto graph = graph_of<Model>(resize<Model>(options.to));
+    const cost_table costs = blank_costs(graph.view(), p.microbatch_size, sizeof(float));
     const traffic expected = traffic_of(p.cut, costs, p.routing);
     REQUIRE(run.sent.boundary == expected.boundary() * p.microbatches * options.steps);
     REQUIRE(run.sent.skip == expected.skip() * p.microbatches * options.steps);
@@ -112,13 +114,13 @@ device_run check_run(const plan& p, std::uint64_t data, const device_run_options
 math plain_math(cuda::thread_transport& transport) { return math{transport.stream()}; }
 
 template <class Model>
-void check_folded(unsigned seed, int devices, int waves) {
+void check_folded(unsigned seed, int devices, int waves, const extent& to = {}) {
     std::mt19937 random{seed};
     for (const bool exchange : {false, true}) {
-        const plan p = draw_plan<Model>(placement::folded, devices, waves, random);
+        const plan p = draw_plan<Model>(placement::folded, devices, waves, random, to);
         INFO("seed ", seed, ", P ", devices, ", exchange ", exchange);
         // The first step starts everything as it is, the second captures it, the others replay.
-        const auto run = check_run<Model>(p, random(), {.steps = 4, .link = {exchange}}, plain_math);
+        const auto run = check_run<Model>(p, random(), {.steps = 4, .link = {exchange}, .to = to}, plain_math);
         CHECK((run.sent.handed_over > 0) == exchange);
     }
 }
@@ -131,6 +133,7 @@ TEST_CASE("folded pipelines on one device have the gradients of an unpipelined s
     check_folded<nested_toy>(3, 4, 2);
     check_folded<small_unet>(4, 2, 1);
     check_folded<small_unet>(5, 4, 1);
+    check_folded<small_unet>(6, 4, 1, {2, 6});
 }
 
 TEST_CASE("other placements, with skips that cross devices, too") {

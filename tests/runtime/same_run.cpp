@@ -36,7 +36,7 @@ struct flat : model<"m", layers<first_flat, second_flat>> {};
 struct second_renamed : second {
     static constexpr auto parameters() {
         auto all = second::parameters();
-        all[0].name = "another";
+        all[0].name = "another.weight";
         return all;
     }
 };

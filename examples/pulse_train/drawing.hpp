@@ -69,7 +69,7 @@ template <class Model, class Side>
         const int most = std::min(16, last - first);
         const auto room = static_cast<std::size_t>(most);
         math backend = pulse::backend_on<math>(among, in.args.threads);
-        pulse::forward_runner<Model, math> model{backend, most, in.extent};
+        pulse::forward_runner<Model, math> model{backend, most, in.sizes.latents};
         std::vector<scalar> scalars;
         const auto put = [&](std::span<const float> from, scalar* to) {
             scalars.resize(from.size());

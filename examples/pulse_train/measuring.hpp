@@ -64,7 +64,7 @@ template <class Model, class Side>
             if (!mine.costs.empty() && spent + 2 * last > seconds_of_layers) { break; }
             among.sum({});
             const auto start = clock::now();
-            pulse::cost_table costs = side.template measured_costs<Model>(math, size, in.extent);
+            pulse::cost_table costs = side.template measured_costs<Model>(math, size, in.sizes.latents);
             std::vector<double> shared;
             for (const pulse::layer_cost& layer : costs.layers) {
                 shared.insert(shared.end(), {layer.forward_us, layer.backward_input_us, layer.backward_weight_us});

@@ -8,8 +8,8 @@
 #include <string>
 
 #include <pulse/diffusers/weights.hpp>
+#include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/picture_source.hpp>
-#include <pulse/model/extent.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/planned.hpp>
@@ -42,7 +42,7 @@ struct sample_shape {
 struct run_inputs {
     arguments args{};
     sample_shape shape{};
-    pulse::extent extent{}; ///< of the model's input; none: that of its type
+    pulse::frozen::picture_extents sizes{}; ///< latents: what the model reads
     pulse::plan plan{};
     pulse::cost_table costs{};
     pulse::parameter_memory kept{}; ///< by each rank
@@ -97,7 +97,7 @@ struct run_inputs {
     }
     /// The plan with what it was made from.
     [[nodiscard]] pulse::planned planned() const {
-        return {plan, costs, kept, pulse::rank_layout::pipeline_inside, extent};
+        return {plan, costs, kept, pulse::rank_layout::pipeline_inside, sizes.latents};
     }
     /// What the rank's task reads of images: nothing unless the rank runs the first stage.
     [[nodiscard]] pulse::train::condition_source conditions_of(int rank) const;

@@ -75,9 +75,8 @@ void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
         }
         if (a.encode != encode_when::once) {
             using task = pulse::pictures_task<Model, typename Side::math>;
-            const auto sizes = pulse::frozen::extents_of<Model>(a.pictures.size);
-            in.kept.beside_first_stage = task::first_stage_bytes(sizes);
-            in.kept.beside_last_stage = task::last_stage_bytes(sizes);
+            in.kept.beside_first_stage = task::first_stage_bytes(in.sizes);
+            in.kept.beside_last_stage = task::last_stage_bytes(in.sizes);
         }
         to.emplace(a.pictures);
         tell_unread(a, to->unread());
@@ -107,16 +106,15 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
         if (in.pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
             (a.encode || possible)) {
             using task = pulse::pictures_task<Model, typename Side::math>;
-            const auto sizes = pulse::frozen::extents_of<Model>(a.pictures.size);
             measurements ahead = known;
             const auto read = known.costs.begin();
             if (!a.profile.empty() && !read->second.frozen.empty()) {
-                require_same_frozen(read->second, task::tasks::components(sizes), a.profile);
+                require_same_frozen(read->second, task::tasks::components(in.sizes), a.profile);
                 ahead.frozen = read->second.frozen;
             } else {
                 side.run_workers(1, [&](const pulse::any_transport& alone) {
                     ahead.frozen = task::tasks::measured(
-                        a.from, pulse::backend_on<typename task::frozen_backend>(alone, a.threads), sizes);
+                        a.from, pulse::backend_on<typename task::frozen_backend>(alone, a.threads), in.sizes);
                 });
             }
             try {
@@ -278,15 +276,15 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
         return;
     }
     const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
-    const pulse::extent extent = sizes_of<Model>(a).latents;
-    const sample_shape shape{Model::template layer_at<0>::input::dims[0], extent.height, extent.width};
+    const pulse::frozen::picture_extents sizes = sizes_of<Model>(a);
+    const sample_shape shape{Model::template layer_at<0>::input::dims[0], sizes.latents.height, sizes.latents.width};
     if (leads) { require_drawable<Model>(side, a); }
     std::optional<made_up_conditions> conditions;
     if (!wanted.empty()) { conditions.emplace(wanted, shape, a.seed); }
     const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
     run_inputs in{.args = a,
                   .shape = shape,
-                  .extent = extent,
+                  .sizes = sizes,
                   .conditions = conditions ? &*conditions : nullptr,
                   .noise = &noise,
                   .start = start.get(),
@@ -313,7 +311,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     }
     complete_batch(in);
     const pulse::cost_source blank = [&](int size) {
-        const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(extent));
+        const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(sizes.latents));
         return pulse::blank_costs(graph.view(), size, static_cast<int>(sizeof(typename Side::scalar)));
     };
     measure_unknown<Model>(side, in, known);

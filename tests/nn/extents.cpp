@@ -9,6 +9,7 @@
 #include <nn/small_uvit.hpp>
 #include <support/locked_models.hpp>
 #include <support/pipelined.hpp>
+#include <support/sized_unet.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/resize.hpp>
 #include <pulse/reference/backend.hpp>
@@ -19,14 +20,6 @@ using namespace pulse;
 using namespace pulse::test;
 
 namespace {
-
-constexpr unet_config with_size(unet_config config, int size) noexcept {
-    config.sample_size = size;
-    return config;
-}
-/// The same backbone as a type of that size.
-template <class Model, int Size>
-struct sized : unet<with_size(Model::config, Size)> {};
 
 /// Model at Size x Size is the type of that size: in what it costs, in its losses and in every bit of its gradients.
 template <class Model, int Size>

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include <support/wave.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/plan/peak_bytes.hpp>
@@ -22,15 +21,8 @@ namespace pulse::test {
 
 using wave_math = host::reference_backend<float>;
 
-/// Numbers that depend on the sample alone, and the mean squared error.
-struct wave_task {
-    [[nodiscard]] static float value(std::uint64_t sample, std::size_t i) {
-        return std::sin(0.7F * static_cast<float>(sample) + 0.3F * static_cast<float>(i));
-    }
-    template <class B>
-    void input(const work<B>& at, std::span<float> x) const {
-        for (std::size_t i = 0; i != x.size(); ++i) { x[i] = value(at.first_sample, i); }
-    }
+/// With times and texts.
+struct wave_task : wave {
     [[nodiscard]] const float* timesteps(const work<wave_math>& at) {
         auto& of = times[at.first_sample];
         of.resize(static_cast<std::size_t>(at.samples));
@@ -42,15 +34,6 @@ struct wave_task {
         of.resize(static_cast<std::size_t>(at.samples) * 7 * 24);
         for (std::size_t i = 0; i != of.size(); ++i) { of[i] = value(at.first_sample, i); }
         return of.data();
-    }
-    template <class B>
-    void loss(const work<B>& at, std::span<const float> y, std::span<float> dy) const {
-        const auto n = static_cast<float>(static_cast<std::size_t>(at.step_samples) * y.size());
-        for (std::size_t i = 0; i != y.size(); ++i) {
-            const float off = y[i] - value(at.first_sample + 1000, i);
-            dy[i] = 2 * off / n;
-            *at.loss += static_cast<double>(off) * static_cast<double>(off) / static_cast<double>(n);
-        }
     }
 
     std::map<std::uint64_t, std::vector<float>> times{}, texts{};

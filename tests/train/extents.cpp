@@ -2,9 +2,9 @@
 
 #include <initializer_list>
 
+#include <support/sized_unet.hpp>
 #include <support/wave_training.hpp>
 #include <pulse/model/extent.hpp>
-#include <pulse/nn/unet.hpp>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
 
@@ -12,13 +12,6 @@ using namespace pulse;
 using namespace pulse::test;
 
 namespace {
-
-constexpr unet_config with_size(unet_config config, int size) noexcept {
-    config.sample_size = size;
-    return config;
-}
-template <class Model, int Size>
-struct sized : unet<with_size(Model::config, Size)> {};
 
 /// The plan and the training of Model at Size x Size are those of the type of that size.
 template <class Model, int Size>

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <support/locked_models.hpp>
+#include <support/sized_unet.hpp>
 #include <support/wave_training.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/lower.hpp>
@@ -16,13 +17,8 @@ using namespace pulse::test;
 
 namespace {
 
-constexpr unet_config small_hints() {
-    unet_config config = sd_tiny::config;
-    config.sample_size = 4;
-    return config;
-}
 /// controlnet_tiny with a quarter of the pixels.
-struct controlnet_of_small_hints : controlnet<small_hints()> {};
+struct controlnet_of_small_hints : controlnet<with_size(sd_tiny::config, 4)> {};
 
 template <class Model>
 void check_model(std::initializer_list<int> degrees) {

@@ -18,6 +18,7 @@
 
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
+#include <support/wave.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/reference/backend.hpp>
@@ -38,14 +39,11 @@ using math = host::reference_backend<float>;
 constexpr int batch = 2;
 constexpr int microbatches = 3;
 
-/// Numbers that depend on the sample alone, and the mean squared error. It may spoil a sample.
-struct sine_task {
+/// It may spoil a sample.
+struct sine_task : wave {
     std::uint64_t spoilt = std::numeric_limits<std::uint64_t>::max();
     std::vector<float> times = std::vector<float>(microbatches * batch);
 
-    [[nodiscard]] static float value(std::uint64_t sample, std::size_t i) {
-        return std::sin(0.7F * static_cast<float>(sample) + 0.3F * static_cast<float>(i));
-    }
     template <class B>
     [[nodiscard]] const float* timesteps(const work<B>& at) {
         float* const mine = times.data() + at.microbatch * batch;
@@ -54,17 +52,8 @@ struct sine_task {
     }
     template <class B>
     void input(const work<B>& at, std::span<float> x) const {
-        for (std::size_t i = 0; i != x.size(); ++i) { x[i] = value(at.first_sample, i); }
+        wave::input(at, x);
         if (at.first_sample == spoilt) { x[1] = std::numeric_limits<float>::quiet_NaN(); }
-    }
-    template <class B>
-    void loss(const work<B>& at, std::span<const float> y, std::span<float> dy) const {
-        const auto n = static_cast<float>(static_cast<std::size_t>(at.step_samples) * y.size());
-        for (std::size_t i = 0; i != y.size(); ++i) {
-            const float off = y[i] - value(at.first_sample + 1000, i);
-            dy[i] = 2 * off / n;
-            *at.loss += static_cast<double>(off) * static_cast<double>(off) / static_cast<double>(n);
-        }
     }
 };
 static_assert(task<sine_task, net, math>);

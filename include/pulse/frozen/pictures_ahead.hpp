@@ -22,7 +22,9 @@ public:
 
     /// `step_samples`: those of all replicas. The source must outlive it.
     pictures_ahead(const picture_source& source, std::vector<seen_sample> of_step, std::uint64_t step_samples) :
-        source_{&source}, of_step_{std::move(of_step)}, step_samples_{step_samples} {}
+        source_{source}, of_step_{std::move(of_step)}, step_samples_{step_samples} {}
+    pictures_ahead(const pictures_ahead&) = delete; // what decodes looks at this one
+    pictures_ahead& operator=(const pictures_ahead&) = delete;
 
     /// The next one of the step whose samples begin at `first`. A run that goes on elsewhere begins anew there.
     [[nodiscard]] captioned_picture next(std::uint64_t first) {
@@ -30,7 +32,7 @@ public:
             decoded_.emplace([this, first](std::uint64_t n) {
                 const seen_sample& now = of_step_[n % of_step_.size()];
                 const std::uint64_t position = first + n / of_step_.size() * step_samples_ + now.sample;
-                return now.picture ? source_->at(position) : source_->caption_at(position);
+                return now.picture ? source_.at(position) : source_.caption_at(position);
             });
         }
         if (++at_ == of_step_.size()) {
@@ -41,7 +43,7 @@ public:
     }
 
 private:
-    const picture_source* source_;
+    const picture_source& source_;
     std::vector<seen_sample> of_step_;
     std::uint64_t step_samples_;
     std::size_t at_{};     ///< in of_step_

@@ -31,6 +31,7 @@
 #include <pulse/runtime/cascade_runner.hpp>
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/encoding.hpp>
+#include <pulse/runtime/executor_options.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/replica_sum.hpp>
@@ -43,17 +44,6 @@
 #include <pulse/runtime/value_watch.hpp>
 
 namespace pulse {
-
-/// How an executor runs a plan.
-struct executor_options {
-    /// Which ranks of the transport form a pipeline, and which a stage's replicas.
-    rank_layout layout{rank_layout::pipeline_inside};
-    /// Summed gradients are left where the replica keeps optimizer state: share_of every layer. The rest of a rank's
-    /// gradients is then of no use.
-    bool sharded_optimizer{};
-    /// Of the model's input, for which the costs are; none: that of the model's type.
-    pulse::extent extent{};
-};
 
 namespace detail {
 

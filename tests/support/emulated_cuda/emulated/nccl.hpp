@@ -7,8 +7,8 @@
 /// error.
 ///
 /// A group is one operation of its stream: it starts when all before it in the stream is done, and is done when every
-/// message of it is over. It runs in rounds, one after the other, as a kernel of NCCL does: the k-th message to each peer
-/// and the k-th from it are of round k. A message goes over when the rounds of both its sides have started.
+/// message of it is over. It runs in rounds, one after the other, as a kernel of NCCL does: the k-th message to each
+/// peer and the k-th from it are of round k. A message goes over when the rounds of both its sides have started.
 /// Messages of a pair of ranks are matched in the order of the calls. So a program that would hang in NCCL does not end
 /// here: the call that waits gets cudaErrorUnknown where the groups wait for each other in a circle. Communicators are
 /// as those that do not block: init and split are in progress until every rank has come. An abort marks its

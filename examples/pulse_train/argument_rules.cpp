@@ -15,6 +15,7 @@
 #include <pulse/diffusers/scheduler.hpp>
 
 #include "../command_line.hpp"
+#include "run.hpp"
 
 namespace pulse_train {
 
@@ -129,6 +130,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
             static_cast<void>(pulse::diffusers::read_pipeline(a.from));
             a.scheduler = pulse::diffusers::read_scheduler(std::filesystem::path{a.from} / "scheduler");
         } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
+        if (app.count("--model") == 0) { a.model = model_of_folder(a); }
     } else if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
         a.scheduler.beta_start = 0.00085;
         a.scheduler.beta_end = 0.012;

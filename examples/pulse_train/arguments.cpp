@@ -19,6 +19,7 @@
 
 #include "../command_line.hpp"
 #include "argument_rules.hpp"
+#include "run.hpp"
 #include "setup.hpp"
 
 namespace pulse_train {
@@ -122,6 +123,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
 
     choices<std::string> models;
     for (const char* name : {PULSE_TRAIN_MODELS}) { models.emplace(name, name); }
+    for (const std::string& name : trained_models()) { models.emplace(name, name); }
     const choices<transport_kind> transports{
         {"threads", transport_kind::threads}, {"mpi", transport_kind::mpi}, {"nccl", transport_kind::nccl}};
     const choices<backend_kind> backends{{"host", backend_kind::host}, {"cuda", backend_kind::cuda}};
@@ -362,7 +364,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file_or_folder("--plan", a.plan_file, "FILE", "Run this plan (pulse-plan/1) instead of making one");
 
     app.option_defaults()->group("Training");
-    choice("--model", a.model, models, "ddpm_fmnist", "Backbone");
+    choice("--model", a.model, models, "that of --from, else ddpm_fmnist", "Backbone");
     value("--steps", a.steps, count, "Optimizer steps in all");
     value("--time-limit", a.time_limit_s, not_negative, "Stop training after this many seconds; 0: never");
     value("--lr", a.learning_rate, positive, "Learning rate of AdamW");

@@ -15,6 +15,7 @@ struct job {
     backend_kind where{};
     precision_kind precision{};
     run_function run{};
+    fault_function why_not{};
 };
 
 std::vector<job>& jobs() {
@@ -24,8 +25,38 @@ std::vector<job>& jobs() {
 
 } // namespace
 
-registration::registration(const char* model, backend_kind where, precision_kind precision, run_function run) {
-    jobs().push_back({model, where, precision, run});
+registration::registration(const char* model, backend_kind where, precision_kind precision, run_function run,
+                           fault_function why_not) {
+    jobs().push_back({model, where, precision, run, why_not});
+}
+
+std::vector<std::string> trained_models() {
+    std::vector<std::string> names;
+    for (const job& one : jobs()) { names.push_back(one.model); }
+    return names;
+}
+
+std::string model_of_folder(const arguments& a) {
+    const bool cuda = a.backend == backend_kind::cuda;
+    std::vector<std::string> found;
+    std::string others;
+    for (const job& one : jobs()) {
+        if (one.where != a.backend || one.precision != a.precision) { continue; }
+        if (one.why_not(a.from).empty()) { found.push_back(one.model); }
+        others += (others.empty() ? "" : ", ") + one.model;
+    }
+    if (found.size() == 1) { return found.front(); }
+    if (!found.empty()) {
+        std::sort(found.begin(), found.end());
+        throw pulse::input_error{"--model: the backbone of --from is " + found[0] + " and " + found[1] +
+                                 "; which is meant is not said"};
+    }
+    const std::string precision = cuda ? std::string{":"} + name_of(a.precision) : std::string{};
+    throw pulse::input_error{"--from: its backbone is none that this build trains " +
+                             (cuda ? std::string{"on cuda in "} + name_of(a.precision) : std::string{"on the host"}) +
+                             " (" + (others.empty() ? "there is none" : others) +
+                             "); one that is configured with -DPULSE_TRAIN_" + (cuda ? "CUDA=" : "HOST=") + a.from +
+                             precision + " does"};
 }
 
 run_function run_for(const arguments& a) {

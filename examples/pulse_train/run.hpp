@@ -1,6 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "arguments.hpp"
 
@@ -10,11 +13,21 @@ namespace pulse_train {
 /// current step.
 using run_function = void (*)(const arguments& a, const std::atomic<bool>& stop);
 
+/// Why the backbone of a diffusers folder is not the job's; empty: it is.
+using fault_function = std::string (*)(const std::filesystem::path& folder);
+
 /// Made once for every job that the program can do: each is a source file of its own, which compile side by side, and
 /// what is linked is what there is.
 struct registration {
-    registration(const char* model, backend_kind where, precision_kind precision, run_function run);
+    registration(const char* model, backend_kind where, precision_kind precision, run_function run,
+                 fault_function why_not);
 };
+
+/// The names of all backbones that this build trains anywhere.
+[[nodiscard]] std::vector<std::string> trained_models();
+
+/// The backbone of --from, when this build trains exactly one there that it is. Throws input_error naming the option.
+[[nodiscard]] std::string model_of_folder(const arguments& a);
 
 /// The job that the arguments ask for. Throws input_error naming the argument when this build does not have it.
 [[nodiscard]] run_function run_for(const arguments& a);

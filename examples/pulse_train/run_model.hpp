@@ -55,6 +55,16 @@
 
 namespace pulse_train {
 
+/// Why the backbone of a diffusers folder is not Model; empty: it is.
+template <class Model>
+[[nodiscard]] std::string why_not(const std::filesystem::path& folder) {
+    try {
+        namespace diffusers = pulse::diffusers;
+        diffusers::require_fit(diffusers::config_of(Model::config), folder / diffusers::backbone_folder(Model::config));
+        return {};
+    } catch (const pulse::input_error& e) { return e.what(); }
+}
+
 /// The captioned pictures of a model that reads some.
 template <class Model>
 using captioned = std::conditional_t<pulse::frozen::networks_of<Model>::known, pulse::pictures<Model>, std::monostate>;

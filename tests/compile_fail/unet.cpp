@@ -9,8 +9,9 @@
 // error-7: pulse: attention_head_dim divides the channels of every level that attends
 // error-8: pulse: downsample_padding of a unet is 0 or 1
 // error-9: pulse: the first number of block_out_channels is even and more than twice freq_shift
-// error-10: pulse: transformers of a unet are set for levels that exist, and not where it has attention blocks
+// error-10: pulse: transformers of a unet are set for levels that exist, not where it has attention blocks
 // error-11: pulse: a unet has cross_attention_dim if and only if it has transformers
+// error-12: pulse: mid_block_resnets of a unet is 2, or 0 or 1 without an attention or a transformer between them
 
 #include <pulse/nn/unet.hpp>
 
@@ -44,6 +45,8 @@ constexpr pulse::unet_config config() {
     c.cross_attention_dim = 4;
 #elif CASE == 11
     c.cross_attention_dim = 4;
+#elif CASE == 12
+    c.mid_block_resnets = 1;
 #endif
     return c;
 }

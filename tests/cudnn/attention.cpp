@@ -39,9 +39,9 @@ void append_unet(std::vector<attention_shape>& all, const unet_config& c) {
         const int tokens = c.size(level) * c.size(level);
         const int channels = c.channels(level);
         if (c.attends(level)) { all.push_back({tokens, c.heads(channels), channels / c.heads(channels)}); }
-        if (c.transformer_blocks(level) == 0 && level + 1 != c.levels()) { continue; }
+        if (!c.has_transformers(level) && level + 1 != c.levels()) { continue; }
         if (c.reads_text()) {
-            const int heads = c.transformer_heads_of(channels);
+            const int heads = c.transformer_heads_at(level);
             all.push_back({tokens, heads, channels / heads});
             all.push_back({tokens, heads, channels / heads, c.context_tokens});
         }

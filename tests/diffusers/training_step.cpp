@@ -25,6 +25,11 @@
 #include <pulse/zoo/sdxl.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
 
+#ifdef PULSE_TEST_DIFFUSERS_GENERATED
+#include <inpaint_tiny.hpp>
+#include <ssd_tiny.hpp>
+#endif
+
 #include <support/difference.hpp>
 #include <support/skip.hpp>
 #include <support/unpipelined.hpp>
@@ -83,7 +88,8 @@ template <class M, class Compute>
                                              .prediction = train::prediction_type::velocity};
     write_pipeline<M>(folder.path / "pipeline", written, diffusers::print_scheduler(settings));
 
-    constexpr int channels = M::template layer_at<0>::input::dims[0];
+    constexpr unet_config config = M::config;
+    constexpr int channels = config.out_channels;
     const auto elements = static_cast<std::size_t>(channels * to.height * to.width);
     std::vector<std::uint8_t> pixels(3 * elements);
     for (auto& pixel : pixels) { pixel = static_cast<std::uint8_t>(random() % 256); }
@@ -121,12 +127,27 @@ template <class M, class Compute>
     give("image", {batch, to.height, to.width, channels}, images.data());
     give("noise", {batch, to.height, to.width, channels}, noise.data());
     give("times", {batch}, task.timesteps(at));
-    constexpr unet_config config = M::config;
     give("text", {batch, config.context_tokens, config.cross_attention_dim}, task.text(at));
     if (config.adds_embedding()) {
         give("pooled", {batch, config.pooled()},
              task.text(at) + batch * config.context_tokens * config.cross_attention_dim);
         give("sizes", {batch, 6}, task.facts(at));
+    }
+    // What an inpainting model reads behind the channels of the sample.
+    constexpr int more = config.in_channels - channels;
+    if constexpr (more != 0) {
+        const std::vector<float> sample = std::exchange(x, {});
+        std::vector<float> others(sample.size() / channels * more);
+        for (float& value : others) { value = draw(-1, 1); }
+        give("others", {batch, to.height, to.width, more}, others.data());
+        for (std::size_t pixel = 0; pixel != sample.size() / channels; ++pixel) {
+            const auto append = [&](const std::vector<float>& from, int count) {
+                const auto begin = from.begin() + static_cast<std::ptrdiff_t>(pixel) * count;
+                x.insert(x.end(), begin, begin + count);
+            };
+            append(sample, channels);
+            append(others, more);
+        }
     }
     nlohmann::json wanted_names;
     for (const parameter& one : written.parameters) { wanted_names.push_back(one.name.str()); }
@@ -139,7 +160,7 @@ template <class M, class Compute>
     auto tape = run.forward(batch, x, copy_of(task.timesteps(at), batch),
                             copy_of(task.text(at), batch * M::conditioning::text_elements),
                             copy_of(task.facts(at), batch * M::conditioning::fact_elements));
-    std::vector<float> gradient(x.size());
+    std::vector<float> gradient(batch * elements);
     task.loss(at, run.output(tape), gradient);
     run.backward(tape, gradient);
 
@@ -168,6 +189,20 @@ template <class M, class Compute>
 }
 
 } // namespace
+
+#ifdef PULSE_TEST_DIFFUSERS_GENERATED
+TEST_CASE("a training step of models that were made of their folders has the loss and every gradient of diffusers") {
+    for (const char* const packages : {PULSE_TEST_PYTHON_PACKAGES, PULSE_TEST_PYTHON_NEWEST}) {
+        CAPTURE(packages);
+        const bool computed = check_step<pulse_models::ssd_tiny>({12, 20}, [&](const fs::path& one) {
+            return check_step<pulse_models::inpaint_tiny>({10, 6}, [&](const fs::path& two) {
+                return run_python(PULSE_TEST_DIFFUSERS_STEP, packages, {one, two});
+            });
+        });
+        if (!computed) { pulse::test::skip("no torch and diffusers"); }
+    }
+}
+#endif
 
 TEST_CASE("a training step of the tiny UNets with text has the loss and every gradient that diffusers has") {
     for (const char* const packages : {PULSE_TEST_PYTHON_PACKAGES, PULSE_TEST_PYTHON_NEWEST}) {

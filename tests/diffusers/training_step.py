@@ -38,7 +38,10 @@ def step(folder):
     image, noise = (given[name].permute(0, 3, 1, 2) for name in ("image", "noise"))
     times = given["times"].long()
     more = {"text_embeds": given["pooled"], "time_ids": given["sizes"]} if "pooled" in given else None
-    answer = model(scheduler.add_noise(image, noise, times), times, given["text"], added_cond_kwargs=more).sample
+    sample = scheduler.add_noise(image, noise, times)
+    if "others" in given:
+        sample = torch.cat([sample, given["others"].permute(0, 3, 1, 2)], dim=1)
+    answer = model(sample, times, given["text"], added_cond_kwargs=more).sample
     loss = torch.nn.functional.mse_loss(answer, scheduler.get_velocity(image, noise, times))
     loss.backward()
     of_model = dict(model.named_parameters())

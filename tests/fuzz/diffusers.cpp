@@ -16,7 +16,10 @@
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/model_header.hpp>
 #include <pulse/diffusers/pipeline.hpp>
+#include <pulse/diffusers/read_backbone.hpp>
+#include <pulse/diffusers/read_networks.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/io/parse_json.hpp>
@@ -140,6 +143,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         attempt("input.json: ",
                 [&] { diffusers::require_fit(config, io::parse_json(text, "input.json"), "input.json"); });
     }
+    put(one.folder / "config.json", text);
+    attempt("config.json", [&] {
+        const auto read = diffusers::read_backbone(one.folder, "drawn");
+        static_cast<void>(diffusers::print_header(read, diffusers::read_networks(one.folder, read)));
+    });
     const std::string file = file_of(text);
     const fs::path path = one.folder / "model.safetensors";
     put(path, file);

@@ -70,7 +70,7 @@ template <class M>
     out.precision(17);
     const auto flag = [](bool b) { return b ? "true" : "false"; };
     out << "{\"kind\": \"unet\", \"sample_size\": " << c.sample_size << ", \"in_channels\": " << c.in_channels
-        << ", \"out_channels\": " << c.out_channels << ", \"layers_per_block\": " << c.layers_per_block
+        << ", \"out_channels\": " << c.out_channels << ", \"layers_per_block\": " << c.layers(0)
         << ", \"attention_head_dim\": " << c.attention_head_dim << ", \"norm_num_groups\": " << c.norm_num_groups
         << ", \"norm_eps\": " << c.norm_eps << ", \"downsample_padding\": " << c.downsample_padding
         << ", \"freq_shift\": " << c.freq_shift << ", \"flip_sin_to_cos\": " << flag(c.flip_sin_to_cos)
@@ -80,11 +80,11 @@ template <class M>
     for (int level = 0; level != c.levels(); ++level) { out << (level == 0 ? "" : ", ") << flag(c.attends(level)); }
     out << "], \"transformers\": [";
     for (int level = 0; level != c.levels(); ++level) {
-        out << (level == 0 ? "" : ", ") << c.transformer_blocks(level);
+        out << (level == 0 ? "" : ", ") << c.transformers(level, false)[0];
     }
     out << "], \"mid_block_transformer_layers\": " << c.mid_block_transformer_layers
         << ", \"cross_attention_dim\": " << c.cross_attention_dim << ", \"context_tokens\": " << c.context_tokens
-        << ", \"transformer_heads\": " << c.transformer_heads
+        << ", \"transformer_heads\": " << c.transformer_heads[0]
         << ", \"transformer_head_dim\": " << c.transformer_head_dim
         << ", \"use_linear_projection\": " << flag(c.use_linear_projection) << ", \"pooled\": " << c.pooled()
         << ", \"addition_time_embed_dim\": " << c.addition_time_embed_dim << "}";

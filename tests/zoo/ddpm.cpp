@@ -30,7 +30,11 @@ TEST_CASE("every flaw of a unet_config is found") {
     CHECK(flaw_after([](unet_config& c) { c.attention[3] = true; }) == unet_flaw::attention);
     CHECK(flaw_after([](unet_config& c) { c.sample_size = 0; }) == unet_flaw::sizes);
     CHECK(flaw_after([](unet_config& c) { c.in_channels = 0; }) == unet_flaw::sizes);
-    CHECK(flaw_after([](unet_config& c) { c.layers_per_block = 0; }) == unet_flaw::sizes);
+    for (const one_or_each<int>& wrong : {one_or_each<int>{0}, {2, 2}, {2, 2, 2, 2}}) {
+        CHECK(flaw_after([&](unet_config& c) { c.layers_per_block = wrong; }) == unet_flaw::sizes);
+    }
+    CHECK(flaw_after([](unet_config& c) { c.layers_per_block = {1, 2, 3}; }) == unet_flaw::none);
+    CHECK(flaw_after([](unet_config& c) { c.mid_block_resnets = 1; }) == unet_flaw::middle);
     CHECK(flaw_after([](unet_config& c) { c.block_out_channels = {32, -64, 64}; }) == unet_flaw::sizes);
     CHECK(flaw_after([](unet_config& c) { c.sample_size = 30; }) == unet_flaw::halving);
     CHECK(flaw_after([](unet_config& c) { c.norm_num_groups = 12; }) == unet_flaw::groups);

@@ -1,9 +1,15 @@
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
 
 #include <doctest/doctest.h>
 
+#include <pulse/core/error.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
+#include <pulse/nn/value_graph.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/check_costs.hpp>
 #include <pulse/zoo/known_models.hpp>
@@ -37,4 +43,47 @@ TEST_CASE("every backbone is found by its name, with its published parameter tot
     }
     CHECK(find_model("sd") == nullptr);
     CHECK(find_model("") == nullptr);
+}
+
+namespace {
+
+template <class M>
+void check_value() {
+    static constexpr auto typed = graph_of<M>();
+    CAPTURE(M::name.str());
+    const value_graph made = value_graph_of(M::config);
+    const graph_view view = made.view();
+    CHECK(view.model == typed.model);
+    CHECK(std::ranges::equal(view.layers, typed.layers));
+    CHECK(std::ranges::equal(view.skips, typed.skips));
+    CHECK(view.conditioning_elements == typed.conditioning_elements);
+    CHECK(view.frozen_conditioning_elements == typed.frozen_conditioning_elements);
+}
+
+} // namespace
+
+TEST_CASE("a model as a value is its type's graph, layer by layer") {
+    check_value<sd15>();
+    check_value<sd21>();
+    check_value<sdxl>();
+    check_value<sdxl_fine>();
+    check_value<uvit_s2>();
+    check_value<uvit_h2>();
+    check_value<hunyuan_dit_v11>();
+    check_value<hunyuan_dit_v12>();
+    check_value<ddpm_cifar10>();
+    check_value<ddpm_fmnist>();
+}
+
+TEST_CASE("a model as a value is its type's graph at other extents, and refuses what the type refuses") {
+    for (const extent& to : {extent{64, 64}, extent{128, 8}, extent{40, 104}}) {
+        const auto typed = graph_of<sd21>(resize<sd21>(to));
+        CHECK(std::ranges::equal(value_graph_of(sd21::config, to).view().layers, typed.layers));
+    }
+    CHECK_THROWS_WITH_AS(static_cast<void>(value_graph_of(sd21::config, {60, 64})),
+                         doctest::Contains("model sd21 cannot read 60 x 64: its height is a multiple of 8 (56 or 64)"),
+                         input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(value_graph_of(uvit_s2::config, {64, 64})),
+                         doctest::Contains("made for 32 x 32 alone"), input_error);
+    CHECK(value_graph_of(uvit_s2::config, {32, 32}).view().layers.size() == uvit_s2::layer_count);
 }

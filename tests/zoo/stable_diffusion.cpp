@@ -51,8 +51,26 @@ TEST_CASE("every flaw of a unet_config with transformers is found") {
     CHECK(flaw_after([](unet_config&) {}) == unet_flaw::none);
     CHECK(flaw_after([](unet_config& c) { c.mid_block_attention = true; }) == unet_flaw::transformers);
     CHECK(flaw_after([](unet_config& c) { c.attention[1] = true; }) == unet_flaw::transformers);
-    CHECK(flaw_after([](unet_config& c) { c.transformer_layers_per_block[4] = 1; }) == unet_flaw::transformers);
-    CHECK(flaw_after([](unet_config& c) { c.transformer_layers_per_block[0] = -1; }) == unet_flaw::transformers);
+    using blocks = one_or_each<one_or_each<int>>;
+    for (const blocks& wrong : {blocks{1, 1, 1, 0, 1}, blocks{-1, 1, 1}, blocks{{1, 0}, {1, 1}, 1},
+                                blocks{{1, 2, 3}, 1, 1}, blocks{{1, 1}, 1, 1}}) {
+        CHECK(flaw_after([&](unet_config& c) { c.transformer_layers_per_block = wrong; }) == unet_flaw::transformers);
+    }
+    // The way up has its own numbers where the way down has a list: one more of them, and for the same levels.
+    const auto flaw_of_up = [&](const blocks& up) {
+        return flaw_after([&](unet_config& c) {
+            c.transformer_layers_per_block = {{1, 2}, 1, 1};
+            c.reverse_transformer_layers_per_block = up;
+        });
+    };
+    CHECK(flaw_of_up({0, 3, 1, {1, 2, 3}}) == unet_flaw::none);
+    for (const blocks& wrong : {blocks{0, 3, 1, {1, 2}}, blocks{1, 3, 1, 1}, blocks{0, 0, 1, 1}, blocks{0, 3, 1}}) {
+        CHECK(flaw_of_up(wrong) == unet_flaw::transformers);
+    }
+    CHECK(flaw_after([](unet_config& c) { c.mid_block_resnets = 3; }) == unet_flaw::middle);
+    CHECK(flaw_after([](unet_config& c) { c.mid_block_resnets = 1; }) == unet_flaw::middle);
+    CHECK(flaw_after([](unet_config& c) { c.transformer_heads = {5, 10, 20, 20, 20}; }) == unet_flaw::heads);
+    CHECK(flaw_after([](unet_config& c) { c.transformer_heads = {5, 10, -20}; }) == unet_flaw::heads);
     CHECK(flaw_after([](unet_config& c) { c.mid_block_transformer_layers = -1; }) == unet_flaw::sizes);
     CHECK(flaw_after([](unet_config& c) { c.cross_attention_dim = -1; }) == unet_flaw::sizes);
     CHECK(flaw_after([](unet_config& c) { c.context_tokens = 0; }) == unet_flaw::sizes);

@@ -37,7 +37,7 @@ template <class Value>
 [[nodiscard]] inline json block_types(const unet_config& c, const char* direction) {
     return by_level(c, [&](int level) {
         const int at = direction == std::string{"Up"} ? c.levels() - 1 - level : level;
-        const char* const kind = c.transformer_blocks(at) != 0 ? "CrossAttn" : c.attends(at) ? "Attn" : "";
+        const char* const kind = c.has_transformers(at) ? "CrossAttn" : c.attends(at) ? "Attn" : "";
         return std::string{kind} + direction + "Block2D";
     });
 }
@@ -59,7 +59,7 @@ template <class Value>
             {"down_block_types", block_types(c, "Down"), nullptr, {}, true},
             {"up_block_types", block_types(c, "Up"), nullptr, {}, true},
             {"block_out_channels", by_level(c, [&](int level) { return c.channels(level); }), nullptr, {}, true},
-            {"layers_per_block", c.layers_per_block, 2},
+            {"layers_per_block", by_level(c, [&](int level) { return c.layers(level); }), 2},
             {"downsample_padding", c.downsample_padding, 1},
             {"mid_block_scale_factor", 1, 1},
             {"dropout", 0.0, 0.0},
@@ -72,13 +72,30 @@ template <class Value>
             {"num_class_embeds", nullptr, nullptr}};
 }
 
+/// How many blocks the transformers of a level have: one number, or one for each of them.
+[[nodiscard]] inline json blocks_of(const one_or_each<int>& transformers) {
+    if (!transformers.is_list()) { return transformers[0]; }
+    json list = json::array();
+    for (int j = 0; j != transformers.count; ++j) { list.push_back(transformers[j]); }
+    return list;
+}
+
 /// Of levels that no transformer reads, null.
 template <class Value>
 [[nodiscard]] json by_transformer(const unet_config& c, const Value& value) {
     return by_level(c, [&](int level) {
         const bool middle = level == c.levels() - 1 && c.mid_block_transformer_layers != 0;
-        return c.transformer_blocks(level) != 0 || middle ? json(value(level)) : json(nullptr);
+        return c.has_transformers(level) || middle ? json(value(level)) : json(nullptr);
     });
+}
+
+/// None where the config says null or nothing.
+[[nodiscard]] inline extent sample_size_of(const io::json_field& config) {
+    if (!config.has("sample_size") || config["sample_size"].value().is_null()) { return {}; }
+    const io::json_field field = config["sample_size"];
+    if (!field.value().is_array()) { return {field.count(), field.count()}; }
+    if (field.size() != 2) { field.fail("is a height and a width"); }
+    return {field.entry(0).count(), field.entry(1).count()};
 }
 
 } // namespace detail
@@ -87,12 +104,7 @@ PULSE_INLINE extent read_sample_size(const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / "config.json";
     const std::string source = "'" + file.string() + "'";
     const nlohmann::json config = io::parse_json(io::read_file(file), source);
-    const auto found = config.find("sample_size");
-    if (found == config.end() || found->is_null()) { return {}; }
-    const io::json_field field = io::json_field{config, {source, "the config", "a diffusers config"}}["sample_size"];
-    if (!found->is_array()) { return {field.count(), field.count()}; }
-    if (field.size() != 2) { field.fail("is a height and a width"); }
-    return {field.entry(0).count(), field.entry(1).count()};
+    return detail::sample_size_of({config, {source, "the config", "a diffusers config"}});
 }
 
 PULSE_INLINE component_config config_of(const unet_config& c) {
@@ -103,6 +115,7 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
                             .ignored = {"num_train_timesteps"}};
     const auto add = [&](config_key key) { config.keys.push_back(std::move(key)); };
     if (!c.reads_text()) {
+        bool same = true;
         bool attends = c.mid_block_attention;
         for (int level = 0; level != c.levels(); ++level) { attends = attends || c.attends(level); }
         const json head = c.attention_head_dim == 0 ? json(nullptr) : json(c.attention_head_dim);
@@ -111,40 +124,67 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
         } else {
             config.ignored.push_back("attention_head_dim");
         }
-        add({"add_attention", c.mid_block_attention, true});
+        for (int level = 1; level < c.levels(); ++level) { same = same && c.layers(level) == c.layers(0); }
+        if (!same || c.mid_block_resnets == 1) {
+            throw input_error("the model " + c.name.str() +
+                              " is none of diffusers' UNet2DModel: its levels have as many ResNet blocks each, its "
+                              "middle two or none");
+        }
+        // What later versions of the class have.
+        if (c.mid_block_resnets == 0) {
+            add({"mid_block_type", nullptr, "UNetMidBlock2D"});
+            config.ignored.push_back("add_attention");
+        } else {
+            config.unwritten.push_back({"mid_block_type", "UNetMidBlock2D", "UNetMidBlock2D"});
+            add({"add_attention", c.mid_block_attention, true});
+        }
+        config.unwritten.push_back({"time_embedding_dim", nullptr, nullptr});
         add({"attn_norm_num_groups", nullptr, nullptr, {c.norm_num_groups}});
         add({"downsample_type", "conv", "conv"});
         add({"upsample_type", "conv", "conv"});
-        // What later versions of the class have.
-        config.unwritten = {{"mid_block_type", "UNetMidBlock2D", "UNetMidBlock2D"},
-                            {"time_embedding_dim", nullptr, nullptr}};
         return config;
     }
 
     const int last = c.levels() - 1;
-    if (c.mid_block_attention || c.mid_block_transformer_layers == 0 ||
-        (c.transformer_blocks(last) != 0 && c.transformer_blocks(last) != c.mid_block_transformer_layers)) {
+    const bool middle = c.mid_block_transformer_layers != 0;
+    if (c.mid_block_resnets == 2 &&
+        (!middle || (c.has_transformers(last) && c.transformers(last, false)[0] != c.mid_block_transformer_layers))) {
         throw input_error(
             "the model " + c.name.str() +
             " is none of diffusers' UNet2DConditionModel: its middle has as many transformer blocks as the "
             "last level would");
     }
     // In this class the key of a head's features holds the number of heads, but in levels that only attend to pixels.
-    json heads = detail::by_transformer(c, [&](int level) { return c.transformer_heads_of(c.channels(level)); });
+    json heads = detail::by_transformer(c, [&](int level) { return c.transformer_heads_at(level); });
     for (int level = 0; level != c.levels(); ++level) {
         if (c.attends(level)) { heads[static_cast<std::size_t>(level)] = c.attention_head_dim; }
     }
     add({"attention_head_dim", heads, 8});
     add({"num_attention_heads", nullptr, nullptr});
     add({"cross_attention_dim", detail::by_transformer(c, [&](int) { return c.cross_attention_dim; }), 1280});
-    add({"transformer_layers_per_block",
-         detail::by_transformer(
-             c,
-             [&](int level) { return level == last ? c.mid_block_transformer_layers : c.transformer_blocks(level); }),
-         1});
-    add({"reverse_transformer_layers_per_block", nullptr, nullptr});
+    const json down = detail::by_transformer(c, [&](int level) {
+        return c.has_transformers(level) ? detail::blocks_of(c.transformers(level, false))
+                                         : json(c.mid_block_transformer_layers);
+    });
+    // Of a list for a level without transformers, the middle reads the first number.
+    const auto same_blocks = [down, last_reads = c.has_transformers(last)](json found) {
+        if (!last_reads && found.is_array() && !found.empty() && found.back().is_array() && !found.back().empty()) {
+            found.back() = json(found.back().front());
+        }
+        return detail::same_value(down, found);
+    };
+    add({"transformer_layers_per_block", down, 1, {}, false, same_blocks});
+    json up = nullptr;
+    if (c.reverse_transformer_layers_per_block.is_list()) {
+        up = detail::by_level(c, [&](int level) {
+            const int at = last - level;
+            return c.has_transformers(at) ? detail::blocks_of(c.transformers(at, true)) : json(nullptr);
+        });
+    }
+    add({"reverse_transformer_layers_per_block", up, nullptr, {}, true});
     add({"use_linear_projection", c.use_linear_projection, false});
-    add({"mid_block_type", "UNetMidBlock2DCrossAttn", "UNetMidBlock2DCrossAttn"});
+    const json kinds[]{nullptr, "UNetMidBlock2D", "UNetMidBlock2DCrossAttn"}; // of no, one and two ResNet blocks
+    add({"mid_block_type", kinds[c.mid_block_resnets], kinds[2]});
     add({"only_cross_attention", false, false});
     add({"mid_block_only_cross_attention", nullptr, nullptr, {false}});
     add({"dual_cross_attention", false, false});

@@ -28,12 +28,19 @@ struct config_key {
 
 /// The config.json of a compiled network: what is written of it, and what a file must say.
 struct component_config {
-    std::string model{};      ///< pulse's name, for messages
+    std::string model{};      ///< pulse's name, for messages; empty: what pulse has at all
     std::string class_name{}; ///< _class_name; empty: transformers', which have a key for it among `keys`
     std::vector<config_key> keys{};
     std::vector<config_key> unwritten{};     ///< keys that only some versions of the class have
     std::vector<std::string_view> ignored{}; ///< keys that change nothing that the network computes
 };
+
+namespace detail {
+
+/// Whether a file's value means what the network has.
+[[nodiscard]] PULSE_INLINE bool same_value(const nlohmann::json& wanted, const nlohmann::json& found);
+
+} // namespace detail
 
 /// Throws input_error unless a config.json describes this network. One line has `source`, the first key that differs
 /// and both values.

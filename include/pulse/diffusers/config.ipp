@@ -20,8 +20,7 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// Whether a file's value means what the network has.
-[[nodiscard]] inline bool same_value(const nlohmann::json& wanted, const nlohmann::json& found) {
+PULSE_INLINE bool same_value(const nlohmann::json& wanted, const nlohmann::json& found) {
     if (wanted.is_array()) {
         if (found.is_array() && found.size() != wanted.size()) { return false; }
         for (std::size_t i = 0; i != wanted.size(); ++i) {
@@ -37,7 +36,7 @@ namespace detail {
 
 [[nodiscard]] inline bool fits(const config_key& key, const nlohmann::json& found) {
     if (key.fits) { return key.fits(found); }
-    if (key.always_list && !found.is_array()) { return false; }
+    if (key.always_list && key.value.is_array() && !found.is_array()) { return false; }
     return same_value(key.value, found) ||
            std::any_of(key.as_well.begin(), key.as_well.end(), [&](const auto& other) { return other == found; });
 }
@@ -53,7 +52,7 @@ namespace detail {
         if (all[i].is_null()) { all[i] = filler; }
         filler = all[i];
     }
-    const bool repeats = !key.always_list && !all.empty() &&
+    const bool repeats = !key.always_list && !all.empty() && !all.front().is_array() &&
                          std::all_of(all.begin(), all.end(), [&](const auto& one) { return one == all.front(); });
     return repeats ? all.front() : all;
 }
@@ -66,7 +65,8 @@ namespace detail {
 
 PULSE_INLINE void require_fit(const component_config& config, const nlohmann::json& file, std::string_view source) {
     const io::json_field root{file, {source, "the config", "a diffusers config"}};
-    const std::string compiled = "; the compiled model " + config.model + " has ";
+    const std::string mine = config.model.empty() ? "pulse" : "the compiled model " + config.model;
+    const std::string compiled = "; " + mine + " has ";
     if (!config.class_name.empty() && root["_class_name"].text() != config.class_name) {
         root["_class_name"].fail("is '" + io::printable(root["_class_name"].text()) + "'" + compiled + "'" +
                                  config.class_name + "'");
@@ -87,7 +87,7 @@ PULSE_INLINE void require_fit(const component_config& config, const nlohmann::js
         if (name.starts_with('_') || std::any_of(config.ignored.begin(), config.ignored.end(), is_name)) { continue; }
         if (std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key.name == name; })) { continue; }
         throw input_error(std::string{source} + ": " + io::printable(name) + " is " +
-                          detail::shown_value(entry.value()) + "; the compiled model " + config.model +
+                          detail::shown_value(entry.value()) + "; " + mine +
                           " does not know this key, which may change what it computes");
     }
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/label.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/layer.hpp>
@@ -84,24 +85,30 @@ template <resizable_model M>
     return steps;
 }
 
-/// Throws input_error naming the sizes that are next to it unless M can be of an extent, each of whose steps counts as
-/// `unit`: pictures have more pixels than their latents.
+/// Throws input_error naming the sizes that are next to it unless an extent is a multiple of a model's steps, each of
+/// which counts as `unit`: pictures have more pixels than their latents.
+constexpr void require_steps(const label& model, const extent& steps_of_model, const extent& to, int unit = 1) {
+    const extent steps{unit * steps_of_model.height, unit * steps_of_model.width};
+    const int most = detail::largest_extent * unit;
+    if (detail::is_step(to.height, steps.height, most) && detail::is_step(to.width, steps.width, most)) { return; }
+    throw input_error{"model " + model.str() + " cannot read " + detail::text_of(to) +
+                      ": its height is a multiple of " + std::to_string(steps.height) + " (" +
+                      detail::nearest_sizes(to.height, steps.height, most) + "), its width of " +
+                      std::to_string(steps.width) + " (" + detail::nearest_sizes(to.width, steps.width, most) +
+                      "), up to " + std::to_string(most)};
+}
+/// The same of a model that can be of one extent.
+constexpr void require_only(const label& model, const extent& only, const extent& to, int unit = 1) {
+    if (to == extent{} || to == extent{unit * only.height, unit * only.width}) { return; }
+    throw input_error{"model " + model.str() + " cannot read " + detail::text_of(to) + ": it is made for " +
+                      detail::text_of({unit * only.height, unit * only.width}) + " alone"};
+}
 template <any_model M>
 constexpr void require_steps(const extent& to, int unit = 1) {
-    const auto refuse = [&](const std::string& why) {
-        throw input_error{"model " + M::name.str() + " cannot read " + detail::text_of(to) + ": " + why};
-    };
     if constexpr (resizable_model<M>) {
-        const extent steps{unit * steps_of<M>().height, unit * steps_of<M>().width};
-        const int most = detail::largest_extent * unit;
-        if (detail::is_step(to.height, steps.height, most) && detail::is_step(to.width, steps.width, most)) { return; }
-        refuse("its height is a multiple of " + std::to_string(steps.height) + " (" +
-               detail::nearest_sizes(to.height, steps.height, most) + "), its width of " + std::to_string(steps.width) +
-               " (" + detail::nearest_sizes(to.width, steps.width, most) + "), up to " + std::to_string(most));
+        require_steps(M::name, steps_of<M>(), to, unit);
     } else {
-        constexpr extent type = extent_of<M>();
-        const extent only{unit * type.height, unit * type.width};
-        if (to != only) { refuse("it is made for " + detail::text_of(only) + " alone"); }
+        require_only(M::name, extent_of<M>(), to, unit);
     }
 }
 

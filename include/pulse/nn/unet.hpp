@@ -68,7 +68,7 @@ namespace pulse {
     return {.channels = l.in_channels,
             .height = l.size,
             .width = l.size,
-            .heads = c.transformer_heads_of(l.in_channels),
+            .heads = l.heads,
             .context_tokens = c.context_tokens,
             .context_features = c.cross_attention_dim,
             .groups = c.norm_num_groups};
@@ -91,6 +91,23 @@ namespace pulse {
             .context_features = c.cross_attention_dim,
             .pooled = c.pooled(),
             .size_features = c.adds_embedding() ? c.addition_time_embed_dim : 0};
+}
+
+/// Calls use(math) with the mathematics of a layer.
+template <class Use>
+constexpr void use_math(const unet_config& c, const unet_layer& l, const Use& use) {
+    switch (l.part) {
+    case unet_part::conv_in: return use(conv_in_of(l));
+    case unet_part::resnet: return use(resnet_of(c, l));
+    case unet_part::attention: return use(attention_of(c, l));
+    case unet_part::downsample: return use(downsample_of(c, l));
+    case unet_part::upsample: return use(upsample_of(l));
+    case unet_part::transformer: return use(transformer_of(c, l));
+    case unet_part::transformer_in: return use(transformer_in_of(c, l));
+    case unet_part::transformer_block: return use(transformer_block_of(c, l));
+    case unet_part::transformer_out: return use(transformer_out_of(c, l));
+    case unet_part::conv_out: return use(conv_out_of(c, l));
+    }
 }
 
 /// What makes the conditioning of a UNet: the time embedding; with text also the text states, which are given, and what
@@ -171,6 +188,9 @@ template <unet_config C>
                   "pulse: block_out_channels of a unet has 1 to 8 positive numbers, then only zeros");
     static_assert(found != unet_flaw::attention, "pulse: attention of a unet is set for levels that exist");
     static_assert(found != unet_flaw::sizes, "pulse: the sizes and channels of a unet are positive");
+    static_assert(
+        found != unet_flaw::middle,
+        "pulse: mid_block_resnets of a unet is 2, or 0 or 1 without an attention or a transformer between them");
     static_assert(found != unet_flaw::halving,
                   "pulse: sample_size of a unet is divisible by 2 for every level below the first");
     static_assert(found != unet_flaw::groups, "pulse: norm_num_groups divides every number of block_out_channels");
@@ -180,7 +200,8 @@ template <unet_config C>
     static_assert(found != unet_flaw::sinusoid,
                   "pulse: the first number of block_out_channels is even and more than twice freq_shift");
     static_assert(found != unet_flaw::transformers,
-                  "pulse: transformers of a unet are set for levels that exist, and not where it has attention blocks");
+                  "pulse: transformers of a unet are set for levels that exist, not where it has attention blocks, for "
+                  "all ResNet blocks of a level or none, and a list has one number for each, down and up");
     static_assert(
         found != unet_flaw::text,
         "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it is not fine "

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <pulse/core/label.hpp>
+#include <pulse/nn/one_or_each.hpp>
 
 namespace pulse {
 
@@ -16,16 +17,20 @@ namespace pulse {
 /// attention_head_dim 0 is diffusers' null: one head.
 ///
 /// `transformer_layers_per_block[i]` puts a transformer of that many blocks there instead, which also attends to
-/// context_tokens text states of cross_attention_dim features. Its heads are transformer_heads at every level, or,
-/// where that is 0, channels / transformer_head_dim. `fine` makes a layer of its own of each part of a transformer.
+/// context_tokens text states of cross_attention_dim features; a list has a number for each of the level's ResNet
+/// blocks on the way down, and reverse_transformer_layers_per_block then has those on the way up, which begins at the
+/// last level. Heads are transformer_heads, or, where that is 0, channels / transformer_head_dim. The middle has two
+/// ResNet blocks around its attention or transformer, or mid_block_resnets (0 or 1) and neither. `fine` makes a layer
+/// of its own of each part of a transformer.
 struct unet_config {
     label name{};
     int sample_size{};
     int in_channels{3};
     int out_channels{3};
     std::array<int, 8> block_out_channels{};
-    int layers_per_block{2};
+    one_or_each<int> layers_per_block = 2;
     std::array<bool, 8> attention{};
+    int mid_block_resnets{2};
     bool mid_block_attention{true};
     int attention_head_dim{8};
     int norm_num_groups{32};
@@ -33,11 +38,12 @@ struct unet_config {
     int downsample_padding{1};
     bool flip_sin_to_cos{true};
     int freq_shift{};
-    std::array<int, 8> transformer_layers_per_block{};
+    one_or_each<one_or_each<int>> transformer_layers_per_block{};
+    one_or_each<one_or_each<int>> reverse_transformer_layers_per_block{};
     int mid_block_transformer_layers{};
     int cross_attention_dim{};
     int context_tokens{77};
-    int transformer_heads{};
+    one_or_each<int> transformer_heads{};
     int transformer_head_dim{64};
     bool use_linear_projection{true};
     /// Features of what a second embedding adds to the time embedding (SDXL: pooled text and sizes); 0: there is none.
@@ -56,12 +62,20 @@ struct unet_config {
     [[nodiscard]] constexpr bool attends(int level) const noexcept {
         return attention[static_cast<std::size_t>(level)];
     }
-    [[nodiscard]] constexpr int transformer_blocks(int level) const noexcept {
-        return transformer_layers_per_block[static_cast<std::size_t>(level)];
+    /// ResNet blocks of a level on the way down; there is one more on the way up.
+    [[nodiscard]] constexpr int layers(int level) const noexcept { return layers_per_block[level]; }
+    /// Blocks of the transformers of a level, on the way down or up.
+    [[nodiscard]] constexpr one_or_each<int> transformers(int level, bool up) const noexcept {
+        return up && reverse_transformer_layers_per_block.is_list()
+                   ? reverse_transformer_layers_per_block[levels() - 1 - level]
+                   : transformer_layers_per_block[level];
+    }
+    [[nodiscard]] constexpr bool has_transformers(int level) const noexcept {
+        return transformers(level, false)[0] != 0;
     }
     [[nodiscard]] constexpr bool reads_text() const noexcept { return cross_attention_dim != 0; }
-    [[nodiscard]] constexpr int transformer_heads_of(int channels) const noexcept {
-        return transformer_heads != 0 ? transformer_heads : channels / transformer_head_dim;
+    [[nodiscard]] constexpr int transformer_heads_at(int level) const noexcept {
+        return transformer_heads[level] != 0 ? transformer_heads[level] : channels(level) / transformer_head_dim;
     }
     [[nodiscard]] constexpr int size(int level) const noexcept { return sample_size >> level; }
     [[nodiscard]] constexpr int heads(int channels) const noexcept {
@@ -82,6 +96,7 @@ enum class unet_flaw : std::uint8_t {
     levels,
     attention,
     sizes,
+    middle,
     halving,
     groups,
     heads,
@@ -94,20 +109,31 @@ enum class unet_flaw : std::uint8_t {
 /// Whether the transformers of a config fit their levels and each other.
 [[nodiscard]] constexpr unet_flaw transformer_flaw_of(const unet_config& c) noexcept {
     if (c.mid_block_transformer_layers < 0 || c.cross_attention_dim < 0 || c.context_tokens <= 0 ||
-        c.transformer_heads < 0 || c.transformer_head_dim <= 0 || c.projection_class_embeddings_input_dim < 0) {
+        c.transformer_head_dim <= 0 || c.projection_class_embeddings_input_dim < 0) {
         return unet_flaw::sizes;
     }
+    const int levels = c.levels();
     bool any = c.mid_block_transformer_layers != 0;
-    if (any && c.mid_block_attention) { return unet_flaw::transformers; }
-    for (int level = 0; level != 8; ++level) {
-        const int blocks = c.transformer_blocks(level);
-        if (blocks < 0 || (blocks != 0 && (level >= c.levels() || c.attends(level)))) {
-            return unet_flaw::transformers;
+    if ((any && c.mid_block_attention) || c.transformer_layers_per_block.count > levels ||
+        !c.reverse_transformer_layers_per_block.fits(levels)) {
+        return unet_flaw::transformers;
+    }
+    if (c.transformer_heads.count > levels) { return unet_flaw::heads; }
+    for (int level = 0; level != levels; ++level) {
+        const bool blocks = c.has_transformers(level);
+        if (blocks && c.attends(level)) { return unet_flaw::transformers; }
+        for (const bool up : {false, true}) {
+            const one_or_each<int> here = c.transformers(level, up);
+            const int positions = c.layers(level) + (up ? 1 : 0);
+            if (!here.fits(positions)) { return unet_flaw::transformers; }
+            for (int j = 0; j != positions; ++j) {
+                if (here[j] < 0 || (here[j] != 0) != blocks) { return unet_flaw::transformers; }
+            }
         }
-        const bool here = blocks != 0 || (level == c.levels() - 1 && c.mid_block_transformer_layers != 0);
+        const bool here = blocks || (level == levels - 1 && c.mid_block_transformer_layers != 0);
         if (here) {
-            const int heads = c.transformer_heads_of(c.channels(level));
-            if (heads == 0 || c.channels(level) % heads != 0) { return unet_flaw::heads; }
+            const int heads = c.transformer_heads_at(level);
+            if (heads <= 0 || c.channels(level) % heads != 0) { return unet_flaw::heads; }
         }
         any = any || here;
     }
@@ -129,15 +155,19 @@ enum class unet_flaw : std::uint8_t {
     for (int level = levels; level != 8; ++level) {
         if (c.attends(level)) { return unet_flaw::attention; }
     }
-    if (c.sample_size <= 0 || c.in_channels <= 0 || c.out_channels <= 0 || c.layers_per_block <= 0 ||
+    if (c.sample_size <= 0 || c.in_channels <= 0 || c.out_channels <= 0 || c.layers_per_block.count > levels ||
         c.norm_num_groups <= 0 || c.attention_head_dim < 0) {
         return unet_flaw::sizes;
+    }
+    if (c.mid_block_resnets < 0 || c.mid_block_resnets > 2 ||
+        (c.mid_block_resnets != 2 && (c.mid_block_attention || c.mid_block_transformer_layers != 0))) {
+        return unet_flaw::middle;
     }
     if (c.sample_size % (1 << (levels - 1)) != 0) { return unet_flaw::halving; }
     if (c.downsample_padding != 0 && c.downsample_padding != 1) { return unet_flaw::padding; }
     for (int level = 0; level != levels; ++level) {
         const int channels = c.channels(level);
-        if (channels < 0) { return unet_flaw::sizes; }
+        if (channels < 0 || c.layers(level) <= 0) { return unet_flaw::sizes; }
         if (channels % c.norm_num_groups != 0) { return unet_flaw::groups; }
         const bool attends = c.attends(level) || (level == levels - 1 && c.mid_block_attention);
         if (attends && c.attention_head_dim != 0 && channels % c.attention_head_dim != 0) { return unet_flaw::heads; }

@@ -32,6 +32,7 @@ struct unet_layer {
     int size{};
     int skip_from{-1}; ///< position of the layer whose output comes in, or -1
     int blocks{};      ///< of a transformer
+    int heads{};       ///< of a transformer or a part of one
 };
 
 /// Edges are {from, to}, in the order in which their targets run.
@@ -48,17 +49,22 @@ struct unet_layout {
 }
 
 [[nodiscard]] constexpr std::size_t layer_count(const unet_config& c) noexcept {
-    int count = c.mid_block_attention ? 5 : 4; // conv_in, mid_block, conv_out
+    int count = 2 + c.mid_block_resnets + (c.mid_block_attention ? 1 : 0); // conv_in, mid_block, conv_out
     count += transformer_parts(c, c.mid_block_transformer_layers);
     for (int level = 0; level != c.levels(); ++level) {
-        const int behind = (c.attends(level) ? 1 : 0) + transformer_parts(c, c.transformer_blocks(level));
-        count += (1 + behind) * (2 * c.layers_per_block + 1);
+        for (const int up : {0, 1}) {
+            for (int j = 0; j != c.layers(level) + up; ++j) {
+                count += 1 + (c.attends(level) ? 1 : 0) + transformer_parts(c, c.transformers(level, up != 0)[j]);
+            }
+        }
     }
     return static_cast<std::size_t>(count + 2 * (c.levels() - 1));
 }
 /// One edge per layer that ends a step of the way down: conv_in, every ResNet or attention block, every downsampler.
 [[nodiscard]] constexpr std::size_t skip_count(const unet_config& c) noexcept {
-    return static_cast<std::size_t>(c.levels() * (c.layers_per_block + 1));
+    int count = 0;
+    for (int level = 0; level != c.levels(); ++level) { count += c.layers(level) + 1; }
+    return static_cast<std::size_t>(count);
 }
 
 /// One edge around each transformer that is cut into layers.
@@ -66,23 +72,21 @@ struct unet_layout {
     if (!c.fine) { return 0; }
     int count = c.mid_block_transformer_layers != 0 ? 1 : 0;
     for (int level = 0; level != c.levels(); ++level) {
-        if (c.transformer_blocks(level) != 0) { count += 2 * c.layers_per_block + 1; }
+        if (c.has_transformers(level)) { count += 2 * c.layers(level) + 1; }
     }
     return static_cast<std::size_t>(count);
 }
 
-/// Walks down, through the middle and up as UNet2DModel.forward does, with the list of waiting skips as a stack.
-template <unet_config C>
-[[nodiscard]] constexpr auto layout_of() {
-    unet_layout<layer_count(C), skip_count(C), residual_count(C)> layout{};
-    std::array<int, skip_count(C)> waiting{};
+/// Fills layers and edges, of which there is room for as many as the config has. Walks down, through the middle and up as
+/// UNet2DModel.forward does, where what comes last on the way down is read first on the way up.
+template <class Layout>
+constexpr void lay_out(const unet_config& c, Layout& to) {
     std::size_t layers = 0;
-    std::size_t depth = 0;
-    std::size_t skips = 0;
+    std::size_t waiting = 0; // skips that nothing has read yet, which are the next edges
     std::size_t residuals = 0;
 
     const auto add = [&](unet_part part, const label& name, int in, int out, int size) -> unet_layer& {
-        unet_layer& l = layout.layers[layers++];
+        unet_layer& l = to.layers[layers++];
         l.part = part;
         l.name = name;
         l.in_channels = in;
@@ -90,46 +94,51 @@ template <unet_config C>
         l.size = size;
         return l;
     };
-    const auto leave_skip = [&] { waiting[depth++] = static_cast<int>(layers) - 1; };
+    const auto leave_skip = [&] { to.skips[to.skips.size() - ++waiting][0] = static_cast<int>(layers) - 1; };
     const auto take_skip = [&](unet_layer& target) {
-        target.skip_from = waiting[--depth];
-        target.skip_channels = layout.layers[static_cast<std::size_t>(target.skip_from)].out_channels;
-        layout.skips[skips++] = {target.skip_from, static_cast<int>(layers) - 1};
+        auto& edge = to.skips[to.skips.size() - waiting--];
+        edge[1] = static_cast<int>(layers) - 1;
+        target.skip_from = edge[0];
+        target.skip_channels = to.layers[static_cast<std::size_t>(edge[0])].out_channels;
     };
     const auto part_of = [](const char* block, int level, const char* list, int at) {
         return label{block} + static_cast<unsigned>(level) + list + static_cast<unsigned>(at);
     };
 
-    const auto add_transformer = [&](const label& name, int channels, int size, int blocks) {
+    const auto add_transformer = [&](const label& name, int level, int blocks) {
         if (blocks == 0) { return; }
-        if (!C.fine) {
-            add(unet_part::transformer, name, channels, channels, size).blocks = blocks;
+        const int channels = c.channels(level);
+        const auto add_part = [&](unet_part part, const label& part_name) -> unet_layer& {
+            unet_layer& l = add(part, part_name, channels, channels, c.size(level));
+            l.heads = c.transformer_heads_at(level);
+            return l;
+        };
+        if (!c.fine) {
+            add_part(unet_part::transformer, name).blocks = blocks;
             return;
         }
         [[maybe_unused]] const int around = static_cast<int>(layers) - 1; // nvcc misses the use below
-        add(unet_part::transformer_in, name + ".proj_in", channels, channels, size);
+        add_part(unet_part::transformer_in, name + ".proj_in");
         for (int i = 0; i != blocks; ++i) {
-            add(unet_part::transformer_block, name + ".transformer_blocks." + static_cast<unsigned>(i), channels,
-                channels, size);
+            add_part(unet_part::transformer_block, name + ".transformer_blocks." + static_cast<unsigned>(i));
         }
-        add(unet_part::transformer_out, name + ".proj_out", channels, channels, size);
-        layout.residuals[residuals++] = {around, static_cast<int>(layers) - 1};
+        add_part(unet_part::transformer_out, name + ".proj_out");
+        to.residuals[residuals++] = {around, static_cast<int>(layers) - 1};
     };
 
-    const int levels = C.levels();
-    int channels = C.channels(0);
-    add(unet_part::conv_in, "conv_in", C.in_channels, channels, C.sample_size);
+    const int levels = c.levels();
+    int channels = c.channels(0);
+    add(unet_part::conv_in, "conv_in", c.in_channels, channels, c.sample_size);
     leave_skip();
     for (int level = 0; level != levels; ++level) {
-        const int size = C.size(level);
-        for (int j = 0; j != C.layers_per_block; ++j) {
-            add(unet_part::resnet, part_of("down_blocks.", level, ".resnets.", j), channels, C.channels(level), size);
-            channels = C.channels(level);
-            if (C.attends(level)) {
+        const int size = c.size(level);
+        for (int j = 0; j != c.layers(level); ++j) {
+            add(unet_part::resnet, part_of("down_blocks.", level, ".resnets.", j), channels, c.channels(level), size);
+            channels = c.channels(level);
+            if (c.attends(level)) {
                 add(unet_part::attention, part_of("down_blocks.", level, ".attentions.", j), channels, channels, size);
             }
-            add_transformer(part_of("down_blocks.", level, ".attentions.", j), channels, size,
-                            C.transformer_blocks(level));
+            add_transformer(part_of("down_blocks.", level, ".attentions.", j), level, c.transformers(level, false)[j]);
             leave_skip();
         }
         if (level != levels - 1) {
@@ -138,29 +147,35 @@ template <unet_config C>
         }
     }
 
-    const int bottom = C.size(levels - 1);
-    add(unet_part::resnet, "mid_block.resnets.0", channels, channels, bottom);
-    if (C.mid_block_attention) { add(unet_part::attention, "mid_block.attentions.0", channels, channels, bottom); }
-    add_transformer("mid_block.attentions.0", channels, bottom, C.mid_block_transformer_layers);
-    add(unet_part::resnet, "mid_block.resnets.1", channels, channels, bottom);
+    const int bottom = c.size(levels - 1);
+    if (c.mid_block_resnets != 0) { add(unet_part::resnet, "mid_block.resnets.0", channels, channels, bottom); }
+    if (c.mid_block_attention) { add(unet_part::attention, "mid_block.attentions.0", channels, channels, bottom); }
+    add_transformer("mid_block.attentions.0", levels - 1, c.mid_block_transformer_layers);
+    if (c.mid_block_resnets == 2) { add(unet_part::resnet, "mid_block.resnets.1", channels, channels, bottom); }
 
     for (int i = 0; i != levels; ++i) {
         const int level = levels - 1 - i;
-        const int size = C.size(level);
-        for (int j = 0; j != C.layers_per_block + 1; ++j) {
+        const int size = c.size(level);
+        for (int j = 0; j != c.layers(level) + 1; ++j) {
             const label name = part_of("up_blocks.", i, ".resnets.", j);
-            take_skip(add(unet_part::resnet, name, channels, C.channels(level), size));
-            channels = C.channels(level);
-            if (C.attends(level)) {
+            take_skip(add(unet_part::resnet, name, channels, c.channels(level), size));
+            channels = c.channels(level);
+            if (c.attends(level)) {
                 add(unet_part::attention, part_of("up_blocks.", i, ".attentions.", j), channels, channels, size);
             }
-            add_transformer(part_of("up_blocks.", i, ".attentions.", j), channels, size, C.transformer_blocks(level));
+            add_transformer(part_of("up_blocks.", i, ".attentions.", j), level, c.transformers(level, true)[j]);
         }
         if (level != 0) {
             add(unet_part::upsample, part_of("up_blocks.", i, ".upsamplers.", 0), channels, channels, size);
         }
     }
-    add(unet_part::conv_out, "conv_out", channels, C.out_channels, C.sample_size);
+    add(unet_part::conv_out, "conv_out", channels, c.out_channels, c.sample_size);
+}
+
+template <unet_config C>
+[[nodiscard]] constexpr auto layout_of() {
+    unet_layout<layer_count(C), skip_count(C), residual_count(C)> layout{};
+    lay_out(C, layout);
     return layout;
 }
 

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/io/json_field.hpp>
+
+namespace pulse::diffusers::detail {
+
+using io::json_field;
+
+/// Reads keys of a config.json, each with what its class does without it.
+class config_reader {
+public:
+    explicit config_reader(json_field root) : root_{std::move(root)} {}
+
+    [[nodiscard]] const json_field& root() const noexcept { return root_; }
+    [[nodiscard]] bool says(const char* key) const { return root_.has(key) && !root_[key].value().is_null(); }
+    /// Without `absent`, the key must be there.
+    [[nodiscard]] int count(const char* key, int absent = 0) const {
+        return says(key) || absent == 0 ? count_in(root_[key]) : absent;
+    }
+    /// What is computed of them must fit an int.
+    [[nodiscard]] static int count_in(const json_field& field) {
+        constexpr int most = 1 << 20;
+        const int value = field.count();
+        if (value > most) { field.fail("is above " + std::to_string(most)); }
+        return value;
+    }
+    [[nodiscard]] bool flag(const char* key, bool absent) const {
+        return root_.has(key) ? root_[key].boolean() : absent;
+    }
+    [[nodiscard]] double number(const char* key, double absent) const {
+        return root_.has(key) ? root_[key].number() : absent;
+    }
+    [[nodiscard]] std::string text(const char* key, const char* absent) const {
+        return !root_.has(key) ? absent : root_[key].value().is_null() ? std::string{} : root_[key].text();
+    }
+    /// Entries of a list of at most 8; none where the key has one value.
+    [[nodiscard]] std::vector<json_field> list(const char* key) const {
+        if (!root_.has(key) || !root_[key].value().is_array()) { return {}; }
+        return entries(root_[key]);
+    }
+    [[nodiscard]] static std::vector<json_field> entries(const json_field& all) {
+        if (all.size() == 0 || all.size() > 8) { all.fail("is a list of 1 to 8 values"); }
+        return all.list();
+    }
+    /// The entry of a level, or the value for all; `absent` where there is none.
+    [[nodiscard]] int count_at(const char* key, int level, int absent) const {
+        const std::vector<json_field> all = list(key);
+        if (all.empty()) { return count(key, absent); }
+        const auto at = static_cast<std::size_t>(level);
+        return at >= all.size() || all[at].value().is_null() ? absent : count_in(all[at]);
+    }
+
+private:
+    json_field root_;
+};
+
+} // namespace pulse::diffusers::detail

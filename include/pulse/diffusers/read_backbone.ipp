@@ -1,0 +1,225 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/label.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/config_reader.hpp>
+#include <pulse/diffusers/read_backbone.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
+#include <pulse/nn/one_or_each.hpp>
+#include <pulse/nn/unet_config.hpp>
+#include <pulse/nn/uvit.hpp>
+
+namespace pulse::diffusers {
+
+namespace detail {
+
+/// One number, or a list of them.
+[[nodiscard]] inline one_or_each<int> counts_of(const json_field& from) {
+    if (!from.value().is_array()) { return config_reader::count_in(from); }
+    one_or_each<int> all{};
+    for (const json_field& one : config_reader::entries(from)) {
+        all.values[static_cast<std::size_t>(all.count++)] = config_reader::count_in(one);
+    }
+    return all;
+}
+
+/// Blocks of each level's transformers; 0 where `reads` says that it has none.
+template <class Reads>
+[[nodiscard]] one_or_each<one_or_each<int>> transformers_of(const config_reader& file, const char* key, int levels,
+                                                            const Reads& reads) {
+    one_or_each<one_or_each<int>> all{};
+    all.count = levels;
+    const std::vector<json_field> list = file.list(key);
+    if (!list.empty() && static_cast<int>(list.size()) != levels) {
+        file.root()[key].fail("has not as many values as block_out_channels");
+    }
+    for (int at = 0; at != levels; ++at) {
+        if (!reads(at)) { continue; }
+        const auto i = static_cast<std::size_t>(at);
+        all.values[i] = list.empty() ? one_or_each<int>(file.count(key, 1)) : counts_of(list[i]);
+    }
+    return all;
+}
+
+/// What a diffusers config says of a UNet; what it says besides is compared afterwards.
+[[nodiscard]] inline unet_config unet_of(const config_reader& file, const label& name) {
+    const bool text = file.text("_class_name", "") == "UNet2DConditionModel";
+    unet_config c{.name = name};
+    const std::vector<json_field> channels = config_reader::entries(file.root()["block_out_channels"]);
+    const int levels = static_cast<int>(channels.size());
+    for (std::size_t level = 0; level != channels.size(); ++level) {
+        c.block_out_channels[level] = config_reader::count_in(channels[level]);
+    }
+    const std::vector<json_field> kinds = config_reader::entries(file.root()["down_block_types"]);
+    const auto is = [&](int level, std::string_view kind) {
+        const auto at = static_cast<std::size_t>(level);
+        return at < kinds.size() && kinds[at].text() == kind;
+    };
+    const auto reads = [&](int level) { return is(level, "CrossAttnDownBlock2D"); };
+    c.in_channels = file.count("in_channels", text ? 4 : 3);
+    c.out_channels = file.count("out_channels", text ? 4 : 3);
+    c.layers_per_block = file.says("layers_per_block") ? counts_of(file.root()["layers_per_block"]) : 2;
+    c.norm_num_groups = file.count("norm_num_groups", 32);
+    c.norm_eps = file.number("norm_eps", 1e-5);
+    c.downsample_padding = file.number("downsample_padding", 1) == 0 ? 0 : 1;
+    c.flip_sin_to_cos = file.flag("flip_sin_to_cos", true);
+    c.freq_shift = static_cast<int>(std::clamp(file.number("freq_shift", 0), 0.0, 1e6));
+    c.attention_head_dim = file.says("attention_head_dim") || text ? file.count_at("attention_head_dim", 0, 8) : 0;
+    if (!text && !file.root().has("attention_head_dim")) { c.attention_head_dim = 8; }
+    const std::string middle = file.text("mid_block_type", text ? "UNetMidBlock2DCrossAttn" : "UNetMidBlock2D");
+    c.mid_block_resnets = middle.empty() ? 0 : text && middle == "UNetMidBlock2D" ? 1 : 2;
+    c.mid_block_attention = !text && c.mid_block_resnets == 2 && file.flag("add_attention", true);
+    for (int level = 0; level != levels; ++level) {
+        c.attention[static_cast<std::size_t>(level)] = is(level, "AttnDownBlock2D");
+        if (is(level, "AttnDownBlock2D") && text) {
+            c.attention_head_dim = file.count_at("attention_head_dim", level, 8);
+        }
+    }
+    const int smallest = 1 << (levels - 1);
+    const extent trained_on = sample_size_of(file.root());
+    c.sample_size =
+        std::clamp(trained_on.height == 0 ? 64 : trained_on.height, smallest, 1 << 14) / smallest * smallest;
+    if (!text) { return c; }
+
+    c.transformer_layers_per_block = transformers_of(file, "transformer_layers_per_block", levels, reads);
+    if (file.says("reverse_transformer_layers_per_block")) {
+        c.reverse_transformer_layers_per_block = transformers_of(file, "reverse_transformer_layers_per_block", levels,
+                                                                 [&](int at) { return reads(levels - 1 - at); });
+    }
+    if (c.mid_block_resnets == 2) {
+        c.mid_block_transformer_layers = transformers_of(file, "transformer_layers_per_block", levels,
+                                                         [&](int at) { return at == levels - 1; })[levels - 1][0];
+    }
+    c.transformer_heads.count = levels;
+    int reader = levels - 1; // a level whose transformers read text
+    for (int level = 0; level != levels; ++level) {
+        c.transformer_heads.values[static_cast<std::size_t>(level)] = file.count_at("attention_head_dim", level, 8);
+        if (reads(level)) { reader = level; }
+    }
+    c.cross_attention_dim = file.count_at("cross_attention_dim", reader, 1280);
+    c.use_linear_projection = file.flag("use_linear_projection", false);
+    if (file.text("addition_embed_type", "") == "text_time") {
+        c.projection_class_embeddings_input_dim = file.count("projection_class_embeddings_input_dim");
+        c.addition_time_embed_dim = file.count("addition_time_embed_dim");
+    }
+    return c;
+}
+
+[[nodiscard]] inline hunyuan_dit_config hunyuan_dit_of(const config_reader& file, const label& name) {
+    hunyuan_dit_config c{.name = name};
+    c.sample_size = file.count("sample_size", 32);
+    c.patch_size = file.count("patch_size");
+    c.in_channels = file.count("in_channels");
+    c.hidden_size = file.count("hidden_size", 1152);
+    c.num_layers = file.count("num_layers", 28);
+    c.num_attention_heads = file.count("num_attention_heads", 16);
+    c.mlp_hidden = static_cast<int>(std::clamp(c.hidden_size * file.number("mlp_ratio", 4.0), 0.0, 1e9));
+    c.cross_attention_dim = file.count("cross_attention_dim", 1024);
+    c.cross_attention_dim_t5 = file.count("cross_attention_dim_t5", 2048);
+    c.text_len = file.count("text_len", 77);
+    c.text_len_t5 = file.count("text_len_t5", 256);
+    c.use_style_cond_and_image_meta_size = file.flag("use_style_cond_and_image_meta_size", true);
+    c.rotary_span = 64.0 / c.patch_size; // 512 pixels are 64 latents
+    return c;
+}
+
+[[nodiscard]] inline uvit_config uvit_of(const config_reader& file, const label& name) {
+    return {.name = name,
+            .img_size = file.count("img_size", 224),
+            .patch_size = file.count("patch_size", 16),
+            .in_chans = file.count("in_chans", 3),
+            .embed_dim = file.count("embed_dim", 768),
+            .depth = file.count("depth", 12),
+            .num_heads = file.count("num_heads", 12),
+            .num_classes = static_cast<int>(std::clamp(file.number("num_classes", -1), 0.0, 1e6)),
+            .conv = file.flag("conv", true)};
+}
+
+// Why a config whose keys pulse knows is none that it can build.
+
+[[nodiscard]] constexpr const char* why(unet_flaw flaw) noexcept {
+    switch (flaw) {
+    case unet_flaw::none: return nullptr;
+    case unet_flaw::groups: return "norm_num_groups does not divide every number of block_out_channels";
+    case unet_flaw::heads: return "attention_head_dim does not fit block_out_channels";
+    case unet_flaw::sinusoid: return "the first number of block_out_channels is odd or too small for freq_shift";
+    case unet_flaw::transformers: return "transformer_layers_per_block does not fit layers_per_block";
+    case unet_flaw::text: return "no block has a transformer, and pulse's UNets with a text have one";
+    default: return "layers_per_block, in_channels or another number does not fit block_out_channels";
+    }
+}
+[[nodiscard]] constexpr const char* why(hunyuan_dit_flaw flaw) noexcept {
+    switch (flaw) {
+    case hunyuan_dit_flaw::none: return nullptr;
+    case hunyuan_dit_flaw::patches: return "patch_size does not divide sample_size";
+    case hunyuan_dit_flaw::depth: return "num_layers is odd or below 4";
+    default: return "hidden_size does not have heads of a multiple of 4 features, or cross_attention_dim_t5 8 heads";
+    }
+}
+[[nodiscard]] constexpr const char* why(uvit_flaw flaw) noexcept {
+    switch (flaw) {
+    case uvit_flaw::none: return nullptr;
+    case uvit_flaw::patches: return "patch_size does not divide img_size";
+    case uvit_flaw::depth: return "depth is odd or below 2";
+    default: return "num_heads does not divide embed_dim";
+    }
+}
+
+/// A folder of the pipeline has the positions of its text encoder.
+[[nodiscard]] inline int text_positions(const std::filesystem::path& pipeline) {
+    const std::filesystem::path file = pipeline / "text_encoder" / "config.json";
+    if (!std::filesystem::exists(file)) { return 77; }
+    const std::string source = "'" + file.string() + "'";
+    const nlohmann::json found = io::parse_json(io::read_file(file), source);
+    return config_reader{{found, {source, "the config", "a transformers config"}}}.count("max_position_embeddings", 77);
+}
+
+} // namespace detail
+
+PULSE_INLINE backbone_config read_backbone(const std::filesystem::path& folder, const label& name) {
+    namespace fs = std::filesystem;
+    fs::path component = folder;
+    for (const char* const part : {"unet", "transformer"}) {
+        if (!fs::exists(component / "config.json") && fs::exists(folder / part)) { component = folder / part; }
+    }
+    const std::string source = "'" + (component / "config.json").string() + "'";
+    const nlohmann::json found = io::parse_json(io::read_file(component / "config.json"), source);
+    const detail::config_reader file{{found, {source, "the config", "a diffusers config"}}};
+    const auto checked = [&](auto c) -> backbone_config {
+        component_config mine = config_of(c);
+        mine.model.clear();
+        require_fit(mine, found, source);
+        if (const char* const flaw = detail::why(flaw_of(c)); flaw != nullptr) {
+            throw input_error(source + ": " + flaw);
+        }
+        return c;
+    };
+    const std::string& kind = file.root()["_class_name"].text();
+    if (kind == "UNet2DConditionModel" || kind == "UNet2DModel") {
+        unet_config c = detail::unet_of(file, name);
+        if (c.reads_text()) { c.context_tokens = detail::text_positions(component.parent_path()); }
+        return checked(c);
+    }
+    if (kind == "HunyuanDiT2DModel") { return checked(detail::hunyuan_dit_of(file, name)); }
+    if (kind == "UViT") { return checked(detail::uvit_of(file, name)); }
+    file.root()["_class_name"].fail("is '" + io::printable(kind) +
+                                    "'; pulse has UNet2DModel, UNet2DConditionModel, HunyuanDiT2DModel and UViT");
+}
+
+} // namespace pulse::diffusers

@@ -1,0 +1,194 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/label.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/diffusers/autoencoder.hpp>
+#include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/config_reader.hpp>
+#include <pulse/diffusers/pipeline.hpp>
+#include <pulse/diffusers/read_networks.hpp>
+#include <pulse/diffusers/text_encoder.hpp>
+#include <pulse/encode/autoencoder_config.hpp>
+#include <pulse/encode/bert_text.hpp>
+#include <pulse/encode/clip_text.hpp>
+#include <pulse/encode/t5_text.hpp>
+#include <pulse/io/atomic_file.hpp>
+#include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
+#include <pulse/nn/unet_config.hpp>
+#include <pulse/nn/uvit.hpp>
+
+namespace pulse::diffusers {
+
+namespace detail {
+
+// Channels and size of what a backbone reads as its sample, tokens and features of the text states.
+
+struct backbone_input {
+    int channels{};
+    int size{};
+    std::vector<std::pair<int, int>> states{}; ///< tokens, features
+    bool reads_pooled{};
+    int classes{};
+};
+[[nodiscard]] inline backbone_input input_of(const unet_config& c) {
+    backbone_input in{.channels = c.in_channels, .size = c.sample_size, .reads_pooled = c.adds_embedding()};
+    if (c.reads_text()) { in.states.push_back({c.context_tokens, c.cross_attention_dim}); }
+    return in;
+}
+[[nodiscard]] inline backbone_input input_of(const hunyuan_dit_config& c) {
+    return {.channels = c.in_channels,
+            .size = c.sample_size,
+            .states = {{c.text_len, c.cross_attention_dim}, {c.text_len_t5, c.cross_attention_dim_t5}}};
+}
+[[nodiscard]] inline backbone_input input_of(const uvit_config& c) {
+    return {.channels = c.in_chans, .size = c.img_size, .classes = c.num_classes};
+}
+
+[[nodiscard]] inline encode::autoencoder_config autoencoder_of(const config_reader& file, const label& name,
+                                                               int latents) {
+    encode::autoencoder_config c{.name = name};
+    c.in_channels = file.count("in_channels", 3);
+    c.out_channels = file.count("out_channels", 3);
+    c.latent_channels = file.count("latent_channels", 4);
+    const std::vector<json_field> channels = file.list("block_out_channels");
+    for (std::size_t level = 0; level != channels.size(); ++level) {
+        c.block_out_channels[level] = config_reader::count_in(channels[level]);
+    }
+    if (channels.empty()) { c.block_out_channels[0] = 64; }
+    c.layers_per_block = file.count("layers_per_block", 1);
+    c.norm_num_groups = file.count("norm_num_groups", 32);
+    c.scaling_factor = file.number("scaling_factor", 0.18215);
+    c.sample_size = latents << (c.levels() - 1);
+    return c;
+}
+
+[[nodiscard]] inline text_config text_of(const config_reader& file, const label& name, int tokens, bool before_last) {
+    const std::string kind = file.text("model_type", "");
+    if (kind == "bert") {
+        return encode::bert_text_config{.name = name,
+                                        .tokens = tokens,
+                                        .vocab_size = file.count("vocab_size", 30522),
+                                        .hidden_size = file.count("hidden_size", 768),
+                                        .intermediate_size = file.count("intermediate_size", 3072),
+                                        .num_hidden_layers = file.count("num_hidden_layers", 12),
+                                        .num_attention_heads = file.count("num_attention_heads", 12),
+                                        .max_position_embeddings = file.count("max_position_embeddings", 512),
+                                        .type_vocab_size = file.count("type_vocab_size", 2),
+                                        .layer_norm_eps = file.number("layer_norm_eps", 1e-12)};
+    }
+    if (kind == "t5" || kind == "mt5") {
+        return encode::t5_text_config{
+            .name = name,
+            .tokens = tokens,
+            .vocab_size = file.count("vocab_size", 32128),
+            .d_model = file.count("d_model", 512),
+            .d_kv = file.count("d_kv", 64),
+            .d_ff = file.count("d_ff", 2048),
+            .num_layers = file.count("num_layers", 6),
+            .num_heads = file.count("num_heads", 8),
+            .relative_attention_num_buckets = file.count("relative_attention_num_buckets", 32),
+            .relative_attention_max_distance = file.count("relative_attention_max_distance", 128),
+            .layer_norm_epsilon = file.number("layer_norm_epsilon", 1e-6)};
+    }
+    const std::vector<json_field> classes = file.list("architectures");
+    const bool projects = !classes.empty() && classes[0].text() == "CLIPTextModelWithProjection";
+    encode::clip_text_config c{.name = name};
+    c.vocab_size = file.count("vocab_size", 49408);
+    c.hidden_size = file.count("hidden_size", 512);
+    c.intermediate_size = file.count("intermediate_size", 2048);
+    c.num_hidden_layers = file.count("num_hidden_layers", 12);
+    c.num_attention_heads = file.count("num_attention_heads", 8);
+    c.max_position_embeddings = file.count("max_position_embeddings", 77);
+    c.projection_dim = projects ? file.count("projection_dim", 512) : 0;
+    c.hidden_act = file.text("hidden_act", "quick_gelu") == "gelu" ? encode::clip_activation::gelu
+                                                                   : encode::clip_activation::quick_gelu;
+    c.layer_norm_eps = file.number("layer_norm_eps", 1e-5);
+    c.states_before = before_last ? 1 : 0;
+    return c;
+}
+
+[[nodiscard]] inline std::pair<int, int> states_of(const encode::clip_text_config& c) {
+    return {c.max_position_embeddings, c.hidden_size};
+}
+[[nodiscard]] inline std::pair<int, int> states_of(const encode::bert_text_config& c) {
+    return {c.tokens, c.hidden_size};
+}
+[[nodiscard]] inline std::pair<int, int> states_of(const encode::t5_text_config& c) { return {c.tokens, c.d_model}; }
+
+/// Whether a backbone reads what the networks give: states of each text, or those of one token side by side.
+[[nodiscard]] inline bool reads_networks(const backbone_input& in, const network_configs& networks) {
+    if (networks.pictures.latent_channels != in.channels) { return false; }
+    std::vector<std::pair<int, int>> given;
+    for (const text_config& text : networks.texts) {
+        given.push_back(std::visit([](const auto& c) { return states_of(c); }, text));
+    }
+    if (given.size() > in.states.size() && in.states.size() == 1) {
+        for (; given.size() != 1 && given.back().first == given.front().first; given.pop_back()) {
+            given.front().second += given.back().second;
+        }
+    }
+    return given == in.states;
+}
+
+} // namespace detail
+
+PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem::path& folder,
+                                                          const backbone_config& backbone) {
+    if (!std::filesystem::exists(folder / "model_index.json")) { return std::nullopt; }
+    const pipeline index = read_pipeline(folder);
+    if (index.find("vae") == nullptr) { return std::nullopt; }
+    const detail::backbone_input in = std::visit([](const auto& c) { return detail::input_of(c); }, backbone);
+    const label name = std::visit([](const auto& c) { return c.name; }, backbone);
+    // What `read` makes of a component's config, when it says all that the config says.
+    const auto checked = [&](const char* component, const auto& read) {
+        const std::filesystem::path file = folder / component / "config.json";
+        const std::string source = "'" + file.string() + "'";
+        const nlohmann::json found = io::parse_json(io::read_file(file), source);
+        const auto config = read(detail::config_reader{{found, {source, "the config", "a diffusers config"}}});
+        const auto require = [&](const auto& c) {
+            component_config mine = config_of(c);
+            mine.model.clear();
+            require_fit(mine, found, source);
+        };
+        if constexpr (std::is_same_v<std::remove_const_t<decltype(config)>, text_config>) {
+            std::visit(require, config);
+        } else {
+            require(config);
+        }
+        return config;
+    };
+    network_configs all;
+    all.pictures = checked(
+        "vae", [&](const detail::config_reader& file) { return detail::autoencoder_of(file, name + "_vae", in.size); });
+    if (flaw_of(all.pictures) != encode::autoencoder_flaw::none) {
+        throw input_error("'" + (folder / "vae" / "config.json").string() +
+                          "': norm_num_groups or another number does not fit block_out_channels");
+    }
+    for (const char* const component : {"text_encoder", "text_encoder_2"}) {
+        if (index.find(component) == nullptr) { continue; }
+        const std::size_t at = std::min(all.texts.size(), in.states.size() - 1);
+        all.texts.push_back(checked(component, [&](const detail::config_reader& file) {
+            return detail::text_of(file, name + "_" + component, in.states.empty() ? 77 : in.states[at].first,
+                                   in.reads_pooled);
+        }));
+    }
+    if (!detail::reads_networks(in, all)) { return std::nullopt; }
+    return all;
+}
+
+} // namespace pulse::diffusers

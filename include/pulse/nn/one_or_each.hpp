@@ -1,0 +1,38 @@
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <initializer_list>
+#include <stdexcept>
+
+namespace pulse {
+
+/// One value for all, or a list with one for each of at most 8, as a diffusers config may say it: `= 2`, `= {1, 2, 10}`.
+template <class T>
+struct one_or_each {
+    // No values of their own: a template argument whose last values are those of a default constructor confuses g++ 12.
+    std::array<T, 8> values;
+    int count; ///< of the list; 0: the first value is for all
+
+    constexpr one_or_each() = default;
+    template <std::convertible_to<T> All>
+    constexpr one_or_each(const All& all) : values{T(all)}, count{} {}
+    constexpr one_or_each(std::initializer_list<T> list) : values{}, count{} {
+        if (list.size() > values.size()) { throw std::length_error("pulse: a list of a config has at most 8 values"); }
+        for (const T& one : list) { values[static_cast<std::size_t>(count++)] = one; }
+    }
+    /// As nvcc writes down a template argument.
+    constexpr one_or_each(const std::array<T, 8>& all, int how_many) : values{all}, count{how_many} {}
+
+    /// What a list does not reach is T{}.
+    [[nodiscard]] constexpr const T& operator[](int i) const noexcept {
+        return values[static_cast<std::size_t>(count == 0 ? 0 : i)];
+    }
+    [[nodiscard]] constexpr bool is_list() const noexcept { return count != 0; }
+    /// Whether it has a value for each of `wanted`, and no more.
+    [[nodiscard]] constexpr bool fits(int wanted) const noexcept { return count == 0 || count == wanted; }
+    [[nodiscard]] constexpr bool operator==(const one_or_each&) const = default;
+};
+
+} // namespace pulse

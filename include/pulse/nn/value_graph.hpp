@@ -1,0 +1,138 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/core/label.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/graph.hpp>
+#include <pulse/model/parameter.hpp>
+#include <pulse/model/resize.hpp>
+#include <pulse/nn/description.hpp>
+#include <pulse/nn/hunyuan_dit.hpp>
+#include <pulse/nn/unet.hpp>
+#include <pulse/nn/uvit.hpp>
+
+namespace pulse {
+
+/// A model as a value, made of layers whose mathematics are values: what a planner reads of a model that no compiler has
+/// seen. Of a config that has a type, it is the type's graph_of.
+class value_graph {
+public:
+    explicit value_graph(const label& model) : view_{.model = model} {}
+
+    /// The next layer, at the sizes of a run.
+    template <class Math>
+    void add(const label& name, Math math, [[maybe_unused]] const resizing& by = {}) {
+        if constexpr (nn::is_resizable<Math>) { math = nn::resized(math, by); }
+        const nn::layer_sizes sizes = list(name, math);
+        layers_.push_back(nn::node_of(name, sizes, nn::elements(math.input()), nn::elements(math.output())));
+    }
+    /// What makes the conditioning, when the first layer is there, with which it runs (graph_of).
+    template <class Math>
+    void condition(const label& name, const Math& math) {
+        const nn::layer_sizes sizes = list(name, math);
+        layer_node& first = layers_.front();
+        first.parameter_elements += sizes.kept.parameters;
+        first.forward_flops += sizes.forward_flops;
+        first.saved_elements += sizes.kept.saved;
+        first.statistics_elements += sizes.kept.statistics;
+        first.workspace_elements = std::max(first.workspace_elements, sizes.workspace);
+        const std::int64_t context = sizes.context[0] == 0 ? 0 : nn::elements(sizes.context);
+        view_.conditioning_elements = nn::elements(math.output()) + context;
+        view_.frozen_conditioning_elements = sizes.trains_context ? 0 : context;
+    }
+    void connect(int from, int to, bool residual) {
+        skips_.push_back({from, to, layers_[static_cast<std::size_t>(from)].output_elements, residual});
+    }
+
+    /// Valid as long as this is.
+    [[nodiscard]] graph_view view() const noexcept {
+        graph_view all = view_;
+        all.layers = layers_;
+        all.skips = skips_;
+        return all;
+    }
+    /// Of the layers and of what makes the conditioning, in the order in which they were added.
+    [[nodiscard]] const std::vector<parameter>& parameters() const noexcept { return parameters_; }
+
+private:
+    template <class Math>
+    nn::layer_sizes list(const label& name, const Math& math) {
+        const nn::layer_sizes sizes = nn::layout_of(math).sizes;
+        const std::size_t at = parameters_.size();
+        parameters_.resize(at + sizes.parameter_count);
+        nn::description listed{name, parameters_.data() + at};
+        static_cast<void>(math.describe(listed));
+        return sizes;
+    }
+
+    graph_view view_;
+    std::vector<layer_node> layers_{};
+    std::vector<skip_link> skips_{};
+    std::vector<parameter> parameters_{};
+};
+
+/// The model of a config without a flaw (flaw_of), at an extent; none: that of the config. Throws input_error naming the
+/// sizes that are next to an extent that the model cannot be of.
+[[nodiscard]] inline value_graph value_graph_of(const unet_config& c, const extent& to = {}) {
+    const int step = 1 << (c.levels() - 1);
+    const extent own{c.sample_size, c.sample_size};
+    if (to != extent{}) { require_steps(c.name, {step, step}, to); }
+    const resizing by{own, to == extent{} ? own : to};
+    struct {
+        std::vector<unet_layer> layers;
+        std::vector<std::array<int, 2>> skips;
+        std::vector<std::array<int, 2>> residuals;
+    } all{std::vector<unet_layer>(layer_count(c)), std::vector<std::array<int, 2>>(skip_count(c)),
+          std::vector<std::array<int, 2>>(residual_count(c))};
+    lay_out(c, all);
+    value_graph graph{c.name};
+    for (const unet_layer& l : all.layers) {
+        use_math(c, l, [&](const auto& math) { graph.add(l.name, math, by); });
+    }
+    if (c.reads_text()) {
+        graph.condition("conditioning", text_conditioning_of(c));
+    } else {
+        graph.condition("time_embedding", time_embedding_of(c));
+    }
+    for (const auto& [from, target] : all.skips) { graph.connect(from, target, false); }
+    for (const auto& [from, target] : all.residuals) { graph.connect(from, target, true); }
+    return graph;
+}
+
+[[nodiscard]] inline value_graph value_graph_of(const hunyuan_dit_config& c, const extent& to = {}) {
+    require_only(c.name, {c.sample_size, c.sample_size}, to);
+    const int half = c.num_layers / 2;
+    value_graph graph{c.name};
+    graph.add("pos_embed", embed_of(c));
+    for (int i = 0; i != c.num_layers; ++i) {
+        graph.add(label{"blocks."} + static_cast<unsigned>(i), dit_block_of(c, i > half));
+    }
+    graph.add("proj_out", head_of(c));
+    graph.condition("conditioning", conditioning_of(c));
+    for (int i = half + 1; i != c.num_layers; ++i) { graph.connect(c.num_layers - i, i + 1, false); }
+    return graph;
+}
+
+[[nodiscard]] inline value_graph value_graph_of(const uvit_config& c, const extent& to = {}) {
+    require_only(c.name, {c.img_size, c.img_size}, to);
+    const int half = c.depth / 2;
+    value_graph graph{c.name};
+    graph.add("embed", embed_of(c));
+    for (int i = 0; i != half; ++i) {
+        graph.add(label{"in_blocks."} + static_cast<unsigned>(i), vit_block_of(c, false));
+    }
+    graph.add("mid_block", vit_block_of(c, false));
+    for (int i = 0; i != half; ++i) {
+        graph.add(label{"out_blocks."} + static_cast<unsigned>(i), vit_block_of(c, true));
+        graph.connect(half - i, half + 2 + i, false);
+    }
+    graph.add("final", head_of(c));
+    return graph;
+}
+
+} // namespace pulse

@@ -1,0 +1,119 @@
+"""Draws configs of diffusers' backbones, for drawn_configs.cpp.
+
+    drawn_configs.py WHEELS FOLDER                (WHEELS: where PyPI's packages are)
+Ends with 77 when a package is missing. FOLDER/N gets the config.json that diffusers writes of drawn network N, `names`,
+a line for each parameter with its name and shape, and, where the network has what pulse has no layers for, `keys`: the
+keys that say so, of which pulse names one.
+"""
+
+import json
+import os
+import random
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+FOLDER = Path(sys.argv[2])
+os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
+warnings.filterwarnings("ignore")
+try:
+    import diffusers
+    from diffusers import UNet2DConditionModel, UNet2DModel
+    from diffusers.utils import logging
+except ImportError as missing:
+    sys.exit(print(missing) or 77)
+logging.set_verbosity_error()
+
+COUNT = 200
+HunyuanDiT2DModel = getattr(diffusers, "HunyuanDiT2DModel", None)  # newer than the others
+draw = random.Random(20)
+
+# What pulse has no layers for, of each class: a key, or keys that must be said together.
+UNKNOWN = {
+    UNet2DConditionModel: [
+        {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25}, {"center_input_sample": True},
+        {"time_embedding_type": "fourier"}, {"class_embed_type": "timestep"}, {"num_class_embeds": 5}, {"conv_in_kernel": 5},
+        {"conv_out_kernel": 1}, {"only_cross_attention": True}, {"dual_cross_attention": True}, {"time_cond_proj_dim": 8},
+        {"time_embedding_dim": 40}, {"timestep_post_act": "silu"}, {"resnet_out_scale_factor": 2.0},
+        {"encoder_hid_dim": 6, "encoder_hid_dim_type": "text_proj"}, {"mid_block_scale_factor": 2.0},
+        {"mid_block_only_cross_attention": True}, {"time_embedding_act_fn": "silu"}, {"addition_embed_type": "text"}],
+    UNet2DModel: [
+        {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25}, {"downsample_type": "resnet"},
+        {"upsample_type": "resnet"}, {"class_embed_type": "timestep"}, {"num_class_embeds": 5}, {"center_input_sample": True},
+        {"time_embedding_type": "fourier"}, {"mid_block_scale_factor": 2.0}],
+    HunyuanDiT2DModel: [{"norm_type": "ada_norm"}, {"activation_fn": "gelu"}],
+}
+
+
+def one_or_each(levels, choose):
+    return choose() if draw.random() < 0.5 else [choose() for _ in range(levels)]
+
+
+def unet():
+    """A UNet without text."""
+    levels = draw.randint(1, 4)
+    attends = [draw.random() < 0.4 for _ in range(levels)]
+    return UNet2DModel, {
+        "sample_size": draw.choice([16, (16, 24), None]), "in_channels": draw.randint(1, 4), "out_channels": draw.randint(1, 6),
+        "block_out_channels": [draw.choice([8, 16, 24]) for _ in range(levels)], "layers_per_block": draw.randint(1, 3),
+        "down_block_types": ["AttnDownBlock2D" if one else "DownBlock2D" for one in attends],
+        "up_block_types": ["AttnUpBlock2D" if one else "UpBlock2D" for one in reversed(attends)],
+        "attention_head_dim": draw.choice([8, 4, None]), "norm_num_groups": draw.choice([2, 4]), "norm_eps": draw.choice([1e-5, 1e-6]),
+        "add_attention": draw.random() < 0.5, "downsample_padding": draw.randint(0, 1), "flip_sin_to_cos": draw.random() < 0.5,
+        "freq_shift": draw.randint(0, 1)}
+
+
+def unet_with_text():
+    levels = draw.randint(1, 4)
+    kinds = [draw.choice(["CrossAttn", "CrossAttn", "", "Attn"]) for _ in range(levels)]
+    layers = one_or_each(levels, lambda: draw.randint(1, 3))
+    down = [layers] * levels if isinstance(layers, int) else layers
+    blocks, up = one_or_each(levels, lambda: draw.randint(1, 3)), None
+    if draw.random() < 0.4:
+        blocks = [[draw.randint(1, 2) for _ in range(n)] for n in down]
+        up = [[draw.randint(1, 3) for _ in range(n + 1)] for n in reversed(down)]
+    added = draw.random() < 0.3
+    # levels that attend to pixels alone have the features of a head, which is one number to pulse, where others have heads
+    heads = one_or_each(levels, lambda: draw.choice([1, 2, 4])) if "Attn" not in kinds else draw.choice([2, 4])
+    return UNet2DConditionModel, {
+        "sample_size": draw.choice([16, (16, 24), None]), "in_channels": draw.randint(1, 9), "out_channels": draw.randint(1, 6),
+        "block_out_channels": [draw.choice([8, 16, 24]) for _ in range(levels)], "layers_per_block": layers,
+        "down_block_types": [f"{one}DownBlock2D" for one in kinds], "up_block_types": [f"{one}UpBlock2D" for one in reversed(kinds)],
+        "mid_block_type": draw.choice(["UNetMidBlock2DCrossAttn"] * 2 + ["UNetMidBlock2D", None]),
+        "transformer_layers_per_block": blocks, "reverse_transformer_layers_per_block": up, "attention_head_dim": heads,
+        "cross_attention_dim": draw.choice([6, 10]), "norm_num_groups": draw.choice([2, 4]),
+        "use_linear_projection": draw.random() < 0.5, "downsample_padding": draw.randint(0, 1), "flip_sin_to_cos": draw.random() < 0.5,
+        "freq_shift": draw.randint(0, 1), "addition_embed_type": "text_time" if added else None,
+        "addition_time_embed_dim": 4 if added else None, "projection_class_embeddings_input_dim": 30 if added else None}
+
+
+def hunyuan_dit():
+    heads, width = draw.choice([2, 4]), draw.choice([4, 8])
+    return HunyuanDiT2DModel, {
+        "num_attention_heads": heads, "attention_head_dim": width, "hidden_size": heads * width, "in_channels": draw.randint(1, 5),
+        "patch_size": draw.choice([1, 2]), "sample_size": 8, "num_layers": draw.choice([4, 6]), "mlp_ratio": draw.choice([2.0, 4.3637]),
+        "cross_attention_dim": 6, "cross_attention_dim_t5": 16, "pooled_projection_dim": 6, "text_len": 5, "text_len_t5": 3,
+        "activation_fn": "gelu-approximate", "use_style_cond_and_image_meta_size": draw.random() < 0.5}
+
+
+made, faults = 0, []
+while made != COUNT:
+    kind, config = draw.choice([unet] + [unet_with_text] * 3 + [hunyuan_dit] * (HunyuanDiT2DModel is not None))()
+    unknown = draw.choice(UNKNOWN[kind]) if draw.random() < 0.3 else {}
+    try:
+        model = kind(**{**config, **unknown})
+    except Exception as fault:  # diffusers has no such network
+        faults.append(fault)
+        if len(faults) > 5 * COUNT:
+            raise
+        continue
+    folder = FOLDER / str(made)
+    model.save_config(folder)
+    (folder / "names").write_text("".join(f"{name} {' '.join(map(str, one.shape))}\n" for name, one in model.state_dict().items()))
+    keys = list(unknown)
+    if kind is UNet2DConditionModel and not any("CrossAttn" in str(one) for one in (config["down_block_types"], config["mid_block_type"])):
+        keys.append("transformer")  # it reads no text
+    if keys:
+        (folder / "keys").write_text("\n".join(keys))
+    made += 1

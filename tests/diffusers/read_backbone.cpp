@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <variant>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/model_header.hpp>
+#include <pulse/diffusers/read_backbone.hpp>
+#include <pulse/diffusers/read_networks.hpp>
+#include <pulse/nn/value_graph.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <pulse/zoo/hunyuan_dit.hpp>
+#include <pulse/zoo/sdxl.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+#include <pulse/zoo/uvit.hpp>
+
+#include "folders.hpp"
+
+namespace {
+
+using namespace pulse;
+using namespace pulse::diffusers;
+using namespace pulse::test;
+using nlohmann::json;
+
+} // namespace
+
+TEST_CASE("a config that is written is read as the same structure: it describes it, and its header says it again") {
+    const scratch folder;
+    const auto check = [&](const auto& config) {
+        const label& name = config.name;
+        CAPTURE(name.str());
+        put(folder.path / "config.json", print_config(config_of(config)));
+        const backbone_config read = read_backbone(folder.path, name);
+        CHECK(std::visit([](const auto& c) { return print_config(config_of(c)); }, read) ==
+              print_config(config_of(config)));
+        const value_graph wanted = value_graph_of(config);
+        const value_graph found = std::visit([](const auto& c) { return value_graph_of(c); }, read);
+        CHECK(std::ranges::equal(found.view().layers, wanted.view().layers));
+        CHECK(std::ranges::equal(found.view().skips, wanted.view().skips));
+        CHECK(found.parameters() == wanted.parameters());
+        CHECK(mentions(print_header(read, {}),
+                       {("struct " + name.str() + " : pulse::").c_str(), "namespace pulse_models"}));
+    };
+    check(ddpm_cifar10::config);
+    check(ddpm_fmnist::config);
+    check(sd15::config);
+    check(sd21::config);
+    check(sdxl::config);
+    check(uvit_s2::config);
+    check(uvit_l2::config);
+    check(hunyuan_dit_v11::config);
+    check(hunyuan_dit_v12::config);
+}
+
+TEST_CASE("a folder whose backbone cannot be read is refused with the file and the key") {
+    const scratch folder;
+    const auto refusal = [&](const char* key, const json& value) {
+        json file = json::parse(print_config(config_of(sd21::config)));
+        file[key] = value;
+        put(folder.path / "unet" / "config.json", file.dump());
+        return refusal_of([&] { static_cast<void>(read_backbone(folder.path, "mine")); });
+    };
+    std::filesystem::create_directories(folder.path / "unet");
+    CHECK(refusal("sample_size", nullptr) == "no refusal");
+    CHECK(refusal("sample_size", 100) == "no refusal");
+    CHECK(mentions(refusal("dropout", 0.1), {"unet/config.json': dropout is 0.1; pulse has 0.0"}));
+    CHECK(mentions(refusal("warp", 3), {"warp is 3; pulse does not know this key"}));
+    CHECK(mentions(refusal("block_out_channels", json::array()), {"block_out_channels is a list of 1 to 8"}));
+    CHECK(mentions(refusal("block_out_channels", {320, 640, 1280}), {"down_block_types is", "pulse has"}));
+    CHECK(mentions(refusal("block_out_channels", {320, 640, 1280, -8}), {"block_out_channels[3] must not be negative"}));
+    CHECK(
+        mentions(refusal("block_out_channels", {320, 640, 1280, 1 << 30}), {"block_out_channels[3] is above 1048576"}));
+    CHECK(mentions(refusal("norm_num_groups", 7), {"norm_num_groups does not divide"}));
+    CHECK(mentions(refusal("attention_head_dim", 7), {"attention_head_dim does not fit"}));
+    CHECK(mentions(refusal("layers_per_block", {2, 2}), {"layers_per_block"}));
+    CHECK(mentions(refusal("transformer_layers_per_block", {{1, 1}, 1, 1, 1}),
+                   {"transformer_layers_per_block does not fit layers_per_block"}));
+    CHECK(
+        mentions(refusal("_class_name", "Kandinsky3UNet"), {"_class_name is 'Kandinsky3UNet'; pulse has UNet2DModel"}));
+    CHECK(mentions(refusal_of([&] { static_cast<void>(read_backbone(folder.path / "none", "mine")); }),
+                   {"none/config.json"}));
+}
+
+TEST_CASE("text states are as many as the folder's text encoder has positions") {
+    const scratch folder;
+    std::filesystem::create_directories(folder.path / "unet");
+    std::filesystem::create_directories(folder.path / "text_encoder");
+    put(folder.path / "unet" / "config.json", print_config(config_of(sd21::config)));
+    const auto tokens = [&] { return std::get<unet_config>(read_backbone(folder.path, "mine")).context_tokens; };
+    CHECK(tokens() == 77);
+    put(folder.path / "text_encoder" / "config.json", R"({"max_position_embeddings": 9})");
+    CHECK(tokens() == 9);
+}
+
+TEST_CASE("networks of a folder are read where its backbone reads what they give") {
+    const std::filesystem::path folder = PULSE_TEST_DIFFUSERS_MODELS "/ssd_tiny";
+    const backbone_config backbone = read_backbone(folder, "mine");
+    const auto found = read_networks(folder, backbone);
+    REQUIRE(found);
+    CHECK(found->pictures.block_out_channels[1] == 16);
+    CHECK(found->pictures.sample_size == 32);
+    REQUIRE(found->texts.size() == 2);
+    const auto& second = std::get<encode::clip_text_config>(found->texts[1]);
+    CHECK(second.projection_dim == 12);
+    CHECK(second.states_before == 1);
+    const std::string header = print_header(backbone, found);
+    CHECK(mentions(header, {"struct pulse::frozen::networks_of<pulse_models::mine>",
+                            "second_text<pulse_models::mine_text_encoder_2>"}));
+    // Of nine channels, five are not latents.
+    auto other = std::get<unet_config>(backbone);
+    other.in_channels = 9;
+    CHECK(!read_networks(folder, other));
+    other.in_channels = 4;
+    other.cross_attention_dim = 16;
+    CHECK(!read_networks(folder, other));
+    CHECK(!read_networks(PULSE_TEST_DIFFUSERS_MODELS "/inpaint_tiny", backbone));
+    // A key that changes what a network computes is refused by its name.
+    const scratch changed;
+    std::filesystem::copy(folder, changed.path / "folder", std::filesystem::copy_options::recursive);
+    const std::filesystem::path vae = changed.path / "folder" / "vae" / "config.json";
+    json file = json::parse(bytes_of(vae));
+    file["shift_factor"] = 0.1;
+    put(vae, file.dump());
+    CHECK(mentions(refusal_of([&] { static_cast<void>(read_networks(changed.path / "folder", backbone)); }),
+                   {"vae/config.json': shift_factor is 0.1; pulse has null"}));
+}

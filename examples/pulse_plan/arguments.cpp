@@ -67,6 +67,11 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
 
     app.option_defaults()->group("What to plan");
     CLI::Option* const model = choice("--model", a.model, models, "Backbone, 16-bit; needs --device");
+    CLI::Option* const config =
+        app.add_option("--model-config", a.model_config,
+                       "Backbone of a diffusers folder instead of --model, of latents of its sample_size or of such "
+                       "height and width")
+            ->type_name("DIR[@HEIGHTxWIDTH]");
     CLI::Option* const device = choice("--device", a.device, devices, "Device whose rates the costs come from");
     CLI::Option* const profile =
         file("--profile", a.profile, "Measured costs (pulse-profile/1) instead of --model and --device");
@@ -115,13 +120,17 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file("--svg", a.svg, "A picture of one step: passes, transfers, memory");
     file("--trace", a.trace, "The step as a trace for Perfetto or chrome://tracing");
 
-    model->needs(device)->excludes(profile);
-    device->needs(model);
+    model->needs(device)->excludes(profile)->excludes(config);
+    config->needs(device)->excludes(profile);
+    device->excludes(profile);
 
     if (!read_arguments(app, "pulse_plan", argc, argv, exit_code)) { return std::nullopt; }
     a.asked.sharded_optimizer = shared == sharding::tuned ? std::nullopt : std::optional{shared == sharding::yes};
-    if (a.model.empty() && a.profile.empty()) {
-        return refuse("pulse_plan", "--model or --profile is required", exit_code);
+    if (a.model.empty() && a.model_config.empty() && a.profile.empty()) {
+        return refuse("pulse_plan", "--model, --model-config or --profile is required", exit_code);
+    }
+    if (!a.model_config.empty() && !a.cascade_with.empty()) {
+        return refuse("pulse_plan", "--cascade-with: it is for --model and --profile", exit_code);
     }
     return a;
 }

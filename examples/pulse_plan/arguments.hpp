@@ -11,6 +11,7 @@ namespace pulse_plan {
 struct arguments {
     pulse::plan_request asked{.seconds = 2.0};
     std::string model{};
+    std::string model_config{};
     std::string device{};
     std::string profile{};
     std::string cascade_with{};

@@ -1,6 +1,7 @@
 #include "request.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 
 #include "../glpk_search.hpp"
 #include "catalogue.hpp"
+#include "folder_model.hpp"
 
 namespace pulse_plan {
 
@@ -59,8 +61,11 @@ pulse::plan_request request_of(const arguments& a) {
 pulse::tuning plan_of(const arguments& a) {
     const pulse::plan_request asked = request_of(a);
     if (!a.profile.empty()) { return pulse::plan_for(pulse::load_profile(a.profile), asked); }
-    const pulse::graph_view graph = backbone_of(a.model);
-    const std::vector<pulse::frozen_component> frozen = frozen_costs_of(a.model, *asked.device, scalar_bytes);
+    std::optional<pulse::value_graph> of_folder;
+    if (!a.model_config.empty()) { of_folder.emplace(graph_of_folder(a.model_config)); }
+    const pulse::graph_view graph = of_folder ? of_folder->view() : backbone_of(a.model);
+    std::vector<pulse::frozen_component> frozen;
+    if (!of_folder) { frozen = frozen_costs_of(a.model, *asked.device, scalar_bytes); }
     return pulse::plan_for(
         [&](int samples) {
             pulse::cost_table costs = pulse::analytic_costs(graph, *asked.device, samples, scalar_bytes);

@@ -102,7 +102,7 @@ TEST_CASE("networks of a folder are read where its backbone reads what they give
     const auto found = read_networks(folder, backbone);
     REQUIRE(found);
     CHECK(found->pictures.block_out_channels[1] == 16);
-    CHECK(found->pictures.sample_size == 32);
+    CHECK(found->pictures.sample_size == 16);
     REQUIRE(found->texts.size() == 2);
     const auto& second = std::get<encode::clip_text_config>(found->texts[1]);
     CHECK(second.projection_dim == 12);

@@ -9,7 +9,7 @@
 #include <nn/small_uvit.hpp>
 #include <support/locked_models.hpp>
 #include <support/pipelined.hpp>
-#include <support/sized_unet.hpp>
+#include <support/sized_model.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/resize.hpp>
 #include <pulse/reference/backend.hpp>
@@ -57,6 +57,13 @@ TEST_CASE("a UNet at another extent is the UNet whose type has it, bit for bit")
     check_square<small_sdxl_fine, 2>();
 }
 
+TEST_CASE("a Hunyuan-DiT at another extent is the one whose type has it, bit for bit, and is cut into whole patches") {
+    check_square<small_hunyuan_v11, 2>();
+    check_square<small_hunyuan_v11, 6>();
+    static_assert(steps_of<small_hunyuan_v11>() == extent{2, 2});
+    CHECK(refused<small_hunyuan_v11>({6, 3}).find("width of 2 (2 or 4)") != std::string::npos);
+}
+
 TEST_CASE("SD 2.1 costs at 64 x 64 what SD 2.1-base costs, in the compiler too") {
     using base = sized<sd21, 64>;
     constexpr auto small = graph_of<sd21>(resize_to<sd21, extent{64, 64}>());
@@ -91,8 +98,8 @@ TEST_CASE("an extent that does not halve is refused, and the ones beside it are 
 }
 
 TEST_CASE("a model whose layers do not all resize keeps its extent") {
-    static_assert(resizable_model<sd21> && resizable_model<small_sdxl_fine> && !resizable_model<small_uvit>);
-    static_assert(!resizable_model<small_hunyuan_v11> && !resizable_model<control_unet> &&
+    static_assert(resizable_model<sd21> && resizable_model<small_sdxl_fine> && resizable_model<small_hunyuan_v11>);
+    static_assert(!resizable_model<small_uvit> && !resizable_model<control_unet> &&
                   !resizable_model<encoder_locked_unet>);
     CHECK(refused<small_uvit>(extent_of<small_uvit>()).empty());
     CHECK(refused<small_uvit>({8, 8}).find("made for 4 x 4 alone") != std::string::npos);

@@ -67,8 +67,8 @@ TEST_CASE("transformer with a text, whole and each part: gradients equal finite 
 
 TEST_CASE("beginning, blocks and end of a Hunyuan-DiT: gradients equal finite differences") {
     // rows, columns, width, heads, hidden, text tokens and features, span of the positions, skip
-    check_transformers<nn::block<"pos_embed", nn::patch_embed{2, 6, 3, 4}>,
+    check_transformers<nn::block<"pos_embed", nn::patch_embed{2, 6, 9, 3, 4}>,
                        nn::block<"b", nn::dit_block{2, 3, 8, 2, 10, 3, 5, 4.0, false}>,
                        nn::block<"b", nn::dit_block{3, 1, 8, 1, 5, 2, 3, 7.0, true}>,
-                       nn::block<"proj_out", nn::dit_head{{2, 4, 2, 6}, 3}>>(2.5e-4);
+                       nn::block<"proj_out", nn::dit_head{{2, 4, 6, 2, 6}, 3}>>(2.5e-4);
 }

@@ -25,7 +25,7 @@ ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_plan."))
 atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 
-OPTIONS = ("--model", "--device", "--profile", "--cascade-with", "--devices", "--cluster", "--global-batch", "--pipeline", "--data",
+OPTIONS = ("--model", "--model-config", "--device", "--profile", "--cascade-with", "--devices", "--cluster", "--global-batch", "--pipeline", "--data",
            "--waves", "--self-conditioning",
            "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--frozen", "--memory-limit", "--schedule",
            "--time-limit", "--out", "--svg", "--trace")
@@ -33,6 +33,7 @@ MODELS = {"sd15": 859520964, "sd21": 865910724, "controlnet_sd15": 361279120,
           "sdxl": 2567463684, "sdxl_fine": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
           "hunyuan_dit_v12": 1499952032, "ddpm_cifar10": 35746307, "ddpm_fmnist": 1623169}
+FOLDER = pathlib.Path(__file__).parents[1] / "diffusers/models/ssd_tiny"
 SMALL = ("--model", "uvit_s2", "--device", "a100-80gb", "--devices", "4", "--global-batch", "32", "--time-limit", "0")
 
 
@@ -139,6 +140,27 @@ class Models(Case):
                 self.assertIn(f"{total:,} parameters", text)
                 self.assertEqual(plan["model"], name)
                 self.check_plan(plan, 2, 8)
+
+
+    def test_a_folder_is_planned_as_its_model_of_the_zoo(self):
+        sd15 = {"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640, 1280, 1280], "cross_attention_dim": 768,
+                "down_block_types": ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"],
+                "up_block_types": ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3, "sample_size": 64}
+        folder = fresh("models") / "sd15"
+        (folder / "unet").mkdir(parents=True)
+        (folder / "unet/config.json").write_text(json.dumps(sd15))
+        words = ("--device", "a100-80gb", "--devices", 2, "--global-batch", 8, "--pipeline", 2, "--microbatch-size", 1,
+                 "--placement", "folded", "--frozen", "none", "--time-limit", 0)
+        for same in (folder, f"{folder}/", f"{folder}@64", f"{folder}@64x64"):
+            text, plan = self.plan("--model-config", same, *words)
+            self.assertEqual(plan, self.plan("--model", "sd15", *words)[1])
+            self.assertIn("859,520,964 parameters", text)
+        larger = self.plan("--model-config", f"{folder}@96x128", *words)[1]
+        self.assertGreater(larger["predicted"]["step_us"], 2 * plan["predicted"]["step_us"])
+        self.check_plan(larger, 2, 8)
+        text, plan = self.plan("--model-config", FOLDER, *words)
+        self.assertEqual(plan["model"], "ssd_tiny")
+        self.check_plan(plan, 2, 8)
 
 
 class Choices(Case):
@@ -353,7 +375,10 @@ class Errors(Case):
         model = ("--model", "sd21", "--device", "h200")
         sizes = ("--devices", "8", "--global-batch", "64")
         for words, naming in (
-                ((), "--devices"), (sizes, "--model or --profile"), ((*model, "--devices", "8"), "--global-batch"),
+                ((), "--devices"), (sizes, "--model-config or --profile"), ((*model, *sizes, "--model-config", "x"), "--model-config"),
+                (("--model-config", "/no/such/folder", "--device", "h200", *sizes), "/no/such/folder"), (("--model-config", "x", *sizes), "--device"),
+                (("--model-config", FOLDER, "--device", "h200", *sizes, "--cascade-with", "sd15"), "--cascade-with"),
+                (("--model-config", f"{FOLDER}@6x8", "--device", "h200", *sizes), "6 x 8"), ((*model, "--devices", "8"), "--global-batch"),
                 (("--model", "sd22", "--device", "h200", *sizes), "--model"),
                 (("--model", "sd21", "--device", "h300", *sizes), "--device"), (("--model", "sd21", *sizes), "--device"),
                 ((*model, *sizes, "--pipeline", "3"), "--pipeline"), ((*model, *sizes, "--pipeline", "-1"), "--pipeline"),

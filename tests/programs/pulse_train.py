@@ -63,7 +63,7 @@ def fresh():
 def command(*options, out, size=MICROBATCHES, data=DATA, model=SMALL, sample=0, sample_steps=2):
     """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
     planning = () if "--plan" in options else QUICK
-    return [PROGRAM, "--data", data, "--model", model, "--sample", sample, "--sample-steps", sample_steps, "--warmup", 0,
+    return [PROGRAM, "--data", data, *(("--model", model) if model else ()), "--sample", sample, "--sample-steps", sample_steps, "--warmup", 0,
             "--out", out, *planning, *size, *options]
 
 

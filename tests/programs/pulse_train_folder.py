@@ -119,6 +119,15 @@ class Damaged(Case):
 
 
 class Folders(Case):
+    def test_the_folder_says_which_model_it_is(self):
+        out = self.train("--from", FROM, "--steps", 1, model=None, data="synthetic")
+        self.assertEqual(json.loads((out / "plan.json").read_text())["model"], "sd_tiny")
+        folder = changed()
+        config = json.loads((folder / "unet/config.json").read_text())
+        (folder / "unet/config.json").write_text(json.dumps({**config, "in_channels": 9}))
+        self.refuses("--from", folder, names=["--from", "none that this build trains on the host", "sd_tiny",
+                                              f"-DPULSE_TRAIN_HOST={folder}"], model=None, data="synthetic")
+
     def test_untrained_export_is_the_folder(self):
         out, copy = fresh(), fresh()
         self.train("--from", FROM, "--steps", 0, "--export", copy, out=out, **MODEL)
@@ -585,8 +594,12 @@ class RoundTrips(Case):
         tiny_pipeline.write_hunyuan_texts(hunyuan, CAPTIONS)
         cls.models = {"sd_tiny": (FROM / "tokenizer", sd_conditions), "sdxl_tiny": (SDXL, sdxl_conditions),
                       "hunyuan_tiny": (hunyuan, hunyuan_conditions)}
+        # a model whose type was made of a folder, as the check preset has one
+        if "ssd_tiny" in subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout:
+            cls.models["ssd_tiny"] = (SDXL, sdxl_conditions)
 
     def test_they_train_and_come_back(self):
+        """Which model it is, the folder says."""
         import diffusers
         import torch
 
@@ -601,7 +614,8 @@ class RoundTrips(Case):
                 pipeline = kind.from_pretrained(base, low_cpu_mem_usage=False)
                 pipeline.save_pretrained(new)
                 out = self.train("--from", new, "--steps", 1, "--seed", SEED, "--export", exported, "--export-of", "weights",
-                                 model=model, data=data)
+                                 model=None, data=data)
+                self.assertEqual(json.loads((out / "plan.json").read_text())["model"], model)
                 expected = expected_loss(data, CAPTIONS, range(8), pipeline, conditions)
                 self.assertLess(abs(report(out)["loss"][0] - expected), 1e-5 * expected, f"{report(out)['loss']} {expected}")
                 read = kind.from_pretrained(exported, low_cpu_mem_usage=False)

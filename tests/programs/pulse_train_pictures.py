@@ -35,13 +35,13 @@ class Pictures(Case):
 
         room = fresh()
         room.mkdir()
-        for name, target in (("pulse_train", PROGRAM), ("stable-diffusion-2-1", FROM), ("pictures", self.data)):
+        for name, target in (("pulse_train", PROGRAM), ("my-model", FROM), ("pictures", self.data)):
             (room / name).symlink_to(pathlib.Path(target).resolve())
         readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-        lines = [line for line in readme.splitlines() if line.startswith("    pulse_train --model sd21 ")]
+        lines = [line for line in readme.splitlines() if line.startswith("    pulse_train --from ")]
         self.assertEqual(len(lines), 2)
         for line in lines:
-            small = line.replace("sd21", "sd_tiny").replace("--steps 1000", "--steps 2")
+            small = line.replace("--steps 1000", "--steps 2")
             done = subprocess.run(["bash", "-c", 'PATH="$PWD:$PATH"\n' + small], cwd=room, capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         UNet2DConditionModel.from_pretrained(room / "tuned", subfolder="unet", local_files_only=True)

@@ -80,7 +80,7 @@ namespace nn {
 }
 /// SiLU(temb) and 1 + scale; inputs of the norm, of the scaling and of proj_out.
 [[nodiscard]] constexpr std::int64_t eager_elements(const dit_head& d) noexcept {
-    return 2 * std::int64_t{d.embed.width} + 3 * elements(d.input());
+    return 2 * std::int64_t{d.embed.features} + 3 * elements(d.input());
 }
 [[nodiscard]] constexpr std::int64_t eager_elements(const mlp_embedding& m) noexcept {
     return std::int64_t{m.rows} * m.features + 2 * m.hidden_elements();

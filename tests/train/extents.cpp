@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-#include <support/sized_unet.hpp>
+#include <support/sized_model.hpp>
 #include <support/wave_training.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/zoo/ddpm.hpp>

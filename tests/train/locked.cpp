@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <support/locked_models.hpp>
-#include <support/sized_unet.hpp>
+#include <support/sized_model.hpp>
 #include <support/wave_training.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/lower.hpp>

@@ -42,15 +42,16 @@ template <class Value>
     });
 }
 
+/// Of the pictures that it was trained on; the network reads others (read_sample_size).
+[[nodiscard]] inline bool may_be_size(const json& found) {
+    return found.is_null() || found.is_number_integer() || (found.is_array() && found.size() == 2);
+}
+
 /// What both classes of UNets have.
 [[nodiscard]] inline std::vector<config_key> common_keys(const unet_config& c) {
     const bool text = c.reads_text();
     const int unnamed = text ? 4 : 3;
-    // Of the pictures that it was trained on; the network reads others (read_sample_size).
-    const auto is_size = [](const json& found) {
-        return found.is_null() || found.is_number_integer() || (found.is_array() && found.size() == 2);
-    };
-    return {{"sample_size", c.sample_size, nullptr, {}, false, is_size},
+    return {{"sample_size", c.sample_size, nullptr, {}, false, may_be_size},
             {"in_channels", c.in_channels, unnamed},
             {"out_channels", c.out_channels, unnamed},
             {"center_input_sample", false, false},
@@ -227,7 +228,7 @@ PULSE_INLINE component_config config_of(const hunyuan_dit_config& c) {
                    {"in_channels", c.in_channels, nullptr},
                    {"patch_size", c.patch_size, nullptr},
                    {"activation_fn", "gelu-approximate", "gelu-approximate"},
-                   {"sample_size", c.sample_size, 32},
+                   {"sample_size", c.sample_size, 32, {}, false, detail::may_be_size},
                    {"hidden_size", c.hidden_size, 1152},
                    {"num_layers", c.num_layers, 28},
                    {"mlp_ratio",

@@ -17,7 +17,8 @@
 
 namespace pulse {
 
-/// L says what it costs at other heights and widths than its type has, and runs at those of its frame.
+/// L says what it costs at other heights and widths than its type has, and runs at those of its frame. Where these are
+/// multiples of something that shapes do not tell, as of the side of a patch, it says so as L::image_step.
 template <class L>
 concept resizable_layer =
     layer<L> && !has_frozen_parameters<L> && !keeps_gradients_back<L> && requires(const resizing& by) {
@@ -82,6 +83,15 @@ template <resizable_model M>
             steps.width = std::lcm(steps.width, type.width / std::gcd(type.width, image->dims[2]));
         }
     }
+    const auto add = [&]<class L>(const L*) {
+        if constexpr (requires { L::image_step; }) {
+            steps = {std::lcm(steps.height, L::image_step), std::lcm(steps.width, L::image_step)};
+        }
+    };
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        (add(static_cast<const typename M::template layer_at<I>*>(nullptr)), ...);
+    }
+    (std::make_index_sequence<M::layer_count>{});
     return steps;
 }
 

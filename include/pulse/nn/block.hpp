@@ -95,6 +95,11 @@ struct resizing_face {};
 template <label Name, auto Math>
     requires(is_resizable<decltype(Math)>)
 struct resizing_face<Name, Math> {
+    /// What an image's height and width are multiples of.
+    static constexpr int image_step = [] {
+        if constexpr (requires { Math.image_step(); }) { return Math.image_step(); }
+        return 1;
+    }();
     [[nodiscard]] static constexpr layer_node node_at(const resizing& by) {
         const auto math = resized(Math, by);
         return node_of(Name, layout_of(math).sizes, elements(math.input()), elements(math.output()));

@@ -224,7 +224,8 @@ template <class Math>
     return layer_layout<decltype(math.describe(all))>{pieces, all.sizes()};
 }
 
-/// The mathematics has a height and a width, or is made of one that has, and nothing else in it follows from them.
+/// The mathematics has a height and a width, or rows and columns of tokens, or is made of one that has, and nothing else
+/// in it follows from them.
 template <class Math>
 [[nodiscard]] consteval bool has_extent() {
     if constexpr (requires(Math & math) {
@@ -232,8 +233,15 @@ template <class Math>
                       math.width = 1;
                   }) {
         return true;
+    } else if constexpr (requires(Math & math) {
+                             math.rows = 1;
+                             math.columns = 1;
+                         }) {
+        return true;
     } else if constexpr (requires(const Math& math) { math.core.height; }) {
         return has_extent<decltype(Math::core)>();
+    } else if constexpr (requires(const Math& math) { math.embed.height; }) {
+        return has_extent<decltype(Math::embed)>();
     } else {
         return false;
     }
@@ -248,8 +256,16 @@ template <class Math>
     if constexpr (requires { math.height = 1; }) {
         math.height = by.height(math.height);
         math.width = by.width(math.width);
-    } else {
+    } else if constexpr (requires {
+                             math.rows = 1;
+                             math.columns = 1;
+                         }) {
+        math.rows = by.height(math.rows);
+        math.columns = by.width(math.columns);
+    } else if constexpr (requires { math.core.height; }) {
         math.core = resized(math.core, by);
+    } else {
+        math.embed = resized(math.embed, by);
     }
     return math;
 }

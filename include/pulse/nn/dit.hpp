@@ -15,29 +15,32 @@ namespace pulse::nn {
 /// Patches of an image become tokens.
 struct patch_embed {
     int channels{};
-    int size{}; ///< height and width of the image
+    int height{};
+    int width{}; ///< of the image
     int patch{};
-    int width{};
+    int features{}; ///< of a token
 
-    [[nodiscard]] constexpr int grid() const noexcept { return size / patch; }
-    [[nodiscard]] constexpr int tokens() const noexcept { return grid() * grid(); }
-    [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens()} * width; }
+    [[nodiscard]] constexpr int rows() const noexcept { return height / patch; }
+    [[nodiscard]] constexpr int columns() const noexcept { return width / patch; }
+    [[nodiscard]] constexpr int tokens() const noexcept { return rows() * columns(); }
+    [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens()} * features; }
+    [[nodiscard]] constexpr int image_step() const noexcept { return patch; }
     [[nodiscard]] constexpr flaw defect() const noexcept {
-        if (channels <= 0 || size <= 0 || patch <= 0 || width <= 0) { return flaw::size; }
-        return size % patch != 0 ? flaw::window : flaw::none;
+        if (channels <= 0 || height <= 0 || width <= 0 || patch <= 0 || features <= 0) { return flaw::size; }
+        return height % patch != 0 || width % patch != 0 ? flaw::window : flaw::none;
     }
     [[nodiscard]] constexpr conv projection() const noexcept {
         return {.in_channels = channels,
-                .out_channels = width,
-                .height = size,
-                .width = size,
+                .out_channels = features,
+                .height = height,
+                .width = width,
                 .kernel = patch,
                 .stride = patch,
                 .pad_before = 0,
                 .pad_after = 0};
     }
-    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, size, size}; }
-    [[nodiscard]] constexpr sample_dims output() const noexcept { return {tokens(), width, 0}; }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, height, width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {tokens(), features, 0}; }
     constexpr weight_piece describe(description& d) const { return d.part("proj", projection()); }
 
     template <backend B>
@@ -62,16 +65,16 @@ struct dit_head {
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return out_channels <= 0 ? flaw::size : embed.defect(); }
     [[nodiscard]] constexpr sample_dims input() const noexcept { return embed.output(); }
-    [[nodiscard]] constexpr sample_dims output() const noexcept { return {out_channels, embed.size, embed.size}; }
-    [[nodiscard]] constexpr linear modulation() const noexcept { return {embed.width, 2 * embed.width}; }
+    [[nodiscard]] constexpr sample_dims output() const noexcept { return {out_channels, embed.height, embed.width}; }
+    [[nodiscard]] constexpr linear modulation() const noexcept { return {embed.features, 2 * embed.features}; }
     [[nodiscard]] constexpr linear prediction() const noexcept {
-        return {embed.width, embed.patch * embed.patch * out_channels};
+        return {embed.features, embed.patch * embed.patch * out_channels};
     }
     [[nodiscard]] constexpr patch_shape patches() const noexcept {
-        return {embed.grid(), embed.grid(), embed.patch, out_channels, 0};
+        return {embed.rows(), embed.columns(), embed.patch, out_channels, 0};
     }
     [[nodiscard]] constexpr adaptive_norm_shape norm() const noexcept {
-        return {embed.width, embed.tokens(), 2 * std::int64_t{embed.width}, 1e-6};
+        return {embed.features, embed.tokens(), 2 * std::int64_t{embed.features}, 1e-6};
     }
 
     struct pieces {
@@ -85,14 +88,14 @@ struct dit_head {
     };
     constexpr pieces describe(description& d) const {
         pieces p{};
-        d.reads_conditioning(embed.width);
+        d.reads_conditioning(embed.features);
         p.modulation = d.linear("/norm_out.linear", 1, modulation().matrix());
         p.prediction = d.linear("/proj_out", embed.tokens(), prediction().matrix());
         d.save(embed.states(), p.normal);
-        d.save(2 * std::int64_t{embed.width}, p.scale);
+        d.save(2 * std::int64_t{embed.features}, p.scale);
         d.statistics(2 * std::int64_t{embed.tokens()}, p.statistics);
         d.defer(elements(output()), p.predicted_gradient);
-        d.defer(2 * std::int64_t{embed.width}, p.scale_gradient);
+        d.defer(2 * std::int64_t{embed.features}, p.scale_gradient);
         d.work(elements(output()), p.predicted);
         d.work_again();
         d.work(embed.states(), p.normal_gradient, p.nobody);
@@ -103,7 +106,7 @@ struct dit_head {
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         auto* const scale = f[p.scale];
         modulation().apply(on, f.batch, f.conditioning, f[p.modulation], scale);
-        on.adaptive_norm(norm(), f.batch, f.input, nullptr, nullptr, scale, scale + embed.width, f[p.normal],
+        on.adaptive_norm(norm(), f.batch, f.input, nullptr, nullptr, scale, scale + embed.features, f[p.normal],
                          f[p.statistics]);
         prediction().apply(on, rows(f.batch), f[p.normal], f[p.prediction], f[p.predicted]);
         on.patches_to_image(patches(), f.batch, f[p.predicted], f.output);
@@ -116,7 +119,7 @@ struct dit_head {
                                  f[p.normal_gradient], into::write);
         on.adaptive_norm_backward(norm(), f.batch, f.input, nullptr, nullptr, f[p.scale], f[p.statistics],
                                   f[p.normal_gradient], f.input_gradient != nullptr ? f.input_gradient : f[p.nobody],
-                                  nullptr, nullptr, scale_gradient, scale_gradient + embed.width, into::write);
+                                  nullptr, nullptr, scale_gradient, scale_gradient + embed.features, into::write);
         on.linear_backward_input(modulation().matrix(), f.batch, scale_gradient, f[p.modulation],
                                  f.conditioning_gradient, into::add);
     }

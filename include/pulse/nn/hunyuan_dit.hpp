@@ -64,15 +64,15 @@ enum class hunyuan_dit_flaw : std::uint8_t { none, name, sizes, patches, depth, 
 // The parts of the backbone that a config asks for.
 
 [[nodiscard]] constexpr nn::patch_embed embed_of(const hunyuan_dit_config& c) noexcept {
-    return {c.in_channels, c.sample_size, c.patch_size, c.hidden_size};
+    return {c.in_channels, c.sample_size, c.sample_size, c.patch_size, c.hidden_size};
 }
 [[nodiscard]] constexpr nn::dit_head head_of(const hunyuan_dit_config& c) noexcept {
     return {embed_of(c), 2 * c.in_channels};
 }
 [[nodiscard]] constexpr nn::dit_block dit_block_of(const hunyuan_dit_config& c, bool skip) noexcept {
-    return {embed_of(c).grid(),    embed_of(c).grid(), c.hidden_size,
-            c.num_attention_heads, c.mlp_hidden,       c.context_tokens(),
-            c.cross_attention_dim, c.rotary_span,      skip};
+    return {embed_of(c).rows(),    embed_of(c).columns(), c.hidden_size,
+            c.num_attention_heads, c.mlp_hidden,          c.context_tokens(),
+            c.cross_attention_dim, c.rotary_span,         skip};
 }
 [[nodiscard]] constexpr nn::hunyuan_time_embedding time_embedding_of(const hunyuan_dit_config& c) noexcept {
     return {c.hidden_size, c.text_len_t5, c.cross_attention_dim_t5, c.cross_attention_dim,

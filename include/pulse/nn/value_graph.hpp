@@ -76,13 +76,17 @@ private:
     std::vector<parameter> parameters_{};
 };
 
+/// Of a square to an extent whose sides are multiples of `step`.
+[[nodiscard]] inline resizing resizing_of(const label& model, int size, int step, const extent& to) {
+    if (to == extent{}) { return {}; }
+    require_steps(model, {step, step}, to);
+    return {{size, size}, to};
+}
+
 /// The model of a config without a flaw (flaw_of), at an extent; none: that of the config. Throws input_error naming the
 /// sizes that are next to an extent that the model cannot be of.
 [[nodiscard]] inline value_graph value_graph_of(const unet_config& c, const extent& to = {}) {
-    const int step = 1 << (c.levels() - 1);
-    const extent own{c.sample_size, c.sample_size};
-    if (to != extent{}) { require_steps(c.name, {step, step}, to); }
-    const resizing by{own, to == extent{} ? own : to};
+    const resizing by = resizing_of(c.name, c.sample_size, 1 << (c.levels() - 1), to);
     struct {
         std::vector<unet_layer> layers;
         std::vector<std::array<int, 2>> skips;
@@ -105,14 +109,14 @@ private:
 }
 
 [[nodiscard]] inline value_graph value_graph_of(const hunyuan_dit_config& c, const extent& to = {}) {
-    require_only(c.name, {c.sample_size, c.sample_size}, to);
+    const resizing by = resizing_of(c.name, c.sample_size, c.patch_size, to);
     const int half = c.num_layers / 2;
     value_graph graph{c.name};
-    graph.add("pos_embed", embed_of(c));
+    graph.add("pos_embed", embed_of(c), by);
     for (int i = 0; i != c.num_layers; ++i) {
-        graph.add(label{"blocks."} + static_cast<unsigned>(i), dit_block_of(c, i > half));
+        graph.add(label{"blocks."} + static_cast<unsigned>(i), dit_block_of(c, i > half), by);
     }
-    graph.add("proj_out", head_of(c));
+    graph.add("proj_out", head_of(c), by);
     graph.condition("conditioning", conditioning_of(c));
     for (int i = half + 1; i != c.num_layers; ++i) { graph.connect(c.num_layers - i, i + 1, false); }
     return graph;

@@ -108,7 +108,9 @@ struct adaptive_norm_shape {
 /// Rotary position embedding of a grid of tokens, row by row (Su et al. 2021, in two dimensions as Hunyuan-DiT has it).
 ///
 /// In each head features 2p and 2p + 1 are turned together by an angle. The first head_size / 4 pairs are turned by the
-/// token's column, the others by its row. Positions run from 0 to `span` on both axes, whatever the size of the grid.
+/// token's column, the others by its row. Positions run from 0 to `span` on the longer axis, whatever the size of the
+/// grid, on the shorter one through as much of it as is in proportion, in its middle and in whole positions (diffusers'
+/// get_resize_crop_region_for_grid and get_2d_rotary_pos_embed).
 struct rotary_shape {
     int rows{};
     int columns{};
@@ -118,15 +120,35 @@ struct rotary_shape {
 
     [[nodiscard]] constexpr int tokens() const noexcept { return rows * columns; }
     [[nodiscard]] constexpr int width() const noexcept { return heads * head_size; }
+    /// The position of row or column 0.
+    [[nodiscard]] double first(bool by_column) const noexcept {
+        return std::nearbyint((span - extent(by_column)) / 2.0);
+    }
+    /// From one position to the next: the last one is that share of the axis before its end, which diffusers takes of
+    /// all that lies before the end, crop included.
+    [[nodiscard]] double step(bool by_column) const noexcept {
+        const int count = by_column ? columns : rows;
+        const double begin = first(by_column);
+        if (begin == 0.0 || count == 1) { return extent(by_column) / count; }
+        return ((begin + extent(by_column)) * (count - 1) / count - begin) / (count - 1);
+    }
     /// position * 10000^(-4 i / head_size), i the pair's number in its half.
     [[nodiscard]] double angle(int token, int pair) const noexcept {
         const int half = head_size / 4;
         const bool by_column = pair < half;
-        const double position = by_column ? span / columns * (token % columns) : span / rows * (token / columns);
+        const double position = first(by_column) + step(by_column) * (by_column ? token % columns : token / columns);
         const int i = by_column ? pair : pair - half;
         return position * std::exp(-std::log(10000.0) * 4.0 * i / head_size);
     }
     [[nodiscard]] constexpr bool operator==(const rotary_shape&) const = default;
+
+private:
+    /// Positions of an axis.
+    [[nodiscard]] double extent(bool by_column) const noexcept {
+        const int count = by_column ? columns : rows;
+        const int longer = columns > rows ? columns : rows;
+        return count == longer ? span : std::nearbyint(span / longer * count);
+    }
 };
 
 /// A table of `entries` learned vectors.

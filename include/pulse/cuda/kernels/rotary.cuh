@@ -16,18 +16,21 @@ namespace pulse::cuda {
 struct rotary_angles {
     int columns;
     int half; ///< pairs that the column turns, as many as the row turns
+    double column_first;
     double column_step;
+    double row_first;
     double row_step; ///< positions from one row or column to the next
     double decay;    ///< of the logarithm of the frequency, from pair to pair
 
     explicit rotary_angles(const rotary_shape& s) :
-        columns{s.columns}, half{s.head_size / 4},
-        column_step{s.span / s.columns}, row_step{s.span / s.rows}, decay{std::log(10000.0) * 4.0 / s.head_size} {}
+        columns{s.columns}, half{s.head_size / 4}, column_first{s.first(true)}, column_step{s.step(true)},
+        row_first{s.first(false)}, row_step{s.step(false)}, decay{std::log(10000.0) * 4.0 / s.head_size} {}
 
     /// Turns of a pair at a token, less whole ones.
     [[nodiscard]] __device__ float turns(int token, int pair) const {
         const bool by_column = pair < half;
-        const double position = by_column ? column_step * (token % columns) : row_step * (token / columns);
+        const double position =
+            by_column ? column_first + column_step * (token % columns) : row_first + row_step * (token / columns);
         const double all = position * exp(-decay * (by_column ? pair : pair - half)) * 0.15915494309189533577;
         return static_cast<float>(all - rint(all));
     }

@@ -1,0 +1,39 @@
+#include "folder_model.hpp"
+
+#include <cctype>
+#include <filesystem>
+#include <string>
+#include <variant>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/label.hpp>
+#include <pulse/diffusers/read_backbone.hpp>
+#include <pulse/model/extent.hpp>
+
+#include "../command_line.hpp"
+
+namespace pulse_plan {
+
+namespace {
+
+/// As CMake makes an identifier of a folder's name.
+[[nodiscard]] std::string identifier_of(const std::filesystem::path& folder) {
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(folder);
+    std::string name = whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();
+    for (char& c : name) { c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_'; }
+    return name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 ? "_" + name : name;
+}
+
+} // namespace
+
+pulse::value_graph graph_of_folder(const std::string& text) {
+    const std::size_t at = text.rfind('@');
+    const pulse::extent to = at == std::string::npos ? pulse::extent{} : pulse_examples::extent_in(text.substr(at + 1));
+    const std::string folder = to == pulse::extent{} ? text : text.substr(0, at);
+    try {
+        const auto config = pulse::diffusers::read_backbone(folder, pulse::label{identifier_of(folder)});
+        return std::visit([&](const auto& c) { return pulse::value_graph_of(c, to); }, config);
+    } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--model-config: "} + e.what()}; }
+}
+
+} // namespace pulse_plan

@@ -1,0 +1,29 @@
+"""Cosines and sines of Hunyuan-DiT's rotary embedding as diffusers' pipeline makes them, for rotary_parity.cpp.
+
+    rotary.py WHEELS FOLDER                       (WHEELS: where PyPI's packages are)
+Ends with 77 when a package is missing, or is older than the model. FOLDER/grids has lines of rows, columns, features of a
+head and the side of the grid that the model was trained on first; FOLDER/out gets, for each, cosines and then sines
+[tokens][features] as float32.
+"""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+FOLDER = Path(sys.argv[2])
+os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
+warnings.filterwarnings("ignore")
+try:
+    from diffusers.models.embeddings import get_2d_rotary_pos_embed
+    from diffusers.pipelines.hunyuandit.pipeline_hunyuandit import get_resize_crop_region_for_grid
+except ImportError as missing:
+    sys.exit(print(missing) or 77)
+
+with open(FOLDER / "out", "wb") as out:
+    for line in (FOLDER / "grids").read_text().splitlines():
+        rows, columns, features, side = map(int, line.split())
+        region = get_resize_crop_region_for_grid((rows, columns), side)
+        for table in get_2d_rotary_pos_embed(features, region, (rows, columns), output_type="pt"):
+            out.write(table.float().numpy().tobytes())

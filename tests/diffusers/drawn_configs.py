@@ -3,7 +3,8 @@
     drawn_configs.py WHEELS FOLDER                (WHEELS: where PyPI's packages are)
 Ends with 77 when a package is missing. FOLDER/N gets the config.json that diffusers writes of drawn network N, `names`,
 a line for each parameter with its name and shape, and, where the network has what pulse has no layers for, `keys`: the
-keys that say so, of which pulse names one.
+keys that say so, of which pulse names one. Other UNets get `run`: height, width and what they compute, as float32 with
+channels last: the parameters' values, a sample, its time, text states, pooled text and six sizes, and the answer.
 """
 
 import json
@@ -19,6 +20,7 @@ os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
 warnings.filterwarnings("ignore")
 try:
     import diffusers
+    import torch
     from diffusers import UNet2DConditionModel, UNet2DModel
     from diffusers.utils import logging
 except ImportError as missing:
@@ -97,6 +99,32 @@ def hunyuan_dit():
         "activation_fn": "gelu-approximate", "use_style_cond_and_image_meta_size": draw.random() < 0.5}
 
 
+def run(model, file):
+    config = model.config
+    step = 2 ** (len(config.block_out_channels) - 1)
+    height, width = step * draw.randint(1, 2), step * draw.randint(1, 3)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(0.05 * torch.randn(value.shape))
+        sample, time = torch.randn(1, config.in_channels, height, width), torch.tensor([37.0])
+        given, text = [sample.permute(0, 2, 3, 1), time], {}
+        if isinstance(model, UNet2DConditionModel):
+            text["encoder_hidden_states"] = torch.randn(1, 77, config.cross_attention_dim)
+            given.append(text["encoder_hidden_states"])
+            if config.addition_embed_type:
+                sizes = torch.tensor([[30.0, 40.0, 1.0, 2.0, 16.0, 24.0]])
+                pooled = torch.randn(1, config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim)
+                text["added_cond_kwargs"] = {"text_embeds": pooled, "time_ids": sizes}
+                given += [pooled, sizes]
+        answer = model(sample, time, **text).sample.permute(0, 2, 3, 1)
+    if not torch.isfinite(answer).all():
+        return  # the product of torch 1.13 reads what nobody wrote
+    numbers = [*model.state_dict().values(), *given, answer]
+    file.write_bytes(torch.tensor([height, width], dtype=torch.float32).numpy().tobytes()
+                     + b"".join(one.contiguous().float().numpy().tobytes() for one in numbers))
+
+
+torch.manual_seed(7)
 made, faults = 0, []
 while made != COUNT:
     kind, config = draw.choice([unet] + [unet_with_text] * 3 + [hunyuan_dit] * (HunyuanDiT2DModel is not None))()
@@ -116,4 +144,6 @@ while made != COUNT:
         keys.append("transformer")  # it reads no text
     if keys:
         (folder / "keys").write_text("\n".join(keys))
+    elif kind is not HunyuanDiT2DModel:
+        run(model, folder / "run")
     made += 1

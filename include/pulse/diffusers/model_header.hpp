@@ -10,8 +10,8 @@
 namespace pulse::diffusers {
 
 /// A C++ header with the type of a backbone, whose name must be an identifier: `struct NAME` in the namespace
-/// pulse_models, which derives from pulse::unet, pulse::hunyuan_dit or pulse::uvit. With networks, it also says that they
-/// are those of the model's pictures and captions (pulse::frozen::networks_of).
+/// pulse_models, which derives from pulse::unet, pulse::hunyuan_dit or pulse::uvit. With networks, it also says that
+/// they are those of the model's pictures and captions (pulse::frozen::networks_of).
 [[nodiscard]] PULSE_INLINE std::string print_header(const backbone_config& backbone,
                                                     const std::optional<network_configs>& networks);
 

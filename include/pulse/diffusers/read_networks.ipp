@@ -42,11 +42,11 @@ struct backbone_input {
     int channels{};
     int size{};
     std::vector<std::pair<int, int>> states{}; ///< tokens, features
-    bool reads_pooled{};
+    int pooled{};                              ///< features of the pooled text
     int classes{};
 };
 [[nodiscard]] inline backbone_input input_of(const unet_config& c) {
-    backbone_input in{.channels = c.in_channels, .size = c.sample_size, .reads_pooled = c.adds_embedding()};
+    backbone_input in{.channels = c.in_channels, .size = c.sample_size, .pooled = c.pooled()};
     if (c.reads_text()) { in.states.push_back({c.context_tokens, c.cross_attention_dim}); }
     return in;
 }
@@ -133,6 +133,11 @@ struct backbone_input {
 /// Whether a backbone reads what the networks give: states of each text, or those of one token side by side.
 [[nodiscard]] inline bool reads_networks(const backbone_input& in, const network_configs& networks) {
     if (networks.pictures.latent_channels != in.channels) { return false; }
+    int pooled = 0;
+    for (const text_config& text : networks.texts) {
+        if (const auto* clip = std::get_if<encode::clip_text_config>(&text)) { pooled += clip->projection_dim; }
+    }
+    if (in.pooled != 0 && pooled != in.pooled) { return false; }
     std::vector<std::pair<int, int>> given;
     for (const text_config& text : networks.texts) {
         given.push_back(std::visit([](const auto& c) { return states_of(c); }, text));
@@ -184,7 +189,7 @@ PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem:
         const std::size_t at = std::min(all.texts.size(), in.states.size() - 1);
         all.texts.push_back(checked(component, [&](const detail::config_reader& file) {
             return detail::text_of(file, name + "_" + component, in.states.empty() ? 77 : in.states[at].first,
-                                   in.reads_pooled);
+                                   in.pooled != 0);
         }));
     }
     if (!detail::reads_networks(in, all)) { return std::nullopt; }

@@ -224,8 +224,8 @@ template <class Math>
     return layer_layout<decltype(math.describe(all))>{pieces, all.sizes()};
 }
 
-/// The mathematics has a height and a width, or rows and columns of tokens, or is made of one that has, and nothing else
-/// in it follows from them.
+/// The mathematics has a height and a width, or rows and columns of tokens, or is made of one that has, and nothing
+/// else in it follows from them.
 template <class Math>
 [[nodiscard]] consteval bool has_extent() {
     if constexpr (requires(Math & math) {

@@ -8,7 +8,8 @@
 
 namespace pulse {
 
-/// One value for all, or a list with one for each of at most 8, as a diffusers config may say it: `= 2`, `= {1, 2, 10}`.
+/// One value for all, or a list with one for each of at most 8, as a diffusers config may say it: `= 2` or
+/// `= {1, 2, 10}`.
 template <class T>
 struct one_or_each {
     // No values of their own: a template argument whose last values are those of a default constructor confuses g++ 12.

@@ -15,8 +15,8 @@ namespace pulse::nn {
 /// The conditioning of a UNet with text: c = silu(time(t) + added(pooled, sizes)), and the text states as they are
 /// given.
 ///
-/// The second summand is SDXL's: an MLP of the pooled text and of six numbers about the image, each as a sinusoid
-/// (cosines first); without it c is that of time_embedding, SiLU included. Text: the states [tokens][features], then
+/// The second summand is SDXL's: an MLP of the pooled text and of six numbers about the image, each as a sinusoid (as
+/// the time has it); without it c is that of time_embedding, SiLU included. Text: the states [tokens][features], then
 /// the pooled text. Facts: the sizes (original, crop, target). The text states are not trained: they have no gradient.
 struct text_conditioning {
     static constexpr int sizes = 6;
@@ -36,7 +36,8 @@ struct text_conditioning {
         if (context_tokens <= 0 || context_features <= 0 || pooled < 0 || (adds() && size_features <= 0)) {
             return flaw::size;
         }
-        return size_features % 2 != 0 ? flaw::features : flaw::none;
+        const bool waves = size_features % 2 == 0 && size_features / 2 > time.freq_shift;
+        return adds() && !waves ? flaw::features : flaw::none;
     }
 
     [[nodiscard]] constexpr sample_dims output() const noexcept { return {time.width, 0, 0}; }
@@ -80,7 +81,8 @@ struct text_conditioning {
             const auto* const given_pooled = f.text + f.batch * context_elements();
             const std::int64_t all = added_mlp().features;
             on.copy_rows(f.batch, pooled, given_pooled, pooled, f[p.joined], all);
-            on.sinusoid(f.batch * sizes, size_features, true, 0.0, f.facts, f[p.size_waves]);
+            on.sinusoid(f.batch * sizes, size_features, time.flip_sin_to_cos, time.freq_shift, f.facts,
+                        f[p.size_waves]);
             on.copy_rows(f.batch, all - pooled, f[p.size_waves], all - pooled, f[p.joined] + pooled, all);
             added_mlp().apply(on, f, p.added, f[p.joined], f[p.summand]);
             on.add(n, f[p.summand], f[p.sum]);

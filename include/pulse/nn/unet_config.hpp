@@ -140,7 +140,7 @@ enum class unet_flaw : std::uint8_t {
     if (any != c.reads_text()) { return unet_flaw::text; }
     // A UNet without text is UNet2DModel, which has no second embedding; the parts of no transformer cannot be layers.
     if (!any && (c.projection_class_embeddings_input_dim != 0 || c.fine)) { return unet_flaw::text; }
-    const bool waves = c.addition_time_embed_dim > 0 && c.addition_time_embed_dim % 2 == 0;
+    const bool waves = c.addition_time_embed_dim % 2 == 0 && c.addition_time_embed_dim / 2 > c.freq_shift;
     if (c.adds_embedding() && (!waves || c.pooled() <= 0)) { return unet_flaw::sizes; }
     return unet_flaw::none;
 }

@@ -77,8 +77,8 @@ struct unet_layout {
     return static_cast<std::size_t>(count);
 }
 
-/// Fills layers and edges, of which there is room for as many as the config has. Walks down, through the middle and up as
-/// UNet2DModel.forward does, where what comes last on the way down is read first on the way up.
+/// Fills layers and edges, of which there is room for as many as the config has. Walks down, through the middle and up
+/// as UNet2DModel.forward does, where what comes last on the way down is read first on the way up.
 template <class Layout>
 constexpr void lay_out(const unet_config& c, Layout& to) {
     std::size_t layers = 0;

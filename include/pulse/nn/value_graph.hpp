@@ -18,8 +18,8 @@
 
 namespace pulse {
 
-/// A model as a value, made of layers whose mathematics are values: what a planner reads of a model that no compiler has
-/// seen. Of a config that has a type, it is the type's graph_of.
+/// A model as a value, made of layers whose mathematics are values: what a planner reads of a model that no compiler
+/// has seen. Of a config that has a type, it is the type's graph_of.
 class value_graph {
 public:
     explicit value_graph(const label& model) : view_{.model = model} {}
@@ -76,6 +76,18 @@ private:
     std::vector<parameter> parameters_{};
 };
 
+/// Layers and edges of a UNet before they are types.
+struct unet_values {
+    explicit unet_values(const unet_config& c) :
+        layers(layer_count(c)), skips(skip_count(c)), residuals(residual_count(c)) {
+        lay_out(c, *this);
+    }
+
+    std::vector<unet_layer> layers;
+    std::vector<std::array<int, 2>> skips;
+    std::vector<std::array<int, 2>> residuals;
+};
+
 /// Of a square to an extent whose sides are multiples of `step`.
 [[nodiscard]] inline resizing resizing_of(const label& model, int size, int step, const extent& to) {
     if (to == extent{}) { return {}; }
@@ -83,17 +95,11 @@ private:
     return {{size, size}, to};
 }
 
-/// The model of a config without a flaw (flaw_of), at an extent; none: that of the config. Throws input_error naming the
-/// sizes that are next to an extent that the model cannot be of.
+/// The model of a config without a flaw (flaw_of), at an extent; none: that of the config. Throws input_error naming
+/// the sizes that are next to an extent that the model cannot be of.
 [[nodiscard]] inline value_graph value_graph_of(const unet_config& c, const extent& to = {}) {
     const resizing by = resizing_of(c.name, c.sample_size, 1 << (c.levels() - 1), to);
-    struct {
-        std::vector<unet_layer> layers;
-        std::vector<std::array<int, 2>> skips;
-        std::vector<std::array<int, 2>> residuals;
-    } all{std::vector<unet_layer>(layer_count(c)), std::vector<std::array<int, 2>>(skip_count(c)),
-          std::vector<std::array<int, 2>>(residual_count(c))};
-    lay_out(c, all);
+    const unet_values all{c};
     value_graph graph{c.name};
     for (const unet_layer& l : all.layers) {
         use_math(c, l, [&](const auto& math) { graph.add(l.name, math, by); });
